@@ -1,0 +1,20 @@
+"""Commands: the one place where mathematics, server, client and configuration meet.
+
+The environment is set here because every entry point imports this package before any numeric library:
+spinning OpenMP threads are ruinous on a shared machine, and nothing may call home.
+"""
+
+import os
+
+for _name, _value in {
+    "OMP_WAIT_POLICY": "passive",
+    "GOMP_SPINCOUNT": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}.items():
+    os.environ.setdefault(_name, _value)

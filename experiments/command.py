@@ -1,0 +1,94 @@
+"""One way to run a command: compose its configuration, call it, turn mistakes into a sentence and exit code 2.
+
+A command is `python -m experiments.NAME [hydra overrides]`. Data goes to stdout; logs, progress and errors to stderr.
+"""
+
+import json
+import logging
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedmf.errors import FedmfError
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+USER_MISTAKE = 2
+
+
+def compose_config(name: str, overrides: Sequence[str], schema: type | None = None) -> DictConfig:
+    """Return conf/NAME.yaml with `overrides` applied, checked against the dataclass `schema` if one is given.
+
+    The YAML file names the schema as `NAME_schema` in its defaults list.
+    """
+    if schema is not None:
+        ConfigStore.instance().store(name=f"{name}_schema", node=schema)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(name, overrides=list(overrides))
+
+
+def run(
+    function: Callable[[DictConfig], object],
+    name: str,
+    schema: type | None = None,
+    doc: str | None = None,
+    argv: Sequence[str] | None = None,
+) -> NoReturn:
+    """Run a command that leaves no output folder, and exit: 0 when done, 2 after a user's mistake."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    sys.exit(guard(lambda: _call(function, name, schema, doc, arguments)))
+
+
+def guard(action: Callable[[], object]) -> int:
+    """Return the exit code of `action`: 0, or 2 with one sentence on stderr for a user's mistake."""
+    try:
+        action()
+    except (FedmfError, HydraException, OmegaConfBaseException) as error:
+        print(f"error: {sentence(error)}", file=sys.stderr)
+        return USER_MISTAKE
+    return 0
+
+
+def sentence(error: BaseException) -> str:
+    """Return the message of `error` on one line, without OmegaConf's trailing coordinates."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))]
+    return " ".join(kept) or type(error).__name__
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document to stdout; infinite and undefined numbers become null."""
+    print(json.dumps(finite(document), indent=2))
+
+
+def finite(document: Any) -> Any:
+    """Return `document` with every non-finite float replaced by None."""
+    if isinstance(document, dict):
+        return {key: finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [finite(value) for value in document]
+    if isinstance(document, float) and not math.isfinite(document):
+        return None
+    return document
+
+
+def _call(
+    function: Callable[[DictConfig], object],
+    name: str,
+    schema: type | None,
+    doc: str | None,
+    arguments: Sequence[str],
+) -> None:
+    if {"-h", "--help"} & set(arguments):
+        defaults = OmegaConf.to_yaml(compose_config(name, [], schema))
+        print(f"{(doc or '').strip()}\n\nkeys and defaults (override as key=value):\n\n{defaults}")
+        return
+    function(compose_config(name, arguments, schema))

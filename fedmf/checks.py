@@ -1,0 +1,48 @@
+"""Small named checks: each names the setting, its value and what would be right."""
+
+import math
+from collections.abc import Collection
+
+from fedmf.errors import SettingError
+
+
+def check_finite(name: str, value: float) -> None:
+    """Raise `SettingError` unless `value` is a finite number."""
+    if not math.isfinite(value):
+        raise SettingError(f"{name} is {value}; it must be a finite number.")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise `SettingError` unless 0 < `value` < infinity."""
+    if not (value > 0 and math.isfinite(value)):
+        raise SettingError(f"{name} is {value}; it must be a finite number above 0.")
+
+
+def check_non_negative(name: str, value: float) -> None:
+    """Raise `SettingError` unless 0 <= `value` < infinity."""
+    if not (value >= 0 and math.isfinite(value)):
+        raise SettingError(f"{name} is {value}; it must be a finite number, 0 or above.")
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Raise `SettingError` unless `value` is an integer of at least `least`."""
+    if isinstance(value, bool) or value != int(value) or value < least:
+        raise SettingError(f"{name} is {value}; it must be a whole number of at least {least}.")
+
+
+def check_keep_probability(value: float) -> None:
+    """Raise `SettingError` unless 0 < `value` <= 1."""
+    if not 0 < value <= 1:
+        raise SettingError(f"keep_probability is {value}; it must lie in (0, 1].")
+
+
+def check_open_unit(name: str, value: float) -> None:
+    """Raise `SettingError` unless 0 < `value` < 1."""
+    if not 0 < value < 1:
+        raise SettingError(f"{name} is {value}; it must lie strictly between 0 and 1.")
+
+
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
+    """Raise `SettingError` unless `value` is one of `choices`."""
+    if value not in choices:
+        raise SettingError(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
