@@ -1,11 +1,11 @@
 """The models, in one place: torch modules built from the shape of the data, deterministically from a seed.
 
-    name       inputs                     outputs                  parameters
-    logistic   [n, ...] float32           [n, classes]             650 on 8 x 8 digits
-    mlp        [n, ...] float32           [n, classes]             203,530 (28 x 28 images, 10 classes)
-    cnn        [n, H, W] or [n, H, W, C]  [n, classes]             1,018,174 (28 x 28 images, 62 classes)
-    lstm       [n, length] int64          [n, length, vocabulary]  4,053,428 (10,000 words and 4 special tokens)
-    char_lstm  [n, length] int64          [n, length, vocabulary]  822,570 (86 characters and 4 special tokens)
+    name       inputs                    outputs                 parameters
+    logistic   [n, ...] float32          [n, classes]            650 on 8 x 8 digits
+    mlp        [n, ...] float32          [n, classes]            203,530 (28 x 28 images, 10 classes)
+    cnn        [n, H, W] or [n, H, W, C] [n, classes]            1,018,174 (28 x 28 images, 62 classes)
+    lstm       [n, length] int64         [n, length, vocabulary] 4,053,428 (10,000 words and 4 special tokens)
+    char_lstm  [n, length] int64         [n, length, vocabulary] 822,570 (86 characters and 4 special tokens)
 
 Models have parameters only, no buffers: what is trained is exactly what is privatised and sent. Hence no
 batch normalisation, and no dropout either, so that training depends on the data and the seed alone.

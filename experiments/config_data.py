@@ -1,4 +1,4 @@
-"""Schemas of the groups `dataset` and `model`: one dataclass per choice, its fields what the YAML file may hold.
+"""Schemas of the groups `dataset` and `model`: one dataclass per choice, with the fields of its YAML file.
 
 They hold values only; `client.data.load` and `client.models.build` say what the values mean and check them.
 `register` makes them known to Hydra; each conf/dataset/NAME.yaml names its schema `schema/NAME` in its
@@ -81,7 +81,7 @@ def register() -> None:
 
 
 def arguments(config: DictConfig | DatasetConfig | ModelConfig) -> dict[str, Any]:
-    """Return a composed dataset or model group as keyword arguments of `client.data.load` or `client.models.build`.
+    """Return a composed group as keyword arguments of `client.data.load` or `client.models.build`.
 
     A `settings` mapping is merged in, so that a loader of one's own sees plain arguments.
     """

@@ -23,6 +23,7 @@ SOURCE = "a file of the user's own"
 REQUIRED = ("x", "y", "user")
 SPLIT_SEED = 0
 """Public and fixed: it chooses the test examples of a file without `split`, whatever a run's seed is."""
+OVERLAP = "Test examples of training users are treated as public; only their training examples are covered."
 
 
 def load(path: str | Path, *, examples_per_client: int | None = None, classes: int | None = None) -> Dataset:
@@ -44,9 +45,7 @@ def load(path: str | Path, *, examples_per_client: int | None = None, classes: i
     overlap: tuple[str, ...] = ()
     test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
     if np.isin(user[test], user[~test]).any():
-        overlap = (
-            "Test examples of training users are treated as public: only their training examples are covered.",
-        )
+        overlap = (OVERLAP,)
     train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
     order, bounds = group_by_user(user[train_rows], examples_per_client)
     if len(test_rows) == 0 or len(train_rows) == 0:

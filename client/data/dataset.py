@@ -129,7 +129,7 @@ class ArrayClients(Sequence[Examples]):
 
 
 def group_by_user(users: np.ndarray, examples_per_client: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return (order, bounds) of `ArrayClients`: rows user by user, users in increasing order, rows in file order.
+    """Return (order, bounds) of `ArrayClients`: rows user by user (increasing), rows in file order.
 
     `users` [N] names the user of each row. `examples_per_client` cuts a user's rows into clients of at most
     that many; no client holds rows of two users.
@@ -146,7 +146,7 @@ def group_by_user(users: np.ndarray, examples_per_client: int | None = None) -> 
 
 
 def cut(counts: np.ndarray, examples_per_client: int) -> np.ndarray:
-    """Return the sizes of the clients when users with `counts` examples are cut into pieces of at most a given size.
+    """Return the sizes of the clients that users with `counts` examples are cut into.
 
     >>> cut(np.array([5, 1, 4]), 2).tolist()
     [2, 2, 1, 1, 2, 2]

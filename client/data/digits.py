@@ -1,4 +1,4 @@
-"""Scans of handwritten digits that ship with scikit-learn: 1437 clients with one 8 x 8 image each, 360 test images."""
+"""Scanned digits that ship with scikit-learn: 1437 clients with one 8 x 8 image each, 360 test images."""
 
 import numpy as np
 

@@ -71,7 +71,7 @@ def load(
 
 
 def import_path(name: str, what: str) -> Any:
-    """Return the object at `package.module:attribute`; raise `SettingError`, calling it `what`, when there is none."""
+    """Return the object at `package.module:attribute`, or raise `SettingError` about the key `what`."""
     module, _, attribute = name.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
@@ -87,6 +87,7 @@ def _loader(name: str) -> Callable[..., Dataset]:
         return import_path(name, "dataset.name")  # type: ignore[no-any-return]
     if name not in DATASETS:
         raise SettingError(
-            f"dataset is {name!r}; it must be one of {', '.join(DATASETS)}, or an import path package.module:function."
+            f"dataset is {name!r}; it must be one of {', '.join(DATASETS)}, "
+            "or an import path package.module:function."
         )
     return DATASETS[name].load

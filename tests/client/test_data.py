@@ -1,5 +1,6 @@
 """The data sets that ship or come as arrays: what a client is, what is public, and what a bad file says."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_cut_clients_hold_one_user_only_and_the_unit_says_so(tmp_path: Path) -> 
     contents = arrays() | {"split": (np.arange(30) >= 24).astype(np.uint8)}
     dataset = load("by_user_npz", path=save(tmp_path, **contents), examples_per_client=2)
     held = rows(dataset)
-    assert sorted(sum(held, [])) == list(range(24))
+    assert sorted(row for client in held for row in client) == list(range(24))
     assert all(len(set(contents["user"][client])) == 1 and len(client) <= 2 for client in held)
     assert "the unit of privacy is the cut client, not the user" in dataset.unit
 
@@ -172,7 +173,7 @@ def test_grouping_agrees_with_the_obvious_loop() -> None:
     for user in sorted(set(users.tolist())):
         own = [row for row in range(100) if users[row] == user]
         obvious += [own[start : start + 4] for start in range(0, len(own), 4)]
-    assert [order[a:b].tolist() for a, b in zip(bounds, bounds[1:], strict=False)] == obvious
+    assert [order[a:b].tolist() for a, b in pairwise(bounds)] == obvious
 
 
 def test_clients_behave_like_a_sequence() -> None:
