@@ -4,22 +4,18 @@ One model lives in the process for all clients. A client's turn loads the flat v
 place, so that no copy of the model is made per client and the update is ready as one flat vector.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
+from client.data.dataset import IGNORED_TARGET
 from fedmf.checks import check_at_least, check_choice, check_positive
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Layout, Vector
 
 DEVICES = ("auto", "cpu", "cuda")
-
-# (model output, targets) -> mean loss, a scalar tensor
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -45,6 +41,13 @@ def pick_device(device: str) -> torch.device:
     return torch.device("cuda" if device != "cpu" and available else "cpu")
 
 
+def mean_loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy (nats) of logits [..., classes] against targets [...]; ignored targets do not count."""
+    return nn.functional.cross_entropy(
+        output.reshape(-1, output.shape[-1]), targets.reshape(-1), ignore_index=IGNORED_TARGET
+    )
+
+
 def layout_of(model: nn.Module) -> Layout:
     """Return names and shapes of the model's parameters."""
     return Layout(
@@ -64,14 +67,13 @@ class Trainer:
     Raises `SettingError` for a model with buffers (batch statistics and the like would leak from client to client unnoised).
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, settings: TrainingSettings) -> None:
+    def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
         buffers = [name for name, _ in model.named_buffers()]
         if buffers:
             raise SettingError(
                 f"the model has buffers ({', '.join(buffers)}), which no clipping or noise covers; use a model without."
             )
         self._settings = settings
-        self._loss = loss
         self._device = pick_device(settings.device)
         self._model = model.to(self._device).train()
         parameters = list(model.parameters())
@@ -93,7 +95,7 @@ class Trainer:
             shuffled = torch.from_numpy(order.permutation(len(x))).to(self._device)
             for batch in shuffled.split(settings.batch_size):
                 self._gradient.zero_()
-                self._loss(self._model(inputs[batch]), targets[batch]).backward()
+                mean_loss(self._model(inputs[batch]), targets[batch]).backward()
                 self._flat.add_(self._gradient, alpha=-settings.learning_rate)
         return (self._flat.cpu() - self._start).numpy()
 
