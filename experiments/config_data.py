@@ -6,10 +6,18 @@ defaults list.
 """
 
 from dataclasses import asdict, dataclass, field, is_dataclass
+from enum import Enum
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
+
+
+class Output(Enum):
+    """What a command prints: a table for people, or one JSON document for programs."""
+
+    text = "text"
+    json = "json"
 
 
 @dataclass
