@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from client.data.dataset import IGNORED_TARGET
+from client.scoring import loss
 from fedmf.checks import check_at_least, check_choice, check_positive
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Layout, Vector
@@ -39,13 +39,6 @@ def pick_device(device: str) -> torch.device:
     if device == "cuda" and not available:
         raise SettingError("client.device is cuda, but torch sees no CUDA device; use cpu or auto.")
     return torch.device("cuda" if device != "cpu" and available else "cpu")
-
-
-def mean_loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy (nats) of logits [..., classes] against targets [...]; ignored targets do not count."""
-    return nn.functional.cross_entropy(
-        output.reshape(-1, output.shape[-1]), targets.reshape(-1), ignore_index=IGNORED_TARGET
-    )
 
 
 def layout_of(model: nn.Module) -> Layout:
@@ -95,7 +88,7 @@ class Trainer:
             shuffled = torch.from_numpy(order.permutation(len(x))).to(self._device)
             for batch in shuffled.split(settings.batch_size):
                 self._gradient.zero_()
-                mean_loss(self._model(inputs[batch]), targets[batch]).backward()
+                loss(self._model(inputs[batch]), targets[batch]).backward()
                 self._flat.add_(self._gradient, alpha=-settings.learning_rate)
         return (self._flat.cpu() - self._start).numpy()
 

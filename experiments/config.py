@@ -11,6 +11,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from experiments import config_data
+from experiments.config_data import Output
 
 WorkloadName = Enum("WorkloadName", ["prefix_sum", "momentum"])
 RotationName = Enum("RotationName", ["hadamard", "identity"])
@@ -19,7 +20,6 @@ AdjacencyName = Enum("AdjacencyName", ["zero_out", "replace"])
 AccountantName = Enum("AccountantName", ["rdp", "tight"])
 DeviceName = Enum("DeviceName", ["auto", "cpu", "cuda"])
 EngineName = Enum("EngineName", ["local", "ray"])
-OutputName = Enum("OutputName", ["text", "json"])
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Config:
     engine: EngineConfig = field(default_factory=EngineConfig)
     run: RunConfig = field(default_factory=RunConfig)
     seed: int = 0
-    output: OutputName = OutputName.text
+    output: Output = Output.text
 
 
 def register() -> None:

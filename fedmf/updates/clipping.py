@@ -47,7 +47,9 @@ def clip_l2(update: Vector, bound: float) -> Vector:
 def clip_linf(update: Vector, bound: float) -> Vector:
     """Return `update` with each coordinate clipped to [-bound, bound] (units of the update)."""
     check_positive("the L-infinity bound", bound)
-    limit = np.nextafter(np.float32(bound), np.float32(0)) if np.float32(bound) > bound else np.float32(bound)
+    limit = np.float32(bound)
+    if float(limit) > bound:  # compared in float64: the nearest float32 may lie above the bound
+        limit = np.nextafter(limit, np.float32(0))
     return np.clip(update, -limit, limit)
 
 
