@@ -58,7 +58,8 @@ class Experiment:
 
 
 def build(config: DictConfig) -> Experiment:
-    """Return the experiment that `config` describes. Raises a `FedmfError` for anything that cannot run as asked."""
+    """Return the experiment that `config` describes. Raises a `FedmfError` for anything that cannot run as
+    asked."""
     optimizer = Optimizer(config.optimizer.learning_rate, config.optimizer.momentum)
     training = TrainingSettings(
         config.client.learning_rate, config.client.batch_size, config.client.epochs, config.client.device.name
@@ -125,7 +126,8 @@ def workload_of(config: DictConfig, rounds: int) -> Workload:
 
 
 def secret_of(config: DictConfig) -> SecretKey:
-    """Return the run secret: from the operating system, or from the seed for a run that is reproducible, NOT private."""
+    """Return the run secret: from the operating system, or from the seed for a run that is reproducible, NOT
+    private."""
     if config.run.reproducible:
         return SecretKey.reproducible(config.seed)
     return SecretKey.generate()

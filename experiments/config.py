@@ -1,4 +1,5 @@
-"""The schema of a run's configuration: one dataclass per group of conf/, values only. Meaning and checks are in fedmf's settings.
+"""The schema of a run's configuration: one dataclass per group of conf/, values only. Meaning and checks are
+in fedmf's settings.
 
 Schema classes stay unfrozen because Hydra cannot override frozen ones.
 """

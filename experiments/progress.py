@@ -1,4 +1,5 @@
-"""What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere. Both go to stderr."""
+"""What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere. Both go to
+stderr."""
 
 import sys
 import time
@@ -37,7 +38,8 @@ class Standing:
 
 
 class View:
-    """A context in which `show` displays the standing; on a terminal in place, elsewhere as a line now and then."""
+    """A context in which `show` displays the standing; on a terminal in place, elsewhere as a line now and
+    then."""
 
     def __init__(self, rounds: int, label: str = "") -> None:
         self._console = Console(stderr=True)
@@ -45,9 +47,15 @@ class View:
         self._started = time.monotonic()
         self._first_round: int | None = None
         self._last_line = 0.0
-        self._bar = Progress(BarColumn(bar_width=None), TextColumn("{task.completed:.0f}/{task.total:.0f} rounds"))
+        self._bar = Progress(
+            BarColumn(bar_width=None), TextColumn("{task.completed:.0f}/{task.total:.0f} rounds")
+        )
         self._task = self._bar.add_task("rounds", total=rounds)
-        self._live = Live(console=self._console, transient=True, auto_refresh=False) if self._console.is_terminal else None
+        self._live = (
+            Live(console=self._console, transient=True, auto_refresh=False)
+            if self._console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> Self:
         """Start the display."""

@@ -3,8 +3,9 @@
     python -m experiments.simulate [hydra overrides]        e.g. compression.keep_probability=0.01 seed=3
     python -m experiments.simulate -m seed=1,2,3            a sweep
 
-Shows progress on stderr and a table at the end (output=json: summary.json on stdout). The run directory holds config.yaml,
-metrics.jsonl, privacy.json, summary.json, mechanism.json, model.npz, model_initial.npz and report.html.
+Shows progress on stderr and a table at the end (output=json: summary.json on stdout). The run directory holds
+config.yaml, metrics.jsonl, privacy.json, summary.json, mechanism.json, model.npz, model_initial.npz and
+report.html.
 """
 
 import json
@@ -29,7 +30,7 @@ from experiments.config_data import Output
 from experiments.engine import run_engine
 from experiments.recorder import Recorder
 from experiments.report import write_report
-from experiments.run_directory import CONFIG, PRIVACY, SUMMARY, RunDirectory
+from experiments.run_directory import CONFIG, PRIVACY, RunDirectory
 from fedmf.errors import RunDirectoryError
 from server.app import make_server_app
 from server.cohort import SimulatedPopulation
@@ -63,7 +64,16 @@ def show(output: Output, directory: RunDirectory, summary: dict[str, object]) ->
         return
     statement = json.loads((directory.path / PRIVACY).read_text())
     table = Table(title="Result", show_header=False)
-    for name in ("accuracy", "loss", "epsilon", "delta", "rounds", "parameters", "clients", "compression_ratio"):
+    for name in (
+        "accuracy",
+        "loss",
+        "epsilon",
+        "delta",
+        "rounds",
+        "parameters",
+        "clients",
+        "compression_ratio",
+    ):
         value = summary[name]
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     table.add_row("uplink bytes per client and round", f"{summary['uplink_bytes_per_client']:,.0f}")
@@ -87,9 +97,12 @@ def _strategy(experiment: Experiment, config: DictConfig, recorder: Recorder, co
 
 
 def main() -> None:
-    """Compose the configuration with Hydra and run; a user's mistake exits 2 and leaves no empty directory behind."""
+    """Compose the configuration with Hydra and run; a user's mistake exits 2 and leaves no empty directory
+    behind."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `guard` instead of Hydra's own exit code 1
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
     schema.register()
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True)
     run = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(simulate)

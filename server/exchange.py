@@ -10,7 +10,8 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between two looks for rep
 
 
 def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iterator[Message]:
-    """Send `messages` and yield each one's first reply as it arrives, until all are in or `timeout` seconds have passed.
+    """Send `messages` and yield each one's first reply as it arrives, until all are in or `timeout` seconds
+    have passed.
 
     Who has not answered by then stays silent for this round; what comes later, or twice, is dropped.
     """

@@ -14,7 +14,9 @@ def test_cohorts_of_an_epoch_are_disjoint(data):
     clients = data.draw(st.integers(1, 300))
     cohort_size = data.draw(st.integers(1, clients))
     rounds = data.draw(st.integers(1, clients // cohort_size))
-    cohorts = epoch_cohorts(clients, cohort_size, rounds, epoch=data.draw(st.integers(0, 5)), seed=PublicSeed(1))
+    cohorts = epoch_cohorts(
+        clients, cohort_size, rounds, epoch=data.draw(st.integers(0, 5)), seed=PublicSeed(1)
+    )
     assert cohorts.shape == (rounds, cohort_size)
     assert len(np.unique(cohorts)) == cohorts.size
     assert 0 <= cohorts.min() <= cohorts.max() < clients
@@ -30,7 +32,7 @@ def test_epochs_and_seeds_shuffle_anew():
 
 
 def test_too_many_rounds_names_the_largest_that_fits():
-    with pytest.raises(ParticipationError, match="largest population.rounds_per_epoch that fits is 22"):
+    with pytest.raises(ParticipationError, match=r"largest population\.rounds_per_epoch that fits is 22"):
         rounds_that_fit(1437, 64, 23)
     with pytest.raises(ParticipationError, match="at most 10 fits"):
         rounds_that_fit(10, 11)

@@ -26,7 +26,16 @@ def test_levels_survive_the_wire():
 
 @pytest.mark.parametrize(
     "data",
-    [None, 3, "text", b"", b"123", bytes(16), np.zeros(3, np.float32), np.array([0, np.nan, 0], "<f4").tobytes()],
+    [
+        None,
+        3,
+        "text",
+        b"",
+        b"123",
+        bytes(16),
+        np.zeros(3, np.float32),
+        np.array([0, np.nan, 0], "<f4").tobytes(),
+    ],
     ids=str,
 )
 def test_whatever_is_malformed_counts_as_the_zero_vector(data):
