@@ -83,8 +83,14 @@ def load_model(directory: Path, config: dict[str, Any], dataset: Dataset) -> nn.
     """
     settings = {**config, **(config.get("settings") or {})}
     settings.pop("settings", None)
-    shape = {"input_shape": dataset.input_shape, "classes": dataset.classes, "task": dataset.task}
-    model = models.build(**settings, **shape, seed=0)
+    model = models.build(
+        settings.pop("name"),
+        input_shape=dataset.input_shape,
+        classes=dataset.classes,
+        task=dataset.task,
+        seed=0,
+        **settings,
+    )
     load_parameters(directory / "model.npz", model)
     return model.eval()
 
