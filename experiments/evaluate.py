@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -22,6 +22,7 @@ from client.data import Dataset, load
 from client.scoring import Score, score
 from experiments import command, config_data
 from experiments.config_data import DatasetConfig, Output
+from experiments.records import read_config
 from fedmf.errors import RunDirectoryError, SettingError
 
 
@@ -49,19 +50,6 @@ def evaluate(config: DictConfig) -> None:
         _print_table(directory, as_document(result, dataset, model))
 
 
-def read_config(directory: Path) -> dict[str, Any]:
-    """Return the run's config.yaml as plain values; raise `RunDirectoryError` when it is not one."""
-    file = directory / "config.yaml"
-    if not file.is_file():
-        raise RunDirectoryError(
-            f"{directory} holds no config.yaml; directory must name the directory of a run."
-        )
-    config = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
-    if not isinstance(config, dict) or not {"dataset", "model"} <= set(config):
-        raise RunDirectoryError(f"{file} lacks dataset or model; directory must name the directory of a run.")
-    return {str(key): value for key, value in config.items()}
-
-
 def choose_dataset(own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Return arguments of `client.data.load`: the run's own with those given in their place.
 
@@ -83,8 +71,14 @@ def load_model(directory: Path, config: dict[str, Any], dataset: Dataset) -> nn.
     """
     settings = {**config, **(config.get("settings") or {})}
     settings.pop("settings", None)
-    shape = {"input_shape": dataset.input_shape, "classes": dataset.classes, "task": dataset.task}
-    model = models.build(**settings, **shape, seed=0)
+    model = models.build(
+        settings.pop("name"),
+        input_shape=dataset.input_shape,
+        classes=dataset.classes,
+        task=dataset.task,
+        seed=0,
+        **settings,
+    )
     load_parameters(directory / "model.npz", model)
     return model.eval()
 
