@@ -7,13 +7,16 @@ from copy import deepcopy
 from types import TracebackType
 from typing import Any, Self
 
-from fedmf.accounting.statement import write_statement
+import numpy as np
+import torch
+from torch.nn.utils import vector_to_parameters
 
-from client.scoring import Score
+from client.scoring import Score, score
 from client.training import pick_device
 from experiments.build import Experiment
 from experiments.progress import Standing, View
 from experiments.run_directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
+from fedmf.accounting.statement import write_statement
 from fedmf.errors import DivergedError
 from fedmf.mechanisms import design
 from fedmf.updates.wire import ENVELOPE_BYTES

@@ -41,7 +41,8 @@ def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None
     if rounds_per_epoch > largest:
         raise ParticipationError(
             f"{rounds_per_epoch} disjoint cohorts of {cohort_size} need "
-            f"{rounds_per_epoch * cohort_size} clients, but there are {clients}; the largest population.rounds_per_epoch that fits is {largest}."
+            f"{rounds_per_epoch * cohort_size} clients, but there are {clients}; "
+            f"the largest population.rounds_per_epoch that fits is {largest}."
         )
     return rounds_per_epoch
 

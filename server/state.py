@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from fedmf.accounting import Ledger
 from fedmf.mechanisms.noise import next_noise
 from fedmf.mechanisms.stream import StreamState
@@ -75,7 +77,7 @@ def release(
         plan.factorization.stream, state.stream, state.epoch_key, dimension=plan.dimension
     )
     noisy_sum = plan.rotation.unrotate(rotated_sum) + plan.sigma * noise
-    model, velocity = optimizer.step(state.model, state.velocity, noisy_sum / plan.denominator)
+    model, velocity = optimizer.step(state.model, state.velocity, noisy_sum / np.float32(plan.denominator))
     released = replace(
         state, round=state.round + 1, model=model, velocity=velocity, register=register, stream=stream
     )

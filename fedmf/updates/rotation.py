@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
@@ -90,10 +91,11 @@ class Rotation:
 
 def _sylvester(size: int) -> Vector:
     """Return the orthonormal Sylvester-Hadamard matrix of a power-of-two size, float32."""
-    matrix = np.ones((1, 1))
+    matrix: npt.NDArray[np.float64] = np.ones((1, 1))
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return (matrix / np.sqrt(size)).astype(np.float32)
+    scaled: Vector = (matrix / np.sqrt(size)).astype(np.float32)
+    return scaled
 
 
 _SYLVESTER = {size: _sylvester(size) for size in (2, 4, 8, 16)}

@@ -36,10 +36,11 @@ def round_to_levels(vector: Vector, *, l2_bound: float, linf_bound: float, key: 
     fraction = scaled - below
     for attempt in range(_TRIES):
         words = uniform_words(key.derive("rounding", attempt), vector.size)
-        levels = np.clip(below + (words * 2.0**-64 < fraction), -_LEVELS, _LEVELS).astype(np.int8)
+        levels: Levels = np.clip(below + (words * 2.0**-64 < fraction), -_LEVELS, _LEVELS).astype(np.int8)
         if l2_norm(values_of(levels, linf_bound)) <= (1 + TAU) * l2_bound:
             return levels
-    return np.trunc(scaled).astype(np.int8)
+    levels = np.trunc(scaled).astype(np.int8)
+    return levels
 
 
 def values_of(levels: Levels, linf_bound: float) -> Vector:
