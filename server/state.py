@@ -77,7 +77,8 @@ def release(
         plan.factorization.stream, state.stream, state.epoch_key, dimension=plan.dimension
     )
     noisy_sum = plan.rotation.unrotate(rotated_sum) + plan.sigma * noise
-    model, velocity = optimizer.step(state.model, state.velocity, noisy_sum / np.float32(plan.denominator))
+    mean = (noisy_sum / plan.denominator).astype(np.float32, copy=False)
+    model, velocity = optimizer.step(state.model, state.velocity, mean)
     released = replace(
         state, round=state.round + 1, model=model, velocity=velocity, register=register, stream=stream
     )

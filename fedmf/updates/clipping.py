@@ -42,7 +42,9 @@ def clip_l2(update: Vector, bound: float) -> Vector:
     check_positive("the L2 bound", bound)
     norm = l2_norm(update)
     limit = bound * (1 - MARGIN)
-    return update if norm <= limit else update * np.float32(limit / norm)
+    if norm <= limit:
+        return update
+    return np.multiply(update, limit / norm, dtype=np.float64).astype(np.float32)  # the factor may be tiny
 
 
 def clip_linf(update: Vector, bound: float) -> Vector:

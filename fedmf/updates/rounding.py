@@ -39,8 +39,7 @@ def round_to_levels(vector: Vector, *, l2_bound: float, linf_bound: float, key: 
         levels: Levels = np.clip(below + (words * 2.0**-64 < fraction), -_LEVELS, _LEVELS).astype(np.int8)
         if l2_norm(values_of(levels, linf_bound)) <= (1 + TAU) * l2_bound:
             return levels
-    levels = np.trunc(scaled).astype(np.int8)
-    return levels
+    return np.asarray(np.trunc(scaled), np.int8)
 
 
 def values_of(levels: Levels, linf_bound: float) -> Vector:
