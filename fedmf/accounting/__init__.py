@@ -7,8 +7,8 @@ from fedmf.accounting.adjacency import ADJACENCIES
 from fedmf.accounting.calibration import calibrate_noise_multiplier
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fedmf.accounting.ledger import Ledger
-from fedmf.accounting.renyi import rdp, rdp_curve, rdp_per_coordinate
 from fedmf.accounting.release import EpochRelease
+from fedmf.accounting.renyi import rdp, rdp_curve, rdp_per_coordinate
 from fedmf.accounting.spent import ACCOUNTANTS, PrivacySpent, check_accountant, divergence, privacy_spent
 from fedmf.accounting.statement import Statement, delta_warning, write_statement
 
