@@ -8,7 +8,18 @@ import numpy as np
 
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
-from fedmf.mechanisms import independent, optimal, sqrt_toeplitz
+from fedmf.mechanisms import (
+    banded_low_rank,
+    banded_toeplitz,
+    binary_tree,
+    blt,
+    honaker_full,
+    honaker_online,
+    independent,
+    optimal,
+    optimal_dense,
+    sqrt_toeplitz,
+)
 from fedmf.mechanisms.arrays import Arrays
 from fedmf.mechanisms.cache import cached
 from fedmf.mechanisms.factorization import Factorization
@@ -20,6 +31,13 @@ _MODULES: dict[str, ModuleType] = {
     "optimal": optimal,
     "sqrt_toeplitz": sqrt_toeplitz,
     "independent": independent,
+    "binary_tree": binary_tree,
+    "honaker_online": honaker_online,
+    "honaker_full": honaker_full,
+    "optimal_dense": optimal_dense,
+    "banded_low_rank": banded_low_rank,
+    "banded_toeplitz": banded_toeplitz,
+    "blt": blt,
 }
 FAMILIES = tuple(_MODULES)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float32, Float64
+from fedmf.mechanisms.arrays import Arrays, Float32, Float64
 from fedmf.mechanisms.stream import SquareStream, StreamState, blocks, check_next, first_state
 from fedmf.mechanisms.workload import Workload
 
@@ -175,3 +175,11 @@ class RecurrentStream(SquareStream):
             product[:, step] += input_map[:, 0]
             sigma, noising[step] = product[:-1], product[-1]
         return noising
+
+
+def deployed(tables: Float32, workload: Workload) -> Arrays:
+    """Return tables with the sensitivity and per-round error of exactly these float32 numbers."""
+    stream = RecurrentStream(workload.rounds, tables)
+    sensitivity = column_norms(strategy_form(tables), workload.rounds).max()
+    error = sensitivity * np.sqrt(output_variances(stream.steps(), workload))
+    return {"tables": tables, "sensitivity": sensitivity, "per_round_error": error}
