@@ -87,7 +87,8 @@ def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float
     grams = np.zeros((len(target), rank, rank))
     grams[bands:] = np.cumsum(right[:, :, None] * right[:, None, :], axis=0)[: len(target) - bands]
     moments = target @ right
-    return np.linalg.solve(grams + ridge * np.eye(rank), moments[:, :, None])[:, :, 0]
+    weights = np.linalg.solve(grams + ridge * np.eye(rank), moments[:, :, None])[:, :, 0]
+    return np.asarray(weights, dtype=np.float64)
 
 
 def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) -> Float32:
