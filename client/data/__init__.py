@@ -1,0 +1,27 @@
+"""Federated data sets behind one small interface.
+
+>>> from client.data import load
+>>> load("digits").clients[0].x.shape
+(1, 8, 8)
+"""
+
+from client.data.dataset import (
+    CLASSIFICATION,
+    IGNORED_TARGET,
+    NEXT_TOKEN,
+    ArrayClients,
+    Dataset,
+    Examples,
+)
+from client.data.registry import DATASETS, load
+
+__all__ = [
+    "CLASSIFICATION",
+    "DATASETS",
+    "IGNORED_TARGET",
+    "NEXT_TOKEN",
+    "ArrayClients",
+    "Dataset",
+    "Examples",
+    "load",
+]

@@ -1,0 +1,173 @@
+"""What a federated data set is: many small clients, one public test set, and the words that describe both.
+
+Clients are cut lazily from big arrays: `dataset.clients[i]` copies only client i's rows, so that a
+memory-mapped file of any size serves thousands of clients without being read whole.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from fedmf.checks import check_at_least
+from fedmf.errors import DataError
+
+CLASSIFICATION = "classification"
+NEXT_TOKEN = "next_token"
+TASKS = (CLASSIFICATION, NEXT_TOKEN)
+
+IGNORED_TARGET = -100
+"""A target that neither the loss nor the accuracy counts (padding); torch's own default `ignore_index`."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples of one client, or of the test set.
+
+    `x` is float32 [n, *input_shape] and `y` int64 [n] for classification; both are int64 [n, length] for
+    text, where `y` is `x` moved on by one token and `IGNORED_TARGET` where `x` is padding.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` when inputs and targets differ in number."""
+        if len(self.x) != len(self.y):
+            raise DataError(
+                f"There are {len(self.x)} inputs but {len(self.y)} targets; there must be as many."
+            )
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A federated data set. Everything but `clients` is public.
+
+    `clients` has one entry per unit of privacy, each with at least one training example. `classes` is the
+    number of labels, or the size of the vocabulary. `unit` says in words what one client is; `uncovered`
+    holds a sentence for everything that the loader learnt from the training users outside the private
+    mechanism. `uncounted` are targets left out of the accuracy though the loss counts them (out-of-vocabulary
+    and end of sentence, as in the literature).
+    """
+
+    name: str
+    clients: Sequence[Examples]
+    test: Examples
+    input_shape: tuple[int, ...]
+    classes: int
+    task: str
+    licence: str
+    source: str
+    unit: str
+    uncovered: tuple[str, ...] = ()
+    uncounted: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for a data set that cannot train anything."""
+        if self.task not in TASKS:
+            raise DataError(
+                f"The task of dataset {self.name} is {self.task!r}; it must be one of {', '.join(TASKS)}."
+            )
+        if len(self.clients) == 0:
+            raise DataError(
+                f"Dataset {self.name} has no client with a training example; it must have at least one."
+            )
+        if len(self.test) == 0:
+            raise DataError(f"Dataset {self.name} has no test example; it must have at least one.")
+
+
+def as_float32(x: np.ndarray) -> np.ndarray:
+    """Return `x` as float32; uint8 is divided by the public constant 255.
+
+    >>> as_float32(np.array([0, 51, 255], dtype=np.uint8)).tolist()
+    [0.0, 0.20000000298023224, 1.0]
+    """
+    if x.dtype == np.uint8:
+        return x.astype(np.float32) / np.float32(255)
+    return x.astype(np.float32)
+
+
+def as_tokens(x: np.ndarray) -> np.ndarray:
+    """Return token numbers as int64."""
+    return x.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class ArrayClients(Sequence[Examples]):
+    """Clients that are rows of two big arrays: client i owns the rows `order[bounds[i]:bounds[i + 1]]`.
+
+    `x` [N, ...] and `y` [N, ...] may be memory-mapped; `order` int64 holds the training rows client by
+    client, `bounds` int64 [clients + 1] is increasing. `convert` turns stored inputs into what a model takes.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    order: np.ndarray
+    bounds: np.ndarray
+    convert: Callable[[np.ndarray], np.ndarray] = as_float32
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self.bounds) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Examples: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Examples]: ...
+    def __getitem__(self, index: int | slice) -> Examples | Sequence[Examples]:
+        """Return copies of one client's examples (or of several clients', for a slice)."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = range(len(self))[index]
+        rows = self.order[self.bounds[i] : self.bounds[i + 1]]
+        return Examples(self.convert(self.x[rows]), self.y[rows].astype(np.int64))
+
+
+def group_by_user(users: np.ndarray, examples_per_client: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return (order, bounds) of `ArrayClients`: rows user by user (increasing), rows in file order.
+
+    `users` [N] names the user of each row. `examples_per_client` cuts a user's rows into clients of at most
+    that many; no client holds rows of two users.
+
+    >>> order, bounds = group_by_user(np.array([7, 3, 7, 7]), examples_per_client=2)
+    >>> order.tolist(), bounds.tolist()
+    ([1, 0, 2, 3], [0, 1, 3, 4])
+    """
+    order = np.argsort(users, kind="stable")
+    counts = np.unique(users, return_counts=True)[1]
+    if examples_per_client is not None:
+        counts = cut(counts, examples_per_client)
+    return order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def cut(counts: np.ndarray, examples_per_client: int) -> np.ndarray:
+    """Return the sizes of the clients that users with `counts` examples are cut into.
+
+    >>> cut(np.array([5, 1, 4]), 2).tolist()
+    [2, 2, 1, 1, 2, 2]
+    """
+    check_at_least("dataset.examples_per_client", examples_per_client, 1)
+    pieces = -(-counts // examples_per_client)
+    sizes = np.full(int(pieces.sum()), examples_per_client, dtype=np.int64)
+    last = np.cumsum(pieces) - 1
+    sizes[last[pieces > 0]] = (counts - (pieces - 1) * examples_per_client)[pieces > 0]
+    return sizes
+
+
+def describe_unit(user: str, examples_per_client: int | None) -> str:
+    """Return what one client is, in words, for the privacy statement.
+
+    >>> describe_unit("writer", None)
+    'one writer = one client'
+    """
+    if examples_per_client is None:
+        return f"one {user} = one client"
+    return (
+        f"one {user} cut into clients of at most {examples_per_client} examples: "
+        f"the unit of privacy is the cut client, not the {user}"
+    )

@@ -1,0 +1,93 @@
+"""Every data set by name: who loads it, under which licence, and from where."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from client.data import by_user_npz, digits
+from client.data.dataset import Dataset
+from fedmf.errors import DataError, SettingError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the listing: how to load a data set, and what to know before doing so."""
+
+    load: Callable[..., Dataset]
+    summary: str
+    licence: str
+    source: str
+
+
+def _entry(module: ModuleType) -> Entry:
+    """Return the entry of a loader module: its `load`, its first docstring line, LICENCE and SOURCE."""
+    return Entry(module.load, (module.__doc__ or "").strip().splitlines()[0], module.LICENCE, module.SOURCE)
+
+
+DATASETS: dict[str, Entry] = {
+    "digits": _entry(digits),
+    "by_user_npz": _entry(by_user_npz),
+}
+
+
+def load(
+    name: str,
+    *,
+    path: str | None = None,
+    examples_per_client: int | None = None,
+    vocabulary: str | None = None,
+    **settings: Any,
+) -> Dataset:
+    """Return the data set called `name`, a name of the listing or an import path `package.module:function`.
+
+    Settings that are None are left to the loader. Raises `SettingError` for an unknown name or a setting that
+    the loader does not take, `DataError` for data that are missing or malformed.
+    """
+    loader = _loader(name)
+    given = {"path": path, "examples_per_client": examples_per_client, "vocabulary": vocabulary, **settings}
+    given = {key: value for key, value in given.items() if value is not None}
+    parameters = inspect.signature(loader).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for key in given:
+        if key not in parameters and not open_ended:
+            takes = ", ".join(f"dataset.{known}" for known in parameters) or "no settings"
+            raise SettingError(
+                f"dataset.{key} is {given[key]!r}, but dataset {name} does not use it; it takes {takes}."
+            )
+    for key, parameter in parameters.items():
+        if (
+            parameter.default is parameter.empty
+            and parameter.kind is not parameter.VAR_KEYWORD
+            and key not in given
+        ):
+            raise SettingError(f"dataset.{key} is missing; dataset {name} needs it.")
+    dataset = loader(**given)
+    if not isinstance(dataset, Dataset):
+        raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
+    return dataset
+
+
+def import_path(name: str, what: str) -> Any:
+    """Return the object at `package.module:attribute`, or raise `SettingError` about the key `what`."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(
+            f"{what} is {name!r}, which cannot be imported ({error}); it must be package.module:name."
+        ) from error
+
+
+def _loader(name: str) -> Callable[..., Dataset]:
+    """Return the function that loads the data set called `name`."""
+    if ":" in name:
+        return import_path(name, "dataset.name")  # type: ignore[no-any-return]
+    if name not in DATASETS:
+        raise SettingError(
+            f"dataset is {name!r}; it must be one of {', '.join(DATASETS)}, "
+            "or an import path package.module:function."
+        )
+    return DATASETS[name].load

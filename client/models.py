@@ -1,0 +1,173 @@
+"""The models, in one place: torch modules built from the shape of the data, deterministically from a seed.
+
+    name       inputs                    outputs                 parameters
+    logistic   [n, ...] float32          [n, classes]            650 on 8 x 8 digits
+    mlp        [n, ...] float32          [n, classes]            203,530 (28 x 28 images, 10 classes)
+    cnn        [n, H, W] or [n, H, W, C] [n, classes]            1,018,174 (28 x 28 images, 62 classes)
+    lstm       [n, length] int64         [n, length, vocabulary] 4,053,428 (10,000 words and 4 special tokens)
+    char_lstm  [n, length] int64         [n, length, vocabulary] 822,570 (86 characters and 4 special tokens)
+
+Models have parameters only, no buffers: what is trained is exactly what is privatised and sent. Hence no
+batch normalisation, and no dropout either, so that training depends on the data and the seed alone.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
+
+CLASSIFICATION = "classification"
+NEXT_TOKEN = "next_token"
+
+
+class Cnn(nn.Module):
+    """3 x 3 convolution, 2 x 2 pooling, 3 x 3 convolution, one dense layer, one output layer.
+
+    The network of the Federated EMNIST experiments of Kairouz, Liu, Steinke 2021 (distributed discrete
+    Gaussian) and its successors, sized to stay below 2^20 parameters, the power of two to which the rotation
+    pads. Their dropout is left out. Inputs float32 [n, H, W] or [n, H, W, C] with H and W at least 8; outputs
+    [n, classes].
+    """
+
+    def __init__(self, height: int, width: int, channels: int, classes: int) -> None:
+        """Lay out the layers for images of height x width x channels."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 32, kernel_size=3)
+        self.conv2 = nn.Conv2d(32, 64, kernel_size=3)
+        features = 64 * ((height - 2) // 2 - 2) * ((width - 2) // 2 - 2)
+        self.dense = nn.Linear(features, 128)
+        self.output = nn.Linear(128, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits [n, classes]."""
+        x = x.unsqueeze(1) if x.ndim == 3 else x.permute(0, 3, 1, 2)
+        x = nn.functional.max_pool2d(torch.relu(self.conv1(x)), 2)
+        x = torch.relu(self.conv2(x)).flatten(1)
+        return self.output(torch.relu(self.dense(x)))  # type: ignore[no-any-return]
+
+
+class Lstm(nn.Module):
+    """Embedding, LSTM layers, an optional narrower dense layer, one logit per token of the vocabulary.
+
+    Inputs int64 [n, length] with token 0 for padding, outputs float32 [n, length, vocabulary]: place t scores
+    token t + 1 from the tokens up to t. Sizes from Reddi et al. 2021: words 96, 670, 96; characters 8, 2 x
+    256, none. torch keeps two bias vectors per LSTM layer where the paper's library keeps one, hence 2680
+    parameters more.
+    """
+
+    def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, projection: int) -> None:
+        """Lay out the layers; `projection` 0 leaves the dense layer out."""
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.lstm = nn.LSTM(embedding, hidden, num_layers=layers, batch_first=True)
+        self.projection = nn.Linear(hidden, projection) if projection else nn.Identity()
+        self.output = nn.Linear(projection or hidden, vocabulary)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits [n, length, vocabulary]."""
+        states, _ = self.lstm(self.embedding(x))
+        return self.output(self.projection(states))  # type: ignore[no-any-return]
+
+
+def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return logistic regression on the flattened input: inputs [n, ...], outputs [n, classes]."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(_size(input_shape), classes))
+
+
+def mlp(input_shape: tuple[int, ...], classes: int, hidden: int = 256) -> nn.Module:
+    """Return a network with one hidden layer of rectified units: inputs [n, ...], outputs [n, classes]."""
+    check_at_least("model.hidden", hidden, 1)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(_size(input_shape), hidden), nn.ReLU(), nn.Linear(hidden, classes)
+    )
+
+
+def cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return the convolutional network for images [H, W] or [H, W, C] (channels last)."""
+    shape = (*input_shape, 1) if len(input_shape) == 2 else input_shape
+    if len(shape) != 3 or min(shape[:2]) < 8:
+        raise SettingError(
+            f"model is 'cnn' but an input has the shape {list(input_shape)}; "
+            "it must be [H, W] or [H, W, channels] with H and W at least 8."
+        )
+    return Cnn(shape[0], shape[1], shape[2], classes)
+
+
+def lstm(input_shape: tuple[int, ...], classes: int, embedding: int = 96, hidden: int = 670) -> nn.Module:
+    """Return the next-word model: one LSTM layer, and a dense layer as wide as the embedding."""
+    check_at_least("model.embedding", embedding, 1)
+    check_at_least("model.hidden", hidden, 1)
+    return Lstm(classes, embedding, hidden, layers=1, projection=embedding)
+
+
+def char_lstm(input_shape: tuple[int, ...], classes: int, embedding: int = 8, hidden: int = 256) -> nn.Module:
+    """Return the next-character model: two LSTM layers."""
+    check_at_least("model.embedding", embedding, 1)
+    check_at_least("model.hidden", hidden, 1)
+    return Lstm(classes, embedding, hidden, layers=2, projection=0)
+
+
+MODELS: dict[str, tuple[Callable[..., nn.Module], str]] = {
+    "logistic": (logistic, CLASSIFICATION),
+    "mlp": (mlp, CLASSIFICATION),
+    "cnn": (cnn, CLASSIFICATION),
+    "lstm": (lstm, NEXT_TOKEN),
+    "char_lstm": (char_lstm, NEXT_TOKEN),
+}
+"""Name -> (builder, the task whose data it fits)."""
+
+
+def build(
+    name: str,
+    *,
+    input_shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+    task: str = CLASSIFICATION,
+    **settings: Any,
+) -> nn.Module:
+    """Return the model called `name`, fitted to inputs of `input_shape` and to `classes` outputs.
+
+    The parameters are a function of the arguments alone: torch's default initialisation under a generator
+    seeded with `seed`; the global generator is left as it was. `task` is the data set's ("classification" or
+    "next_token"). Settings that are None are left to the builder. Raises `SettingError` for an unknown name
+    or setting, and for data that the model does not fit.
+
+    >>> model = build("logistic", input_shape=(8, 8), classes=10, seed=0)
+    >>> parameter_count(model)
+    650
+    """
+    if name not in MODELS:
+        raise SettingError(f"model is {name!r}; it must be one of {', '.join(MODELS)}.")
+    builder, fits = MODELS[name]
+    if fits != task:
+        fitting = ", ".join(other for other, entry in MODELS.items() if entry[1] == task)
+        raise SettingError(
+            f"model is {name!r}, which is for {fits} data, but the task is {task}; use one of {fitting}."
+        )
+    given = {key: value for key, value in settings.items() if value is not None}
+    known = list(inspect.signature(builder).parameters)[2:]
+    for key, value in given.items():
+        if key not in known:
+            raise SettingError(
+                f"model.{key} is {value!r}, but {name} does not use it; "
+                f"it takes {', '.join(known) or 'no settings'}."
+            )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return builder(input_shape, classes, **given)
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Return d, the number of parameters."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    """Return the number of values in one input."""
+    return int(torch.Size(shape).numel())

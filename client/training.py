@@ -1,0 +1,111 @@
+"""Local training: plain SGD on one resident model whose parameters are views of one flat buffer.
+
+One model lives in the process for all clients. A client's turn loads the flat vector in place, trains in
+place and subtracts in place, so that no copy of the model is made per client and the update is ready as one
+flat vector.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from client.scoring import loss
+from fedmf.checks import check_at_least, check_choice, check_positive
+from fedmf.errors import SettingError
+from fedmf.updates.vectors import Layout, Vector
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a client trains: SGD at `learning_rate`, `epochs` passes over its examples in shuffled batches of
+    `batch_size`."""
+
+    learning_rate: float
+    batch_size: int = 10
+    epochs: int = 1
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_positive("client.learning_rate", self.learning_rate)
+        check_at_least("client.batch_size", self.batch_size, 1)
+        check_at_least("client.epochs", self.epochs, 1)
+        check_choice("client.device", self.device, DEVICES)
+
+
+def pick_device(device: str) -> torch.device:
+    """Return the torch device that client.device names; "auto" is CUDA where there is one. Raises
+    `SettingError` without."""
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise SettingError("client.device is cuda, but torch sees no CUDA device; use cpu or auto.")
+    return torch.device("cuda" if device != "cpu" and available else "cpu")
+
+
+def layout_of(model: nn.Module) -> Layout:
+    """Return names and shapes of the model's parameters."""
+    return Layout(
+        tuple(name for name, _ in model.named_parameters()),
+        tuple(tuple(parameter.shape) for parameter in model.parameters()),
+    )
+
+
+def flat_parameters(model: nn.Module) -> Vector:
+    """Return a copy of the model's parameters as one vector (d,), float32."""
+    return np.concatenate(
+        [parameter.detach().cpu().numpy().ravel() for parameter in model.parameters()], dtype="f4"
+    )
+
+
+class Trainer:
+    """A resident model that plays one client after another. It keeps nothing of a client between turns.
+
+    Raises `SettingError` for a model with buffers (batch statistics and the like would leak from client to
+    client unnoised).
+    """
+
+    def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
+        buffers = [name for name, _ in model.named_buffers()]
+        if buffers:
+            raise SettingError(
+                f"the model has buffers ({', '.join(buffers)}), which no clipping or noise covers; "
+                "use a model without."
+            )
+        self._settings = settings
+        self._device = pick_device(settings.device)
+        self._model = model.to(self._device).train()
+        parameters = list(model.parameters())
+        self._flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self._gradient = torch.zeros_like(self._flat)
+        self._start = torch.zeros(self._flat.shape)
+        _point_into(parameters, self._flat, self._gradient)
+
+    def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
+        """Return trained minus `start`, (d,) float32, after the settings' passes over x [m, ...], y [m, ...].
+
+        `order` shuffles the examples. The result may be not finite when training diverges.
+        """
+        settings = self._settings
+        inputs, targets = torch.from_numpy(x).to(self._device), torch.from_numpy(y).to(self._device)
+        np.copyto(self._start.numpy(), start)
+        self._flat.copy_(self._start)
+        for _ in range(settings.epochs):
+            shuffled = torch.from_numpy(order.permutation(len(x))).to(self._device)
+            for batch in torch.split(shuffled, settings.batch_size):
+                self._gradient.zero_()
+                torch.autograd.backward(loss(self._model(inputs[batch]), targets[batch]))
+                self._flat.add_(self._gradient, alpha=-settings.learning_rate)
+        return (self._flat.cpu() - self._start).numpy()
+
+
+def _point_into(parameters: list[nn.Parameter], flat: torch.Tensor, gradient: torch.Tensor) -> None:
+    """Make parameters and their gradients views of two flat buffers, in order."""
+    start = 0
+    for parameter in parameters:
+        end = start + parameter.numel()
+        parameter.data = flat[start:end].view(parameter.shape)
+        parameter.grad = gradient[start:end].view(parameter.shape)
+        start = end

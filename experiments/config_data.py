@@ -1,0 +1,100 @@
+"""Schemas of the groups `dataset` and `model`: one dataclass per choice, with the fields of its YAML file.
+
+They hold values only; `client.data.load` and `client.models.build` say what the values mean and check them.
+`register` makes them known to Hydra; each conf/dataset/NAME.yaml names its schema `schema/NAME` in its
+defaults list.
+"""
+
+from dataclasses import asdict, dataclass, field, is_dataclass
+from enum import Enum
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+
+class Output(Enum):
+    """What a command prints: a table for people, or one JSON document for programs."""
+
+    text = "text"
+    json = "json"
+
+
+@dataclass
+class DatasetConfig:
+    """What every data set may be given; a loader refuses what it does not use."""
+
+    name: str = MISSING
+    path: str | None = None
+    examples_per_client: int | None = None
+    vocabulary: str | None = None
+
+
+@dataclass
+class ByUserNpzConfig(DatasetConfig):
+    """Arrays of one's own."""
+
+    classes: int | None = None
+
+
+@dataclass
+class CustomDatasetConfig(DatasetConfig):
+    """A loader of one's own: `name` is its import path package.module:function, `settings` its arguments."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ModelConfig:
+    """A model without settings."""
+
+    name: str = MISSING
+
+
+@dataclass
+class MlpConfig(ModelConfig):
+    """One hidden layer."""
+
+    hidden: int = 256
+
+
+@dataclass
+class LstmConfig(ModelConfig):
+    """A language model; null: the size of the papers."""
+
+    embedding: int | None = None
+    hidden: int | None = None
+
+
+DATASETS: dict[str, type[DatasetConfig]] = {
+    "digits": DatasetConfig,
+    "by_user_npz": ByUserNpzConfig,
+}
+MODELS: dict[str, type[ModelConfig]] = {
+    "logistic": ModelConfig,
+    "mlp": MlpConfig,
+    "cnn": ModelConfig,
+    "lstm": LstmConfig,
+    "char_lstm": LstmConfig,
+}
+
+
+def register() -> None:
+    """Store every schema in Hydra's config store; call it before a configuration is composed."""
+    store = ConfigStore.instance()
+    for name, schema in DATASETS.items():
+        store.store(group="dataset/schema", name=name, node=schema)
+    for name, model in MODELS.items():
+        store.store(group="model/schema", name=name, node=model)
+
+
+def arguments(config: DictConfig | DatasetConfig | ModelConfig) -> dict[str, Any]:
+    """Return a composed group as keyword arguments of `client.data.load` or `client.models.build`.
+
+    A `settings` mapping is merged in, so that a loader of one's own sees plain arguments.
+    """
+    plain = asdict(config) if is_dataclass(config) else OmegaConf.to_container(config, resolve=True)
+    if not isinstance(plain, dict):
+        raise TypeError(f"a dataset or model group is a mapping, not {type(plain).__name__}")
+    settings = plain.pop("settings", None) or {}
+    return {str(key): value for key, value in {**plain, **settings}.items()}

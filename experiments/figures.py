@@ -1,0 +1,101 @@
+"""Plots as inline SVG: one look for every page, text in the page's own font, nothing fetched."""
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+# Okabe and Ito's palette: told apart by colour-blind readers; dashes and markers tell lines apart in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+SIZE = (5.0, 3.1)
+STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a plot; `error` is drawn as bars above and below."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    error: Sequence[float] | None = None
+
+
+def line_plot(
+    name: str,
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    steps: bool = False,
+    markers: bool = False,
+    log_x: bool = False,
+    log_y: bool = False,
+    y_from: float | None = None,
+) -> str:
+    """Return a line plot as one <svg> element; `name` is unique on its page and becomes the prefix of all
+    ids.
+
+    Axis labels carry the units. A legend appears when there is more than one line.
+    """
+    style: Any = {**STYLE, "svg.hashsalt": name}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        for index, line in enumerate(series):
+            axes.errorbar(
+                line.x,
+                line.y,
+                yerr=line.error,
+                label=line.label,
+                color=COLOURS[index % len(COLOURS)],
+                linestyle=DASHES[index % len(DASHES)],
+                marker=MARKERS[index % len(MARKERS)] if markers or len(line.x) == 1 else None,
+                markersize=4,
+                capsize=3,
+                drawstyle="steps-post" if steps else "default",
+            )
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        if log_x:
+            axes.set_xscale("log")
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+        if log_y:
+            axes.set_yscale("log")
+        if y_from is not None:
+            axes.set_ylim(bottom=y_from)
+        if len(series) > 1:
+            axes.legend()
+        return as_svg(figure, name)
+
+
+def as_svg(figure: Figure, name: str) -> str:
+    """Return `figure` as one <svg> element for a page: no prolog, no metadata, every id prefixed by
+    `name`.
+    """
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{name}-", svg)
+    return svg.replace("<svg", f'<svg role="img" aria-labelledby="{name}-caption"', 1).strip()

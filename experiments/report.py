@@ -1,0 +1,374 @@
+"""report.html of a run: one self-contained page on which every number names the file that it comes from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, StrictUndefined
+
+from experiments.figures import Series, line_plot
+from experiments.records import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY, Run, read_run
+
+TEMPLATE = Path(__file__).with_name("report.html")
+REPORT = "report.html"
+FLOAT_BYTES = 4
+VALUE_BYTES = {"float32": 4, "int8": 1}
+# How the ratio grows with the model: name, parameters on 10 classes.
+SIZES = (("logistic, 8 x 8", 650), ("mlp, 28 x 28", 203_530), ("cnn, 28 x 28", 1_011_466))
+
+# Key of summary.json -> (words, unit). Keys that are not here are printed under their own names.
+WORDS: dict[str, tuple[str, str]] = {
+    "accuracy": ("accuracy on the test set", ""),
+    "loss": ("loss on the test set", "nats"),
+    "epsilon": ("epsilon spent", ""),
+    "delta": ("delta", ""),
+    "rounds": ("rounds", ""),
+    "parameters": ("model parameters d", ""),
+    "clients": ("clients N with training examples", ""),
+    "cohort_size": ("clients in a cohort n", ""),
+    "rounds_per_epoch": ("rounds in an epoch T", ""),
+    "epochs": ("epochs E", ""),
+    "keep_probability": ("keep probability gamma", ""),
+    "linf_over_l2": ("bound on one coordinate over the L2 bound", ""),
+    "noise_multiplier": ("noise multiplier z", ""),
+    "sigma": ("standard deviation of the fresh noise sigma", "units of the update"),
+    "compression_ratio": ("compression of the values sent", "times"),
+    "uplink_bytes_per_client": ("a client sends, in a round", "bytes"),
+    "envelope_bytes_per_client": ("of which envelope", "bytes"),
+    "wall_seconds": ("wall time", "s"),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a header; `numbers` are the columns set right-aligned."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """An <svg> element and its caption."""
+
+    name: str
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of a page, shown in the order of the fields."""
+
+    title: str
+    paragraphs: Sequence[str] = ()
+    points: Sequence[str] = ()
+    table: Table | None = None
+    figure: Plot | None = None
+    verbatim: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole page: what report.html shows."""
+
+    title: str
+    lead: str
+    sections: Sequence[Section]
+    warnings: Sequence[str] = ()
+    footer: str = field(
+        default="Written by fedmf. The page is complete in itself: it asks nothing of any network."
+    )
+
+
+def write_report(directory: Path) -> Path:
+    """Write report.html from the other files of the run in `directory` and return its path.
+
+    Reads config.yaml, metrics.jsonl, privacy.json, summary.json and, where there is one, mechanism.json;
+    never a secret file. Raises `RunDirectoryError` for a directory without a finished run.
+    """
+    directory = Path(directory)
+    return write_page(run_page(read_run(directory)), directory / REPORT)
+
+
+def write_page(page: Page, file: Path) -> Path:
+    """Render `page` to `file`."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    file.write_text(environment.from_string(TEMPLATE.read_text()).render(page=page))
+    return file
+
+
+def run_page(run: Run) -> Page:
+    """Return the page of one run."""
+    sections = [
+        Section("Summary", table=summary_table(run.summary)),
+        privacy_section(run.privacy),
+        *progress_sections(run),
+        mechanism_section(run.mechanism),
+        bytes_section(run),
+        compression_section(run.summary, compression_settings(run.config)),
+        Section(f"Settings ({CONFIG})", verbatim=yaml.safe_dump(run.config, sort_keys=False)),
+    ]
+    return Page(f"fedmf run {run.directory.resolve().name}", lead(run), sections, tuple(warnings(run)))
+
+
+def lead(run: Run) -> str:
+    """Return the run in one sentence."""
+    summary, model, data = run.summary, run.config["model"]["name"], run.config["dataset"]["name"]
+    spent = summary.get("epsilon")
+    private = (
+        f"with epsilon = {number(spent)} at delta = {number(summary.get('delta'))}"
+        if spent is not None
+        else "without privacy"
+    )
+    return (
+        f"The {model} model reaches {percent(summary.get('accuracy'))} accuracy on {data} after "
+        f"{number(summary.get('rounds'))} rounds {private}; a client sends "
+        f"{number(summary.get('uplink_bytes_per_client'))} bytes a round, its values "
+        f"{number(summary.get('compression_ratio'))} times smaller than uncompressed."
+    )
+
+
+def warnings(run: Run) -> Iterator[str]:
+    """Yield what must be read before anything else."""
+    if run.summary.get("epsilon") is None:
+        yield "NOT private: this run has no finite epsilon."
+    if (run.config.get("run") or {}).get("reproducible"):
+        yield "reproducible, NOT private: the secrets of this run derive from its public seed."
+    if (run.config.get("run") or {}).get("unprotected_metrics"):
+        yield "Unprotected metrics were recorded: the privacy statement does not cover them."
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """Return summary.json as a table: words, value with unit, key."""
+    rows = []
+    for key, value in summary.items():
+        words, unit = WORDS.get(key, (key.replace("_", " "), ""))
+        text = percent(value) if key == "accuracy" else number(value)
+        rows.append((words, f"{text} {unit}".strip(), f"{SUMMARY}: {key}"))
+    return Table(("figure", "value", "from"), rows, numbers=(1,))
+
+
+def privacy_section(privacy: dict[str, Any]) -> Section:
+    """Return the privacy statement: its paragraph in words, then every other field."""
+    lists = {key: value for key, value in privacy.items() if isinstance(value, list)}
+    points = [
+        f"{key.replace('_', ' ')}: {item}"
+        for key, items in lists.items()
+        for item in items
+        if isinstance(item, str)
+    ]
+    rows = [
+        (key.replace("_", " "), number(value), f"{PRIVACY}: {key}")
+        for key, value in flattened(
+            {key: value for key, value in privacy.items() if key not in (*lists, "paragraph")}
+        )
+    ]
+    paragraphs = str(privacy.get("paragraph", f"{PRIVACY} holds no paragraph.")).split("\n\n")
+    return Section("What is private", paragraphs, points, Table(("field", "value", "from"), rows))
+
+
+def progress_sections(run: Run) -> Iterator[Section]:
+    """Yield accuracy and epsilon by round."""
+    rounds, accuracy = run.column("accuracy")
+    if rounds:
+        best = max(accuracy)
+        caption = (
+            f"Accuracy on the test set after round {rounds[-1]}: {percent(accuracy[-1])}; the highest was "
+            f"{percent(best)} in round {rounds[accuracy.index(best)]}. From {METRICS}: accuracy."
+        )
+        line = Series("accuracy", rounds, [100 * value for value in accuracy])
+        svg = line_plot("accuracy", [line], x_label="round", y_label="test accuracy (%)")
+        yield Section("Accuracy by round", figure=Plot("accuracy", svg, caption))
+    else:
+        yield Section("Accuracy by round", [f"{METRICS} holds no round at which the model was scored."])
+    rounds, epsilon = run.column("epsilon")
+    if rounds:
+        caption = (
+            f"Epsilon spent so far at delta = {number(run.summary.get('delta'))}: {number(epsilon[0])} once "
+            f"the first epoch has begun, {number(epsilon[-1])} at the end. An epoch that has begun counts "
+            f"whole. From {METRICS}: epsilon."
+        )
+        svg = line_plot(
+            "epsilon",
+            [Series("epsilon", rounds, epsilon)],
+            x_label="round",
+            y_label="epsilon spent",
+            steps=True,
+            y_from=0,
+        )
+        yield Section("Epsilon by round", figure=Plot("epsilon", svg, caption))
+    else:
+        yield Section("Epsilon by round", ["The run is not private, so there is no epsilon to draw."])
+
+
+def mechanism_section(mechanism: dict[str, Any]) -> Section:
+    """Return the noise of the mechanism against independent noise, round by round of an epoch."""
+    title = "Noise of the mechanism against independent noise"
+    if not mechanism:
+        return Section(title, [f"The run directory holds no {MECHANISM}, so there is nothing to compare."])
+    own, independent = mechanism["per_round_error"], mechanism["independent_per_round_error"]
+    steps = range(1, len(own) + 1)
+    series = [Series(str(mechanism["family"]), steps, own), Series("independent", steps, independent)]
+    gain = root_mean_square(independent) / root_mean_square(own)
+    caption = (
+        "Standard deviation of the noise in the model after each round of an epoch, over noise multiplier "
+        f"times clip norm. Root mean square over the epoch: {number(root_mean_square(own))} for "
+        f"{mechanism['family']}, {number(root_mean_square(independent))} for independent noise at the same "
+        f"privacy, {number(gain)} times as much. From {MECHANISM}: per_round_error."
+    )
+    svg = line_plot("noise", series, x_label="round of the epoch", y_label="noise std (relative)", y_from=0)
+    return Section(title, figure=Plot("noise", svg, caption))
+
+
+def bytes_section(run: Run) -> Section:
+    """Return the bytes sent to the server so far, against a run that sends every parameter as float32."""
+    rounds, sent = run.column("uplink_bytes")
+    envelope = run.summary.get("envelope_bytes_per_client") or 0
+    dense = FLOAT_BYTES * run.summary["parameters"] + envelope
+    whole = running_sum(
+        [dense * line["replies"] for line in run.rounds if line.get("uplink_bytes") is not None]
+    )
+    total = running_sum(sent)
+    if not rounds or not total[-1]:
+        return Section("Bytes against an uncompressed run", [f"{METRICS} records no bytes."])
+    series = [
+        Series("this run", rounds, [value / 1e6 for value in total]),
+        Series("uncompressed", rounds, [value / 1e6 for value in whole]),
+    ]
+    caption = (
+        f"Sent by all clients so far, envelopes included: {size(total[-1])} against {size(whole[-1])} if "
+        f"every reply held all {number(run.summary['parameters'])} parameters as float32, "
+        f"{number(whole[-1] / total[-1])} times as much. Nominal figures (expected, not measured: sizes "
+        f"would reveal mask counts). From {METRICS}: uplink_bytes, replies; {SUMMARY}: parameters."
+    )
+    svg = line_plot("bytes", series, x_label="round", y_label="sent by clients (MB)", y_from=0)
+    return Section("Bytes against an uncompressed run", figure=Plot("bytes", svg, caption))
+
+
+def compression_settings(config: dict[str, Any]) -> tuple[float, str, str]:
+    """Return (keep probability, rotation, value type) of a run's config."""
+    own = config.get("compression") or {}
+    return (
+        float(own.get("keep_probability", 1.0)),
+        str(own.get("rotation", "hadamard")),
+        str(own.get("value_type", "float32")),
+    )
+
+
+def compression_section(summary: dict[str, Any], settings: tuple[float, str, str]) -> Section:
+    """Return why the ratio is what it is, and how it grows with the model."""
+    count, rotation = int(summary["parameters"]), settings[1]
+    rows = [
+        (name, f"{d:,}", f"{padded_size(d, rotation):,}", f"{ratio(d, settings):.1f}")
+        for name, d in (("this run", count), *SIZES)
+    ]
+    growth = (
+        "The loss to padding depends on how far d lies below a power of two; the envelope of a message "
+        "(about half a kilobyte) weighs less the larger the model. Larger models also afford a smaller "
+        "keep probability at the same epsilon, which is where the ratio grows. The table holds this run's "
+        "keep probability and value type fixed."
+    )
+    table = Table(("model", "parameters d", "sent from, D", "compression"), rows, numbers=(1, 2, 3))
+    return Section("Why the compression is what it is", [reason(count, settings), growth], table=table)
+
+
+def reason(count: int, settings: tuple[float, str, str]) -> str:
+    """Return in words how many of `count` parameters are sent, and how much less than all that is."""
+    keep, rotation, value_type = settings
+    padded, bits = padded_size(count, rotation), 8 * VALUE_BYTES[value_type]
+    ideal = FLOAT_BYTES / (keep * VALUE_BYTES[value_type])
+    if padded == count:
+        return (
+            f"Nothing is padded, so keeping each value with probability {number(keep)} at {bits} bits sends "
+            f"{number(ideal)} times less than {count:,} parameters of 32 bits."
+        )
+    return (
+        f"The Hadamard rotation works on powers of two, so {count:,} parameters are padded to {padded:,}, "
+        f"and a client keeps each of the {padded:,} rotated values with probability {number(keep)}: on "
+        f"average {number(keep * padded)} values of {bits} bits. Against {count:,} parameters of 32 bits "
+        f"that is {ratio(count, settings):.1f} times less, not {number(ideal)} times."
+    )
+
+
+def padded_size(parameters: int, rotation: str) -> int:
+    """Return D: the next power of two for the Hadamard rotation, d itself without.
+
+    >>> padded_size(650, "hadamard"), padded_size(650, "identity")
+    (1024, 650)
+    """
+    return 1 << (parameters - 1).bit_length() if rotation == "hadamard" else parameters
+
+
+def ratio(parameters: int, settings: tuple[float, str, str]) -> float:
+    """Return 4 d over the value bytes that a client sends on average.
+
+    >>> round(ratio(650, (0.1, "hadamard", "float32")), 2)
+    6.35
+    """
+    keep, rotation, value_type = settings
+    return FLOAT_BYTES * parameters / (keep * padded_size(parameters, rotation) * VALUE_BYTES[value_type])
+
+
+def flattened(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of every leaf, keys of nested objects joined by dots."""
+    for key, value in document.items():
+        if isinstance(value, dict):
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def number(value: Any) -> str:
+    """Return a value as people read it: four significant digits, thousands separated, a dash for what is not
+    known.
+
+    >>> number(1437), number(0.19912), number(1e-4), number(None), number(True)
+    ('1,437', '0.1991', '0.0001', '–', 'yes')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{int(value):,}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    return str(value)
+
+
+def percent(value: float | None) -> str:
+    """Return a share in [0, 1] as a percentage with one decimal."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in a unit that people read.
+
+    >>> size(512), size(4.2e6)
+    ('512 B', '4.2 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.4g} {unit}"
+        count /= 1000
+    raise AssertionError("the loop returns")
+
+
+def running_sum(values: Sequence[float]) -> list[float]:
+    """Return the sums of all beginnings of `values`."""
+    total, sums = 0.0, []
+    for value in values:
+        total += value
+        sums.append(total)
+    return sums
+
+
+def root_mean_square(values: Sequence[float]) -> float:
+    """Return the square root of the mean square."""
+    return float((sum(value * value for value in values) / len(values)) ** 0.5)

@@ -1,0 +1,255 @@
+"""The plan of a run: participation, bounds, mechanism and accountant in one value, so that they cannot
+disagree."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+from fedmf.accounting import EpochRelease, Ledger, PrivacySpent, calibrate_noise_multiplier, privacy_spent
+from fedmf.checks import (
+    check_at_least,
+    check_choice,
+    check_keep_probability,
+    check_non_negative,
+    check_open_unit,
+    check_positive,
+)
+from fedmf.errors import SettingError
+from fedmf.mechanisms.factorization import Factorization
+from fedmf.participation import rounds_that_fit
+from fedmf.randomness import PublicSeed
+from fedmf.updates.clipping import default_linf_bound
+from fedmf.updates.rotation import Rotation, padded_dimension
+from fedmf.updates.wire import Bounds, value_bytes
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Who takes part: `clients` N in all, cohorts of `cohort_size` n, `rounds_per_epoch` T, `epochs` E; n T
+    <= N."""
+
+    clients: int
+    cohort_size: int
+    rounds_per_epoch: int
+    epochs: int
+
+    def __post_init__(self) -> None:
+        check_at_least("population.epochs", self.epochs, 1)
+        rounds_that_fit(self.clients, self.cohort_size, self.rounds_per_epoch)
+
+    @property
+    def rounds(self) -> int:
+        """All rounds of the run, E T."""
+        return self.epochs * self.rounds_per_epoch
+
+
+@dataclass(frozen=True)
+class Compression:
+    """How an update travels: each coordinate kept with `keep_probability` gamma after the `rotation`, as
+    `value_type`."""
+
+    keep_probability: float
+    rotation: str = "hadamard"
+    value_type: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_keep_probability(self.keep_probability)
+        padded_dimension(1, self.rotation)
+
+
+@dataclass(frozen=True)
+class PrivacyTarget:
+    """What is asked of the accountant: delta, and a noise multiplier (0: not private) or an epsilon to
+    reach."""
+
+    delta: float
+    noise_multiplier: float | None = None
+    epsilon: float | None = None
+    adjacency: str = "zero_out"
+    accountant: str = "rdp"
+    max_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        check_open_unit("privacy.delta", self.delta)
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise SettingError(
+                f"privacy.epsilon is {self.epsilon} and privacy.noise_multiplier is {self.noise_multiplier}; "
+                "give exactly one of them and set the other to null."
+            )
+        if self.epsilon is not None:
+            check_positive("privacy.epsilon", self.epsilon)
+        if self.noise_multiplier is not None:
+            check_non_negative("privacy.noise_multiplier", self.noise_multiplier)
+        if self.max_epsilon is not None:
+            check_positive("privacy.max_epsilon", self.max_epsilon)
+        check_choice("privacy.adjacency", self.adjacency, ("zero_out", "replace"))
+        check_choice("privacy.accountant", self.accountant, ("rdp", "tight"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that client, server and accountant must agree on. Make one with `make_plan`.
+
+    `bounds` hold for each client's rotated vector; `noise_multiplier` is sigma over kappa_2 = sensitivity of
+    C times `bounds.radius`; `factorization` is for T = `participation.rounds_per_epoch` rounds and restarts
+    every epoch.
+    """
+
+    dimension: int
+    participation: Participation
+    compression: Compression
+    bounds: Bounds
+    privacy: PrivacyTarget
+    noise_multiplier: float
+    factorization: Factorization
+    seed: PublicSeed
+
+    @cached_property
+    def rotation(self) -> Rotation:
+        """The public rotation between model coordinates and sent ones."""
+        return Rotation(self.compression.rotation, self.dimension, self.seed)
+
+    @property
+    def linf_over_l2(self) -> float:
+        """kappa_inf / kappa_2 of the vectors accounted, in (0, 1]; 1 where no L-infinity bound is
+        enforced."""
+        if self.bounds.linf_norm is None or self.bounds.radius is None:
+            return 1.0
+        return min(1.0, self.bounds.linf_norm / self.bounds.radius)
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of each entry of Z, in units of the update."""
+        if self.noise_multiplier == 0:
+            return 0.0
+        assert self.bounds.radius is not None  # make_plan refuses noise without an L2 bound
+        return self.noise_multiplier * self.factorization.sensitivity * self.bounds.radius
+
+    @property
+    def epoch_release(self) -> EpochRelease:
+        """The event that the ledger records when an epoch begins."""
+        return EpochRelease(self.noise_multiplier, self.compression.keep_probability, self.linf_over_l2)
+
+    @property
+    def denominator(self) -> float:
+        """gamma n with the PLANNED n: what the noisy sum is divided by, whoever answered."""
+        return self.compression.keep_probability * self.participation.cohort_size
+
+    @property
+    def value_bytes(self) -> float:
+        """Expected bytes of values that one client sends in a round."""
+        return value_bytes(
+            self.rotation.padded, self.compression.keep_probability, self.compression.value_type
+        )
+
+    @property
+    def compression_ratio(self) -> float:
+        """4 d bytes of an uncompressed float32 update over the value bytes that are sent."""
+        return 4 * self.dimension / self.value_bytes
+
+    def spent(self, epochs: int | None = None) -> PrivacySpent:
+        """Return what `epochs` started epochs cost (all planned ones if None)."""
+        return privacy_spent(
+            self.epoch_release,
+            self.participation.epochs if epochs is None else epochs,
+            delta=self.privacy.delta,
+            adjacency=self.privacy.adjacency,
+            accountant=self.privacy.accountant,
+        )
+
+    def start_epoch(self, ledger: Ledger) -> Ledger:
+        """Return the ledger with one more started epoch. Raises `PrivacyBudgetExhausted` if it would exceed
+        max_epsilon."""
+        if self.privacy.max_epsilon is not None:
+            ledger.check_next(
+                self.epoch_release,
+                self.privacy.max_epsilon,
+                delta=self.privacy.delta,
+                adjacency=self.privacy.adjacency,
+                accountant=self.privacy.accountant,
+            )
+        return ledger.record(self.epoch_release)
+
+    def with_noise_multiplier(self, noise_multiplier: float) -> Self:
+        """Return the plan with another noise multiplier."""
+        return replace(self, noise_multiplier=noise_multiplier)
+
+
+def make_bounds(
+    *,
+    l2_norm: float | None,
+    linf_norm: float | None,
+    dimension: int,
+    cohort_size: int,
+    compression: Compression,
+) -> Bounds:
+    """Return the bounds to enforce: `linf_norm` None means the formula with the Hadamard rotation, `l2_norm`
+    without.
+
+    Raises `SettingError` for an L-infinity bound without an L2 bound, and for int8 values without bounds.
+    """
+    if l2_norm is None:
+        if linf_norm is not None:
+            raise SettingError(
+                f"clipping.linf_norm is {linf_norm} without clipping.l2_norm; give both or neither."
+            )
+        if compression.value_type == "int8":
+            raise SettingError(
+                "compression.value_type is int8 without clipping.l2_norm; the int8 grid needs bounds."
+            )
+        return Bounds(None, None, compression.value_type)
+    check_positive("clipping.l2_norm", l2_norm)
+    if linf_norm is None:
+        padded = padded_dimension(dimension, compression.rotation)
+        linf_norm = (
+            default_linf_bound(l2_norm, padded, cohort_size)
+            if compression.rotation == "hadamard"
+            else l2_norm
+        )
+    check_positive("clipping.linf_norm", linf_norm)
+    return Bounds(l2_norm, min(linf_norm, l2_norm), compression.value_type)
+
+
+def make_plan(
+    *,
+    dimension: int,
+    participation: Participation,
+    compression: Compression,
+    bounds: Bounds,
+    privacy: PrivacyTarget,
+    factorization: Factorization,
+    seed: PublicSeed,
+) -> Plan:
+    """Return the plan, with the noise multiplier calibrated if `privacy` names an epsilon.
+
+    Raises `SettingError` for noise without an L2 bound: such a run could state no privacy.
+    """
+    plan = Plan(
+        dimension=dimension,
+        participation=participation,
+        compression=compression,
+        bounds=bounds,
+        privacy=privacy,
+        noise_multiplier=privacy.noise_multiplier or 0.0,
+        factorization=factorization,
+        seed=seed,
+    )
+    if bounds.radius is None and privacy.noise_multiplier != 0:
+        raise SettingError(
+            "clipping.l2_norm is null, so that one client's influence has no bound; "
+            "give a norm, or set privacy.epsilon=null privacy.noise_multiplier=0 "
+            "for a run that is not private."
+        )
+    if privacy.epsilon is None:
+        return plan
+    return plan.with_noise_multiplier(
+        calibrate_noise_multiplier(
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            keep_probability=compression.keep_probability,
+            linf_over_l2=plan.linf_over_l2,
+            epochs=participation.epochs,
+            adjacency=privacy.adjacency,
+            accountant=privacy.accountant,
+        )
+    )

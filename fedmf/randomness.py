@@ -1,0 +1,152 @@
+"""Where every random draw comes from: secret keys for privacy, public seeds for everything else.
+
+One secret chain exists, on the server only. The first epoch key is the run secret; `ratchet` gives the next
+epoch's key and cannot be undone, so that erasing a key protects its epoch. From an epoch key hang, by domain
+separation, the noise rows and one mask key per (client, round). Public randomness (cohort shuffles, rotation
+signs, initial models, data order) hangs on a `PublicSeed`. The two are different types, so that swapping them
+is refused at run time and visible in review.
+
+A draw depends on where it is, not on what ran before: (key, purpose, position) give the same bits on any
+machine.
+"""
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from fedmf.errors import SettingError
+
+KEY_BYTES = 32
+_PAIRS_PER_BLOCK = (
+    1 << 14
+)  # 16-byte AES blocks handled at once: all buffers together stay within the L2 cache
+
+
+@dataclass(frozen=True)
+class SecretKey:
+    """A 256-bit secret. Its text form never shows the key; `reveal` does, so that every disclosure can be
+    searched for.
+
+    Raises `SettingError` for a key of another length or with all bytes equal (no entropy).
+
+    >>> SecretKey.generate()
+    SecretKey(hidden)
+    """
+
+    _material: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self._material, bytes) or len(self._material) != KEY_BYTES:
+            raise SettingError(
+                f"a secret key must be {KEY_BYTES} bytes; this one has another type or length."
+            )
+        if len(set(self._material)) == 1:
+            raise SettingError("a secret key must be random; all bytes of this one are equal.")
+
+    def __repr__(self) -> str:
+        return "SecretKey(hidden)"
+
+    @classmethod
+    def generate(cls) -> "SecretKey":
+        """Return a fresh key from the operating system."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def reproducible(cls, seed: int) -> "SecretKey":
+        """Return the key that `seed` names. Anyone can: a run that uses it is reproducible, NOT private."""
+        return cls(hashlib.sha256(b"fedmf reproducible, NOT private" + _encode(seed)).digest())
+
+    def derive(self, purpose: str, *position: int | str) -> "SecretKey":
+        """Return HMAC-SHA256(key, purpose and position): an unrelated key for every purpose and position."""
+        return SecretKey(hmac.digest(self._material, _encode(purpose, *position), "sha256"))
+
+    def ratchet(self) -> "SecretKey":
+        """Return the next epoch's key; this one cannot be computed from it."""
+        return self.derive("next epoch")
+
+    def mask_key(self, client: str, step: int) -> "SecretKey":
+        """Return the mask key of `client` in round `step` (0-based) of the epoch this key belongs to."""
+        return self.derive("mask", client, step)
+
+    def reveal(self) -> bytes:
+        """Return the 32 secret bytes, to be sent to the one client they are meant for or kept in the secret
+        file."""
+        return self._material
+
+
+@dataclass(frozen=True)
+class PublicSeed:
+    """A seed that anyone may know; draws from it protect nobody."""
+
+    value: int
+
+    def generator(self, purpose: str, *position: int | str) -> np.random.Generator:
+        """Return a generator for one purpose and position, unrelated to those of all others.
+
+        >>> PublicSeed(7).generator("cohorts", 0).integers(10, size=3).shape
+        (3,)
+        """
+        digest = hashlib.sha256(_encode("public", self.value, purpose, *position)).digest()
+        return np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], "<u8")))
+
+    def signs(self, count: int, purpose: str) -> npt.NDArray[np.float32]:
+        """Return `count` fair signs, +1 or -1, shape (count,), float32, the same bits on every platform."""
+        digest = hashlib.shake_256(_encode("public", self.value, purpose)).digest((count + 7) // 8)
+        bits = np.unpackbits(np.frombuffer(digest, np.uint8), count=count)
+        return 1 - 2 * bits.astype(np.float32)
+
+
+def uniform_words(key: SecretKey, count: int, *, first: int = 0) -> npt.NDArray[np.uint64]:
+    """Return words first .. first+count-1 of the key's stream, shape (count,), uint64 (AES-256 in counter
+    mode)."""
+    block, skip = divmod(first, 2)
+    stream = _keystream(key, block)
+    return np.frombuffer(stream.update(bytes(8 * (count + skip))), "<u8", count, 8 * skip)
+
+
+def gaussian_row(key: SecretKey, row: int, dimension: int) -> npt.NDArray[np.float32]:
+    """Return fresh row `row` of the epoch that `key` belongs to: (dimension,) independent N(0, 1), float32.
+
+    Box-Muller on an AES-256 counter stream keyed by (epoch key, row): coordinates 2j and 2j+1 come from block
+    j, 64 bits for the radius (tails reach 9.4 standard deviations) and 24 for the angle. The arithmetic is
+    that of floating point: the known attacks on its lowest bits (Mironov 2012) are not addressed.
+    """
+    stream = _keystream(key.derive("noise row", row), 0)
+    normals = np.empty(dimension + dimension % 2, np.float32)
+    zeros = bytes(16 * _PAIRS_PER_BLOCK)
+    raw = bytearray(16 * _PAIRS_PER_BLOCK + 15)  # update_into asks for one block less a byte to spare
+    words = np.frombuffer(raw, "<u8", 2 * _PAIRS_PER_BLOCK).reshape(-1, 2)
+    for start in range(0, normals.size, 2 * _PAIRS_PER_BLOCK):
+        pairs = normals[start : start + 2 * _PAIRS_PER_BLOCK].reshape(-1, 2)
+        stream.update_into(zeros, raw)
+        _box_muller(words[: len(pairs)], pairs)
+    return normals[:dimension]
+
+
+def _box_muller(words: npt.NDArray[np.uint64], pairs: npt.NDArray[np.float32]) -> None:
+    """Fill `pairs`, shape (k, 2), with normals made from `words`, shape (k, 2)."""
+    radius = np.add(words[:, 0], 0.5, dtype=np.float64)
+    radius *= 2.0**-64
+    np.log(radius, out=radius)
+    radius *= -2
+    np.sqrt(radius, out=radius)
+    angle = (words[:, 1] >> np.uint64(40)).astype(np.float32)
+    angle *= np.float32(2 * np.pi / 2**24)
+    np.multiply(np.cos(angle), radius, out=pairs[:, 0], casting="same_kind")
+    np.multiply(np.sin(angle), radius, out=pairs[:, 1], casting="same_kind")
+
+
+def _keystream(key: SecretKey, block: int):  # type: ignore[no-untyped-def]
+    """Return an encryptor whose output on zeros is the key's stream from 16-byte block `block` on."""
+    return Cipher(algorithms.AES(key.reveal()), modes.CTR(block.to_bytes(16, "big"))).encryptor()
+
+
+def _encode(*parts: int | str) -> bytes:
+    """Return the parts as bytes, each with its type and length, so that no two lists of parts collide."""
+    texts = [(b"i" if isinstance(part, int) else b"s") + str(part).encode() for part in parts]
+    return b"".join(len(text).to_bytes(4, "big") + text for text in texts)

@@ -1,0 +1,101 @@
+"""The randomised Hadamard rotation: it spreads an update evenly over its coordinates, so that the L-infinity
+clip costs little.
+
+x -> H (signs * pad(x)) with H orthonormal (entries +-1/sqrt(D)), D the next power of two. The signs are
+public: the rotation is no secret, only the mask is. Rotating before the L-infinity clip is what makes the
+clip a bound on what is sent.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmf.checks import check_at_least, check_choice
+from fedmf.errors import SettingError
+from fedmf.randomness import PublicSeed
+from fedmf.updates.vectors import Vector
+
+ROTATIONS = ("hadamard", "identity")
+_RADIX = (
+    16  # one product by H_16 a pass: five passes for 2^20, each a matrix product that runs at memory speed
+)
+
+
+def padded_dimension(dimension: int, rotation: str) -> int:
+    """Return D: the next power of two for rotation "hadamard", the dimension itself for "identity".
+
+    >>> padded_dimension(650, "hadamard"), padded_dimension(650, "identity")
+    (1024, 650)
+    """
+    check_at_least("dimension", dimension, 1)
+    check_choice("rotation", rotation, ROTATIONS)
+    return 1 << (dimension - 1).bit_length() if rotation == "hadamard" else dimension
+
+
+def hadamard(vector: Vector) -> Vector:
+    """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two. H is
+    its own inverse.
+
+    >>> hadamard(np.array([1, 0, 0, 0], np.float32))
+    array([0.5, 0.5, 0.5, 0.5], dtype=float32)
+    """
+    size = vector.size
+    if vector.shape != (size,) or size == 0 or size & (size - 1):
+        raise SettingError(f"the vector has shape {vector.shape}; a Hadamard transform needs a power of two.")
+    remaining = size
+    while remaining > 1:
+        radix = min(_RADIX, remaining)
+        # Each pass transforms the slowest axis and makes it the fastest; after all passes the axes are back
+        # in order.
+        vector = (vector.reshape(radix, -1).T @ _SYLVESTER[radix]).reshape(-1)
+        remaining //= radix
+    return vector
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """An orthonormal map from d model coordinates to D sent ones and back, fixed by a public seed."""
+
+    kind: str
+    dimension: int
+    seed: PublicSeed
+
+    def __post_init__(self) -> None:
+        padded_dimension(self.dimension, self.kind)
+
+    @property
+    def padded(self) -> int:
+        """D, the number of coordinates after padding."""
+        return padded_dimension(self.dimension, self.kind)
+
+    @cached_property
+    def _signs(self) -> Vector:
+        return self.seed.signs(self.padded, "rotation")
+
+    def rotate(self, update: Vector) -> Vector:
+        """Return the rotated update, (d,) -> (D,), same Euclidean norm up to float32 rounding."""
+        if self.kind == "identity":
+            return update
+        padded = np.zeros(self.padded, np.float32)
+        np.multiply(update, self._signs[: self.dimension], out=padded[: self.dimension])
+        return hadamard(padded)
+
+    def unrotate(self, rotated: Vector) -> Vector:
+        """Return the inverse of `rotate` less the padding, (D,) -> (d,)."""
+        if self.kind == "identity":
+            return rotated
+        return hadamard(rotated)[: self.dimension] * self._signs[: self.dimension]
+
+
+def _sylvester(size: int) -> Vector:
+    """Return the orthonormal Sylvester-Hadamard matrix of a power-of-two size, float32."""
+    matrix: npt.NDArray[np.float64] = np.ones((1, 1))
+    while len(matrix) < size:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    scaled: Vector = (matrix / np.sqrt(size)).astype(np.float32)
+    return scaled
+
+
+_SYLVESTER = {size: _sylvester(size) for size in (2, 4, 8, 16)}

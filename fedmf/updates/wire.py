@@ -1,0 +1,102 @@
+"""What travels: names of message parts and fields, for client and server alike, and the bytes of a masked
+update.
+
+A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
+only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
+mask key.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmf.checks import check_choice
+from fedmf.randomness import SecretKey
+from fedmf.updates.clipping import clip_l2, clip_linf, l2_norm
+from fedmf.updates.masks import kept_coordinates
+from fedmf.updates.rounding import TAU, values_of
+from fedmf.updates.vectors import Vector
+
+MODEL = "model"  # ArrayRecord of a task: the flat model under key VECTOR
+TASK = "task"  # ConfigRecord of a task
+UPDATE = "update"  # ArrayRecord of a reply: the kept values under key VALUES
+VECTOR = "vector"
+VALUES = "values"
+STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
+CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
+
+VALUE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
+# Message header, record names and array metadata of one reply, as Flower 1.41 serialises it; measured in the
+# benchmark.
+ENVELOPE_BYTES = 512
+
+Values = npt.NDArray[np.float32] | npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a client's rotated vector is held to, in units of the update; None where nothing is enforced.
+
+    `radius` is what the accountant uses as Delta_2: with int8 values it is (1 + TAU) times the clip norm.
+    """
+
+    l2_norm: float | None
+    linf_norm: float | None
+    value_type: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_choice("compression.value_type", self.value_type, VALUE_TYPES)
+
+    @property
+    def radius(self) -> float | None:
+        """The L2 norm that no client's vector exceeds, or None."""
+        if self.l2_norm is None:
+            return None
+        return self.l2_norm * (1 + TAU) if self.value_type == "int8" else self.l2_norm
+
+
+def to_bytes(values: Values) -> bytes:
+    """Return float32 or int8 values as little-endian bytes, without any header."""
+    return values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def to_vector(data: bytes) -> Vector:
+    """Return little-endian float32 bytes as a read-only vector, without a copy."""
+    return np.frombuffer(data, VALUE_TYPES["float32"])
+
+
+def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
+    """Return a reply's bytes as (kept,) float32 within `bounds`; whatever is malformed counts as the zero
+    vector.
+
+    Another type or length, or a non-finite value, gives zeros; what exceeds a bound is clipped to it, so that
+    no client moves the sum further than its bound. Never raises for any `data`: one client's data must not
+    decide whether a round is released.
+    """
+    dtype = VALUE_TYPES[bounds.value_type]
+    if not isinstance(data, bytes) or len(data) != kept * dtype.itemsize:
+        return np.zeros(kept, np.float32)
+    values = np.frombuffer(data, dtype)
+    if bounds.value_type == "int8":
+        assert bounds.linf_norm is not None  # make_bounds refuses int8 without bounds
+        values = values_of(np.maximum(values, -127), bounds.linf_norm)
+    if not np.isfinite(values).all():
+        return np.zeros(kept, np.float32)
+    if bounds.linf_norm is not None:
+        values = clip_linf(values, bounds.linf_norm)
+    if bounds.radius is not None and l2_norm(values) > bounds.radius:
+        values = clip_l2(values, bounds.radius)
+    return values
+
+
+def coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
+    """Return the coordinates a reply under mask key `key` holds; see `kept_coordinates`."""
+    return kept_coordinates(key.derive("coordinates"), dimension, keep_probability)
+
+
+def value_bytes(dimension: int, keep_probability: float, value_type: str) -> float:
+    """Return the expected bytes of the values one client sends: gamma D times the size of a value."""
+    check_choice("compression.value_type", value_type, VALUE_TYPES)
+    return keep_probability * dimension * VALUE_TYPES[value_type].itemsize

@@ -1,0 +1,203 @@
+"""The Flower strategy: it asks a cohort, adds what comes back, and releases the noisy model. All arithmetic
+is elsewhere.
+
+It overrides `start` because Flower's own gathers all replies before it aggregates, and can neither stop nor
+resume.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedmf.errors import SettingError
+from fedmf.plan import Plan
+from fedmf.updates import wire
+from fedmf.updates.vectors import Vector
+from server.aggregation import FixedPoint
+from server.cohort import Population, cohort_of
+from server.exchange import exchange
+from server.optimizer import Optimizer
+from server.state import ServerState, begin_epoch, release
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What happened in a released round: server round (1-based), clients asked, clients who answered, seconds
+    it took."""
+
+    round: int
+    cohort_size: int
+    replies: int
+    seconds: float
+
+
+# Called with the new state after the noise is on and before any client or caller sees the model.
+OnRelease = Callable[[ServerState, RoundReport], None]
+
+
+class FedMF(Strategy):
+    """Federated averaging under a streaming matrix mechanism with restart, over secretly masked updates.
+
+    `state` is the one thing that changes between rounds. Messages of the round under way are kept to tell
+    whose reply is whose.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        optimizer: Optimizer,
+        population: Population,
+        state: ServerState,
+        *,
+        on_release: Sequence[OnRelease] = (),
+    ) -> None:
+        self.plan = plan
+        self.optimizer = optimizer
+        self.population = population
+        self.state = state
+        self._on_release = tuple(on_release)
+        self._asked: list[tuple[Message, int]] = []
+
+    def summary(self) -> None:
+        """Log what this run is."""
+        who, how = self.plan.participation, self.plan.compression
+        log.info(
+            "%d epochs of %d rounds, cohorts of %d of %d clients, %s noise, keep %g, noise multiplier %g",
+            who.epochs,
+            who.rounds_per_epoch,
+            who.cohort_size,
+            who.clients,
+            self.plan.factorization.family,
+            how.keep_probability,
+            self.plan.noise_multiplier,
+        )
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return one task for each client of the round's cohort: the model, and its own mask key.
+
+        Raises `SettingError` for a round that is not the next one: rounds are released in order, each once.
+        """
+        if server_round != self.state.round + 1:
+            raise SettingError(f"round {server_round} was asked for; the next one is {self.state.round + 1}.")
+        self.state = begin_epoch(self.plan, self.state)
+        epoch, step = self.state.position(self.plan)
+        nodes = list(grid.get_node_ids())
+        assert self.state.epoch_key is not None
+        self._asked = []
+        for client in cohort_of(self.plan, server_round):
+            name = self.population.name(client)
+            task = ConfigRecord(
+                {
+                    wire.CLIENT: name,
+                    wire.EPOCH: epoch,
+                    wire.STEP: step,
+                    wire.MASK_KEY: self.state.epoch_key.mask_key(name, step).reveal(),
+                }
+            )
+            content = RecordDict({wire.MODEL: arrays, wire.TASK: task})
+            message = Message(
+                content,
+                self.population.node(client, nodes),
+                MessageType.TRAIN,
+                group_id=str(server_round),
+            )
+            self._asked.append((message, client))
+        return [message for message, _ in self._asked]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Add `replies` as they come, release the round, and return the new model."""
+        started = time.perf_counter()
+        rotated_sum, answered = self._add(replies)
+        names = [self.population.name(client) for client in answered]
+        state = release(self.plan, self.optimizer, self.state, rotated_sum, names)
+        report = RoundReport(server_round, len(self._asked), len(answered), time.perf_counter() - started)
+        for callback in self._on_release:
+            callback(state, report)
+        self.state, self._asked = state, []
+        return model_record(state.model), MetricRecord({"replies": len(answered)})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return no message: clients are never asked for metrics, which no noise would cover."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return None: there is nothing to aggregate."""
+        return None
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int | None = None,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the rounds that are left, at most `num_rounds`, each waiting up to `timeout` seconds for
+        replies.
+
+        The model comes from the state, so `initial_arrays` may be left out. Returns the last model and
+        `evaluate_fn`'s metrics.
+        """
+        result = Result()
+        self.summary()
+        last = self.plan.participation.rounds
+        if num_rounds is not None:
+            last = min(last, self.state.round + num_rounds)
+        arrays = model_record(self.state.model)
+        while self.state.round < last:
+            number = self.state.round + 1
+            messages = list(self.configure_train(number, arrays, train_config or ConfigRecord(), grid))
+            released, metrics = self.aggregate_train(number, exchange(grid, messages, timeout=timeout))
+            arrays = released or arrays
+            result.train_metrics_clientapp[number] = metrics or MetricRecord()
+            if evaluate_fn is not None and (scores := evaluate_fn(number, arrays)) is not None:
+                result.evaluate_metrics_serverapp[number] = scores
+        result.arrays = arrays
+        return result
+
+    def _add(self, replies: Iterable[Message]) -> tuple[Vector, list[int]]:
+        """Return the sum of the cohort's masked updates, (D,) float32, and the clients who answered."""
+        plan, asked = self.plan, {message.metadata.message_id: client for message, client in self._asked}
+        grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
+        total = grid.zeros(plan.rotation.padded)
+        answered = []
+        _, step = self.state.position(plan)
+        assert self.state.epoch_key is not None
+        for reply in replies:
+            client = asked.pop(reply.metadata.reply_to_message_id, None)
+            if client is None:  # not of this cohort and round, or a second reply
+                continue
+            key = self.state.epoch_key.mask_key(self.population.name(client), step)
+            kept = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
+            grid.add(total, kept, wire.decode(payload(reply), plan.bounds, kept=len(kept)))
+            answered.append(client)
+        return grid.value(total), answered
+
+
+def model_record(model: Vector) -> ArrayRecord:
+    """Return the flat model (d,) as the ArrayRecord that tasks carry; made once a round and shared by all of
+    them."""
+    return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
+
+
+def payload(reply: Message) -> object:
+    """Return the bytes of a reply's values, or None for an error or anything malformed; never raises."""
+    try:
+        return reply.content.array_records[wire.UPDATE][wire.VALUES].data
+    except Exception:  # whatever a hostile client sends counts as the zero vector
+        return None

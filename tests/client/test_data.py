@@ -1,0 +1,189 @@
+"""The data sets that ship or come as arrays: what a client is, what is public, and what a bad file says."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from client.data import Dataset, Examples, load
+from client.data.by_user_npz import fifth_of_each
+from client.data.dataset import cut, group_by_user
+from fedmf.errors import DataError, SettingError
+
+
+def arrays(count: int = 30, users: int = 4) -> dict[str, np.ndarray]:
+    """Return arrays of a small well-formed file; x[i] holds i, so that rows can be told apart."""
+    rng = np.random.default_rng(3)
+    x = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None], (count, 3, 2)).copy()
+    return {"x": x, "y": np.arange(count) % 5, "user": rng.integers(0, users, count)}
+
+
+def save(folder: Path, **contents: np.ndarray) -> str:
+    """Write an .npz file and return its path."""
+    np.savez(folder / "data.npz", **contents)
+    return str(folder / "data.npz")
+
+
+def rows(dataset: Dataset) -> list[list[int]]:
+    """Return which rows of `arrays` each client holds."""
+    return [np.rint(client.x[:, 0, 0] * 255).astype(int).tolist() for client in dataset.clients]
+
+
+def test_digits_are_1437_clients_of_one_image_each() -> None:
+    dataset = load("digits")
+    assert (len(dataset.clients), len(dataset.test), dataset.classes, dataset.input_shape) == (
+        1437,
+        360,
+        10,
+        (8, 8),
+    )
+    assert {len(client) for client in dataset.clients} == {1}
+    assert dataset.clients[0].x.dtype == np.float32
+    assert dataset.clients[0].y.dtype == dataset.test.y.dtype == np.int64
+    assert dataset.uncovered == ()
+
+
+def test_digits_pixels_are_scaled_by_public_constants_and_the_split_is_the_fixed_one() -> None:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    x, y = load_digits(return_X_y=True)
+    x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=360, stratify=y, random_state=0)
+    dataset = load("digits")
+    np.testing.assert_allclose(dataset.test.x.reshape(360, -1), x_test / 16 - 0.3, atol=1e-6)
+    np.testing.assert_array_equal(dataset.test.y, y_test)
+    np.testing.assert_allclose(dataset.clients[77].x.reshape(-1), x_train[77] / 16 - 0.3, atol=1e-6)
+    assert dataset.clients[77].y.tolist() == [y_train[77]]
+
+
+def test_clients_of_an_npz_file_are_its_users_and_keep_every_training_row_once(tmp_path: Path) -> None:
+    contents = arrays() | {"split": (np.arange(30) >= 24).astype(np.uint8)}
+    dataset = load("by_user_npz", path=save(tmp_path, **contents))
+    expected = [np.flatnonzero(contents["user"][:24] == user).tolist() for user in range(4)]
+    assert rows(dataset) == expected
+    assert dataset.clients[1].y.tolist() == [row % 5 for row in expected[1]]
+    np.testing.assert_allclose(dataset.test.x[:, 0, 0], np.arange(24, 30) / 255, rtol=1e-6)
+    assert dataset.unit == "one user = one client"
+
+
+def test_cut_clients_hold_one_user_only_and_the_unit_says_so(tmp_path: Path) -> None:
+    contents = arrays() | {"split": (np.arange(30) >= 24).astype(np.uint8)}
+    dataset = load("by_user_npz", path=save(tmp_path, **contents), examples_per_client=2)
+    held = rows(dataset)
+    assert sorted(row for client in held for row in client) == list(range(24))
+    assert all(len(set(contents["user"][client])) == 1 and len(client) <= 2 for client in held)
+    assert "the unit of privacy is the cut client, not the user" in dataset.unit
+
+
+def test_without_a_split_a_fifth_of_each_user_is_the_test_set(tmp_path: Path) -> None:
+    contents = arrays(count=60)
+    dataset = load("by_user_npz", path=save(tmp_path, **contents))
+    counts = np.bincount(contents["user"])
+    assert [len(client) for client in dataset.clients] == (counts - counts // 5).tolist()
+    assert len(dataset.test) == (counts // 5).sum()
+    assert any("treated as public" in sentence for sentence in dataset.uncovered)
+
+
+def test_the_public_split_depends_on_its_seed_alone_and_not_on_the_file_order_of_others() -> None:
+    users = np.repeat([1, 2, 3], 50)
+    np.testing.assert_array_equal(fifth_of_each(users, seed=0), fifth_of_each(users, seed=0))
+    assert (fifth_of_each(users, seed=0) != fifth_of_each(users, seed=1)).any()
+
+
+def test_disjoint_test_users_leave_nothing_uncovered(tmp_path: Path) -> None:
+    contents = arrays()
+    split = np.isin(contents["user"], [0]).astype(np.uint8)
+    dataset = load("by_user_npz", path=save(tmp_path, **contents, split=split))
+    assert (len(dataset.clients), dataset.uncovered) == (3, ())
+
+
+def test_a_folder_of_npy_files_is_memory_mapped_and_equals_the_npz_file(tmp_path: Path) -> None:
+    contents = arrays() | {"split": (np.arange(30) >= 24).astype(np.uint8)}
+    (tmp_path / "folder").mkdir()
+    for name, array in contents.items():
+        np.save(tmp_path / "folder" / f"{name}.npy", array)
+    mapped = load("by_user_npz", path=str(tmp_path / "folder"))
+    assert isinstance(mapped.clients.x, np.memmap)  # type: ignore[attr-defined]
+    assert rows(mapped) == rows(load("by_user_npz", path=save(tmp_path, **contents)))
+
+
+def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> None:
+    contents = arrays() | {"split": (np.arange(30) >= 25).astype(np.uint8)}
+    contents["y"][25:] = [0, 1, 2, 1, 0]
+    path = save(tmp_path, **contents)
+    with pytest.raises(DataError, match=r"label 4 .* 3 classes.* at least 5"):
+        load("by_user_npz", path=path)
+    assert load("by_user_npz", path=path, classes=6).classes == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"x": None}, "lacks x"),
+        ({"user": np.zeros(29, int)}, r"user in .* shape \(29,\)"),
+        ({"x": np.zeros(30)}, "x in .* shape"),
+        ({"x": np.zeros((30, 2), np.int32)}, "uint8"),
+        ({"x": np.full((30, 2), np.nan)}, "not finite"),
+        ({"y": np.full(30, -1)}, "from -1"),
+        ({"y": np.full(30, 0.5)}, "float64"),
+        ({"user": np.full(30, 0.5)}, "integers or strings"),
+        ({"split": np.full(30, 2)}, "0 .train. or 1"),
+        ({"split": np.zeros(30, int)}, "no test example"),
+        ({"split": np.ones(30, int)}, "no training example"),
+    ],
+)
+def test_a_malformed_file_says_what_would_be_right(
+    tmp_path: Path, change: dict[str, np.ndarray | None], sentence: str
+) -> None:
+    contents = {name: array for name, array in (arrays() | change).items() if array is not None}
+    with pytest.raises(DataError, match=sentence):
+        load("by_user_npz", path=save(tmp_path, **contents))
+
+
+def test_a_missing_or_foreign_file_is_a_data_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        load("by_user_npz", path=str(tmp_path / "nothing.npz"))
+    (tmp_path / "text.npz").write_text("not an archive")
+    with pytest.raises(DataError, match="cannot be read"):
+        load("by_user_npz", path=str(tmp_path / "text.npz"))
+    np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object), y=np.zeros(1), user=np.zeros(1))
+    with pytest.raises(DataError, match="cannot be read"):
+        load("by_user_npz", path=str(tmp_path / "objects.npz"))
+
+
+def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
+    with pytest.raises(SettingError, match="digits, by_user_npz"):
+        load("mnist")
+    with pytest.raises(SettingError, match="digits does not use it"):
+        load("digits", path="somewhere")
+    with pytest.raises(SettingError, match=r"dataset\.path is missing"):
+        load("by_user_npz")
+
+
+def test_cutting_rejects_an_empty_client() -> None:
+    with pytest.raises(SettingError, match="examples_per_client is 0"):
+        cut(np.array([3]), 0)
+
+
+def test_grouping_agrees_with_the_obvious_loop() -> None:
+    users = np.random.default_rng(0).integers(0, 7, 100)
+    order, bounds = group_by_user(users, 4)
+    obvious = []
+    for user in sorted(set(users.tolist())):
+        own = [row for row in range(100) if users[row] == user]
+        obvious += [own[start : start + 4] for start in range(0, len(own), 4)]
+    assert [order[a:b].tolist() for a, b in pairwise(bounds)] == obvious
+
+
+def test_clients_behave_like_a_sequence() -> None:
+    clients = load("digits").clients
+    assert len(clients[3:6]) == 3
+    np.testing.assert_array_equal(clients[-1].x, clients[1436].x)
+    with pytest.raises(IndexError):
+        clients[1437]
+
+
+def test_examples_refuse_unequal_lengths() -> None:
+    with pytest.raises(DataError, match="2 inputs but 3 targets"):
+        Examples(np.zeros((2, 1), np.float32), np.zeros(3, np.int64))
