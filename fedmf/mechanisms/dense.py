@@ -13,10 +13,8 @@ from fedmf.mechanisms.arrays import Arrays, Float32, Float64
 from fedmf.mechanisms.stream import SquareStream, StreamState, blocks, check_next, first_state
 from fedmf.mechanisms.workload import Workload
 
-MOST_ROUNDS = 2048  # of optimal_dense: a minute of eigendecompositions
 
-
-def check_rounds(family: str, rounds: int, most: int = MOST_ROUNDS) -> None:
+def check_rounds(family: str, rounds: int, most: int) -> None:
     """Raise `SettingError` where dense matrices would be too large."""
     if rounds > most:
         raise SettingError(

@@ -77,7 +77,14 @@ def settings_of(family: str) -> tuple[str, ...]:
     return tuple(inspect.signature(_MODULES[family].fit).parameters)[1:]
 
 
+def suits(family: str, workload: Workload) -> bool:
+    """Return whether `family` takes a workload of this many rounds: those with dense matrices have a
+    limit.
+    """
+    return workload.rounds <= getattr(_MODULES[family], "MOST_ROUNDS", workload.rounds)
+
+
 def _fit(module: ModuleType, workload: Workload, settings: dict[str, int | None]) -> Arrays:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     arrays: Arrays = module.fit(workload, **settings)
-    return {**arrays, "seconds": np.array(time.perf_counter() - begun)}
+    return {**arrays, "seconds": np.array(time.thread_time() - begun)}

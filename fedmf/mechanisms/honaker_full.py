@@ -14,10 +14,12 @@ from fedmf.mechanisms.arrays import Arrays
 from fedmf.mechanisms.dense import DenseStream
 from fedmf.mechanisms.workload import Workload
 
+MOST_ROUNDS = 2048
+
 
 def fit(workload: Workload) -> Arrays:
     """Return the dense C^-1 = A^-1 L with its cost. Raises `SettingError` for more than 2048 rounds."""
-    dense.check_rounds("honaker_full", workload.rounds)
+    dense.check_rounds("honaker_full", workload.rounds, MOST_ROUNDS)
     C = tree.strategy(workload.rounds)
     decoder = np.linalg.solve(C.T @ C, workloads.materialize(workload).T).T @ C.T
     transposed = np.asarray(np.linalg.qr(decoder.T, mode="r"))

@@ -11,7 +11,6 @@ Sources: Dwork, Naor, Pitassi, Rothblum (STOC 2010); Chan, Shi, Song (2011); Hon
 below.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +58,7 @@ def deployed(weights: Float64, workload: Workload) -> Arrays:
     rounded = weights.astype(np.float32)
     stream = TreeStream(workload.rounds, rounded)
     sensitivity = np.sqrt(levels(workload.rounds))
-    error = sensitivity * np.sqrt(output_variances(stream.steps(), workload))
+    error = sensitivity * np.sqrt(output_variances(stream, workload))
     return {"weights": rounded, "sensitivity": sensitivity, "per_round_error": error}
 
 
@@ -126,11 +125,14 @@ class TreeStream:
             )
         return row, StreamState(state.step + 1, updated)
 
-    def steps(self) -> Iterator[tuple[Float64, Float64]]:
-        """Yield each step's maps of all buffers and its fresh rows, in float64, for `output_variances`."""
-        whole = [self._whole_maps(top) for top in range(self.buffers)]
-        for step in range(self.rounds):
-            yield whole[height(step)]
+    def step_maps(self, steps: range) -> tuple[Float64, Float64]:
+        """Return each step's map of the buffers and covariance of its fresh rows; see
+        `recurrence.LinearStream`.
+        """
+        maps = [self._whole_maps(top) for top in range(self.buffers)]
+        tops = [height(step) for step in steps]
+        state_maps = np.stack([state_map for state_map, _ in maps])[tops]
+        return state_maps, np.stack([input_map @ input_map.T for _, input_map in maps])[tops]
 
     def _whole_maps(self, top: int) -> tuple[Float64, Float64]:
         of_buffers, of_fresh = self.maps(top)
@@ -147,7 +149,8 @@ class TreeStream:
     def materialize_noising(self) -> Float64:
         """Return the dense A^-1 B = S^-1 B_tree, shape (T, m): the same for every workload."""
         noising, held = np.empty((self.rounds, self.fresh_rows)), np.zeros((self.buffers, self.fresh_rows))
-        for step, (state_map, input_map) in enumerate(self.steps()):
+        for step in range(self.rounds):
+            state_map, input_map = self._whole_maps(height(step))
             product = state_map @ held
             consumed = self.rows_of(step)
             product[:, consumed.start : consumed.stop] += input_map
