@@ -109,7 +109,7 @@ def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) ->
     result[:, 0, -1] = 1
     result[:, np.arange(1, past), np.arange(past - 1)] = 1
     result[:, np.arange(past, past + r), np.arange(past, past + r)] = 1
-    result[past:, past : past + r, past - 1] = right[: rounds - past]
+    result[past:, past : past + r, past - 1] = right[: max(rounds - past, 0)]
     return result
 
 
