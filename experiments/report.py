@@ -130,7 +130,7 @@ def lead(run: Run) -> str:
         f"The {model} model reaches {percent(summary.get('accuracy'))} accuracy on {data} after "
         f"{number(summary.get('rounds'))} rounds {private}; a client sends "
         f"{number(summary.get('uplink_bytes_per_client'))} bytes a round, its values "
-        f"{number(summary.get('compression_ratio'))} times smaller than uncompressed."
+        f"{number(round(summary['compression_ratio'], 1))} times smaller than uncompressed."
     )
 
 
