@@ -1,7 +1,7 @@
 """The Flower ClientApp: unpack a task, train, privatize, pack the kept values.
 
-Any exception in training becomes a zero update, logged here only: otherwise one client's data would decide what the server
-releases, and zero-out privacy would be lost with certainty (PRIVACY.md section 3).
+Any exception in training becomes a zero update, logged here only: otherwise one client's data would decide
+what the server releases, and zero-out privacy would be lost with certainty (PRIVACY.md section 3).
 """
 
 import logging
@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ClientPlan:
-    """What a client needs of the run's plan: the bounds it enforces itself, the rotation, the keep probability, the public seed."""
+    """What a client needs of the run's plan: the bounds it enforces itself, the rotation, the keep
+    probability, the public seed."""
 
     bounds: Bounds
     rotation: Rotation
@@ -81,7 +82,8 @@ def safe_update(
     context: Context,
     seed: PublicSeed,
 ) -> Vector:
-    """Return the client's update (d,), or the zero vector after any exception, which is logged on this machine only."""
+    """Return the client's update (d,), or the zero vector after any exception, which is logged on this
+    machine only."""
     client = str(task[wire.CLIENT])
     try:
         examples = examples_of(client, context)

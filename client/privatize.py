@@ -1,4 +1,5 @@
-"""What a client does to its update before anything leaves it. The order is the privacy proof's: do not change it."""
+"""What a client does to its update before anything leaves it. The order is the privacy proof's: do not change
+it."""
 
 import numpy as np
 
@@ -15,15 +16,18 @@ def privatize(
 ) -> Values:
     """Return the kept values of `update` (d,), in increasing order of their secret coordinates.
 
-    Clip, rotate, clip, (round,) mask; never rescaled. Guarantee: the whole rotated vector g, of which the kept values are a
-    part, has ||g||_2 <= bounds.radius and ||g||_inf <= bounds.linf_norm where those are given (PRIVACY.md section 3).
+    Clip, rotate, clip, (round,) mask; never rescaled. Guarantee: the whole rotated vector g, of which the
+    kept values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <= bounds.linf_norm where those are
+    given (PRIVACY.md section 3).
     """
     update = zero_if_not_finite(update)
     if bounds.l2_norm is None:
         return rotation.rotate(update)[coordinates(mask_key, rotation.padded, keep_probability)]
     assert bounds.linf_norm is not None
     rotated = rotation.rotate(clip_l2(update, bounds.l2_norm))
-    bounded = clip_l2(clip_linf(rotated, bounds.linf_norm), bounds.l2_norm)  # the rotation rounds: look at L2 once more
+    bounded = clip_l2(
+        clip_linf(rotated, bounds.linf_norm), bounds.l2_norm
+    )  # the rotation rounds: look at L2 once more
     kept = coordinates(mask_key, rotation.padded, keep_probability)
     if bounds.value_type == "int8":
         levels = round_to_levels(bounded, l2_bound=bounds.l2_norm, linf_bound=bounds.linf_norm, key=mask_key)

@@ -1,29 +1,28 @@
 """Local training: plain SGD on one resident model whose parameters are views of one flat buffer.
 
-One model lives in the process for all clients. A client's turn loads the flat vector in place, trains in place and subtracts in
-place, so that no copy of the model is made per client and the update is ready as one flat vector.
+One model lives in the process for all clients. A client's turn loads the flat vector in place, trains in
+place and subtracts in place, so that no copy of the model is made per client and the update is ready as one
+flat vector.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
+from client.scoring import loss
 from fedmf.checks import check_at_least, check_choice, check_positive
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Layout, Vector
 
 DEVICES = ("auto", "cpu", "cuda")
 
-# (model output, targets) -> mean loss, a scalar tensor
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How a client trains: SGD at `learning_rate`, `epochs` passes over its examples in shuffled batches of `batch_size`."""
+    """How a client trains: SGD at `learning_rate`, `epochs` passes over its examples in shuffled batches of
+    `batch_size`."""
 
     learning_rate: float
     batch_size: int = 10
@@ -38,7 +37,8 @@ class TrainingSettings:
 
 
 def pick_device(device: str) -> torch.device:
-    """Return the torch device that client.device names; "auto" is CUDA where there is one. Raises `SettingError` without."""
+    """Return the torch device that client.device names; "auto" is CUDA where there is one. Raises
+    `SettingError` without."""
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise SettingError("client.device is cuda, but torch sees no CUDA device; use cpu or auto.")
@@ -55,23 +55,26 @@ def layout_of(model: nn.Module) -> Layout:
 
 def flat_parameters(model: nn.Module) -> Vector:
     """Return a copy of the model's parameters as one vector (d,), float32."""
-    return np.concatenate([parameter.detach().cpu().numpy().ravel() for parameter in model.parameters()], dtype="f4")
+    return np.concatenate(
+        [parameter.detach().cpu().numpy().ravel() for parameter in model.parameters()], dtype="f4"
+    )
 
 
 class Trainer:
     """A resident model that plays one client after another. It keeps nothing of a client between turns.
 
-    Raises `SettingError` for a model with buffers (batch statistics and the like would leak from client to client unnoised).
+    Raises `SettingError` for a model with buffers (batch statistics and the like would leak from client to
+    client unnoised).
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, settings: TrainingSettings) -> None:
+    def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
         buffers = [name for name, _ in model.named_buffers()]
         if buffers:
             raise SettingError(
-                f"the model has buffers ({', '.join(buffers)}), which no clipping or noise covers; use a model without."
+                f"the model has buffers ({', '.join(buffers)}), which no clipping or noise covers; "
+                "use a model without."
             )
         self._settings = settings
-        self._loss = loss
         self._device = pick_device(settings.device)
         self._model = model.to(self._device).train()
         parameters = list(model.parameters())
@@ -81,7 +84,7 @@ class Trainer:
         _point_into(parameters, self._flat, self._gradient)
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
-        """Return trained minus `start`, (d,) float32, after the settings' passes over examples x [m, ...], y [m, ...].
+        """Return trained minus `start`, (d,) float32, after the settings' passes over x [m, ...], y [m, ...].
 
         `order` shuffles the examples. The result may be not finite when training diverges.
         """
@@ -91,9 +94,9 @@ class Trainer:
         self._flat.copy_(self._start)
         for _ in range(settings.epochs):
             shuffled = torch.from_numpy(order.permutation(len(x))).to(self._device)
-            for batch in shuffled.split(settings.batch_size):
+            for batch in torch.split(shuffled, settings.batch_size):
                 self._gradient.zero_()
-                self._loss(self._model(inputs[batch]), targets[batch]).backward()
+                torch.autograd.backward(loss(self._model(inputs[batch]), targets[batch]))
                 self._flat.add_(self._gradient, alpha=-settings.learning_rate)
         return (self._flat.cpu() - self._start).numpy()
 

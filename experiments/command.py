@@ -1,6 +1,8 @@
-"""One way to run a command: compose its configuration, call it, turn mistakes into a sentence and exit code 2.
+"""One way to run a command: compose its configuration, call it, turn mistakes into a sentence and exit code
+2.
 
-A command is `python -m experiments.NAME [hydra overrides]`. Data goes to stdout; logs, progress and errors to stderr.
+A command is `python -m experiments.NAME [hydra overrides]`. Data goes to stdout; logs, progress and errors to
+stderr.
 """
 
 import json
@@ -60,7 +62,11 @@ def guard(action: Callable[[], object]) -> int:
 def sentence(error: BaseException) -> str:
     """Return the message of `error` on one line, without OmegaConf's trailing coordinates."""
     lines = [line.strip() for line in str(error).splitlines()]
-    kept = [line for line in lines if line and not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))]
+    kept = [
+        line
+        for line in lines
+        if line and not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))
+    ]
     return " ".join(kept) or type(error).__name__
 
 

@@ -1,7 +1,9 @@
-"""Who takes part when: every epoch splits the clients into disjoint cohorts, so that no client is heard twice in an epoch.
+"""Who takes part when: every epoch splits the clients into disjoint cohorts, so that no client is heard twice
+in an epoch.
 
-The privacy theorem covers one participation per client and epoch (PRIVACY.md section 1). The schedule gives at most one; the
-register refuses a second one at the moment of release, whatever path led there (retry, resume, duplicate).
+The privacy theorem covers one participation per client and epoch (PRIVACY.md section 1). The schedule gives
+at most one; the register refuses a second one at the moment of release, whatever path led there (retry,
+resume, duplicate).
 """
 
 from collections.abc import Iterable
@@ -19,7 +21,8 @@ from fedmf.randomness import PublicSeed
 def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None = None) -> int:
     """Return the rounds per epoch: `rounds_per_epoch`, or floor(clients / cohort_size) if None.
 
-    Raises `ParticipationError` when disjoint cohorts do not fit: cohort_size * rounds_per_epoch <= clients is required.
+    Raises `ParticipationError` when disjoint cohorts do not fit: cohort_size * rounds_per_epoch <= clients is
+    required.
 
     >>> rounds_that_fit(1437, 64)
     22
@@ -29,15 +32,17 @@ def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None
     largest = clients // cohort_size
     if largest == 0:
         raise ParticipationError(
-            f"population.cohort_size is {cohort_size}, but there are only {clients} clients; at most {clients} fits."
+            f"population.cohort_size is {cohort_size}, but there are only {clients} clients; "
+            f"at most {clients} fits."
         )
     if rounds_per_epoch is None:
         return largest
     check_at_least("population.rounds_per_epoch", rounds_per_epoch, 1)
     if rounds_per_epoch > largest:
         raise ParticipationError(
-            f"{rounds_per_epoch} disjoint cohorts of {cohort_size} need {rounds_per_epoch * cohort_size} clients, but there "
-            f"are {clients}; the largest population.rounds_per_epoch that fits is {largest}."
+            f"{rounds_per_epoch} disjoint cohorts of {cohort_size} need "
+            f"{rounds_per_epoch * cohort_size} clients, but there are {clients}; "
+            f"the largest population.rounds_per_epoch that fits is {largest}."
         )
     return rounds_per_epoch
 
@@ -45,9 +50,11 @@ def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None
 def epoch_cohorts(
     clients: int, cohort_size: int, rounds_per_epoch: int, *, epoch: int, seed: PublicSeed
 ) -> npt.NDArray[np.int64]:
-    """Return the disjoint cohorts of `epoch` (0-based), shape (rounds_per_epoch, cohort_size), int64 client indices.
+    """Return the disjoint cohorts of `epoch` (0-based), shape (rounds_per_epoch, cohort_size), int64 client
+    indices.
 
-    A uniformly random arrangement that anyone who knows the public seed can redo: no amplification by sampling is claimed.
+    A uniformly random arrangement that anyone who knows the public seed can redo: no amplification by
+    sampling is claimed.
     """
     rounds_that_fit(clients, cohort_size, rounds_per_epoch)
     order = seed.generator("cohorts", epoch).permutation(clients)
@@ -66,7 +73,8 @@ class Register:
     spent: frozenset[str] = field(default_factory=frozenset)
 
     def spend(self, clients: Iterable[str]) -> Self:
-        """Return the register with `clients` spent too. Raises `ParticipationError` for a client seen twice."""
+        """Return the register with `clients` spent too. Raises `ParticipationError` for a client seen
+        twice."""
         spent = set(self.spent)
         for client in clients:
             if client in spent:

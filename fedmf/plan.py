@@ -1,11 +1,19 @@
-"""The plan of a run: participation, bounds, mechanism and accountant in one value, so that they cannot disagree."""
+"""The plan of a run: participation, bounds, mechanism and accountant in one value, so that they cannot
+disagree."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 from fedmf.accounting import EpochRelease, Ledger, PrivacySpent, calibrate_noise_multiplier, privacy_spent
-from fedmf.checks import check_at_least, check_choice, check_keep_probability, check_non_negative, check_open_unit, check_positive
+from fedmf.checks import (
+    check_at_least,
+    check_choice,
+    check_keep_probability,
+    check_non_negative,
+    check_open_unit,
+    check_positive,
+)
 from fedmf.errors import SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.participation import rounds_that_fit
@@ -17,7 +25,8 @@ from fedmf.updates.wire import Bounds, value_bytes
 
 @dataclass(frozen=True)
 class Participation:
-    """Who takes part: `clients` N in all, cohorts of `cohort_size` n, `rounds_per_epoch` T, `epochs` E; n T <= N."""
+    """Who takes part: `clients` N in all, cohorts of `cohort_size` n, `rounds_per_epoch` T, `epochs` E; n T
+    <= N."""
 
     clients: int
     cohort_size: int
@@ -36,7 +45,8 @@ class Participation:
 
 @dataclass(frozen=True)
 class Compression:
-    """How an update travels: each coordinate kept with `keep_probability` gamma after the `rotation`, as `value_type`."""
+    """How an update travels: each coordinate kept with `keep_probability` gamma after the `rotation`, as
+    `value_type`."""
 
     keep_probability: float
     rotation: str = "hadamard"
@@ -49,7 +59,8 @@ class Compression:
 
 @dataclass(frozen=True)
 class PrivacyTarget:
-    """What is asked of the accountant: delta, and a noise multiplier (0: not private) or an epsilon to reach."""
+    """What is asked of the accountant: delta, and a noise multiplier (0: not private) or an epsilon to
+    reach."""
 
     delta: float
     noise_multiplier: float | None = None
@@ -79,8 +90,9 @@ class PrivacyTarget:
 class Plan:
     """Everything that client, server and accountant must agree on. Make one with `make_plan`.
 
-    `bounds` hold for each client's rotated vector; `noise_multiplier` is sigma over kappa_2 = sensitivity of C times
-    `bounds.radius`; `factorization` is for T = `participation.rounds_per_epoch` rounds and restarts every epoch.
+    `bounds` hold for each client's rotated vector; `noise_multiplier` is sigma over kappa_2 = sensitivity of
+    C times `bounds.radius`; `factorization` is for T = `participation.rounds_per_epoch` rounds and restarts
+    every epoch.
     """
 
     dimension: int
@@ -99,7 +111,8 @@ class Plan:
 
     @property
     def linf_over_l2(self) -> float:
-        """kappa_inf / kappa_2 of the vectors accounted, in (0, 1]; 1 where no L-infinity bound is enforced."""
+        """kappa_inf / kappa_2 of the vectors accounted, in (0, 1]; 1 where no L-infinity bound is
+        enforced."""
         if self.bounds.linf_norm is None or self.bounds.radius is None:
             return 1.0
         return min(1.0, self.bounds.linf_norm / self.bounds.radius)
@@ -145,7 +158,8 @@ class Plan:
         )
 
     def start_epoch(self, ledger: Ledger) -> Ledger:
-        """Return the ledger with one more started epoch. Raises `PrivacyBudgetExhausted` if it would exceed max_epsilon."""
+        """Return the ledger with one more started epoch. Raises `PrivacyBudgetExhausted` if it would exceed
+        max_epsilon."""
         if self.privacy.max_epsilon is not None:
             ledger.check_next(
                 self.epoch_release,
@@ -169,21 +183,28 @@ def make_bounds(
     cohort_size: int,
     compression: Compression,
 ) -> Bounds:
-    """Return the bounds to enforce: `linf_norm` None means the formula with the Hadamard rotation, `l2_norm` without.
+    """Return the bounds to enforce: `linf_norm` None means the formula with the Hadamard rotation, `l2_norm`
+    without.
 
     Raises `SettingError` for an L-infinity bound without an L2 bound, and for int8 values without bounds.
     """
     if l2_norm is None:
         if linf_norm is not None:
-            raise SettingError(f"clipping.linf_norm is {linf_norm} without clipping.l2_norm; give both or neither.")
+            raise SettingError(
+                f"clipping.linf_norm is {linf_norm} without clipping.l2_norm; give both or neither."
+            )
         if compression.value_type == "int8":
-            raise SettingError("compression.value_type is int8 without clipping.l2_norm; the int8 grid needs bounds.")
+            raise SettingError(
+                "compression.value_type is int8 without clipping.l2_norm; the int8 grid needs bounds."
+            )
         return Bounds(None, None, compression.value_type)
     check_positive("clipping.l2_norm", l2_norm)
     if linf_norm is None:
         padded = padded_dimension(dimension, compression.rotation)
         linf_norm = (
-            default_linf_bound(l2_norm, padded, cohort_size) if compression.rotation == "hadamard" else l2_norm
+            default_linf_bound(l2_norm, padded, cohort_size)
+            if compression.rotation == "hadamard"
+            else l2_norm
         )
     check_positive("clipping.linf_norm", linf_norm)
     return Bounds(l2_norm, min(linf_norm, l2_norm), compression.value_type)
@@ -203,11 +224,21 @@ def make_plan(
 
     Raises `SettingError` for noise without an L2 bound: such a run could state no privacy.
     """
-    plan = Plan(dimension, participation, compression, bounds, privacy, privacy.noise_multiplier or 0.0, factorization, seed)
+    plan = Plan(
+        dimension=dimension,
+        participation=participation,
+        compression=compression,
+        bounds=bounds,
+        privacy=privacy,
+        noise_multiplier=privacy.noise_multiplier or 0.0,
+        factorization=factorization,
+        seed=seed,
+    )
     if bounds.radius is None and privacy.noise_multiplier != 0:
         raise SettingError(
             "clipping.l2_norm is null, so that one client's influence has no bound; "
-            "give a norm, or set privacy.epsilon=null privacy.noise_multiplier=0 for a run that is not private."
+            "give a norm, or set privacy.epsilon=null privacy.noise_multiplier=0 "
+            "for a run that is not private."
         )
     if privacy.epsilon is None:
         return plan

@@ -1,11 +1,13 @@
 """Where every random draw comes from: secret keys for privacy, public seeds for everything else.
 
-One secret chain exists, on the server only. The first epoch key is the run secret; `ratchet` gives the next epoch's key and
-cannot be undone, so that erasing a key protects its epoch. From an epoch key hang, by domain separation, the noise rows and
-one mask key per (client, round). Public randomness (cohort shuffles, rotation signs, initial models, data order) hangs on a
-`PublicSeed`. The two are different types, so that swapping them is refused at run time and visible in review.
+One secret chain exists, on the server only. The first epoch key is the run secret; `ratchet` gives the next
+epoch's key and cannot be undone, so that erasing a key protects its epoch. From an epoch key hang, by domain
+separation, the noise rows and one mask key per (client, round). Public randomness (cohort shuffles, rotation
+signs, initial models, data order) hangs on a `PublicSeed`. The two are different types, so that swapping them
+is refused at run time and visible in review.
 
-A draw depends on where it is, not on what ran before: (key, purpose, position) give the same bits on any machine.
+A draw depends on where it is, not on what ran before: (key, purpose, position) give the same bits on any
+machine.
 """
 
 import hashlib
@@ -20,12 +22,15 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from fedmf.errors import SettingError
 
 KEY_BYTES = 32
-_PAIRS_PER_BLOCK = 1 << 14  # 16-byte AES blocks handled at once: all buffers together stay within the L2 cache
+_PAIRS_PER_BLOCK = (
+    1 << 14
+)  # 16-byte AES blocks handled at once: all buffers together stay within the L2 cache
 
 
 @dataclass(frozen=True)
 class SecretKey:
-    """A 256-bit secret. Its text form never shows the key; `reveal` does, so that every disclosure can be searched for.
+    """A 256-bit secret. Its text form never shows the key; `reveal` does, so that every disclosure can be
+    searched for.
 
     Raises `SettingError` for a key of another length or with all bytes equal (no entropy).
 
@@ -37,7 +42,9 @@ class SecretKey:
 
     def __post_init__(self) -> None:
         if not isinstance(self._material, bytes) or len(self._material) != KEY_BYTES:
-            raise SettingError(f"a secret key must be {KEY_BYTES} bytes; this one has another type or length.")
+            raise SettingError(
+                f"a secret key must be {KEY_BYTES} bytes; this one has another type or length."
+            )
         if len(set(self._material)) == 1:
             raise SettingError("a secret key must be random; all bytes of this one are equal.")
 
@@ -67,7 +74,8 @@ class SecretKey:
         return self.derive("mask", client, step)
 
     def reveal(self) -> bytes:
-        """Return the 32 secret bytes, to be sent to the one client they are meant for or kept in the secret file."""
+        """Return the 32 secret bytes, to be sent to the one client they are meant for or kept in the secret
+        file."""
         return self._material
 
 
@@ -94,7 +102,8 @@ class PublicSeed:
 
 
 def uniform_words(key: SecretKey, count: int, *, first: int = 0) -> npt.NDArray[np.uint64]:
-    """Return words first .. first+count-1 of the key's stream, shape (count,), uint64 (AES-256 in counter mode)."""
+    """Return words first .. first+count-1 of the key's stream, shape (count,), uint64 (AES-256 in counter
+    mode)."""
     block, skip = divmod(first, 2)
     stream = _keystream(key, block)
     return np.frombuffer(stream.update(bytes(8 * (count + skip))), "<u8", count, 8 * skip)
@@ -103,9 +112,9 @@ def uniform_words(key: SecretKey, count: int, *, first: int = 0) -> npt.NDArray[
 def gaussian_row(key: SecretKey, row: int, dimension: int) -> npt.NDArray[np.float32]:
     """Return fresh row `row` of the epoch that `key` belongs to: (dimension,) independent N(0, 1), float32.
 
-    Box-Muller on an AES-256 counter stream keyed by (epoch key, row): coordinates 2j and 2j+1 come from block j, 64 bits for
-    the radius (tails reach 9.4 standard deviations) and 24 for the angle. The arithmetic is that of floating point: the known
-    attacks on its lowest bits (Mironov 2012) are not addressed.
+    Box-Muller on an AES-256 counter stream keyed by (epoch key, row): coordinates 2j and 2j+1 come from block
+    j, 64 bits for the radius (tails reach 9.4 standard deviations) and 24 for the angle. The arithmetic is
+    that of floating point: the known attacks on its lowest bits (Mironov 2012) are not addressed.
     """
     stream = _keystream(key.derive("noise row", row), 0)
     normals = np.empty(dimension + dimension % 2, np.float32)

@@ -1,7 +1,8 @@
 """The sum of a cohort's masked updates, the same bit for bit in whatever order the replies come.
 
-Values are added as 64-bit fixed-point integers. The scale leaves room for n values at the bound; the rounding, at most
-bound * n * 2^-62 a value, is far below that of float32. Memory is one vector however large the cohort.
+Values are added as 64-bit fixed-point integers. The scale leaves room for n values at the bound; the
+rounding, at most bound * n * 2^-62 a value, is far below that of float32. Memory is one vector however large
+the cohort.
 """
 
 import math
@@ -12,20 +13,23 @@ import numpy.typing as npt
 
 from fedmf.updates.vectors import Vector
 
-# Without clipping nothing bounds a value. Beyond this one (a million times a usual weight) it counts as this one.
+# Without clipping nothing bounds a value. Beyond this one (a million times a usual weight) it counts as this
+# one.
 UNCLIPPED_BOUND = 2.0**20
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """A grid of multiples of 2^-bits on which a sum of `terms` values within [-bound, bound] cannot overflow 63 bits."""
+    """A grid of multiples of 2^-bits on which a sum of `terms` values within [-bound, bound] cannot overflow
+    63 bits."""
 
     bits: int
     bound: float
 
     @classmethod
     def fit(cls, bound: float | None, terms: int) -> "FixedPoint":
-        """Return the finest grid for `terms` values of absolute size at most `bound` (None: the unclipped bound)."""
+        """Return the finest grid for `terms` values of absolute size at most `bound` (None: the unclipped
+        bound)."""
         bound = UNCLIPPED_BOUND if bound is None else bound
         return cls(62 - math.ceil(math.log2(bound * (terms + 1))), bound)
 
@@ -34,7 +38,8 @@ class FixedPoint:
         return np.zeros(dimension, np.int64)
 
     def add(self, total: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: Vector) -> None:
-        """Add `values` at distinct `coordinates` to `total`, in place. Values beyond the bound count as the bound."""
+        """Add `values` at distinct `coordinates` to `total`, in place. Values beyond the bound count as the
+        bound."""
         scaled = values.astype(np.float64)
         np.clip(scaled, -self.bound, self.bound, out=scaled)
         scaled *= 2.0**self.bits

@@ -32,9 +32,12 @@ def make_server_app(
 
 
 def wait_for_nodes(grid: Grid, count: int, timeout: float) -> None:
-    """Return when `count` nodes are connected. Raises `ParticipationError` after `timeout` seconds without."""
+    """Return when `count` nodes are connected. Raises `ParticipationError` after `timeout` seconds
+    without."""
     deadline = time.monotonic() + timeout
     while (connected := len(list(grid.get_node_ids()))) < count:
         if time.monotonic() > deadline:
-            raise ParticipationError(f"{connected} nodes were connected after {timeout:g} seconds; {count} are needed.")
+            raise ParticipationError(
+                f"{connected} nodes were connected after {timeout:g} seconds; {count} are needed."
+            )
         time.sleep(0.1)

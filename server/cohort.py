@@ -12,7 +12,8 @@ from fedmf.plan import Plan
 class Population(Protocol):
     """The clients of a run and where they are reached.
 
-    Guarantee: `name(index)` is the same person's unit for the whole run, and two indices are never the same client.
+    Guarantee: `name(index)` is the same person's unit for the whole run, and two indices are never the same
+    client.
     """
 
     def name(self, index: int) -> str:

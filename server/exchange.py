@@ -10,12 +10,16 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between two looks for rep
 
 
 def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iterator[Message]:
-    """Send `messages` and yield each one's first reply as it arrives, until all are in or `timeout` seconds have passed.
+    """Send `messages` now, and return an iterator of each one's first reply as it arrives.
 
-    Who has not answered by then stays silent for this round; what comes later, or twice, is dropped.
+    It ends when all are in or `timeout` seconds have passed. Who has not answered by then stays silent for
+    this round; what comes later, or twice, is dropped.
     """
     awaited = set(grid.push_messages(messages))
-    deadline = time.monotonic() + timeout
+    return _replies(grid, awaited, time.monotonic() + timeout)
+
+
+def _replies(grid: Grid, awaited: set[str], deadline: float) -> Iterator[Message]:
     pause = _SHORTEST_PAUSE
     while awaited:
         arrived = [reply for reply in grid.pull_messages(sorted(awaited)) if _is_awaited(reply, awaited)]

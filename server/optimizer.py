@@ -1,4 +1,5 @@
-"""The server optimizer: SGD with momentum on the released mean update. Post-processing: it costs no privacy."""
+"""The server optimizer: SGD with momentum on the released mean update. Post-processing: it costs no
+privacy."""
 
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ class Optimizer:
             raise SettingError(f"optimizer.momentum is {self.momentum}; it must lie in [0, 1).")
 
     def step(self, model: Vector, velocity: Vector, mean: Vector) -> tuple[Vector, Vector]:
-        """Return the new model and velocity, each (d,) float32, after a mean update (d,) that points downhill."""
+        """Return the new model and velocity, each (d,) float32, after a mean update (d,) that points
+        downhill."""
         velocity = self.momentum * velocity + mean
-        return (model + self.learning_rate * velocity).astype("f4"), velocity.astype("f4")
+        return model + self.learning_rate * velocity, velocity

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from fedmf.accounting import Ledger
 from fedmf.mechanisms.noise import next_noise
 from fedmf.mechanisms.stream import StreamState
@@ -16,8 +18,9 @@ from server.optimizer import Optimizer
 class ServerState:
     """The state after `round` released rounds (0: nothing released yet).
 
-    `model` and `velocity` are (d,) float32 and public once released. `epoch_key` and `stream` are secrets: with the released
-    sums they give exact client sums. `epoch_key` is that of the epoch under way; None once the run is over.
+    `model` and `velocity` are (d,) float32 and public once released. `epoch_key` and `stream` are secrets:
+    with the released sums they give exact client sums. `epoch_key` is that of the epoch under way; None once
+    the run is over.
     """
 
     round: int
@@ -39,10 +42,12 @@ def first_state(plan: Plan, model: Vector, key: SecretKey) -> ServerState:
 
 
 def begin_epoch(plan: Plan, state: ServerState) -> ServerState:
-    """Return the state with the next epoch begun if one is due: recorded in the ledger, fresh register and mechanism state.
+    """Return the state with the next epoch begun if one is due: recorded in the ledger, fresh register and
+    mechanism state.
 
-    Restart means new noise, new masks and a new mechanism state under the next key; model and velocity live on. An epoch that
-    has begun counts whole. Raises `PrivacyBudgetExhausted`, leaving the state as it was, if it would exceed max_epsilon.
+    Restart means new noise, new masks and a new mechanism state under the next key; model and velocity live
+    on. An epoch that has begun counts whole. Raises `PrivacyBudgetExhausted`, leaving the state as it was, if
+    it would exceed max_epsilon.
     """
     _, step = state.position(plan)
     if step or state.stream is not None or state.round == plan.participation.rounds:
@@ -60,15 +65,20 @@ def release(
 ) -> ServerState:
     """Return the state after releasing one round.
 
-    `rotated_sum` (D,) float32 is the sum of the masked, bounded updates of the clients `spent`, who answered. The noise goes on
-    the SUM, on all d model coordinates; then the noisy sum is divided by gamma n with the PLANNED n, whoever answered
-    (PRIVACY.md sections 1 and 3). Raises `ParticipationError` if one of them was spent in this epoch already.
+    `rotated_sum` (D,) float32 is the sum of the masked, bounded updates of the clients `spent`, who answered.
+    The noise goes on the SUM, on all d model coordinates; then the noisy sum is divided by gamma n with the
+    PLANNED n, whoever answered (PRIVACY.md sections 1 and 3). Raises `ParticipationError` if one of them was
+    spent in this epoch already.
     """
-    assert state.stream is not None and state.epoch_key is not None  # begin_epoch comes first
+    assert state.stream is not None  # begin_epoch comes first
+    assert state.epoch_key is not None
     register = state.register.spend(spent)
-    noise, stream = next_noise(plan.factorization.stream, state.stream, state.epoch_key, dimension=plan.dimension)
+    noise, stream = next_noise(
+        plan.factorization.stream, state.stream, state.epoch_key, dimension=plan.dimension
+    )
     noisy_sum = plan.rotation.unrotate(rotated_sum) + plan.sigma * noise
-    model, velocity = optimizer.step(state.model, state.velocity, noisy_sum / plan.denominator)
+    mean = (noisy_sum / plan.denominator).astype(np.float32, copy=False)
+    model, velocity = optimizer.step(state.model, state.velocity, mean)
     released = replace(
         state, round=state.round + 1, model=model, velocity=velocity, register=register, stream=stream
     )
@@ -76,7 +86,8 @@ def release(
 
 
 def _end_epoch(plan: Plan, state: ServerState) -> ServerState:
-    """Return the state with the epoch's key replaced by the next one, and its stream dropped, after the epoch's last round."""
+    """Return the state with the epoch's key replaced by the next one, and its stream dropped, after the
+    epoch's last round."""
     epoch, step = state.position(plan)
     if step:
         return state

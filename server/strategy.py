@@ -1,6 +1,8 @@
-"""The Flower strategy: it asks a cohort, adds what comes back, and releases the noisy model. All arithmetic is elsewhere.
+"""The Flower strategy: it asks a cohort, adds what comes back, and releases the noisy model. All arithmetic
+is elsewhere.
 
-It overrides `start` because Flower's own gathers all replies before it aggregates, and can neither stop nor resume.
+It overrides `start` because Flower's own gathers all replies before it aggregates, and can neither stop nor
+resume.
 """
 
 import logging
@@ -27,7 +29,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What happened in a released round: server round (1-based), clients asked, clients who answered, seconds it took."""
+    """What happened in a released round: server round (1-based), clients asked, clients who answered, seconds
+    it took."""
 
     round: int
     cohort_size: int
@@ -42,7 +45,8 @@ OnRelease = Callable[[ServerState, RoundReport], None]
 class FedMF(Strategy):
     """Federated averaging under a streaming matrix mechanism with restart, over secretly masked updates.
 
-    `state` is the one thing that changes between rounds. Messages of the round under way are kept to tell whose reply is whose.
+    `state` is the one thing that changes between rounds. Messages of the round under way are kept to tell
+    whose reply is whose.
     """
 
     def __init__(
@@ -65,10 +69,15 @@ class FedMF(Strategy):
         """Log what this run is."""
         who, how = self.plan.participation, self.plan.compression
         log.info(
-            "%d epochs of %d rounds, cohorts of %d of %d clients, %s noise, keep probability %g, noise multiplier %g",
-            who.epochs, who.rounds_per_epoch, who.cohort_size, who.clients,
-            self.plan.factorization.family, how.keep_probability, self.plan.noise_multiplier,
-        )  # fmt: skip
+            "%d epochs of %d rounds, cohorts of %d of %d clients, %s noise, keep %g, noise multiplier %g",
+            who.epochs,
+            who.rounds_per_epoch,
+            who.cohort_size,
+            who.clients,
+            self.plan.factorization.family,
+            how.keep_probability,
+            self.plan.noise_multiplier,
+        )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -138,9 +147,11 @@ class FedMF(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run the rounds that are left, at most `num_rounds`, each waiting up to `timeout` seconds for replies.
+        """Run the rounds that are left, at most `num_rounds`, each waiting up to `timeout` seconds for
+        replies.
 
-        The model comes from the state, so `initial_arrays` may be left out. Returns the last model and `evaluate_fn`'s metrics.
+        The model comes from the state, so `initial_arrays` may be left out. Returns the last model and
+        `evaluate_fn`'s metrics.
         """
         result = Result()
         self.summary()
@@ -152,9 +163,8 @@ class FedMF(Strategy):
             number = self.state.round + 1
             messages = list(self.configure_train(number, arrays, train_config or ConfigRecord(), grid))
             released, metrics = self.aggregate_train(number, exchange(grid, messages, timeout=timeout))
-            assert released is not None and metrics is not None
-            arrays = released
-            result.train_metrics_clientapp[number] = metrics
+            arrays = released or arrays
+            result.train_metrics_clientapp[number] = metrics or MetricRecord()
             if evaluate_fn is not None and (scores := evaluate_fn(number, arrays)) is not None:
                 result.evaluate_metrics_serverapp[number] = scores
         result.arrays = arrays
@@ -180,7 +190,8 @@ class FedMF(Strategy):
 
 
 def model_record(model: Vector) -> ArrayRecord:
-    """Return the flat model (d,) as the ArrayRecord that tasks carry; made once a round and shared by all of them."""
+    """Return the flat model (d,) as the ArrayRecord that tasks carry; made once a round and shared by all of
+    them."""
     return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
 
 

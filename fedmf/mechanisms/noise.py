@@ -1,7 +1,7 @@
 """The correlated noise of a round, from the epoch's secret key and the stream of a factorization.
 
-Noise row t of an epoch is sigma (C^-1 Z)_t with Z's rows drawn from the epoch key by their number: before its release a round
-can be run again with the same row, and after it nothing but the key can tell the row.
+Noise row t of an epoch is sigma (C^-1 Z)_t with Z's rows drawn from the epoch key by their number: before its
+release a round can be run again with the same row, and after it nothing but the key can tell the row.
 """
 
 import numpy as np
@@ -14,10 +14,12 @@ from fedmf.randomness import SecretKey, gaussian_row
 def next_noise(
     stream: NoiseStream, state: StreamState, key: SecretKey, *, dimension: int
 ) -> tuple[npt.NDArray[np.float32], StreamState]:
-    """Return the noise row of the stream's next round for unit variance, (dimension,) float32, and the new state.
+    """Return the noise row of the stream's next round for unit variance, (dimension,) float32, and the new
+    state.
 
-    The caller multiplies by sigma = noise multiplier * sensitivity of C * L2 radius of one client's vector. The covariance of
-    the rows of an epoch is A^-1 B B^T A^-T in every coordinate (Denisov et al. 2022, Algorithm 1).
+    The caller multiplies by sigma = noise multiplier * sensitivity of C * L2 radius of one client's vector.
+    The covariance of the rows of an epoch is A^-1 B B^T A^-T in every coordinate (Denisov et al. 2022,
+    Algorithm 1).
     """
     fresh = np.stack([gaussian_row(key, row, dimension) for row in stream.rows_of(state.step)])
     return stream.next(fresh, state)

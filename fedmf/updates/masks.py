@@ -1,12 +1,14 @@
-"""Secret Bernoulli masks: each coordinate is kept with probability gamma, by a key that only one client and the server hold.
+"""Secret Bernoulli masks: each coordinate is kept with probability gamma, by a key that only one client and
+the server hold.
 
-The amplification of the privacy theorem (Chen et al. 2024, Theorem 5.1, corrected in docs/privacy.md) needs masks that are
-iid Bernoulli(gamma) over coordinates, clients, rounds and epochs, secret, and independent of data and noise. Fixed-size or
-top-k masks, a mask shared by two clients, or one that can be recomputed from public values void it.
+The amplification of the privacy theorem (Chen et al. 2024, Theorem 5.1, corrected in docs/privacy.md) needs
+masks that are iid Bernoulli(gamma) over coordinates, clients, rounds and epochs, secret, and independent of
+data and noise. Fixed-size or top-k masks, a mask shared by two clients, or one that can be recomputed from
+public values void it.
 
-Kept coordinates are found by their gaps, which are geometric. A gap is looked up in an exact 64-bit integer table, so that
-client and server pick the same coordinates whatever their libm, and the realised law is within 2^-63 per draw of the iid
-Bernoulli law in total variation.
+Kept coordinates are found by their gaps, which are geometric. A gap is looked up in an exact 64-bit integer
+table, so that client and server pick the same coordinates whatever their libm, and the realised law is within
+2^-63 per draw of the iid Bernoulli law in total variation.
 """
 
 from functools import lru_cache
@@ -22,7 +24,8 @@ _GUARD_BITS = 128
 
 
 def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
-    """Return the kept coordinates in increasing order, shape (k,), int64, each in [0, dimension) kept with `keep_probability`.
+    """Return the kept coordinates in increasing order, shape (k,), int64, each in [0, dimension) kept with
+    `keep_probability`.
 
     Takes O(gamma * dimension) time. The same arguments give the same coordinates on every platform.
 
@@ -48,10 +51,12 @@ def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) ->
 
 @lru_cache(maxsize=8)
 def gap_table(keep_probability: float) -> npt.NDArray[np.uint64]:
-    """Return floor((1 - (1-gamma)^k) 2^64) for k = 1 .. 1024, uint64, exact in integer arithmetic; 0 < gamma < 1.
+    """Return floor((1 - (1-gamma)^k) 2^64) for k = 1 .. 1024, uint64, exact in integer arithmetic; 0 < gamma
+    < 1.
 
-    A uniform 64-bit word u stands for the gap k (the next k-1 coordinates dropped, the k-th kept) when it lies in
-    [table[k-2], table[k-1]), and for "none of the next 1024 is kept" when it is not below the last entry.
+    A uniform 64-bit word u stands for the gap k (the next k-1 coordinates dropped, the k-th kept) when it
+    lies in [table[k-2], table[k-1]), and for "none of the next 1024 is kept" when it is not below the last
+    entry.
     """
     numerator, denominator = keep_probability.as_integer_ratio()
     scale = 1 << (64 + _GUARD_BITS)

@@ -1,13 +1,16 @@
-"""The randomised Hadamard rotation: it spreads an update evenly over its coordinates, so that the L-infinity clip costs little.
+"""The randomised Hadamard rotation: it spreads an update evenly over its coordinates, so that the L-infinity
+clip costs little.
 
-x -> H (signs * pad(x)) with H orthonormal (entries +-1/sqrt(D)), D the next power of two. The signs are public: the rotation
-is no secret, only the mask is. Rotating before the L-infinity clip is what makes the clip a bound on what is sent.
+x -> H (signs * pad(x)) with H orthonormal (entries +-1/sqrt(D)), D the next power of two. The signs are
+public: the rotation is no secret, only the mask is. Rotating before the L-infinity clip is what makes the
+clip a bound on what is sent.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
@@ -15,7 +18,9 @@ from fedmf.randomness import PublicSeed
 from fedmf.updates.vectors import Vector
 
 ROTATIONS = ("hadamard", "identity")
-_RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product that runs at memory speed
+_RADIX = (
+    16  # one product by H_16 a pass: five passes for 2^20, each a matrix product that runs at memory speed
+)
 
 
 def padded_dimension(dimension: int, rotation: str) -> int:
@@ -30,7 +35,8 @@ def padded_dimension(dimension: int, rotation: str) -> int:
 
 
 def hadamard(vector: Vector) -> Vector:
-    """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two. H is its own inverse.
+    """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two. H is
+    its own inverse.
 
     >>> hadamard(np.array([1, 0, 0, 0], np.float32))
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)
@@ -41,7 +47,8 @@ def hadamard(vector: Vector) -> Vector:
     remaining = size
     while remaining > 1:
         radix = min(_RADIX, remaining)
-        # Each pass transforms the slowest axis and makes it the fastest; after all passes the axes are back in order.
+        # Each pass transforms the slowest axis and makes it the fastest; after all passes the axes are back
+        # in order.
         vector = (vector.reshape(radix, -1).T @ _SYLVESTER[radix]).reshape(-1)
         remaining //= radix
     return vector
@@ -84,10 +91,11 @@ class Rotation:
 
 def _sylvester(size: int) -> Vector:
     """Return the orthonormal Sylvester-Hadamard matrix of a power-of-two size, float32."""
-    matrix = np.ones((1, 1))
+    matrix: npt.NDArray[np.float64] = np.ones((1, 1))
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return (matrix / np.sqrt(size)).astype(np.float32)
+    scaled: Vector = (matrix / np.sqrt(size)).astype(np.float32)
+    return scaled
 
 
 _SYLVESTER = {size: _sylvester(size) for size in (2, 4, 8, 16)}

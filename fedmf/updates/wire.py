@@ -1,10 +1,13 @@
-"""What travels: names of message parts and fields, for client and server alike, and the bytes of a masked update.
+"""What travels: names of message parts and fields, for client and server alike, and the bytes of a masked
+update.
 
-A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values only, in increasing
-order of their coordinates. The coordinates never travel: both sides draw them from the mask key.
+A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
+only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
+mask key.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +27,9 @@ VALUES = "values"
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
 CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
 
-VALUE_TYPES = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
-# Message header, record names and array metadata of one reply, as Flower 1.41 serialises it; measured in the benchmark.
+VALUE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
+# Message header, record names and array metadata of one reply, as Flower 1.41 serialises it; measured in the
+# benchmark.
 ENVELOPE_BYTES = 512
 
 Values = npt.NDArray[np.float32] | npt.NDArray[np.int8]
@@ -64,10 +68,12 @@ def to_vector(data: bytes) -> Vector:
 
 
 def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
-    """Return a reply's bytes as (kept,) float32 within `bounds`; whatever is malformed counts as the zero vector.
+    """Return a reply's bytes as (kept,) float32 within `bounds`; whatever is malformed counts as the zero
+    vector.
 
-    Another type or length, or a non-finite value, gives zeros; what exceeds a bound is clipped to it, so that no client moves
-    the sum further than its bound. Never raises for any `data`: one client's data must not decide whether a round is released.
+    Another type or length, or a non-finite value, gives zeros; what exceeds a bound is clipped to it, so that
+    no client moves the sum further than its bound. Never raises for any `data`: one client's data must not
+    decide whether a round is released.
     """
     dtype = VALUE_TYPES[bounds.value_type]
     if not isinstance(data, bytes) or len(data) != kept * dtype.itemsize:

@@ -1,0 +1,30 @@
+# `make run` trains with the defaults, `make test` checks everything; both set up .venv themselves, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: setup run test test-fast lint
+
+setup: $(INSTALLED)
+
+# torch first and by its exact version: a range would bring gigabytes of GPU packages.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray,fast,data,sweep]"
+	touch $(INSTALLED)
+
+run: setup
+	$(BIN)/python -m experiments.simulate
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+test-fast: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not ray and not deployment"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy

@@ -1,0 +1,133 @@
+"""The last place that sees a configuration: it turns one into data, model and plan."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from flwr.app import Context
+from omegaconf import DictConfig
+from torch import nn
+
+import client.data
+import client.models
+from client.app import ClientPlan
+from client.data import Dataset, Examples
+from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
+from experiments.config_data import arguments
+from fedmf.mechanisms import design
+from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
+from fedmf.participation import rounds_that_fit
+from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
+from fedmf.randomness import PublicSeed, SecretKey
+from fedmf.updates.vectors import Layout, Vector
+from server.optimizer import Optimizer
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything a run needs, checked; `config` stops here."""
+
+    dataset: Dataset
+    model: nn.Module
+    plan: Plan
+    optimizer: Optimizer
+    training: TrainingSettings
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Names and shapes of the model's parameters."""
+        return layout_of(self.model)
+
+    @cached_property
+    def initial(self) -> Vector:
+        """The model before training, (d,) float32."""
+        return flat_parameters(self.model)
+
+    @property
+    def client_plan(self) -> ClientPlan:
+        """What a client enforces itself."""
+        plan = self.plan
+        return ClientPlan(plan.bounds, plan.rotation, plan.compression.keep_probability, plan.seed)
+
+    def examples_of(self, client_name: str, context: Context) -> Examples:
+        """Return the examples of a simulated client, named by its index."""
+        return self.dataset.clients[int(client_name)]
+
+    def make_trainer(self) -> Trainer:
+        """Return the resident trainer of one process."""
+        return Trainer(self.model, self.training)
+
+
+def build(config: DictConfig) -> Experiment:
+    """Return the experiment that `config` describes. Raises a `FedmfError` for anything that cannot run as
+    asked."""
+    optimizer = Optimizer(config.optimizer.learning_rate, config.optimizer.momentum)
+    training = TrainingSettings(
+        config.client.learning_rate, config.client.batch_size, config.client.epochs, config.client.device.name
+    )
+    privacy = PrivacyTarget(
+        delta=config.privacy.delta,
+        noise_multiplier=config.privacy.noise_multiplier,
+        epsilon=config.privacy.epsilon,
+        adjacency=config.privacy.adjacency.name,
+        accountant=config.privacy.accountant.name,
+        max_epsilon=config.privacy.max_epsilon,
+    )
+    compression = Compression(
+        config.compression.keep_probability,
+        config.compression.rotation.name,
+        config.compression.value_type.name,
+    )
+    dataset = client.data.load(**arguments(config.dataset))
+    model = build_model(config, dataset)
+    participation = participation_of(config, len(dataset.clients))
+    dimension = layout_of(model).dimension
+    bounds = make_bounds(
+        l2_norm=config.clipping.l2_norm,
+        linf_norm=config.clipping.linf_norm,
+        dimension=dimension,
+        cohort_size=participation.cohort_size,
+        compression=compression,
+    )
+    plan = make_plan(
+        dimension=dimension,
+        participation=participation,
+        compression=compression,
+        bounds=bounds,
+        privacy=privacy,
+        factorization=design(config.mechanism.name, workload_of(config, participation.rounds_per_epoch)),
+        seed=PublicSeed(config.seed),
+    )
+    return Experiment(dataset, model, plan, optimizer, training)
+
+
+def build_model(config: DictConfig, dataset: Dataset) -> nn.Module:
+    """Return the configured model, fitted to the data's shape and classes."""
+    return client.models.build(
+        **arguments(config.model),
+        input_shape=dataset.input_shape,
+        classes=dataset.classes,
+        task=dataset.task,
+        seed=config.seed,
+    )
+
+
+def participation_of(config: DictConfig, clients: int) -> Participation:
+    """Return who takes part when `clients` have training examples."""
+    population = config.population
+    rounds = rounds_that_fit(clients, population.cohort_size, population.rounds_per_epoch)
+    return Participation(clients, population.cohort_size, rounds, population.epochs)
+
+
+def workload_of(config: DictConfig, rounds: int) -> Workload:
+    """Return the workload of one epoch; "momentum" is fitted to optimizer.momentum."""
+    if config.workload.name == "prefix_sum":
+        return prefix_sum(rounds)
+    return momentum(rounds, config.optimizer.momentum)
+
+
+def secret_of(config: DictConfig) -> SecretKey:
+    """Return the run secret: from the operating system, or from the seed for a run that is reproducible, NOT
+    private."""
+    if config.run.reproducible:
+        return SecretKey.reproducible(config.seed)
+    return SecretKey.generate()

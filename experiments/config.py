@@ -1,0 +1,131 @@
+"""The schema of a run's configuration: one dataclass per group of conf/, values only. Meaning and checks are
+in fedmf's settings.
+
+Schema classes stay unfrozen because Hydra cannot override frozen ones.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+from experiments import config_data
+from experiments.config_data import Output
+
+WorkloadName = Enum("WorkloadName", ["prefix_sum", "momentum"])
+RotationName = Enum("RotationName", ["hadamard", "identity"])
+ValueType = Enum("ValueType", ["float32", "int8"])
+AdjacencyName = Enum("AdjacencyName", ["zero_out", "replace"])
+AccountantName = Enum("AccountantName", ["rdp", "tight"])
+DeviceName = Enum("DeviceName", ["auto", "cpu", "cuda"])
+EngineName = Enum("EngineName", ["local", "ray"])
+
+
+@dataclass
+class MechanismConfig:
+    """The factorization family that correlates the noise."""
+
+    name: str = MISSING
+
+
+@dataclass
+class PopulationConfig:
+    """Who takes part; rounds_per_epoch null: floor(clients / cohort_size)."""
+
+    cohort_size: int = 64
+    rounds_per_epoch: int | None = None
+    epochs: int = 8
+
+
+@dataclass
+class ClippingConfig:
+    """Bounds of one client's update; linf_norm null: the formula with rotation, l2_norm without."""
+
+    l2_norm: float | None = 1.0
+    linf_norm: float | None = None
+
+
+@dataclass
+class CompressionConfig:
+    """What of an update travels."""
+
+    keep_probability: float = 0.1
+    rotation: RotationName = RotationName.hadamard
+    value_type: ValueType = ValueType.float32
+
+
+@dataclass
+class PrivacyConfig:
+    """delta, and exactly one of epsilon and noise_multiplier."""
+
+    epsilon: float | None = MISSING
+    noise_multiplier: float | None = None
+    delta: float = MISSING
+    adjacency: AdjacencyName = AdjacencyName.zero_out
+    accountant: AccountantName = AccountantName.rdp
+    max_epsilon: float | None = None
+
+
+@dataclass
+class OptimizerConfig:
+    """The server optimizer: SGD with momentum."""
+
+    learning_rate: float = 0.3
+    momentum: float = 0.9
+
+
+@dataclass
+class ClientConfig:
+    """Local training."""
+
+    learning_rate: float = 1.0
+    batch_size: int = 10
+    epochs: int = 1
+    device: DeviceName = DeviceName.auto
+
+
+@dataclass
+class EngineConfig:
+    """Who calls the clients: our grid in this process, or Flower's Ray engine."""
+
+    name: EngineName = EngineName.local
+    workers: int = 1
+
+
+@dataclass
+class RunConfig:
+    """Where a run writes, and how its secrets are made."""
+
+    directory: str | None = None
+    resume: bool = False
+    reproducible: bool = False
+    unprotected_metrics: bool = False
+    evaluate_every: int | None = None
+
+
+@dataclass
+class Config:
+    """A whole run."""
+
+    dataset: Any = MISSING
+    model: Any = MISSING
+    mechanism: MechanismConfig = field(default_factory=MechanismConfig)
+    workload: WorkloadName = WorkloadName.prefix_sum
+    population: PopulationConfig = field(default_factory=PopulationConfig)
+    clipping: ClippingConfig = field(default_factory=ClippingConfig)
+    compression: CompressionConfig = field(default_factory=CompressionConfig)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    client: ClientConfig = field(default_factory=ClientConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    seed: int = 0
+    output: Output = Output.text
+
+
+def register() -> None:
+    """Store the schemas in Hydra's config store; call it before a configuration is composed."""
+    config_data.register()
+    ConfigStore.instance().store(name="config_schema", node=Config)

@@ -1,0 +1,60 @@
+"""The files of one run. A directory that already holds a run is never written over."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.command import finite
+from fedmf.errors import RunDirectoryError
+from fedmf.updates.vectors import Layout, Vector
+
+CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
+MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
+CHECKPOINT = "checkpoint"
+_A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, MODEL, MODEL_INITIAL, CHECKPOINT)
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Where a run writes what it did."""
+
+    path: Path
+
+    def refuse_if_used(self) -> None:
+        """Raise `RunDirectoryError` if this directory, or a file in its place, already holds something of a
+        run."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunDirectoryError(f"run.directory is {self.path}, which is a file; name a directory.")
+        held = [name for name in _A_RUN if (self.path / name).exists()]
+        if held:
+            raise RunDirectoryError(
+                f"run.directory {self.path} already holds a run ({', '.join(held)}); nothing was written. "
+                "Name another directory."
+            )
+
+    def create(self) -> None:
+        """Make the directory. Raises `RunDirectoryError` where that is not possible."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirectoryError(f"run.directory {self.path} cannot be made: {error.strerror}.") from error
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file."""
+        (self.path / name).write_text(text, encoding="utf-8")
+
+    def write_json(self, name: str, document: Any) -> None:
+        """Write a JSON document; infinite and undefined numbers become null."""
+        self.write_text(name, json.dumps(finite(document), indent=2) + "\n")
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Append one released round to metrics.jsonl."""
+        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(finite(row)) + "\n")
+
+    def write_model(self, name: str, model: Vector, layout: Layout) -> None:
+        """Write one float32 array per parameter name."""
+        np.savez(self.path / name, **layout.split(model))  # type: ignore[arg-type]

@@ -1,0 +1,113 @@
+"""Train a model with user-level differential privacy, all clients on this machine.
+
+    python -m experiments.simulate [hydra overrides]        e.g. compression.keep_probability=0.01 seed=3
+    python -m experiments.simulate -m seed=1,2,3            a sweep
+
+Shows progress on stderr and a table at the end (output=json: summary.json on stdout). The run directory holds
+config.yaml, metrics.jsonl, privacy.json, summary.json, mechanism.json, model.npz, model_initial.npz and
+report.html.
+"""
+
+import json
+import logging
+import os
+import sys
+import time
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from experiments import config as schema
+from experiments.build import Experiment, build, secret_of
+from experiments.command import CONF, finite, guard
+from experiments.config_data import Output
+from experiments.engine import run_engine
+from experiments.recorder import Recorder
+from experiments.report import write_report
+from experiments.run_directory import CONFIG, PRIVACY, RunDirectory
+from fedmf.errors import RunDirectoryError
+from server.app import make_server_app
+from server.cohort import SimulatedPopulation
+from server.state import first_state
+from server.strategy import FedMF
+
+
+def simulate(config: DictConfig) -> None:
+    """Run the simulation that `config` describes and write its run directory."""
+    started = time.perf_counter()
+    directory = RunDirectory(Path(config.run.directory or HydraConfig.get().runtime.output_dir).resolve())
+    if config.run.resume:
+        raise RunDirectoryError("run.resume is true, but runs cannot be resumed yet; leave it false.")
+    directory.refuse_if_used()
+    experiment = build(config)
+    directory.create()
+    directory.write_text(CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    recorder = Recorder(experiment, directory, config.run)
+    make_strategy = partial(_strategy, experiment, config, recorder)
+    with recorder:
+        run_engine(config.engine, make_server_app(make_strategy), experiment)
+    summary = recorder.finish(time.perf_counter() - started)
+    write_report(directory.path)
+    show(config.output, directory, summary)
+
+
+def show(output: Output, directory: RunDirectory, summary: dict[str, object]) -> None:
+    """Print what a finished run did: a table for people, or summary.json for programs."""
+    if output is Output.json:
+        print(json.dumps(finite(summary), indent=2))
+        return
+    statement = json.loads((directory.path / PRIVACY).read_text())
+    table = Table(title="Result", show_header=False)
+    for name in (
+        "accuracy",
+        "loss",
+        "epsilon",
+        "delta",
+        "rounds",
+        "parameters",
+        "clients",
+        "compression_ratio",
+    ):
+        value = summary[name]
+        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+    table.add_row("uplink bytes per client and round", f"{summary['uplink_bytes_per_client']:,.0f}")
+    table.add_row("wall seconds", f"{summary['wall_seconds']:.1f}")
+    console = Console(file=sys.stdout, soft_wrap=True)
+    console.print(table)
+    console.print(statement["paragraph"], highlight=False)
+    console.print(f"report: {directory.path / 'report.html'}", highlight=False)
+
+
+def default_directory(directory: str | None) -> str:
+    """Return Hydra's output directory of a single run: `directory`, or runs/DATE/TIME."""
+    return directory or datetime.now().strftime("runs/%Y-%m-%d/%H-%M-%S-%f")
+
+
+def _strategy(experiment: Experiment, config: DictConfig, recorder: Recorder, context: object) -> FedMF:
+    state = first_state(experiment.plan, experiment.initial, secret_of(config))
+    return FedMF(
+        experiment.plan, experiment.optimizer, SimulatedPopulation(), state, on_release=[recorder.on_release]
+    )
+
+
+def main() -> None:
+    """Compose the configuration with Hydra and run; a user's mistake exits 2 and leaves no empty directory
+    behind."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `guard` instead of Hydra's own exit code 1
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+    schema.register()
+    OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True)
+    run = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(simulate)
+    sys.exit(guard(run))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Clients played by several processes of this machine, one thread each; the replies are those of the
+in-process player."""
+
+import math
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from types import TracebackType
+from typing import Self
+
+import cloudpickle
+import torch
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+
+from experiments.local_grid import local_context, reply_of, set_identity
+
+_CHUNKS_A_WORKER = (
+    4  # tasks travel in chunks that share one copy of the model; several, so that no worker waits long
+)
+
+_client_app: ClientApp | None = None  # of this worker process
+
+
+class WorkerPool:
+    """A `Player` with `workers` processes, each with a ClientApp of its own from `make_client_app`."""
+
+    def __init__(self, make_client_app: Callable[[], ClientApp], workers: int) -> None:
+        self._workers = workers
+        self._executor = ProcessPoolExecutor(
+            workers,
+            multiprocessing.get_context("spawn"),  # a fork would inherit torch's threads and the run's locks
+            initializer=_start_worker,
+            initargs=(cloudpickle.dumps(make_client_app),),
+        )
+        self._running: set[Future[list[Message]]] = set()
+
+    def __enter__(self) -> Self:
+        """Return the pool."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the worker processes."""
+        self._executor.shutdown(cancel_futures=True)
+
+    def submit(self, messages: list[Message]) -> None:
+        """Hand the tasks to the workers, in chunks."""
+        size = max(1, math.ceil(len(messages) / (_CHUNKS_A_WORKER * self._workers)))
+        chunks = [messages[start : start + size] for start in range(0, len(messages), size)]
+        self._running |= {self._executor.submit(_play, chunk) for chunk in chunks}
+
+    def collect(self, message_ids: list[str]) -> list[Message]:
+        """Return the replies of the next chunks to end."""
+        if not self._running:
+            return []
+        done, self._running = wait(self._running, return_when=FIRST_COMPLETED)
+        return [reply for future in done for reply in future.result()]
+
+
+def _start_worker(pickled: bytes) -> None:
+    global _client_app
+    torch.set_num_threads(1)
+    set_identity()
+    _client_app = cloudpickle.loads(pickled)()
+
+
+def _play(messages: list[Message]) -> list[Message]:
+    assert _client_app is not None
+    context = local_context()
+    return [reply_of(_client_app, message, context) for message in messages]

@@ -1,0 +1,55 @@
+"""The event that costs privacy: one epoch of the sparsified Gaussian matrix mechanism, released whole.
+
+What happened is data, what it costs is computed from it (`rdp`, `gaussian`, `spent`).
+
+    >>> EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.01).ratio
+    10000.0
+"""
+
+from dataclasses import dataclass
+
+from fedmf.checks import check_keep_probability, check_non_negative
+from fedmf.errors import SettingError
+
+
+@dataclass(frozen=True)
+class EpochRelease:
+    """All noisy sums of one epoch in which each client takes part once (Chen et al. 2024, Thm. 5.1).
+
+    A client sends s * g with ||g||_2 <= Delta_2, ||g||_inf <= Delta_inf and a fresh secret mask s ~
+    Bernoulli(gamma)^D; the server releases A SUM + B Z with A = B C and Z_jk iid N(0, sigma^2). With c the
+    largest column norm of C,
+
+        kappa_2 = c Delta_2,   kappa_inf = min(c Delta_inf, kappa_2).
+
+    Everything is relative to kappa_2, so no factorization and no clip norm is needed here.
+
+    noise_multiplier: z = sigma / kappa_2, noise on the SUM of masked vectors; 0 is allowed and is not
+    private. keep_probability: gamma in (0, 1]; 1 is the plain Gaussian matrix mechanism. linf_over_l2:
+    kappa_inf / kappa_2 in (0, 1] for the radii that the clients actually enforce.
+
+    Raises `SettingError` for a value outside its range.
+    """
+
+    noise_multiplier: float
+    keep_probability: float
+    linf_over_l2: float
+
+    def __post_init__(self) -> None:
+        check_non_negative("noise_multiplier", self.noise_multiplier)
+        check_keep_probability(self.keep_probability)
+        if not 0 < self.linf_over_l2 <= 1:
+            raise SettingError(
+                f"linf_over_l2 is {self.linf_over_l2}; it must lie in (0, 1] (an L-infinity radius "
+                "above the L2 radius bounds nothing: use 1)."
+            )
+
+    @property
+    def ratio(self) -> float:
+        """K = (kappa_2 / kappa_inf)^2, a real number of at least 1."""
+        return max(1.0, 1.0 / self.linf_over_l2**2)
+
+    @property
+    def effective_noise_multiplier(self) -> float:
+        """z / gamma: the noise on the mean, which is what compares across keep probabilities."""
+        return self.noise_multiplier / self.keep_probability

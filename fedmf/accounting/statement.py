@@ -1,0 +1,270 @@
+"""The privacy statement of one run: the same facts as privacy.json and as a paragraph in plain words.
+
+`write_statement` is the only place that decides what is said, `Statement` only holds and prints it.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from fedmf.accounting.release import EpochRelease
+from fedmf.accounting.spent import PrivacySpent
+from fedmf.checks import check_at_least, check_non_negative, check_positive
+from fedmf.errors import SettingError
+
+SECRETS_FROM_SYSTEM = "from the operating system"
+SECRETS_REPRODUCIBLE = "reproducible, NOT private"
+UNIT_OF_PRIVACY = "one client"
+RELEASED = (
+    "every model iterate, hence every noisy sum of every round, to anyone, also to an adversary who chooses "
+    "later updates after seeing earlier releases"
+)
+TRUST = (
+    "the server is trusted: it sees masked updates without noise and holds the mask and noise keys "
+    "(central privacy)"
+)
+
+NOT_COVERED = (
+    "test examples, which are treated as public: accuracy and loss on them, and settings chosen by them",
+    "hyper-parameter search",
+    "any further run on the same clients: this statement covers ONE run, and runs compose",
+    "which clients stayed silent, and timing",
+    "floating-point Gaussian samples, which have known attacks (Mironov 2012)",
+    "public constants: vocabulary, class list, shapes and scaling must not come from the training users",
+)
+NOT_COVERED_METRICS = (
+    "unprotected metrics: training loss, measured message sizes and per-client norms, released without noise"
+)
+WARNING_METRICS = (
+    "unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
+)
+WARNING_NOT_PRIVATE = "NOT private: the noise multiplier is 0, epsilon is infinite."
+WARNING_REPRODUCIBLE = (
+    "reproducible, NOT private: masks and noise follow from a public seed, so anyone can recompute and "
+    "remove them; the figures describe the same run with secrets from the operating system."
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Everything a reader needs to judge one run's privacy. Epsilon is in nats.
+
+    sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C) * l2_norm; l2_norm (Delta_2)
+    and linf_norm (Delta_inf) are the radii that the clients enforce, ratio K = (kappa_2/kappa_inf)^2.
+    `participation_*` count epochs per client; observed is None before a run ends.
+    """
+
+    private: bool
+    unit_of_privacy: str
+    adjacency: str
+    released: str
+    trust: str
+    mechanism: str
+    rounds_per_epoch: int
+    epochs: int
+    epochs_planned: int
+    cohort_size: int
+    clients: int
+    keep_probability: float
+    l2_norm: float | None
+    linf_norm: float | None
+    linf_over_l2: float
+    ratio: float
+    sigma: float
+    noise_multiplier: float
+    effective_noise_multiplier: float
+    epsilon: float
+    epsilon_rdp: float
+    epsilon_exact: float | None
+    epsilon_tight: float | None
+    delta: float
+    order: float | None
+    accountant: str
+    participation_planned: int
+    participation_observed: int | None
+    secrets: str
+    not_covered: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as JSON-ready values (privacy.json): infinite becomes None, tuples lists."""
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    def paragraph(self) -> str:
+        """Return the statement in plain words, one paragraph."""
+        parts = [
+            self._headline(),
+            self._mechanism(),
+            self._participation(),
+            f"Secrets: {self.secrets}.",
+            *self.warnings,
+        ]
+        parts.append(f"Not covered: {'; '.join(self.not_covered)}.")
+        return " ".join(parts)
+
+    def _headline(self) -> str:
+        if not self.private:
+            return (
+                "This run is NOT private: it adds no noise, so epsilon is infinite at every delta, under "
+                f"{self.adjacency} as under any adjacency, for {self.unit_of_privacy}. Released: "
+                f"{self.released}."
+            )
+        label = (
+            ""
+            if self.secrets == SECRETS_FROM_SYSTEM
+            else "NOT private as run (reproducible secrets); with secret keys: "
+        )
+        how = (
+            f"exact value for the Gaussian mechanism; by Renyi divergence {self.epsilon_rdp:.4g}"
+            if self.epsilon_exact is not None
+            else f"accountant {self.accountant}, best Renyi order {self.order or 0:.4g}"
+        )
+        relation = {
+            "zero_out": "zero-out adjacency: a client's contribution replaced by nothing",
+            "replace": "replacement adjacency: a client's data changed to another's",
+        }[self.adjacency]
+        return (
+            f"{label}epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g} ({how}), for "
+            f"{self.unit_of_privacy}, under {relation}. Released: {self.released}; {self.trust}."
+        )
+
+    def _mechanism(self) -> str:
+        clip = (
+            "without clipping"
+            if self.l2_norm is None
+            else f"clipped to L2 norm {self.l2_norm:.4g}, coordinates to {self.linf_norm or self.l2_norm:.4g}"
+        )
+        kept = (
+            "every coordinate is sent"
+            if self.keep_probability == 1
+            else f"each coordinate is sent with probability {self.keep_probability:.4g} by fresh secret masks"
+        )
+        return (
+            f"Mechanism {self.mechanism}: each update is {clip}, {kept}, and noise of standard deviation "
+            f"sigma = {self.sigma:.4g} enters the sum (noise multiplier {self.noise_multiplier:.4g} of "
+            f"the sum, {self.effective_noise_multiplier:.4g} of the mean; K = {self.ratio:.6g})."
+        )
+
+    def _participation(self) -> str:
+        observed = (
+            ""
+            if self.participation_observed is None
+            else f" (observed: at most {self.participation_observed} epochs)"
+        )
+        return (
+            f"{self.epochs} of {self.epochs_planned} planned epochs were started, each of "
+            f"{self.rounds_per_epoch} rounds with {self.cohort_size} of {self.clients} clients; a "
+            f"client takes part at most once per epoch, so in at most {self.participation_planned} "
+            f"epochs{observed}; a started epoch counts whole."
+        )
+
+
+def write_statement(
+    event: EpochRelease,
+    spent: PrivacySpent,
+    *,
+    mechanism: str,
+    rounds_per_epoch: int,
+    epochs: int,
+    epochs_planned: int,
+    cohort_size: int,
+    clients: int,
+    l2_norm: float | None,
+    linf_norm: float | None,
+    sigma: float,
+    reproducible: bool,
+    unprotected_metrics: bool = False,
+    participation_observed: int | None = None,
+    unit_of_privacy: str = UNIT_OF_PRIVACY,
+    extra_warnings: tuple[str, ...] = (),
+) -> Statement:
+    """Return the statement of a run whose started `epochs` each were `event` and together cost `spent`.
+
+    l2_norm, linf_norm: Delta_2 and Delta_inf as enforced (the radius accounted), None without clipping.
+    participation_observed: the largest number of epochs any one client took part in.  unit_of_privacy: say
+    so where a large user was cut into several clients.  Raises `SettingError` for impossible values, also
+    for an observed participation above the epochs started: the accounting would not cover it.
+    """
+    check_at_least("rounds_per_epoch", rounds_per_epoch, 1)
+    check_at_least("epochs", epochs, 0)
+    check_at_least("epochs_planned", epochs_planned, epochs)
+    check_at_least("cohort_size", cohort_size, 1)
+    check_at_least("clients", clients, 1)
+    check_non_negative("sigma", sigma)
+    for name, norm in (("l2_norm", l2_norm), ("linf_norm", linf_norm)):
+        if norm is not None:
+            check_positive(name, norm)
+    if participation_observed is not None and participation_observed > epochs:
+        raise SettingError(
+            f"participation_observed is {participation_observed} in {epochs} epochs; a client may take "
+            "part at most once per epoch."
+        )
+    private = event.noise_multiplier > 0 and spent.is_private
+    return Statement(
+        private=private,
+        unit_of_privacy=unit_of_privacy,
+        adjacency=spent.adjacency,
+        released=RELEASED,
+        trust=TRUST,
+        mechanism=mechanism,
+        rounds_per_epoch=rounds_per_epoch,
+        epochs=epochs,
+        epochs_planned=epochs_planned,
+        cohort_size=cohort_size,
+        clients=clients,
+        keep_probability=event.keep_probability,
+        l2_norm=l2_norm,
+        linf_norm=linf_norm,
+        linf_over_l2=event.linf_over_l2,
+        ratio=event.ratio,
+        sigma=sigma,
+        noise_multiplier=event.noise_multiplier,
+        effective_noise_multiplier=event.effective_noise_multiplier,
+        epsilon=spent.epsilon if private else math.inf,
+        epsilon_rdp=spent.epsilon_rdp if private else math.inf,
+        epsilon_exact=spent.epsilon_exact,
+        epsilon_tight=spent.epsilon_tight,
+        delta=spent.delta,
+        order=spent.order,
+        accountant=spent.accountant,
+        participation_planned=epochs_planned,
+        participation_observed=participation_observed,
+        secrets=SECRETS_REPRODUCIBLE if reproducible else SECRETS_FROM_SYSTEM,
+        not_covered=NOT_COVERED + ((NOT_COVERED_METRICS,) if unprotected_metrics else ()),
+        warnings=_warnings(private, spent.delta, clients, reproducible, unprotected_metrics) + extra_warnings,
+    )
+
+
+def delta_warning(delta: float, clients: int) -> str | None:
+    """Return a sentence where delta is at least 1/clients, else None.
+
+    Such a delta allows a mechanism that publishes one client's data whole.
+    """
+    if delta * clients < 1:
+        return None
+    return (
+        f"delta = {delta:.3g} is at least 1/N = {1 / clients:.3g}: it would allow publishing one client "
+        "outright; choose it well below."
+    )
+
+
+def _warnings(
+    private: bool, delta: float, clients: int, reproducible: bool, unprotected_metrics: bool
+) -> tuple[str, ...]:
+    about_delta = delta_warning(delta, clients) if private else None
+    said = (
+        None if private else WARNING_NOT_PRIVATE,
+        WARNING_REPRODUCIBLE if reproducible else None,
+        None if about_delta is None else f"Warning: {about_delta}",
+        WARNING_METRICS if unprotected_metrics else None,
+    )
+    return tuple(sentence for sentence in said if sentence is not None)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

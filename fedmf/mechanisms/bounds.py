@@ -1,0 +1,72 @@
+"""Lower bounds on the root loss of every factorization of a workload, and Henzinger et al.'s upper bound.
+
+All hold for one participation: sensitivity is the largest column norm of C.
+"""
+
+import numpy as np
+
+from fedmf.checks import check_at_least
+from fedmf.mechanisms import optimal_solve
+from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.workload import Workload
+
+LARGEST_DENSE = 1024  # rounds up to which singular values are computed densely
+
+
+def lower_bound(workload: Workload) -> float:
+    """Return the best lower bound known: the solver's certificate, or a closed form where that is larger."""
+    candidates = [optimal_solve.certified(workload).lower]
+    if workload.is_prefix_sum:
+        candidates += [henzinger_lower(workload.rounds), prefix_sum_schatten(workload.rounds)]
+    return max(candidates)
+
+
+def henzinger_lower(rounds: int) -> float:
+    """Return sqrt(n) (2 + ln((2n+1)/5) + ln(2n+1)/(2n)) / pi, a lower bound for prefix sums.
+
+    Source: Henzinger, Upadhyay, Upadhyay, "Almost tight error bounds on differentially private continual
+    counting" (SODA 2023), Theorem 3.
+
+    >>> round(henzinger_lower(16), 6)
+    5.088292
+    """
+    check_at_least("rounds", rounds, 1)
+    n = rounds
+    return float(np.sqrt(n) * (2 + np.log((2 * n + 1) / 5) + np.log(2 * n + 1) / (2 * n)) / np.pi)
+
+
+def henzinger_upper(rounds: int) -> float:
+    """Return sqrt(n) (1 + ln(4n/5) / pi), stated for the square-root factorization of prefix sums.
+
+    Their Theorem 2. It fails for n <= 6, where their factorization is above it; a test shows both sides.
+
+    >>> round(henzinger_upper(16), 6)
+    7.246054
+    """
+    check_at_least("rounds", rounds, 1)
+    return float(np.sqrt(rounds) * (1 + np.log(4 * rounds / 5) / np.pi))
+
+
+def prefix_sum_schatten(rounds: int) -> float:
+    """Return ||S||_1 / sqrt(n) for prefix sums, whose singular values are 1 / (2 sin((2k - 1) pi / (4n +
+    2))).
+
+    >>> round(prefix_sum_schatten(16), 6)
+    6.513799
+    """
+    check_at_least("rounds", rounds, 1)
+    odd = np.arange(1, 2 * rounds, 2)
+    return float((0.5 / np.sin(odd * np.pi / (4 * rounds + 2))).sum() / np.sqrt(rounds))
+
+
+def schatten(workload: Workload) -> float | None:
+    """Return ||A||_1 / sqrt(T), the nuclear norm bound; None where A is too large for its singular values.
+
+    ||A||_1 <= ||B||_F ||C||_F <= ||B||_F sqrt(T) max column norm of C.
+    """
+    if workload.is_prefix_sum:
+        return prefix_sum_schatten(workload.rounds)
+    if workload.rounds > LARGEST_DENSE:
+        return None
+    singular = np.linalg.svd(workloads.materialize(workload), compute_uv=False)
+    return float(singular.sum() / np.sqrt(workload.rounds))

@@ -1,0 +1,90 @@
+"""Results kept on disk, by what they were computed from: settings and the source text of this package.
+
+The directory is the environment variable FEDMF_CACHE, or ~/.cache/fedmf. A file that cannot be read is
+computed again with a warning; a directory that cannot be written only logs. Nothing secret is ever stored
+here.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from fedmf.mechanisms.arrays import Arrays
+from fedmf.mechanisms.workload import Workload
+
+_log = logging.getLogger(__name__)
+
+
+def cached(kind: str, settings: Mapping[str, object], compute: Callable[[], Arrays]) -> Arrays:
+    """Return compute(), or what an earlier call of the same kind, settings and code version returned.
+
+    `settings` holds numbers, strings, None and `Workload`s.
+    """
+    path = directory() / f"{kind}-{_digest(kind, settings)}.npz"
+    stored = _read(path)
+    if stored is None:
+        stored = compute()
+        _write(path, stored)
+    return stored
+
+
+def directory() -> Path:
+    """Return where results are kept."""
+    return Path(os.environ.get("FEDMF_CACHE") or Path.home() / ".cache" / "fedmf")
+
+
+def _digest(kind: str, settings: Mapping[str, object]) -> str:
+    described = {name: _describe(value) for name, value in settings.items()}
+    text = json.dumps([kind, described, _code_version()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _describe(value: object) -> object:
+    """Return `value` as JSON that differs wherever the value does."""
+    if isinstance(value, Workload):
+        rates = np.asarray(value.learning_rates or (), dtype=np.float64)
+        return [value.rounds, float(value.momentum).hex(), hashlib.sha256(rates.tobytes()).hexdigest()]
+    return value.hex() if isinstance(value, float) else value
+
+
+@cache
+def _code_version() -> str:
+    """Return a digest of the sources of this package: any change of them makes older results unfindable."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.name.encode() + source.read_bytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> Arrays | None:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        _log.warning("cannot read the cached result %s (%s): it is computed again", path, error)
+        return None
+
+
+def _write(path: Path, arrays: Arrays) -> None:
+    """Write atomically: a reader sees the whole file or none."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+            temporary = Path(file.name)
+            np.savez(file, allow_pickle=False, **arrays)
+        temporary.replace(path)
+    except OSError as error:
+        _log.warning("cannot keep the result in %s (%s): it will be computed again next time", path, error)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,167 @@
+"""Workloads: what is to be computed from the rows of an epoch, A = S diag(eta) M_beta.
+
+Row t of the input is the sum that round t releases; A x holds the models of an epoch, relative to its first
+one:
+
+    m_t = beta m_{t-1} + x_t,      (A x)_t = (A x)_{t-1} + eta_t m_t.
+
+S is the matrix of prefix sums, M_beta the Toeplitz matrix with coefficients beta^k. With beta = 0 and eta = 1
+this is plain prefix summing. Source: Denisov, McMahan, Rush, Smith, Thakurta (NeurIPS 2022), Proposition 4.2.
+
+>>> materialize(momentum(3, 0.5))
+array([[1.  , 0.  , 0.  ],
+       [1.5 , 1.  , 0.  ],
+       [1.75, 1.5 , 1.  ]])
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.signal import lfilter
+
+from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
+from fedmf.mechanisms.arrays import Float64
+
+SMALLEST_RATE = 1e-6  # relative to the largest: below it the optimum is not resolved in double precision
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A = S diag(eta) M_beta of `rounds` rounds; `learning_rates` is None for eta = 1.
+
+    Raises `SettingError` for rounds < 1, momentum outside [0, 1), and learning rates that are not one
+    positive finite number a round or span more than six orders of magnitude.
+    """
+
+    rounds: int
+    momentum: float = 0.0
+    learning_rates: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least("rounds", self.rounds, 1)
+        if not 0 <= self.momentum < 1:
+            raise SettingError(f"momentum is {self.momentum}; it must lie in [0, 1).")
+        if self.learning_rates is not None:
+            _check_rates(self.rounds, np.asarray(self.learning_rates, dtype=np.float64))
+
+    @property
+    def is_toeplitz(self) -> bool:
+        """Whether A is a Toeplitz matrix: the learning rate is constant."""
+        return self.learning_rates is None or len(set(self.learning_rates)) == 1
+
+    @property
+    def is_prefix_sum(self) -> bool:
+        """Whether A is the plain matrix of prefix sums."""
+        return self.momentum == 0 and bool(np.all(rates(self) == 1))
+
+
+@dataclass(frozen=True)
+class WorkloadState:
+    """The state of the streaming form: rounds done, the momentum m_t and the output (A x)_t so far."""
+
+    step: int
+    momentum: Float64
+    output: Float64
+
+
+def prefix_sum(rounds: int) -> Workload:
+    """Return the workload of prefix sums over `rounds` rounds."""
+    return Workload(rounds)
+
+
+def momentum(rounds: int, beta: float, learning_rates: tuple[float, ...] | None = None) -> Workload:
+    """Return the workload of gradient descent with momentum `beta` and one learning rate a round (None: all
+    1).
+    """
+    return Workload(
+        rounds, beta, None if learning_rates is None else tuple(float(rate) for rate in learning_rates)
+    )
+
+
+def rates(workload: Workload) -> Float64:
+    """Return the learning rates eta, shape (T,) float64."""
+    if workload.learning_rates is None:
+        return np.ones(workload.rounds)
+    return np.asarray(workload.learning_rates, dtype=np.float64)
+
+
+def materialize(workload: Workload) -> Float64:
+    """Return the dense workload matrix A, shape (T, T) float64, lower triangular."""
+    return apply(workload, np.eye(workload.rounds))
+
+
+def apply(workload: Workload, rows: Float64) -> Float64:
+    """Return A x for rows x of shape (T, ...) in O(T), float64."""
+    _check_rows(workload, rows)
+    averaged = lfilter([1.0], [1.0, -workload.momentum], rows, axis=0)
+    return np.cumsum(_column(rates(workload), rows) * averaged, axis=0)
+
+
+def solve(workload: Workload, rows: Float64) -> Float64:
+    """Return A^-1 y for rows y of shape (T, ...) in O(T), float64."""
+    _check_rows(workload, rows)
+    steps = np.diff(rows, axis=0, prepend=np.zeros_like(rows[:1])) / _column(rates(workload), rows)
+    return lfilter([1.0, -workload.momentum], [1.0], steps, axis=0)
+
+
+def transposed_apply(workload: Workload, rows: Float64) -> Float64:
+    """Return A^T y for rows y of shape (T, ...) in O(T), float64."""
+    _check_rows(workload, rows)
+    summed = np.cumsum(rows[::-1], axis=0) * _column(rates(workload)[::-1], rows)
+    return lfilter([1.0], [1.0, -workload.momentum], summed, axis=0)[::-1]
+
+
+def first_state(shape: tuple[int, ...]) -> WorkloadState:
+    """Return the state before the first round, for rows of shape `shape`."""
+    return WorkloadState(0, np.zeros(shape), np.zeros(shape))
+
+
+def next_output(workload: Workload, row: Float64, state: WorkloadState) -> tuple[Float64, WorkloadState]:
+    """Return (A x)_t and the next state from row x_t: the streaming form of `apply`.
+
+    Raises `SettingError` after the last round.
+    """
+    if state.step >= workload.rounds:
+        raise SettingError(f"step is {state.step}; this workload has only {workload.rounds} rounds.")
+    average = workload.momentum * state.momentum + row
+    rate = 1.0 if workload.learning_rates is None else workload.learning_rates[state.step]
+    output = state.output + rate * average
+    return output, WorkloadState(state.step + 1, average, output)
+
+
+def check_matrix(matrix: Float64) -> None:
+    """Raise `SettingError` unless `matrix` is a square, finite, lower triangular and invertible workload."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 1:
+        raise SettingError(f"the workload has shape {matrix.shape}; it must be a square matrix.")
+    if not np.all(np.isfinite(matrix)):
+        raise SettingError("the workload holds a number that is not finite; every entry must be finite.")
+    if np.any(np.triu(matrix, 1)):
+        raise SettingError("the workload has entries above its diagonal; it must be lower triangular.")
+    if np.any(np.diag(matrix) == 0):
+        raise SettingError("the workload has a zero on its diagonal; it must be invertible.")
+
+
+def _check_rates(rounds: int, values: Float64) -> None:
+    if values.shape != (rounds,):
+        raise SettingError(f"learning_rates holds {values.size} numbers; it must hold one a round, {rounds}.")
+    if not np.all(np.isfinite(values)) or np.any(values <= 0):
+        raise SettingError(
+            f"learning_rates holds {values[~(values > 0) | ~np.isfinite(values)][0]}; "
+            "every rate must be a finite number above 0."
+        )
+    if values.min() < SMALLEST_RATE * values.max():
+        raise SettingError(
+            f"learning_rates lie between {values.min()} and {values.max()}; "
+            f"the smallest must be at least {SMALLEST_RATE} of the largest: raise the small ones to that."
+        )
+
+
+def _check_rows(workload: Workload, rows: Float64) -> None:
+    if rows.shape[0] != workload.rounds:
+        raise SettingError(f"there are {rows.shape[0]} rows; the workload has {workload.rounds} rounds.")
+
+
+def _column(values: Float64, rows: Float64) -> Float64:
+    """Shape `values` (T,) so that it multiplies along the first axis of `rows`."""
+    return values.reshape((-1,) + (1,) * (rows.ndim - 1))

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+
+from fedmf.errors import SettingError
+from fedmf.randomness import PublicSeed, SecretKey, gaussian_row, uniform_words
+
+KEY = SecretKey.reproducible(1)
+
+
+def test_text_of_a_key_never_shows_it():
+    key = SecretKey.generate()
+    for text in (repr(key), str(key), f"{key}", f"{[key]}"):
+        assert key.reveal().hex() not in text
+        assert repr(key.reveal()) not in text
+
+
+@pytest.mark.parametrize("material", [b"", b"short", bytes(32), b"\xff" * 32, bytearray(range(32)), "a" * 32])
+def test_refuses_short_or_constant_keys(material):
+    with pytest.raises(SettingError, match="secret key"):
+        SecretKey(material)
+
+
+def test_generated_keys_differ():
+    assert len({SecretKey.generate() for _ in range(100)}) == 100
+
+
+def test_derivation_separates_purposes_and_positions():
+    derived = [
+        KEY,
+        KEY.ratchet(),
+        KEY.derive("mask"),
+        KEY.derive("mask", 1),
+        KEY.derive("mask", "1"),
+        KEY.derive("mask", 1, 2),
+        KEY.derive("mask", 12),
+        KEY.derive("mask", "1", "2"),
+        KEY.derive("mask", "1i2"),
+        KEY.derive("noise row", 1),
+        KEY.mask_key("1", 0),
+        KEY.mask_key("1", 1),
+        KEY.mask_key("2", 0),
+        KEY.ratchet().mask_key("1", 0),
+    ]
+    assert len({key.reveal() for key in derived}) == len(derived)
+
+
+def test_derivation_is_fixed_for_good():
+    # A resumed run must derive the keys that the run before the crash derived.
+    assert KEY.mask_key("17", 3).reveal().hex()[:16] == "f22d2098d9f363eb"
+    assert KEY.ratchet().reveal().hex()[:16] == "ae23bd2a35a9c2fb"
+
+
+def test_words_are_the_aes_counter_stream_from_any_position():
+    words = uniform_words(KEY, 20)
+    for first in range(7):
+        np.testing.assert_array_equal(uniform_words(KEY, 10, first=first), words[first : first + 10])
+
+
+def test_a_row_is_a_function_of_key_row_and_coordinate():
+    row = gaussian_row(KEY, 3, 100_001)
+    np.testing.assert_array_equal(gaussian_row(KEY, 3, 100_001), row)
+    np.testing.assert_array_equal(gaussian_row(KEY, 3, 7), row[:7])
+    assert row.dtype == np.float32
+
+
+def slow_gaussian_pair(words):
+    """Box-Muller on two 64-bit words, one step at a time."""
+    radius = np.sqrt(-2 * np.log((float(words[0]) + 0.5) / 2**64))
+    angle = 2 * np.pi * (int(words[1]) >> 40) / 2**24
+    return radius * np.cos(angle), radius * np.sin(angle)
+
+
+def test_row_matches_slow_twin():
+    words = uniform_words(KEY.derive("noise row", 5), 40).reshape(-1, 2)
+    expected = np.ravel([slow_gaussian_pair(pair) for pair in words])
+    np.testing.assert_allclose(gaussian_row(KEY, 5, 40), expected, atol=5e-6)  # float32 angles
+
+
+def test_rows_are_standard_normal_and_unrelated():
+    from scipy import stats
+
+    rows = [gaussian_row(KEY, row, 50_000) for row in range(3)] + [gaussian_row(KEY.ratchet(), 0, 50_000)]
+    for row in rows:
+        # Chance of a false alarm 1e-4 each, with a fixed key: it holds or it does not.
+        assert stats.kstest(row, "norm").pvalue > 1e-4
+        assert stats.kstest(row * 1.05, "norm").pvalue < 1e-4  # the check can tell a scale 5 % wrong
+    correlations = np.corrcoef(rows)[np.triu_indices(4, 1)]
+    assert np.abs(correlations).max() < 4 / np.sqrt(50_000)
+    shifted = np.corrcoef(rows[0][:-1], rows[0][1:])[0, 1]
+    assert abs(shifted) < 4 / np.sqrt(50_000)
+
+
+def test_tails_reach_beyond_what_32_bits_could():
+    extreme = slow_gaussian_pair(np.array([0, 0], np.uint64))[0]
+    assert 9.3 < extreme < 9.5
+
+
+def test_noise_and_masks_use_unrelated_streams():
+    row = gaussian_row(KEY, 0, 20_000)
+    mask = uniform_words(KEY.mask_key("0", 0).derive("coordinates"), 20_000).astype(float)
+    assert abs(np.corrcoef(row, mask)[0, 1]) < 4 / np.sqrt(20_000)
+
+
+def test_public_generators_depend_on_purpose_and_position():
+    seed = PublicSeed(7)
+    draws = {
+        tuple(seed.generator(*where).integers(2**62, size=2))
+        for where in [("a",), ("b",), ("a", 0), ("a", 1), ("a", "0")]
+    }
+    assert len(draws) == 5
+    assert seed.generator("a", 1).integers(2**62) == seed.generator("a", 1).integers(2**62)
+
+
+def test_signs_are_fair_and_fixed():
+    signs = PublicSeed(7).signs(10_001, "rotation")
+    assert set(np.unique(signs)) == {-1.0, 1.0}
+    assert abs(signs.mean()) < 4 / 100
+    np.testing.assert_array_equal(PublicSeed(7).signs(10_001, "rotation"), signs)

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedmf.errors import SettingError
+from fedmf.updates.clipping import clip_l2, clip_linf, default_linf_bound, l2_norm, zero_if_not_finite
+
+any_float32 = hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(width=32))
+
+
+@given(any_float32, st.floats(1e-6, 1e6))
+@settings(max_examples=300, deadline=None)
+def test_whatever_comes_in_leaves_within_both_bounds(vector, bound):
+    """Traps of PRIVACY.md section 7: NaN, inf, and the float32 norm of 1e30 that overflows."""
+    clipped = clip_l2(zero_if_not_finite(vector), bound)
+    assert np.isfinite(clipped).all()
+    assert np.linalg.norm(clipped.astype("f8")) <= bound
+    boxed = clip_linf(zero_if_not_finite(vector), bound)
+    assert np.abs(boxed.astype("f8")).max() <= bound
+
+
+def test_large_finite_vectors_are_scaled_not_lost():
+    clipped = clip_l2(np.full(4, 1e30, np.float32), 1.0)
+    np.testing.assert_allclose(clipped, 0.5, rtol=1e-5)
+
+
+def test_short_vectors_pass_unchanged():
+    vector = np.array([0.3, -0.4], np.float32)
+    assert clip_l2(vector, 1.0) is vector
+    np.testing.assert_array_equal(clip_linf(vector, 1.0), vector)
+
+
+def test_one_bad_entry_zeroes_the_vector():
+    for bad in (np.nan, np.inf, -np.inf):
+        assert not zero_if_not_finite(np.array([1, bad, 2], np.float32)).any()
+
+
+def test_norm_is_taken_in_float64():
+    assert l2_norm(np.full(4, 1e30, np.float32)) == pytest.approx(2e30)
+
+
+def test_default_linf_bound_is_the_formula_and_never_above_the_l2_bound():
+    assert default_linf_bound(1.0, 2**20, 100) == pytest.approx(0.005935076377073027, rel=1e-12)
+    assert default_linf_bound(2.0, 4, 100) == 2.0
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
+def test_refuses_bounds_that_bound_nothing(bound):
+    with pytest.raises(SettingError):
+        clip_l2(np.ones(2, np.float32), bound)

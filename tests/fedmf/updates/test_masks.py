@@ -1,0 +1,115 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedmf.errors import SettingError
+from fedmf.randomness import SecretKey, uniform_words
+from fedmf.updates import wire
+from fedmf.updates.masks import gap_table, kept_coordinates
+
+KEY = SecretKey.reproducible(2)
+
+
+def slow_kept(key, dimension, keep_probability):
+    """The same draws, one coordinate after another, in exact rational arithmetic."""
+    gamma, longest = Fraction(keep_probability), 1024
+    thresholds = [int((1 - (1 - gamma) ** k) * 2**64) for k in range(1, longest + 1)]
+    kept, position, draw = [], -1, 0
+    while position < dimension - 1:
+        word = int(uniform_words(key, 1, first=draw)[0])
+        draw += 1
+        gap = next((k + 1 for k, threshold in enumerate(thresholds) if word < threshold), None)
+        position += longest if gap is None else gap
+        if gap is not None and position < dimension:
+            kept.append(position)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("dimension", "gamma"), [(300, 0.5), (300, 0.1), (3000, 0.01), (20_000, 0.0005), (50, 0.999)]
+)
+def test_gap_sampling_matches_slow_twin(dimension, gamma):
+    assert kept_coordinates(KEY, dimension, gamma).tolist() == slow_kept(KEY, dimension, gamma)
+
+
+@pytest.mark.parametrize("gamma", [1e-5, 0.01, 0.1, 0.5, 0.999])
+def test_gap_table_is_exact(gamma):
+    table = gap_table(gamma)
+    for k in (1, 2, 3, 10, 100, 1024):
+        exact = int((1 - (1 - Fraction(gamma)) ** k) * 2**64)
+        assert int(table[k - 1]) == min(exact, 2**64 - 1)
+
+
+def test_masks_are_the_same_bits_on_every_platform():
+    assert kept_coordinates(KEY, 100, 0.1).tolist() == [3, 6, 17, 20, 27, 32, 39, 50, 51, 65, 81, 95, 96]
+
+
+@given(st.integers(0, 5000), st.floats(1e-5, 1.0), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_coordinates_are_increasing_and_within_range(dimension, gamma, seed):
+    kept = kept_coordinates(SecretKey.reproducible(seed), dimension, gamma)
+    assert kept.dtype == np.int64
+    assert (np.diff(kept) > 0).all()
+    assert kept.size == 0 or (kept[0] >= 0 and kept[-1] < dimension)
+
+
+def test_keep_probability_one_keeps_all():
+    np.testing.assert_array_equal(kept_coordinates(KEY, 5, 1.0), np.arange(5))
+
+
+@pytest.mark.parametrize("gamma", [0.0, -0.1, 1.5, float("nan")])
+def test_refuses_keep_probability_outside_its_range(gamma):
+    with pytest.raises(SettingError, match="keep_probability"):
+        kept_coordinates(KEY, 10, gamma)
+
+
+@pytest.mark.parametrize(("gamma", "dimension", "keys"), [(0.1, 2000, 200), (1e-4, 2_000_000, 100)])
+def test_counts_follow_the_binomial_law(gamma, dimension, keys):
+    """Chi-square of kept counts at a false-alarm chance of 1e-4; a keep probability 10 % off must be
+    caught."""
+    counts = np.array([kept_coordinates(KEY.mask_key("c", k), dimension, gamma).size for k in range(keys)])
+
+    def p_value(probability):
+        z2 = ((counts - dimension * probability) ** 2 / (dimension * probability * (1 - probability))).sum()
+        return 2 * min(stats.chi2.sf(z2, keys), stats.chi2.cdf(z2, keys))
+
+    assert p_value(gamma) > 1e-4
+    assert p_value(1.1 * gamma) < 1e-4
+
+
+def test_every_coordinate_is_kept_equally_often():
+    dimension, keys, gamma = 50, 4000, 0.1
+    hits = np.zeros(dimension)
+    for k in range(keys):
+        hits[kept_coordinates(KEY.mask_key("c", k), dimension, gamma)] += 1
+    statistic = ((hits - keys * gamma) ** 2 / (keys * gamma * (1 - gamma))).sum()
+    assert 1e-4 < stats.chi2.sf(statistic, dimension) < 1 - 1e-4
+
+
+def indicator(key, dimension=20_000, gamma=0.1):
+    mask = np.zeros(dimension)
+    mask[wire.coordinates(key, dimension, gamma)] = 1
+    return mask
+
+
+def test_masks_of_clients_rounds_and_epochs_are_uncorrelated():
+    """Trap of PRIVACY.md section 7: shared masks. Two equal masks would correlate at 1."""
+    keys = [KEY.mask_key(client, step) for client in ("0", "1") for step in (0, 1)]
+    keys += [KEY.ratchet().mask_key("0", 0)]
+    masks = np.array([indicator(key) for key in keys])
+    correlations = np.corrcoef(masks)[np.triu_indices(len(keys), 1)]
+    assert np.abs(correlations).max() < 5 / np.sqrt(20_000)
+    assert np.corrcoef(masks[0], indicator(KEY.mask_key("0", 0)))[0, 1] == pytest.approx(1)  # the control
+
+
+def test_both_sides_pick_the_same_coordinates():
+    """The client rebuilds its key from the bytes of the message; the server derives it."""
+    server_key = KEY.mask_key("5", 2)
+    client_key = SecretKey(bytes(server_key.reveal()))
+    np.testing.assert_array_equal(
+        wire.coordinates(server_key, 5000, 0.03), wire.coordinates(client_key, 5000, 0.03)
+    )

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from fedmf.randomness import SecretKey
+from fedmf.updates.clipping import clip_linf
+from fedmf.updates.rounding import TAU, round_to_levels, values_of
+
+KEY = SecretKey.reproducible(3)
+
+
+def unit_vector(dimension=4096, seed=0):
+    vector = np.random.default_rng(seed).normal(size=dimension)
+    return (vector / np.linalg.norm(vector)).astype("f4")
+
+
+def test_rounding_is_unbiased():
+    linf = 0.06
+    vector = clip_linf(unit_vector(), linf)
+    draws = [
+        values_of(round_to_levels(vector, l2_bound=1.0, linf_bound=linf, key=KEY.derive("t", k)), linf)
+        for k in range(400)
+    ]
+    step = linf / 127
+    error = np.mean(draws, axis=0) - vector
+    assert np.abs(error).max() < 5 * step / 2 / np.sqrt(400)
+    truncated = np.trunc(vector / step) * step  # the control: rounding toward zero is biased
+    assert np.abs(truncated - vector).max() > 5 * step / 2 / np.sqrt(400)
+
+
+@pytest.mark.parametrize("linf", [0.06, 1.0])
+def test_radius_is_held_also_where_nearly_every_draw_is_too_long(linf):
+    """With a coarse grid a rounded vector would be up to 1.4 times as long; then rounding goes toward
+    zero."""
+    for seed in range(5):
+        vector = clip_linf(unit_vector(seed=seed), linf)
+        levels = round_to_levels(vector, l2_bound=1.0, linf_bound=linf, key=KEY)
+        assert levels.dtype == np.int8
+        assert np.linalg.norm(values_of(levels, linf).astype("f8")) <= 1 + TAU
+        assert np.abs(values_of(levels, linf)).max() <= np.float32(linf) * (1 + 1e-6)
+
+
+def test_a_single_stochastic_draw_on_a_coarse_grid_would_break_the_radius():
+    vector, step = unit_vector(), 1 / 127
+    lengthened = np.floor(vector / step + np.random.default_rng(0).random(vector.size)) * step
+    assert np.linalg.norm(lengthened) > 1 + TAU
+
+
+def test_grid_ends_are_the_bounds():
+    vector = np.array([0.5, -0.5], np.float32)
+    assert round_to_levels(vector, l2_bound=1.0, linf_bound=0.5, key=KEY).tolist() == [127, -127]
