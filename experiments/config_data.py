@@ -5,7 +5,7 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 defaults list.
 """
 
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -87,7 +87,7 @@ class StackOverflowConfig(DatasetConfig):
 class CustomDatasetConfig(DatasetConfig):
     """A loader of one's own: `name` is its import path package.module:function, `settings` its arguments."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Any = None
 
 
 @dataclass
@@ -101,7 +101,7 @@ class ModelConfig:
 class CustomModelConfig(ModelConfig):
     """A module of one's own: `name` is its import path package.module:class, `settings` its arguments."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Any = None
 
 
 @dataclass
