@@ -87,6 +87,24 @@ def line_plot(
         return as_svg(figure, name)
 
 
+def bar_plot(name: str, bars: Sequence[tuple[str, float, float | None]], *, x_label: str) -> str:
+    """Return horizontal bars (label, value, error) as one <svg> element, the first one on top."""
+    style: Any = {**STYLE, "svg.hashsalt": name}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(SIZE[0], 1.0 + 0.35 * len(bars)), layout="constrained")
+        axes = figure.add_subplot()
+        axes.barh(
+            [label for label, _, _ in bars],
+            [value for _, value, _ in bars],
+            xerr=[error or 0.0 for _, _, error in bars],
+            color=COLOURS[0],
+            capsize=3,
+        )
+        axes.invert_yaxis()
+        axes.set_xlabel(x_label)
+        return as_svg(figure, name)
+
+
 def as_svg(figure: Figure, name: str) -> str:
     """Return `figure` as one <svg> element for a page: no prolog, no metadata, every id prefixed by
     `name`.
