@@ -78,7 +78,7 @@ def log_moment_integral(order: float, t: float, gamma: float) -> float:
 
 
 def _log_moment_limit(order: float, t: float, gamma: float) -> float:
-    """log F for large t: F = (1-gamma)^a + gamma^a e^{a(a-1) t/2}, the masses left and right of the transition."""
+    """F = (1-gamma)^a + gamma^a e^{a(a-1) t/2}, the two sides of the transition for large t; its log."""
     right = order * math.log(gamma) + order * (order - 1) / 2 * t
     return float(np.logaddexp(order * math.log1p(-gamma), right))
 
