@@ -65,7 +65,7 @@ class DenseStream(SquareStream):
         step = state.step
         weights, history = self.noising[step, :step], state.buffers[:step]
         row = np.empty(fresh.shape[1], dtype=np.float32)
-        for block in blocks(len(row)):
+        for block in blocks(len(row), step + 1):
             row[block] = self.noising[step, step] * fresh[0, block] + weights @ history[:, block]
         updated = state.buffers if donate else state.buffers.copy()
         if step < self.buffers:

@@ -158,10 +158,12 @@ class RecurrentStream(SquareStream):
         table = self.table(state.step)
         updated = state.buffers if donate else np.empty_like(state.buffers)
         row = np.empty(dimension, dtype=np.float32)
-        for block in blocks(dimension):
-            product = table @ np.concatenate([state.buffers[:, block], fresh[:, block]])
-            updated[:, block] = product[:r]
-            row[block] = product[r]
+        of_buffers, of_fresh = np.ascontiguousarray(table[:, :r]), table[:, r:]
+        for block in blocks(dimension, r + 1):
+            product = of_buffers @ state.buffers[:, block]
+            added = of_fresh * fresh[:, block]
+            np.add(product[:r], added[:r], out=updated[:, block])
+            np.add(product[r], added[r], out=row[block])
         return row, StreamState(state.step + 1, updated)
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:

@@ -107,7 +107,7 @@ class ToeplitzStream(SquareStream):
         weights = self._weights(state.step)
         history = state.buffers[: len(weights)]
         row = np.empty(fresh.shape[1], dtype=np.float32)
-        for block in blocks(len(row)):
+        for block in blocks(len(row), len(weights) + 1):
             row[block] = fresh[0, block] - weights @ history[:, block]
         updated = state.buffers if donate else state.buffers.copy()
         if self.buffers:
