@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import fmin, minimize_scalar
 
 from fedmf.accounting.conversion import Curve, best_order, epsilon_of_order
-from fedmf.accounting.rdp import check_order
+from fedmf.accounting.renyi import check_order
 
 Adjacency = Literal["zero_out", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = ("zero_out", "replace")

@@ -9,6 +9,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from scipy.optimize import brentq
 
@@ -42,11 +43,12 @@ def calibrate_noise_multiplier(
     check_open_unit("delta", delta)
     check_at_least("epochs", epochs, 1)
 
-    def epsilon_of(noise_multiplier: float) -> float:
-        event = EpochRelease(noise_multiplier, keep_probability, linf_over_l2)
-        return privacy_spent(event, epochs, delta=delta, adjacency=adjacency, accountant=accountant).epsilon
-
-    return solve_noise_multiplier(epsilon_of, epsilon, start=keep_probability * math.sqrt(epochs) / epsilon)
+    cost = partial(privacy_spent, epochs=epochs, delta=delta, adjacency=adjacency, accountant=accountant)
+    return solve_noise_multiplier(
+        lambda z: cost(EpochRelease(z, keep_probability, linf_over_l2)).epsilon,
+        epsilon,
+        start=keep_probability * math.sqrt(epochs) / epsilon,
+    )
 
 
 def solve_noise_multiplier(
