@@ -35,6 +35,7 @@ from experiments.engine import run_engine
 from experiments.recorder import Recorder
 from experiments.report import write_report
 from experiments.run_directory import CONFIG, PRIVACY, RunDirectory
+from experiments.sweep import skip_or_set_aside
 from fedmf.accounting import Ledger
 from fedmf.errors import FedmfError, RunDirectoryError
 from server.app import make_server_app
@@ -47,6 +48,9 @@ def simulate(config: DictConfig) -> None:
     """Run the simulation that `config` describes and write its run directory."""
     started = time.perf_counter()
     directory = RunDirectory(Path(config.run.directory or HydraConfig.get().runtime.output_dir).resolve())
+    if config.sweep.resume and skip_or_set_aside(directory.path, config):
+        print(f"skipped: {directory.path} holds this run, finished", file=sys.stderr)
+        return
     if config.run.resume:
         raise RunDirectoryError("run.resume is true, but runs cannot be resumed yet; leave it false.")
     directory.refuse_if_used()
