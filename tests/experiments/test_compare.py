@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import written_run
 
+import written_run
 from experiments import command
 from experiments.compare import CompareConfig, compare
 from experiments.comparison import (

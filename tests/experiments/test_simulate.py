@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import composed, metrics, model, run, summary
 
 from client.data import load
 from client.models import build
@@ -16,6 +15,7 @@ from experiments.build import build as build_experiment
 from experiments.command import guard
 from experiments.simulate import simulate
 from fedmf.randomness import PublicSeed
+from runs import composed, metrics, model, run, summary
 from server.cohort import cohort_of
 
 ROOT = Path(__file__).resolve().parents[2]

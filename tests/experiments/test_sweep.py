@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import written_run
 from omegaconf import OmegaConf
 
+import written_run
 from experiments.command import CONF
 from experiments.sweep import skip_or_set_aside
 from fedmf.errors import RunDirectoryError
