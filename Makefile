@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup run test test-fast lint
+.PHONY: setup run test test-fast test-gpu lint
 
 setup: $(INSTALLED)
 
@@ -22,7 +22,10 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 test-fast: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not ray and not deployment"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not ray and not deployment and not gpu"
+
+test-gpu: setup
+	$(BIN)/python -m pytest -q -m gpu
 
 lint: setup
 	$(BIN)/ruff check .

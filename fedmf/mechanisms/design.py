@@ -8,7 +8,18 @@ import numpy as np
 
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
-from fedmf.mechanisms import independent, optimal, sqrt_toeplitz
+from fedmf.mechanisms import (
+    banded_low_rank,
+    banded_toeplitz,
+    binary_tree,
+    blt,
+    honaker_full,
+    honaker_online,
+    independent,
+    optimal,
+    optimal_dense,
+    sqrt_toeplitz,
+)
 from fedmf.mechanisms.arrays import Arrays
 from fedmf.mechanisms.cache import cached
 from fedmf.mechanisms.factorization import Factorization
@@ -20,6 +31,13 @@ _MODULES: dict[str, ModuleType] = {
     "optimal": optimal,
     "sqrt_toeplitz": sqrt_toeplitz,
     "independent": independent,
+    "binary_tree": binary_tree,
+    "honaker_online": honaker_online,
+    "honaker_full": honaker_full,
+    "optimal_dense": optimal_dense,
+    "banded_low_rank": banded_low_rank,
+    "banded_toeplitz": banded_toeplitz,
+    "blt": blt,
 }
 FAMILIES = tuple(_MODULES)
 
@@ -59,7 +77,14 @@ def settings_of(family: str) -> tuple[str, ...]:
     return tuple(inspect.signature(_MODULES[family].fit).parameters)[1:]
 
 
+def suits(family: str, workload: Workload) -> bool:
+    """Return whether `family` takes a workload of this many rounds: those with dense matrices have a
+    limit.
+    """
+    return workload.rounds <= getattr(_MODULES[family], "MOST_ROUNDS", workload.rounds)
+
+
 def _fit(module: ModuleType, workload: Workload, settings: dict[str, int | None]) -> Arrays:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     arrays: Arrays = module.fit(workload, **settings)
-    return {**arrays, "seconds": np.array(time.perf_counter() - begun)}
+    return {**arrays, "seconds": np.array(time.thread_time() - begun)}

@@ -28,8 +28,8 @@ class Factorization:
     """One factorization, as deployed: every number holds for the stream, not for an ideal behind it.
 
     `sensitivity` is the largest column 2-norm of C (the norm, not its square), for one participation an
-    epoch; `per_round_error` (T,) float64 is sensitivity times the row norms of B; `seconds` is what the fit
-    took when it was computed.
+    epoch; `per_round_error` (T,) float64 is sensitivity times the row norms of B; `seconds` is the CPU time
+    of the fit when it was computed.
     """
 
     family: str

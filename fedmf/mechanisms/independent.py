@@ -7,7 +7,7 @@ from fedmf.mechanisms.arrays import Arrays
 from fedmf.mechanisms.toeplitz import ToeplitzStream
 from fedmf.mechanisms.workload import Workload
 
-ONE = np.ones(1)
+ONE = np.ones(1, dtype=np.float32)
 
 
 def fit(workload: Workload) -> Arrays:

@@ -13,14 +13,12 @@ import numpy as np
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import optimal_solve
-from fedmf.mechanisms.arrays import Arrays, Float32, Float64
+from fedmf.mechanisms.arrays import Arrays, Float64
 from fedmf.mechanisms.optimal_stream import innovations, pole_process
 from fedmf.mechanisms.recurrence import (
     RecurrentStream,
     StrategyForm,
-    column_norms,
-    output_variances,
-    strategy_form,
+    deployed,
     tables_of,
     with_unit_columns,
 )
@@ -84,14 +82,6 @@ def _deploy(reduced: StrategyForm, workload: Workload, r: int) -> Arrays:
     """Return the tables of the leading r buffers and what they cost, sensitivity included, as rounded."""
     leading = StrategyForm(reduced.F[:, :r, :r], reduced.g[:, :r], reduced.lam[:, :r], reduced.c)
     return deployed(tables_of(with_unit_columns(leading)), workload)
-
-
-def deployed(tables: Float32, workload: Workload) -> Arrays:
-    """Return tables with the sensitivity and per-round error of exactly these float32 numbers."""
-    stream = RecurrentStream(workload.rounds, tables)
-    sensitivity = column_norms(strategy_form(tables), workload.rounds).max()
-    error = sensitivity * np.sqrt(output_variances(stream.steps(), workload))
-    return {"tables": tables, "sensitivity": sensitivity, "per_round_error": error}
 
 
 def root_loss(arrays: Arrays) -> float:

@@ -10,15 +10,17 @@ so column norms and the error of the stream as deployed follow exactly, in O(T r
 themselves.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float32, Float64
+from fedmf.mechanisms.arrays import Arrays, Float32, Float64
 from fedmf.mechanisms.stream import SquareStream, StreamState, blocks, check_next, first_state
 from fedmf.mechanisms.workload import Workload
+
+CHUNK = 1024  # steps whose matrices are prepared at once
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,18 @@ def strategy_form(tables: Float32) -> StrategyForm:
 
 
 def column_norms(form: StrategyForm, rounds: int) -> Float64:
-    """Return the 2-norms of the columns of C, shape (T,), by one backward recursion over the observability
+    """Return the 2-norms of the columns of C, shape (T,), by a backward recursion over the observability
     Gramian.
     """
-    r = form.g.shape[1]
+    seen = form.lam[:, :, None] * form.lam[:, None, :]
+    transposed = np.ascontiguousarray(form.F.swapaxes(1, 2))
     last = len(form.c) - 1
-    gramian = np.zeros((r, r))
+    gramian = np.zeros_like(seen[0])
     squares = np.empty(rounds)
     for step in range(rounds - 1, -1, -1):
         i = min(step, last)
-        F, g, lam = form.F[i], form.g[i], form.lam[i]
-        squares[step] = form.c[i] ** 2 + g @ gramian @ g
-        gramian = F.T @ gramian @ F + np.outer(lam, lam)
+        squares[step] = form.c[i] ** 2 + form.g[i] @ gramian @ form.g[i]
+        gramian = transposed[i] @ gramian @ form.F[i] + seen[i]
     return np.sqrt(squares)
 
 
@@ -78,33 +80,48 @@ def with_unit_columns(form: StrategyForm) -> StrategyForm:
     return StrategyForm(form.F, form.g / norms[:, None], form.lam, form.c / norms)
 
 
-def output_variances(steps: Iterable[tuple[Float64, Float64]], workload: Workload) -> Float64:
+class LinearStream(Protocol):
+    """A stream whose step is linear in a short state: what `output_variances` needs to know of it."""
+
+    @property
+    def buffers(self) -> int:
+        """Rows of the state, r."""
+
+    def step_maps(self, steps: range) -> tuple[Float64, Float64]:
+        """Return the maps (n, r + 1, r) of the buffers onto [sigma'; x], and the covariance (n, r + 1, r + 1)
+        of what fresh rows of unit variance add.
+        """
+
+
+def output_variances(stream: LinearStream, workload: Workload) -> Float64:
     """Return Var((A x)_t) for unit noise, shape (T,): the squared row norms of B.
 
-    Each step gives the maps (r + 1, r) of the buffers and (r + 1, k) of the fresh rows onto [sigma'; x]. The
-    covariance of (sigma, momentum, output) goes forward in time: sums of squares only, exact up to rounding.
+    The covariance of (sigma, momentum, output) goes forward in time: sums of squares only, exact up to
+    rounding.
     """
-    eta = workloads.rates(workload)
     variances = np.empty(workload.rounds)
-    covariance = None
-    for step, (state_map, input_map) in enumerate(steps):
-        transition, inputs = _with_output(state_map, input_map, workload.momentum, float(eta[step]))
-        if covariance is None:
-            covariance = np.zeros(transition.shape)
-        covariance = transition @ covariance @ transition.T + inputs @ inputs.T
-        variances[step] = covariance[-1, -1]
+    covariance = np.zeros((stream.buffers + 2, stream.buffers + 2))
+    for start in range(0, workload.rounds, CHUNK):
+        steps = range(start, min(start + CHUNK, workload.rounds))
+        for step, transition, added in zip(steps, *_with_output(stream, steps, workload), strict=True):
+            covariance = transition @ covariance @ transition.T + added
+            variances[step] = covariance[-1, -1]
     return variances
 
 
-def _with_output(state_map: Float64, input_map: Float64, beta: float, eta: float) -> tuple[Float64, Float64]:
-    """Append momentum and output, m' = beta m + x and y' = y + eta m', to one step."""
-    r = state_map.shape[1]
-    transition = np.zeros((r + 2, r + 2))
-    transition[: r + 1, :r] = state_map
-    transition[r, r] = beta
-    transition[r + 1] = eta * transition[r]
-    transition[r + 1, r + 1] = 1
-    return transition, np.vstack([input_map, eta * input_map[r:]])
+def _with_output(stream: LinearStream, steps: range, workload: Workload) -> tuple[Float64, Float64]:
+    """Return `step_maps` with momentum and output behind the buffers: m' = beta m + x and y' = y + eta m'."""
+    state_maps, added = stream.step_maps(steps)
+    n, _, r = state_maps.shape
+    transition = np.zeros((n, r + 2, r + 2))
+    transition[:, : r + 1, :r] = state_maps
+    transition[:, r, r] = workload.momentum
+    lift = np.zeros((n, r + 2, r + 1))
+    lift[:, : r + 1] = np.eye(r + 1)
+    lift[:, -1, -1] = workloads.rates(workload)[steps.start : steps.stop]
+    transition = lift @ transition[:, : r + 1]
+    transition[:, -1, -1] += 1
+    return transition, lift @ added @ lift.swapaxes(1, 2)
 
 
 @dataclass(frozen=True)
@@ -141,17 +158,20 @@ class RecurrentStream(SquareStream):
         table = self.table(state.step)
         updated = state.buffers if donate else np.empty_like(state.buffers)
         row = np.empty(dimension, dtype=np.float32)
-        for block in blocks(dimension):
-            product = table @ np.concatenate([state.buffers[:, block], fresh[:, block]])
-            updated[:, block] = product[:r]
-            row[block] = product[r]
+        of_buffers, of_fresh = np.ascontiguousarray(table[:, :r]), table[:, r:]
+        for block in blocks(dimension, r + 1):
+            product = of_buffers @ state.buffers[:, block]
+            added = of_fresh * fresh[:, block]
+            np.add(product[:r], added[:r], out=updated[:, block])
+            np.add(product[r], added[r], out=row[block])
         return row, StreamState(state.step + 1, updated)
 
-    def steps(self) -> Iterator[tuple[Float64, Float64]]:
-        """Yield each step's maps of buffers and fresh row, in float64, for `output_variances`."""
-        for step in range(self.rounds):
-            table = self.table(step).astype(np.float64)
-            yield table[:, :-1], table[:, -1:]
+    def step_maps(self, steps: range) -> tuple[Float64, Float64]:
+        """Return the columns of the tables in float64, the last as the covariance it causes; see
+        `LinearStream`.
+        """
+        tables = self.tables[np.minimum(steps, len(self.tables) - 1)].astype(np.float64)
+        return tables[:, :, :-1], tables[:, :, -1:] * tables[:, None, :, -1]
 
     def materialize_strategy(self) -> Float64:
         """Return the dense C of the float32 tables, shape (T, T)."""
@@ -170,8 +190,17 @@ class RecurrentStream(SquareStream):
         """Return the dense C^-1 of the float32 tables, shape (T, T)."""
         n = self.rounds
         noising, sigma = np.empty((n, n)), np.zeros((self.buffers, n))
-        for step, (state_map, input_map) in enumerate(self.steps()):
-            product = state_map @ sigma
-            product[:, step] += input_map[:, 0]
+        for step in range(n):
+            table = self.table(step).astype(np.float64)
+            product = table[:, :-1] @ sigma
+            product[:, step] += table[:, -1]
             sigma, noising[step] = product[:-1], product[-1]
         return noising
+
+
+def deployed(tables: Float32, workload: Workload) -> Arrays:
+    """Return tables with the sensitivity and per-round error of exactly these float32 numbers."""
+    stream = RecurrentStream(workload.rounds, tables)
+    sensitivity = column_norms(strategy_form(tables), workload.rounds).max()
+    error = sensitivity * np.sqrt(output_variances(stream, workload))
+    return {"tables": tables, "sensitivity": sensitivity, "per_round_error": error}

@@ -20,7 +20,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Arrays, Float32, Float64
 
 FORMAT_VERSION = 1
-BLOCK = 1 << 13  # coordinates a block: a few dozen rows of it stay in the second-level cache
+CACHED = 1 << 16  # float32 numbers of each scratch array: several of them fit in a second-level cache
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,10 @@ def check_next(stream: NoiseStream, fresh: Float32, state: StreamState) -> None:
         )
 
 
-def blocks(dimension: int) -> list[slice]:
-    """Return slices that cover range(dimension) in cache-sized blocks."""
-    return [slice(start, min(start + BLOCK, dimension)) for start in range(0, dimension, BLOCK)]
+def blocks(dimension: int, rows: int) -> list[slice]:
+    """Return slices that cover range(dimension) in blocks of which `rows` rows stay in the cache."""
+    width = max(CACHED // rows, 1 << 9)
+    return [slice(start, min(start + width, dimension)) for start in range(0, dimension, width)]
 
 
 def feed(stream: NoiseStream, fresh: Float32) -> Float32:

@@ -1,8 +1,8 @@
 """Lower triangular Toeplitz matrices by their coefficients, and their noise stream.
 
 A matrix is its first column `coefs`: products are truncated convolutions, the inverse and the square root are
-power series. C^-1 z is streamed by substitution, x_t = (z_t - sum_k c_k x_{t-k}) / c_0, from the last rows x:
-one fewer than C has bands.
+power series. C^-1 z is streamed by substitution, x_t = z_t - sum_k c_k x_{t-k} with c_0 = 1, from the last
+rows x: one fewer than C has bands.
 """
 
 from dataclasses import dataclass
@@ -66,11 +66,15 @@ def row_norms(noising: Float64, workload: Workload) -> Float64:
 
 
 def deployed(coefs: Float64, workload: Workload) -> Arrays:
-    """Return the coefficients of C with its sensitivity and the per-round error of B = A C^-1."""
-    norm = sensitivity(coefs, workload.rounds)
-    noising = inverse(coefs, workload.rounds)
+    """Return c_k / c_0 as rounded to float32, and sensitivity and error of exactly these coefficients of
+    C.
+    """
+    rounded = (coefs / coefs[0]).astype(np.float32)
+    exact = rounded.astype(np.float64)
+    norm = sensitivity(exact, workload.rounds)
+    noising = inverse(exact, workload.rounds)
     return {
-        "coefs": coefs,
+        "coefs": rounded,
         "sensitivity": np.array(norm),
         "per_round_error": norm * row_norms(noising, workload),
     }
@@ -78,13 +82,13 @@ def deployed(coefs: Float64, workload: Workload) -> Arrays:
 
 @dataclass(frozen=True)
 class ToeplitzStream(SquareStream):
-    """A noise stream of `rounds` steps for Toeplitz C with `coefs` (bands,) float64, bands <= rounds.
+    """A noise stream of `rounds` steps for Toeplitz C with `coefs` (bands,) float32, the first of them 1.
 
     The state holds the last bands - 1 noise rows in a ring: row x_s lies at place s mod (bands - 1).
     """
 
     rounds: int
-    coefs: Float64
+    coefs: Float32
 
     @property
     def buffers(self) -> int:
@@ -103,25 +107,26 @@ class ToeplitzStream(SquareStream):
         weights = self._weights(state.step)
         history = state.buffers[: len(weights)]
         row = np.empty(fresh.shape[1], dtype=np.float32)
-        for block in blocks(len(row)):
-            row[block] = fresh[0, block] / np.float32(self.coefs[0]) - weights @ history[:, block]
+        for block in blocks(len(row), len(weights) + 1):
+            row[block] = fresh[0, block] - weights @ history[:, block]
         updated = state.buffers if donate else state.buffers.copy()
         if self.buffers:
             updated[state.step % self.buffers] = row
         return row, StreamState(state.step + 1, updated)
 
     def _weights(self, step: int) -> Float32:
-        """Return c_k / c_0 in the order in which the ring holds x_{step - k}; places not yet filled are left
+        """Return c_k in the order in which the ring holds x_{step - k}; places not yet filled are left
         out.
         """
         filled = min(step, self.buffers)
         ages = (step - 1 - np.arange(filled)) % max(self.buffers, 1) + 1
-        return np.asarray(self.coefs[ages] / self.coefs[0], dtype=np.float32)
+        weights: Float32 = self.coefs[ages]
+        return weights
 
     def materialize_strategy(self) -> Float64:
         """Return the dense C, shape (T, T)."""
-        return materialize(self.coefs, self.rounds)
+        return materialize(self.coefs.astype(np.float64), self.rounds)
 
     def materialize_noising(self) -> Float64:
         """Return the dense C^-1, shape (T, T)."""
-        return materialize(inverse(self.coefs, self.rounds), self.rounds)
+        return materialize(inverse(self.coefs.astype(np.float64), self.rounds), self.rounds)

@@ -1,0 +1,94 @@
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+
+from client.app import ClientPlan, make_client_app
+from client.data import Examples
+from client.models import build
+from client.privatize import privatize
+from client.training import Trainer, TrainingSettings, flat_parameters
+from experiments.local_grid import local_context, set_identity
+from fedmf.updates import wire
+from plans import KEY, small_plan
+
+MODEL = {"name": "logistic", "input_shape": (2, 2), "classes": 3, "seed": 0}
+PLAN = small_plan(dimension=15)
+CLIENT_PLAN = ClientPlan(PLAN.bounds, PLAN.rotation, 0.5, PLAN.seed)
+DATA = Examples(np.arange(8, dtype="f4").reshape(2, 2, 2), np.array([0, 2]))
+
+
+def examples_of(client, context):
+    if client == "broken":
+        raise OSError("the disk is gone, and with it the secret 42")
+    return DATA
+
+
+@pytest.fixture
+def app():
+    set_identity()
+    return make_client_app(examples_of, lambda: Trainer(build(**MODEL), TrainingSettings(0.5)), CLIENT_PLAN)
+
+
+def task(client="0", vector=None):
+    vector = flat_parameters(build(**MODEL)) if vector is None else vector
+    array = Array("float32", vector.shape, wire.STYPE, wire.to_bytes(vector))
+    record = ConfigRecord(
+        {wire.CLIENT: client, wire.EPOCH: 0, wire.STEP: 1, wire.MASK_KEY: KEY.mask_key(client, 1).reveal()}
+    )
+    content = RecordDict({wire.MODEL: ArrayRecord({wire.VECTOR: array}), wire.TASK: record})
+    return Message(content, 1, MessageType.TRAIN)
+
+
+def values_in(reply):
+    return np.frombuffer(reply.content.array_records[wire.UPDATE][wire.VALUES].data, "<f4")
+
+
+def test_client_trains_clips_masks_and_sends_the_kept_values_only(app):
+    reply = app(task(), local_context())
+    start = flat_parameters(build(**MODEL))
+    update = Trainer(build(**MODEL), TrainingSettings(0.5)).update(
+        start, DATA.x, DATA.y, order=PLAN.seed.generator("data order", "0", 0)
+    )
+    expected = privatize(
+        update,
+        bounds=PLAN.bounds,
+        rotation=PLAN.rotation,
+        keep_probability=0.5,
+        mask_key=KEY.mask_key("0", 1),
+    )
+    np.testing.assert_array_equal(values_in(reply), expected)
+    assert 0 < len(expected) < PLAN.rotation.padded
+
+
+def test_reply_holds_nothing_but_the_values(app):
+    """No loss, no count, no norm, no key: no noise would cover them."""
+    content = app(task(), local_context()).content
+    assert list(content) == [wire.UPDATE]
+    assert list(content.array_records[wire.UPDATE]) == [wire.VALUES]
+
+
+@pytest.mark.parametrize("vector", [None, np.full(15, np.nan, "f4"), np.full(15, 1e38, "f4")])
+def test_an_exception_or_divergence_becomes_a_zero_update_of_the_right_length(app, vector, caplog):
+    """PRIVACY.md section 3: a zeroed client always replies, so must one whose training fails."""
+    client = "broken" if vector is None else "0"
+    with caplog.at_level(logging.ERROR):
+        reply = app(task(client, vector), local_context())
+    assert not reply.has_error()
+    kept = wire.coordinates(KEY.mask_key(client, 1), PLAN.rotation.padded, 0.5)
+    np.testing.assert_array_equal(values_in(reply), np.zeros(len(kept)))
+
+
+def test_the_failure_is_logged_where_it_happened(app, caplog):
+    with caplog.at_level(logging.ERROR):
+        app(task("broken"), local_context())
+    assert "client broken could not train" in caplog.text
+
+
+def test_logs_of_a_task_hold_no_key(app, caplog):
+    with caplog.at_level(logging.DEBUG):
+        app(task("broken"), local_context())
+    key = KEY.mask_key("broken", 1).reveal()
+    assert key.hex() not in caplog.text
+    assert repr(key) not in caplog.text

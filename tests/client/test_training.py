@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+import torch
+
+from client.models import build
+from client.scoring import loss
+from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
+from fedmf.errors import SettingError
+
+SHAPE = {"input_shape": (8, 8), "classes": 10, "seed": 3}
+
+
+def examples(count=23, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, 8, 8)).astype("f4"), rng.integers(0, 10, count)
+
+
+def slow_update(name, start, x, y, order, settings):
+    """Plain PyTorch: a new model, torch.optim.SGD, a loop."""
+    model = build(name, **SHAPE)
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(start.copy()), model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
+    for _ in range(settings.epochs):
+        shuffled = order.permutation(len(x))
+        for begin in range(0, len(x), settings.batch_size):
+            batch = shuffled[begin : begin + settings.batch_size]
+            optimizer.zero_grad()
+            loss(model(torch.from_numpy(x[batch])), torch.from_numpy(y[batch])).backward()
+            optimizer.step()
+    return flat_parameters(model) - start
+
+
+@pytest.mark.parametrize("name", ["logistic", "mlp", "cnn"])
+def test_resident_model_trains_as_plain_pytorch(name):
+    settings = TrainingSettings(0.1, batch_size=7, epochs=2)
+    trainer = Trainer(build(name, **SHAPE), settings)
+    start = flat_parameters(build(name, **SHAPE))
+    for client in range(3):  # the third client's update does not depend on the first two
+        x, y = examples(seed=client)
+        update = trainer.update(start, x, y, order=np.random.default_rng(client))
+        expected = slow_update(name, start, x, y, np.random.default_rng(client), settings)
+        np.testing.assert_allclose(update, expected, atol=1e-6)
+
+
+def test_start_may_be_read_only_and_is_left_alone():
+    start = flat_parameters(build("logistic", **SHAPE))
+    start.setflags(write=False)
+    Trainer(build("logistic", **SHAPE), TrainingSettings(1.0)).update(
+        start, *examples(), order=np.random.default_rng(0)
+    )
+
+
+def test_layout_names_parameters_in_the_order_of_the_vector():
+    model = build("logistic", **SHAPE)
+    split = layout_of(model).split(flat_parameters(model))
+    for name, parameter in model.named_parameters():
+        np.testing.assert_array_equal(split[name], parameter.detach().numpy())
+
+
+def test_models_with_buffers_are_refused():
+    with pytest.raises(SettingError, match="buffers"):
+        Trainer(torch.nn.BatchNorm1d(3), TrainingSettings(1.0))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"learning_rate": 0.0}, {"batch_size": 0}, {"epochs": 0}, {"device": "tpu"}], ids=str
+)
+def test_settings_out_of_range_are_refused(wrong):
+    with pytest.raises(SettingError, match=r"client\."):
+        TrainingSettings(**{"learning_rate": 1.0, **wrong})
+
+
+@pytest.mark.gpu
+def test_gpu_trains_as_the_cpu_does():
+    settings, start = TrainingSettings(0.1), flat_parameters(build("cnn", **SHAPE))
+    updates = [
+        Trainer(build("cnn", **SHAPE), TrainingSettings(0.1, device=device)).update(
+            start, *examples(), order=np.random.default_rng(0)
+        )
+        for device in ("cpu", "cuda")
+    ]
+    assert settings.device == "auto"
+    np.testing.assert_allclose(*updates, atol=1e-4)

@@ -1,0 +1,53 @@
+"""Small plans for tests."""
+
+import numpy as np
+
+from fedmf.mechanisms import design, prefix_sum
+from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
+from fedmf.randomness import PublicSeed, SecretKey
+
+KEY = SecretKey.reproducible(11)
+
+
+def small_plan(
+    *,
+    dimension: int = 50,
+    clients: int = 12,
+    cohort_size: int = 3,
+    rounds_per_epoch: int = 4,
+    epochs: int = 2,
+    keep_probability: float = 0.5,
+    rotation: str = "hadamard",
+    value_type: str = "float32",
+    noise_multiplier: float | None = 1.0,
+    epsilon: float | None = None,
+    max_epsilon: float | None = None,
+    l2_norm: float | None = 1.0,
+    linf_norm: float | None = None,
+    family: str = "optimal",
+) -> Plan:
+    """Return a plan; everything has a default."""
+    compression = Compression(keep_probability, rotation, value_type)
+    return make_plan(
+        dimension=dimension,
+        participation=Participation(clients, cohort_size, rounds_per_epoch, epochs),
+        compression=compression,
+        bounds=make_bounds(
+            l2_norm=l2_norm,
+            linf_norm=linf_norm,
+            dimension=dimension,
+            cohort_size=cohort_size,
+            compression=compression,
+        ),
+        privacy=PrivacyTarget(
+            delta=1e-5, noise_multiplier=noise_multiplier, epsilon=epsilon, max_epsilon=max_epsilon
+        ),
+        factorization=design(family, prefix_sum(rounds_per_epoch)),
+        seed=PublicSeed(5),
+    )
+
+
+def random_vector(dimension: int, norm: float, seed: int = 0) -> np.ndarray:
+    """Return a random float32 vector of Euclidean length `norm`."""
+    vector = np.random.default_rng(seed).normal(size=dimension)
+    return (vector * norm / np.linalg.norm(vector)).astype(np.float32)

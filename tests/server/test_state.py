@@ -1,0 +1,157 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmf.errors import ParticipationError, PrivacyBudgetExhausted
+from fedmf.mechanisms.noise import next_noise
+from plans import KEY, random_vector, small_plan
+from server.optimizer import Optimizer
+from server.state import begin_epoch, first_state, release
+
+SGD = Optimizer(1.0)
+
+
+def start(plan, key=KEY):
+    return begin_epoch(plan, first_state(plan, np.zeros(plan.dimension, np.float32), key))
+
+
+def run(plan, rounds, key=KEY, optimizer=SGD):
+    """Release `rounds` rounds in which nobody answers; returns all models."""
+    state = first_state(plan, np.zeros(plan.dimension, np.float32), key)
+    models = [state.model]
+    for _ in range(rounds):
+        state = release(plan, optimizer, begin_epoch(plan, state), np.zeros(plan.rotation.padded, "f4"), [])
+        models.append(state.model)
+    return np.array(models), state
+
+
+@pytest.mark.parametrize("family", ["independent", "sqrt_toeplitz", "optimal"])
+def test_noise_in_the_model_is_sigma_times_the_row_of_b_over_gamma_n(family):
+    """With zero data the final model of an epoch is (B Z)_T / (gamma n); halved noise must be caught."""
+    plan = small_plan(dimension=40_000, family=family, keep_probability=0.2, epochs=1)
+    decoder, encoder = plan.factorization.materialize()
+    assert plan.factorization.sensitivity == pytest.approx(np.linalg.norm(encoder, axis=0).max(), rel=1e-6)
+    models, _ = run(plan, 4)
+    for t in range(1, 5):
+        expected = plan.sigma * np.linalg.norm(decoder[t - 1]) / (0.2 * 3)
+        observed = models[t].std()
+        assert observed == pytest.approx(expected, rel=5 / np.sqrt(2 * 40_000))  # 5 standard errors
+        assert observed / 2 != pytest.approx(expected, rel=5 / np.sqrt(2 * 40_000))
+
+
+def test_noise_covers_coordinates_that_nobody_kept():
+    plan = small_plan(dimension=5000, keep_probability=1e-5)
+    models, _ = run(plan, 1)
+    assert np.count_nonzero(models[1]) == 5000
+
+
+def test_noise_does_not_depend_on_who_answers_or_on_the_data():
+    plan, state = small_plan(), start(small_plan())
+    silent = release(plan, SGD, state, np.zeros(64, "f4"), [])
+    update = random_vector(64, 1.0)
+    answered = release(plan, SGD, state, update, ["0", "1"])
+    np.testing.assert_allclose(
+        answered.model - silent.model, plan.rotation.unrotate(update) / plan.denominator, atol=1e-5
+    )
+
+
+def test_denominator_is_the_planned_cohort():
+    """Trap of PRIVACY.md section 7: drop one client and only SUM changes."""
+    plan = small_plan(noise_multiplier=0)
+    update = random_vector(64, 1.0)
+    models = [release(plan, SGD, start(plan), update, names).model for names in (["0"], ["0", "1", "2"])]
+    np.testing.assert_array_equal(*models)
+    np.testing.assert_allclose(models[0], plan.rotation.unrotate(update) / (0.5 * 3), rtol=1e-6)
+
+
+def test_epsilon_does_not_depend_on_the_cohort_and_noise_is_on_the_sum():
+    """Trap: noise on the mean. Equal epsilon, and a mean with noise that falls as 1/n."""
+    few, many = (small_plan(clients=400, cohort_size=n, linf_norm=0.3, dimension=20_000) for n in (2, 100))
+    assert few.spent().epsilon == many.spent().epsilon
+    ratio = run(few, 1)[0][1].std() / run(many, 1)[0][1].std()
+    assert ratio == pytest.approx(50, rel=0.05)
+
+
+def test_each_epoch_draws_new_noise_under_a_new_key():
+    plan = small_plan(dimension=20_000)
+    models, _ = run(plan, 8)
+    steps = np.diff(models, axis=0)
+    first, second = steps[0], steps[4]  # the first rounds of two epochs
+    assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(20_000)
+    again, _ = run(plan, 8)
+    np.testing.assert_array_equal(models, again)  # the control: the same key gives the same noise
+
+
+def test_keys_are_ratcheted_and_none_is_left_at_the_end():
+    plan = small_plan()
+    _, after_one = run(plan, 4)
+    assert after_one.epoch_key == KEY.ratchet()
+    assert after_one.stream is None
+    _, over = run(plan, 8)
+    assert over.epoch_key is None
+    assert over.stream is None
+
+
+def test_a_state_never_shows_its_secrets():
+    state = start(small_plan())
+    assert "epoch_key" not in repr(state)
+    assert "stream" not in repr(state)
+
+
+def test_model_and_velocity_live_on_over_a_restart():
+    plan = small_plan(noise_multiplier=0)
+    optimizer, update = Optimizer(1.0, 0.5), random_vector(64, 1.0)
+    state = first_state(plan, np.zeros(50, np.float32), KEY)
+    velocity = model = np.zeros(50, np.float32)
+    mean = plan.rotation.unrotate(update) / plan.denominator
+    for _ in range(8):
+        state = release(plan, optimizer, begin_epoch(plan, state), update, [])
+        velocity = 0.5 * velocity + mean
+        model = model + velocity
+    np.testing.assert_allclose(state.model, model, rtol=1e-5)
+
+
+def test_second_release_of_a_client_is_refused_and_changes_nothing():
+    plan, zero = small_plan(), np.zeros(64, "f4")
+    once = release(plan, SGD, start(plan), zero, ["a", "b"])
+    before = once.model.copy()
+    with pytest.raises(ParticipationError, match="client b"):
+        release(plan, SGD, once, zero, ["c", "b"])
+    np.testing.assert_array_equal(once.model, before)
+    assert once.round == 1
+    assert once.register.spent == {"a", "b"}
+
+
+def test_next_epoch_frees_the_clients():
+    plan, zero = small_plan(rounds_per_epoch=1), np.zeros(64, "f4")
+    state = release(plan, SGD, start(plan), zero, ["a"])
+    state = release(plan, SGD, begin_epoch(plan, state), zero, ["a"])
+    assert state.round == 2
+
+
+def test_a_started_epoch_counts_whole():
+    plan = small_plan()
+    _, state = run(plan, 1)
+    assert len(state.ledger.entries) == 1
+    _, state = run(plan, 5)
+    assert len(state.ledger.entries) == 2
+    spent = state.ledger.spent(delta=1e-5)
+    assert spent.epsilon == plan.spent(2).epsilon
+
+
+def test_budget_stops_before_the_epoch_that_would_exceed_it():
+    plan = small_plan()
+    plan = replace(plan, privacy=replace(plan.privacy, max_epsilon=plan.spent(1).epsilon * 1.01))
+    _, state = run(plan, 4)
+    with pytest.raises(PrivacyBudgetExhausted, match="epoch 2"):
+        begin_epoch(plan, state)
+    assert len(state.ledger.entries) == 1
+
+
+def test_an_unreleased_round_runs_again_with_the_same_noise_row():
+    plan, state = small_plan(), start(small_plan())
+    rows = [
+        next_noise(plan.factorization.stream, state.stream, state.epoch_key, dimension=50)[0] for _ in "ab"
+    ]
+    np.testing.assert_array_equal(*rows)

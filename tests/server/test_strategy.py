@@ -1,0 +1,217 @@
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
+
+from client.privatize import privatize
+from experiments.local_grid import LocalGrid
+from fedmf.errors import SettingError
+from fedmf.randomness import SecretKey
+from fedmf.updates import wire
+from plans import KEY, random_vector, small_plan
+from server.cohort import SimulatedPopulation, cohort_of
+from server.optimizer import Optimizer
+from server.state import first_state
+from server.strategy import FedMF, model_record
+
+PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)
+UPDATE = random_vector(50, 0.5)
+
+
+class Answering:
+    """A player whose `answer(task fields, message)` makes each reply, or None for silence."""
+
+    def __init__(self, answer, order=1):
+        self._answer, self._order, self.seen = answer, order, []
+
+    def submit(self, messages):
+        self.messages = list(messages)[:: self._order]
+
+    def collect(self, message_ids):
+        while self.messages:
+            message = self.messages.pop(0)
+            fields = message.content.config_records[wire.TASK]
+            self.seen.append(fields)
+            reply = self._answer(fields, message)
+            if reply is not None:
+                return reply if isinstance(reply, list) else [reply]
+        return []
+
+
+def honest(fields, message, update=UPDATE, plan=PLAN):
+    values = privatize(
+        update,
+        bounds=plan.bounds,
+        rotation=plan.rotation,
+        keep_probability=plan.compression.keep_probability,
+        mask_key=SecretKey(bytes(fields[wire.MASK_KEY])),
+    )
+    return replying(message, wire.to_bytes(values))
+
+
+def replying(message, data):
+    array = Array("float32", (1,), wire.STYPE, data)
+    return Message(RecordDict({wire.UPDATE: ArrayRecord({wire.VALUES: array})}), reply_to=message)
+
+
+def run(answer, plan=PLAN, rounds=1, order=1, **options):
+    player = Answering(answer, order)
+    grid = LocalGrid(player)
+    state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
+    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state, **options)
+    strategy.start(grid, num_rounds=rounds, timeout=0.05)
+    return strategy, player
+
+
+def test_every_client_gets_its_own_key_and_its_own_task():
+    _, player = run(honest, rounds=8)
+    assert len(player.seen) == 24
+    assert len({bytes(fields[wire.MASK_KEY]) for fields in player.seen}) == 24
+    assert [int(fields[wire.EPOCH]) for fields in player.seen] == [0] * 12 + [1] * 12
+    for epoch in (0, 1):
+        clients = [fields[wire.CLIENT] for fields in player.seen if fields[wire.EPOCH] == epoch]
+        assert sorted(clients, key=int) == [str(k) for k in range(12)]
+
+
+def test_model_does_not_depend_on_the_order_of_replies():
+    plan = small_plan(noise_multiplier=1.0)
+    models = [
+        run(lambda f, m: honest(f, m, random_vector(50, 1.0, int(f[wire.CLIENT]))), plan, 8, order)[0]
+        for order in (1, -1)
+    ]
+    np.testing.assert_array_equal(models[0].state.model, models[1].state.model)
+
+
+WORTHLESS = {
+    "error": lambda f, m: Message(Error(2, "training failed"), reply_to=m),
+    "lost node": lambda f, m: Message(Error(5, "node unavailable"), reply_to=m),
+    "empty": lambda f, m: Message(RecordDict(), reply_to=m),
+    "wrong length": lambda f, m: replying(m, b"1234"),
+    "random bytes": lambda f, m: replying(m, b"\x01\x02\x03"),
+    "nan": lambda f, m: replying(
+        m,
+        np.full(len(wire.coordinates(SecretKey(bytes(f[wire.MASK_KEY])), 64, 0.5)), np.nan, "f4").tobytes(),
+    ),
+    "other record": lambda f, m: Message(RecordDict({"else": ArrayRecord()}), reply_to=m),
+}
+
+
+@pytest.mark.parametrize("name", WORTHLESS)
+def test_errors_and_malformed_replies_count_as_zero_vectors(name):
+    """PRIVACY.md section 3: such a client is spent and counted, and the sum does not change."""
+    reports = []
+    strategy, _ = run(WORTHLESS[name], on_release=[lambda state, report: reports.append(report)])
+    assert not strategy.state.model.any()
+    assert reports[0].replies == 3
+    assert len(strategy.state.register.spent) == 3
+
+
+def test_a_crashing_client_changes_nothing_but_its_own_zero():
+    """Trap of PRIVACY.md section 7: a reply's values decide a release."""
+
+    def crash_first(fields, message):
+        first = str(cohort_of(PLAN, 1)[0])
+        return (
+            WORTHLESS["error"](fields, message) if fields[wire.CLIENT] == first else honest(fields, message)
+        )
+
+    def zero_first(fields, message):
+        first = str(cohort_of(PLAN, 1)[0])
+        return honest(fields, message, UPDATE * (fields[wire.CLIENT] != first))
+
+    crashed, zeroed = run(crash_first)[0].state, run(zero_first)[0].state
+    np.testing.assert_array_equal(crashed.model, zeroed.model)
+    assert crashed.register == zeroed.register
+    assert crashed.round == zeroed.round == 1
+
+
+def test_silence_leaves_a_client_unspent_and_the_round_is_released():
+    silent = str(cohort_of(PLAN, 1)[1])
+    reports = []
+    strategy, _ = run(
+        lambda f, m: None if f[wire.CLIENT] == silent else honest(f, m),
+        on_release=[lambda state, report: reports.append(report)],
+    )
+    assert silent not in strategy.state.register.spent
+    assert len(strategy.state.register.spent) == 2
+    assert (reports[0].cohort_size, reports[0].replies) == (3, 2)
+
+
+def test_duplicates_and_replies_to_other_questions_are_dropped():
+    once, _ = run(honest)
+
+    def twice(fields, message):
+        stray = honest(fields, message)
+        stray.metadata.__dict__["_reply_to_message_id"] = "of another round"
+        return [stray, honest(fields, message), honest(fields, message)]
+
+    np.testing.assert_array_equal(run(twice)[0].state.model, once.state.model)
+
+
+def test_hostile_values_move_the_sum_by_no_more_than_the_bound():
+    def hostile(fields, message):
+        kept = len(wire.coordinates(SecretKey(bytes(fields[wire.MASK_KEY])), 64, 0.5))
+        return replying(message, np.full(kept, 3e38, "<f4").tobytes())
+
+    moved = np.linalg.norm(run(hostile)[0].state.model) * PLAN.denominator
+    assert moved <= 3 * PLAN.bounds.radius * (1 + 1e-5)
+
+
+def test_callbacks_see_the_new_state_before_the_strategy_shows_it():
+    seen = []
+
+    def callback(state, report):
+        seen.append((state.round, report.round, strategy.state.round))
+
+    player = Answering(honest)
+    state = first_state(PLAN, np.zeros(50, "f4"), KEY)
+    strategy = FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state, on_release=[callback])
+    strategy.start(LocalGrid(player), num_rounds=2, timeout=0.05)
+    assert seen == [(1, 1, 0), (2, 2, 1)]
+
+
+def test_a_failing_callback_leaves_the_round_unreleased():
+    def fail(state, report):
+        raise OSError("disk full")
+
+    player = Answering(honest)
+    strategy = FedMF(
+        PLAN,
+        Optimizer(1.0),
+        SimulatedPopulation(),
+        first_state(PLAN, np.zeros(50, "f4"), KEY),
+        on_release=[fail],
+    )
+    with pytest.raises(OSError, match="disk full"):
+        strategy.start(LocalGrid(player), timeout=0.05)
+    assert strategy.state.round == 0
+
+
+def test_rounds_are_asked_for_in_order():
+    strategy, player = run(honest)
+    with pytest.raises(SettingError, match="the next one is 2"):
+        strategy.configure_train(5, model_record(strategy.state.model), None, LocalGrid(player))
+
+
+def test_result_holds_the_last_model_and_the_scores_of_evaluate_fn():
+    player = Answering(honest)
+    strategy = FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), first_state(PLAN, np.zeros(50, "f4"), KEY))
+    from flwr.app import MetricRecord
+
+    result = strategy.start(
+        LocalGrid(player),
+        num_rounds=2,
+        timeout=0.05,
+        evaluate_fn=lambda number, arrays: MetricRecord({"round": number}),
+    )
+    np.testing.assert_array_equal(wire.to_vector(result.arrays[wire.VECTOR].data), strategy.state.model)
+    assert result.evaluate_metrics_serverapp[2]["round"] == 2
+
+
+def test_no_mask_key_is_logged(caplog):
+    with caplog.at_level(logging.DEBUG):
+        _, player = run(honest, rounds=8)
+    for fields in player.seen:
+        assert bytes(fields[wire.MASK_KEY]).hex() not in caplog.text
+        assert repr(bytes(fields[wire.MASK_KEY])) not in caplog.text
