@@ -34,7 +34,7 @@ def log_moment(order: float, t: float, keep_probability: float) -> float:
     """Return log F_a(t) >= 0 for a real order a > 1, t >= 0, gamma in (0, 1], to 1e-11 relative.
 
     Infinite for infinite t. Integer orders to 256 use the finite sum, all others the integral, and t from
-    10^6 on its limit.
+    10^4 on its limit.
     """
     if t == 0:
         return 0.0
