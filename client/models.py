@@ -18,11 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from client.data.dataset import CLASSIFICATION, NEXT_TOKEN
+from client.imports import import_path
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-
-CLASSIFICATION = "classification"
-NEXT_TOKEN = "next_token"
 
 
 class Cnn(nn.Module):
@@ -133,6 +132,9 @@ def build(
 ) -> nn.Module:
     """Return the model called `name`, fitted to inputs of `input_shape` and to `classes` outputs.
 
+    `name` is one of `MODELS` or an import path `package.module:Class`, called with the keyword arguments
+    input_shape, classes and `settings`.
+
     The parameters are a function of the arguments alone: torch's default initialisation under a generator
     seeded with `seed`; the global generator is left as it was. `task` is the data set's ("classification" or
     "next_token"). Settings that are None are left to the builder. Raises `SettingError` for an unknown name
@@ -142,25 +144,42 @@ def build(
     >>> parameter_count(model)
     650
     """
+    builder = _builder(name, task)
+    given = {key: value for key, value in settings.items() if value is not None}
+    parameters = inspect.signature(builder).parameters
+    known = [key for key in parameters if key not in ("input_shape", "classes")]
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for key, value in given.items():
+        if key not in known and not open_ended:
+            raise SettingError(
+                f"model.{key} is {value!r}, but {name} does not use it; it takes "
+                f"{', '.join(known) or 'no settings'}."
+            )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = builder(input_shape=input_shape, classes=classes, **given)
+    if not isinstance(model, nn.Module):
+        raise SettingError(
+            f"model is {name!r}, which made a {type(model).__name__}; it must make a torch.nn.Module."
+        )
+    return model
+
+
+def _builder(name: str, task: str) -> Callable[..., nn.Module]:
+    """Return what makes the model called `name`, after checking that it fits the task."""
+    if ":" in name:
+        return import_path(name, "model.name")  # type: ignore[no-any-return]
     if name not in MODELS:
-        raise SettingError(f"model is {name!r}; it must be one of {', '.join(MODELS)}.")
+        raise SettingError(
+            f"model is {name!r}; it must be one of {', '.join(MODELS)}, or package.module:Class."
+        )
     builder, fits = MODELS[name]
     if fits != task:
         fitting = ", ".join(other for other, entry in MODELS.items() if entry[1] == task)
         raise SettingError(
             f"model is {name!r}, which is for {fits} data, but the task is {task}; use one of {fitting}."
         )
-    given = {key: value for key, value in settings.items() if value is not None}
-    known = list(inspect.signature(builder).parameters)[2:]
-    for key, value in given.items():
-        if key not in known:
-            raise SettingError(
-                f"model.{key} is {value!r}, but {name} does not use it; "
-                f"it takes {', '.join(known) or 'no settings'}."
-            )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return builder(input_shape, classes, **given)
+    return builder
 
 
 def parameter_count(model: nn.Module) -> int:

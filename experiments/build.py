@@ -13,6 +13,7 @@ from client.app import ClientPlan
 from client.data import Dataset, Examples
 from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
 from experiments.config_data import arguments
+from fedmf.checks import check_at_least
 from fedmf.mechanisms import design
 from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
 from fedmf.participation import rounds_that_fit
@@ -60,6 +61,7 @@ class Experiment:
 def build(config: DictConfig) -> Experiment:
     """Return the experiment that `config` describes. Raises a `FedmfError` for anything that cannot run as
     asked."""
+    check_at_least("engine.workers", config.engine.workers, 1)
     optimizer = Optimizer(config.optimizer.learning_rate, config.optimizer.momentum)
     training = TrainingSettings(
         config.client.learning_rate, config.client.batch_size, config.client.epochs, config.client.device.name

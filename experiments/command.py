@@ -61,13 +61,17 @@ def guard(action: Callable[[], object]) -> int:
 
 def sentence(error: BaseException) -> str:
     """Return the message of `error` on one line, without OmegaConf's trailing coordinates."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
     kept = [
         line
         for line in lines
-        if line and not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))
+        if line
+        and not line.startswith(("full_key:", "object_type=", "reference_type=", "See https", "Set the env"))
     ]
-    return " ".join(kept) or type(error).__name__
+    said = " ".join(kept) or type(error).__name__
+    if isinstance(error, HydraException) and error.__cause__ is not None:
+        return f"{said}: {sentence(error.__cause__)}"
+    return said
 
 
 def print_json(document: Any) -> None:

@@ -106,6 +106,13 @@ class RunConfig:
 
 
 @dataclass
+class SweepConfig:
+    """Whether jobs that an earlier call of this sweep finished are skipped."""
+
+    resume: bool = False
+
+
+@dataclass
 class Config:
     """A whole run."""
 
@@ -121,6 +128,7 @@ class Config:
     client: ClientConfig = field(default_factory=ClientConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
     seed: int = 0
     output: Output = Output.text
 

@@ -5,7 +5,7 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 defaults list.
 """
 
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -38,10 +38,56 @@ class ByUserNpzConfig(DatasetConfig):
 
 
 @dataclass
+class SyntheticConfig(DatasetConfig):
+    """Made-up points."""
+
+    clients: int = 1000
+    features: int = 32
+    classes: int = 10
+    shift: float = 0.5
+
+
+@dataclass
+class ByUserTextConfig(DatasetConfig):
+    """Texts of one's own; length null: 20 words or 80 characters."""
+
+    vocabulary_size: int = 10_000
+    level: str = "words"
+    length: int | None = None
+
+
+@dataclass
+class PartitionedConfig(DatasetConfig):
+    """Arrays of one's own without users."""
+
+    clients: int = 100
+    partitioner: str = "iid"
+    alpha: float = 0.5
+    shards: int = 2
+    classes: int | None = None
+    partition_seed: int = 0
+
+
+@dataclass
+class HubConfig(DatasetConfig):
+    """A data set that the hub holds too; it is downloaded only when asked for."""
+
+    download: bool = False
+
+
+@dataclass
+class StackOverflowConfig(DatasetConfig):
+    """TFF's Stack Overflow."""
+
+    length: int = 20
+    test_examples: int = 10_000
+
+
+@dataclass
 class CustomDatasetConfig(DatasetConfig):
     """A loader of one's own: `name` is its import path package.module:function, `settings` its arguments."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Any = None
 
 
 @dataclass
@@ -49,6 +95,13 @@ class ModelConfig:
     """A model without settings."""
 
     name: str = MISSING
+
+
+@dataclass
+class CustomModelConfig(ModelConfig):
+    """A module of one's own: `name` is its import path package.module:class, `settings` its arguments."""
+
+    settings: Any = None
 
 
 @dataclass
@@ -68,7 +121,14 @@ class LstmConfig(ModelConfig):
 
 DATASETS: dict[str, type[DatasetConfig]] = {
     "digits": DatasetConfig,
+    "synthetic": SyntheticConfig,
     "by_user_npz": ByUserNpzConfig,
+    "by_user_text": ByUserTextConfig,
+    "partitioned": PartitionedConfig,
+    "femnist": HubConfig,
+    "shakespeare": HubConfig,
+    "stackoverflow": StackOverflowConfig,
+    "custom": CustomDatasetConfig,
 }
 MODELS: dict[str, type[ModelConfig]] = {
     "logistic": ModelConfig,
@@ -76,6 +136,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "cnn": ModelConfig,
     "lstm": LstmConfig,
     "char_lstm": LstmConfig,
+    "custom": CustomModelConfig,
 }
 
 

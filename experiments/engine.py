@@ -1,30 +1,32 @@
-"""Who calls the clients: processes of this machine under our own grid, or Flower's Ray engine. The apps are
-the same."""
+"""Who calls the clients: processes of this machine under our own grid, or Flower's Ray engine.
 
-from functools import partial
-from typing import Any
+The apps are the same. Worker processes get the configuration as text and build data and model themselves.
+"""
 
+from functools import lru_cache
+
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
+from omegaconf import DictConfig, OmegaConf
 
 from client.app import make_client_app
-from experiments.build import Experiment
+from experiments.build import Experiment, build
+from experiments.config import Config, EngineName
 from experiments.local_grid import InProcessPlayer, run_locally
 from experiments.worker_pool import WorkerPool
-from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 
 
-def run_engine(settings: Any, server_app: ServerApp, experiment: Experiment) -> None:
-    """Run `server_app` against the experiment's clients on the engine that `settings.name` names."""
-    check_at_least("engine.workers", settings.workers, 1)
-    make_app = partial(simulated_client_app, experiment)
-    if settings.name.name == "ray":
-        run_on_ray(server_app, make_app(), settings.workers)
-    elif settings.workers == 1:
-        run_locally(server_app, InProcessPlayer(make_app()))
+def run_engine(config: DictConfig, server_app: ServerApp, experiment: Experiment) -> None:
+    """Run `server_app` against the experiment's clients on the engine that config.engine names."""
+    workers, text = config.engine.workers, OmegaConf.to_yaml(config, resolve=True)
+    if config.engine.name is EngineName.ray:
+        run_on_ray(server_app, remote_client_app(text), workers)
+    elif workers == 1:
+        run_locally(server_app, InProcessPlayer(simulated_client_app(experiment)))
     else:
-        with WorkerPool(make_app, settings.workers) as pool:
+        with WorkerPool(client_app_of, text, workers) as pool:
             run_locally(server_app, pool)
 
 
@@ -33,13 +35,39 @@ def simulated_client_app(experiment: Experiment) -> ClientApp:
     return make_client_app(experiment.examples_of, experiment.make_trainer, experiment.client_plan)
 
 
+@lru_cache(maxsize=1)
+def client_app_of(text: str) -> ClientApp:
+    """Return the ClientApp of the run whose configuration is the YAML `text`; built once per process."""
+    config = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(text))
+    assert isinstance(config, DictConfig)
+    return simulated_client_app(build(config))
+
+
+def remote_client_app(text: str) -> ClientApp:
+    """Return a ClientApp that is cheap to send with every message: Ray pickles it each time."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return client_app_of(text)(message, context)
+
+    return app
+
+
 def run_on_ray(server_app: ServerApp, client_app: ClientApp, workers: int) -> None:
-    """Run the apps on Flower's Ray engine with `workers` supernodes. Raises `SettingError` without the extra
-    `ray`."""
+    """Run the apps on Flower's Ray engine with `workers` supernodes. Raises `SettingError` without it."""
     try:
         from flwr.simulation import run_simulation
     except ImportError as error:
         raise SettingError(
             "engine is ray, but Ray is not installed; install the extra: pip install 'fedmf[ray]'."
         ) from error
-    run_simulation(server_app, client_app, workers)
+    run_simulation(
+        server_app,
+        client_app,
+        workers,
+        backend_config={
+            "client_resources": {"num_cpus": 1.0, "num_gpus": 0.0},
+            "init_args": {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False},
+        },
+    )

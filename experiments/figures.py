@@ -76,6 +76,9 @@ def line_plot(
         axes.set_ylabel(y_label)
         if log_x:
             axes.set_xscale("log")
+            ticks = sorted({value for line in series for value in line.x})
+            axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
+            axes.set_xticks([], minor=True)
         else:
             axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
         if log_y:
@@ -83,7 +86,25 @@ def line_plot(
         if y_from is not None:
             axes.set_ylim(bottom=y_from)
         if len(series) > 1:
-            axes.legend()
+            axes.legend(fontsize=8)
+        return as_svg(figure, name)
+
+
+def bar_plot(name: str, bars: Sequence[tuple[str, float, float | None]], *, x_label: str) -> str:
+    """Return horizontal bars (label, value, error) as one <svg> element, the first one on top."""
+    style: Any = {**STYLE, "svg.hashsalt": name}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(SIZE[0], 1.0 + 0.35 * len(bars)), layout="constrained")
+        axes = figure.add_subplot()
+        axes.barh(
+            [label for label, _, _ in bars],
+            [value for _, value, _ in bars],
+            xerr=[error or 0.0 for _, _, error in bars],
+            color=COLOURS[0],
+            capsize=3,
+        )
+        axes.invert_yaxis()
+        axes.set_xlabel(x_label)
         return as_svg(figure, name)
 
 

@@ -46,7 +46,7 @@ class Recorder:
             for epochs in range(1, experiment.plan.participation.epochs + 1)
         ]
         self._last_release = time.perf_counter()
-        self._score: Score | None = None
+        self._scored: tuple[int, Score] | None = None  # round and score
         self._state: ServerState | None = None
         self._attended: Counter[str] = Counter()
 
@@ -93,8 +93,7 @@ class Recorder:
     def finish(self, wall_seconds: float) -> dict[str, Any]:
         """Write model, statement and summary; return the summary."""
         assert self._state is not None
-        assert self._score is not None
-        summary = self._summary(self._state, self._score, wall_seconds)
+        summary = self._summary(self._state, self._score_of(self._state), wall_seconds)
         self._directory.write_model(MODEL, self._state.model, self._experiment.layout)
         self._directory.write_json(PRIVACY, self._statement(self._state))
         self._directory.write_json(SUMMARY, summary)
@@ -106,14 +105,18 @@ class Recorder:
             raise DivergedError(f"the model is no longer finite after round {state.round}; {_REMEDY}")
         if state.round % self._every and state.round != self._experiment.plan.participation.rounds:
             return None
-        vector_to_parameters(torch.from_numpy(state.model), self._model.parameters())
-        dataset = self._experiment.dataset
-        self._score = score(self._model, dataset.test, uncounted=dataset.uncounted)
-        if not math.isfinite(self._score.loss):
-            raise DivergedError(
-                f"the loss on the test set is {self._score.loss} after round {state.round}; {_REMEDY}"
-            )
-        return self._score
+        return self._score_of(state)
+
+    def _score_of(self, state: ServerState) -> Score:
+        """Return the score of the state's model on the test set; the last one is remembered."""
+        if self._scored is None or self._scored[0] != state.round:
+            vector_to_parameters(torch.from_numpy(state.model), self._model.parameters())
+            dataset = self._experiment.dataset
+            result = score(self._model, dataset.test, uncounted=dataset.uncounted)
+            if not math.isfinite(result.loss):
+                raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")
+            self._scored = (state.round, result)
+        return self._scored[1]
 
     def _default_interval(self) -> int:
         plan = self._experiment.plan
@@ -127,7 +130,7 @@ class Recorder:
             plan.participation.rounds,
             epoch + 1,
             plan.participation.epochs,
-            None if self._score is None else self._score.accuracy,
+            None if self._scored is None else self._scored[1].accuracy,
             self._spent[epoch],
             self._spent[-1],
             plan.privacy.delta,

@@ -1,5 +1,4 @@
-"""What a run leaves in its directory, read back: file names and their parsing stand here
-once.
+"""What a run leaves in its directory, read back.
 
 Secret files (checkpoint/) are never opened.
 """
@@ -11,15 +10,8 @@ from typing import Any
 
 import yaml
 
+from experiments.run_directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
 from fedmf.errors import RunDirectoryError
-
-CONFIG, METRICS, PRIVACY, SUMMARY, MECHANISM = (
-    "config.yaml",
-    "metrics.jsonl",
-    "privacy.json",
-    "summary.json",
-    "mechanism.json",
-)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 
 from experiments.figures import Series, line_plot
-from experiments.records import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY, Run, read_run
+from experiments.records import Run, read_run
+from experiments.run_directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
 
 TEMPLATE = Path(__file__).with_name("report.html")
 REPORT = "report.html"
@@ -35,8 +36,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "noise_multiplier": ("noise multiplier z", ""),
     "sigma": ("standard deviation of the fresh noise sigma", "units of the update"),
     "compression_ratio": ("compression of the values sent", "times"),
-    "uplink_bytes_per_client": ("a client sends, in a round", "bytes"),
-    "envelope_bytes_per_client": ("of which envelope", "bytes"),
+    "uplink_bytes_per_client": ("values that a client sends in a round", "bytes"),
+    "envelope_bytes_per_client": ("envelope of its message", "bytes"),
     "wall_seconds": ("wall time", "s"),
 }
 
@@ -112,6 +113,7 @@ def run_page(run: Run) -> Page:
         mechanism_section(run.mechanism),
         bytes_section(run),
         compression_section(run.summary, compression_settings(run.config)),
+        statement_section(run.privacy),
         Section(f"Settings ({CONFIG})", verbatim=yaml.safe_dump(run.config, sort_keys=False)),
     ]
     return Page(f"fedmf run {run.directory.resolve().name}", lead(run), sections, tuple(warnings(run)))
@@ -129,8 +131,8 @@ def lead(run: Run) -> str:
     return (
         f"The {model} model reaches {percent(summary.get('accuracy'))} accuracy on {data} after "
         f"{number(summary.get('rounds'))} rounds {private}; a client sends "
-        f"{number(summary.get('uplink_bytes_per_client'))} bytes a round, its values "
-        f"{number(summary.get('compression_ratio'))} times smaller than uncompressed."
+        f"{number(summary.get('uplink_bytes_per_client'))} bytes of values a round, "
+        f"{number(round(summary['compression_ratio'], 1))} times fewer than uncompressed."
     )
 
 
@@ -155,22 +157,21 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 
 def privacy_section(privacy: dict[str, Any]) -> Section:
-    """Return the privacy statement: its paragraph in words, then every other field."""
+    """Return the privacy statement in words, and every list in it as points."""
     lists = {key: value for key, value in privacy.items() if isinstance(value, list)}
-    points = [
-        f"{key.replace('_', ' ')}: {item}"
-        for key, items in lists.items()
-        for item in items
-        if isinstance(item, str)
-    ]
+    points = [f"{key.replace('_', ' ')}: {number(item)}" for key, items in lists.items() for item in items]
+    paragraphs = str(privacy.get("paragraph", f"{PRIVACY} holds no paragraph.")).split("\n\n")
+    return Section("What is private", paragraphs, points)
+
+
+def statement_section(privacy: dict[str, Any]) -> Section:
+    """Return the privacy statement field by field."""
     rows = [
         (key.replace("_", " "), number(value), f"{PRIVACY}: {key}")
-        for key, value in flattened(
-            {key: value for key, value in privacy.items() if key not in (*lists, "paragraph")}
-        )
+        for key, value in flattened(privacy)
+        if key != "paragraph" and not isinstance(value, list)
     ]
-    paragraphs = str(privacy.get("paragraph", f"{PRIVACY} holds no paragraph.")).split("\n\n")
-    return Section("What is private", paragraphs, points, Table(("field", "value", "from"), rows))
+    return Section("The privacy statement field by field", table=Table(("field", "value", "from"), rows))
 
 
 def progress_sections(run: Run) -> Iterator[Section]:
@@ -217,7 +218,7 @@ def mechanism_section(mechanism: dict[str, Any]) -> Section:
     series = [Series(str(mechanism["family"]), steps, own), Series("independent", steps, independent)]
     gain = root_mean_square(independent) / root_mean_square(own)
     caption = (
-        "Standard deviation of the noise in the model after each round of an epoch, over noise multiplier "
+        "Standard deviation of the noise in the accumulated updates after each round, over noise multiplier "
         f"times clip norm. Root mean square over the epoch: {number(root_mean_square(own))} for "
         f"{mechanism['family']}, {number(root_mean_square(independent))} for independent noise at the same "
         f"privacy, {number(gain)} times as much. From {MECHANISM}: per_round_error."

@@ -8,17 +8,20 @@ config.yaml, metrics.jsonl, privacy.json, summary.json, mechanism.json, model.np
 report.html.
 """
 
+import contextlib
 import json
 import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
@@ -26,12 +29,15 @@ from rich.table import Table
 from experiments import config as schema
 from experiments.build import Experiment, build, secret_of
 from experiments.command import CONF, finite, guard
+from experiments.config import EngineName
 from experiments.config_data import Output
 from experiments.engine import run_engine
 from experiments.recorder import Recorder
 from experiments.report import write_report
 from experiments.run_directory import CONFIG, PRIVACY, RunDirectory
-from fedmf.errors import RunDirectoryError
+from experiments.sweep import skip_or_set_aside
+from fedmf.accounting import Ledger
+from fedmf.errors import FedmfError, RunDirectoryError
 from server.app import make_server_app
 from server.cohort import SimulatedPopulation
 from server.state import first_state
@@ -42,16 +48,21 @@ def simulate(config: DictConfig) -> None:
     """Run the simulation that `config` describes and write its run directory."""
     started = time.perf_counter()
     directory = RunDirectory(Path(config.run.directory or HydraConfig.get().runtime.output_dir).resolve())
+    if config.sweep.resume and skip_or_set_aside(directory.path, config):
+        print(f"skipped: {directory.path} holds this run, finished", file=sys.stderr)
+        return
     if config.run.resume:
         raise RunDirectoryError("run.resume is true, but runs cannot be resumed yet; leave it false.")
     directory.refuse_if_used()
     experiment = build(config)
+    experiment.plan.start_epoch(Ledger())  # a budget below one epoch is refused before anything is written
     directory.create()
     directory.write_text(CONFIG, OmegaConf.to_yaml(config, resolve=True))
     recorder = Recorder(experiment, directory, config.run)
+    nodes = config.engine.workers if config.engine.name is EngineName.ray else 1
     make_strategy = partial(_strategy, experiment, config, recorder)
     with recorder:
-        run_engine(config.engine, make_server_app(make_strategy), experiment)
+        run_engine(config, make_server_app(make_strategy, min_nodes=nodes), experiment)
     summary = recorder.finish(time.perf_counter() - started)
     write_report(directory.path)
     show(config.output, directory, summary)
@@ -85,8 +96,8 @@ def show(output: Output, directory: RunDirectory, summary: dict[str, object]) ->
 
 
 def default_directory(directory: str | None) -> str:
-    """Return Hydra's output directory of a single run: `directory`, or runs/DATE/TIME."""
-    return directory or datetime.now().strftime("runs/%Y-%m-%d/%H-%M-%S-%f")
+    """Return Hydra's output directory of a single run: `directory`, or runs/DATE_TIME."""
+    return directory or datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
 
 
 def _strategy(experiment: Experiment, config: DictConfig, recorder: Recorder, context: object) -> FedMF:
@@ -97,16 +108,42 @@ def _strategy(experiment: Experiment, config: DictConfig, recorder: Recorder, co
 
 
 def main() -> None:
-    """Compose the configuration with Hydra and run; a user's mistake exits 2 and leaves no empty directory
-    behind."""
+    """Compose the configuration with Hydra and run; a user's mistake exits 2 and leaves no empty directory."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `guard` instead of Hydra's own exit code 1
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    logging.getLogger("flwr").propagate = False  # it has a handler of its own
     schema.register()
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True)
-    run = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(simulate)
-    sys.exit(guard(run))
+    failures: list[FedmfError] = []
+    job = partial(_job, failures)
+    run = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(job)
+    sys.exit(guard(partial(_run_and_raise, run, failures)))
+
+
+def _job(failures: list[FedmfError], config: DictConfig) -> None:
+    """Simulate; keep a single run's mistake for `guard`: Hydra would add a line of its own to it."""
+    try:
+        simulate(config)
+    except FedmfError as error:
+        _remove_if_empty(Path(HydraConfig.get().runtime.output_dir))
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise  # Hydra goes on with the other jobs and fails at the end
+        failures.append(error)
+
+
+def _run_and_raise(run: Callable[[], None], failures: list[FedmfError]) -> None:
+    run()
+    for error in failures:
+        raise error
+
+
+def _remove_if_empty(directory: Path) -> None:
+    """Take away the directory that Hydra made for a run that never began."""
+    with contextlib.suppress(OSError):
+        directory.rmdir()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from types import TracebackType
 from typing import Self
 
-import cloudpickle
 import torch
 from flwr.app import Message
 from flwr.clientapp import ClientApp
@@ -23,15 +22,15 @@ _client_app: ClientApp | None = None  # of this worker process
 
 
 class WorkerPool:
-    """A `Player` with `workers` processes, each with a ClientApp of its own from `make_client_app`."""
+    """A `Player` with `workers` processes, each with a ClientApp of its own, `client_app_of(text)`."""
 
-    def __init__(self, make_client_app: Callable[[], ClientApp], workers: int) -> None:
+    def __init__(self, client_app_of: Callable[[str], ClientApp], text: str, workers: int) -> None:
         self._workers = workers
         self._executor = ProcessPoolExecutor(
             workers,
             multiprocessing.get_context("spawn"),  # a fork would inherit torch's threads and the run's locks
             initializer=_start_worker,
-            initargs=(cloudpickle.dumps(make_client_app),),
+            initargs=(client_app_of, text),
         )
         self._running: set[Future[list[Message]]] = set()
 
@@ -59,11 +58,11 @@ class WorkerPool:
         return [reply for future in done for reply in future.result()]
 
 
-def _start_worker(pickled: bytes) -> None:
+def _start_worker(client_app_of: Callable[[str], ClientApp], text: str) -> None:
     global _client_app
     torch.set_num_threads(1)
     set_identity()
-    _client_app = cloudpickle.loads(pickled)()
+    _client_app = client_app_of(text)
 
 
 def _play(messages: list[Message]) -> list[Message]:

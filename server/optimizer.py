@@ -3,6 +3,8 @@ privacy."""
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedmf.checks import check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Vector
@@ -24,5 +26,8 @@ class Optimizer:
     def step(self, model: Vector, velocity: Vector, mean: Vector) -> tuple[Vector, Vector]:
         """Return the new model and velocity, each (d,) float32, after a mean update (d,) that points
         downhill."""
-        velocity = self.momentum * velocity + mean
-        return model + self.learning_rate * velocity, velocity
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # who diverges is told so by the check on the model
+            velocity = self.momentum * velocity + mean
+            return model + self.learning_rate * velocity, velocity

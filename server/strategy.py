@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedmf.errors import SettingError
+from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.plan import Plan
 from fedmf.updates import wire
 from fedmf.updates.vectors import Vector
@@ -150,8 +150,9 @@ class FedMF(Strategy):
         """Run the rounds that are left, at most `num_rounds`, each waiting up to `timeout` seconds for
         replies.
 
-        The model comes from the state, so `initial_arrays` may be left out. Returns the last model and
-        `evaluate_fn`'s metrics.
+        The model comes from the state, so `initial_arrays` may be left out. An epoch that would exceed
+        max_epsilon is not begun: the run ends there with the model so far (raises `PrivacyBudgetExhausted` if
+        that is the first one). Returns the last model and `evaluate_fn`'s metrics.
         """
         result = Result()
         self.summary()
@@ -161,7 +162,13 @@ class FedMF(Strategy):
         arrays = model_record(self.state.model)
         while self.state.round < last:
             number = self.state.round + 1
-            messages = list(self.configure_train(number, arrays, train_config or ConfigRecord(), grid))
+            try:
+                messages = list(self.configure_train(number, arrays, train_config or ConfigRecord(), grid))
+            except PrivacyBudgetExhausted as stop:
+                if self.state.round == 0:
+                    raise
+                log.warning("stopped after round %d with the model so far: %s", self.state.round, stop)
+                break
             released, metrics = self.aggregate_train(number, exchange(grid, messages, timeout=timeout))
             arrays = released or arrays
             result.train_metrics_clientapp[number] = metrics or MetricRecord()

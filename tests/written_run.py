@@ -35,7 +35,7 @@ CONFIG = {
     "run": {"reproducible": False, "unprotected_metrics": False},
 }
 PRIVACY = {
-    "paragraph": "Whoever sees all models learns little of one image.\n\nIt holds for <one> client & one run.",
+    "paragraph": "Whoever sees all models learns little of one image.\n\nIt holds for <one> client & run.",
     "unit": "one image = one client",
     "epsilon": 8.0,
     "mechanism": {"family": "optimal", "rounds": 3},
@@ -71,7 +71,7 @@ def metrics(
 
 
 def write(directory: Path, **changes: Any) -> Path:
-    """Write a run. Each change updates the document of that name; `metrics` replaces, None leaves a file out."""
+    """Write a run. A change updates the document of its name; `metrics` replaces, None leaves a file out."""
     directory.mkdir(parents=True, exist_ok=True)
     documents = {"summary.json": SUMMARY, "privacy.json": PRIVACY, "mechanism.json": MECHANISM}
     for name, document in documents.items():

@@ -1,7 +1,7 @@
 """Your own arrays: x, y, user and optionally split, in one .npz file or a folder of .npy files."""
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +40,7 @@ def load(path: str | Path, *, examples_per_client: int | None = None, classes: i
     """
     path = Path(path)
     arrays = read_arrays(path)
-    _check_arrays(path, arrays)
+    check_arrays(path, arrays, REQUIRED)
     x, y, user = arrays["x"], arrays["y"], arrays["user"]
     overlap: tuple[str, ...] = ()
     test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
@@ -113,13 +113,14 @@ def public_classes(path: Path, train: np.ndarray, test: np.ndarray, classes: int
     return known
 
 
-def _check_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise `DataError` unless the arrays have the names, shapes and types that `load` describes."""
-    absent = [name for name in REQUIRED if name not in arrays]
+def check_arrays(path: Path, arrays: Mapping[str, np.ndarray], required: Sequence[str]) -> None:
+    """Raise `DataError` unless the `required` arrays are there, with the shapes and types of `load`."""
+    absent = [name for name in required if name not in arrays]
     if absent:
         held = ", ".join(arrays) or "nothing"
         raise DataError(
-            f"{path} lacks {', '.join(absent)}; it holds {held} and must hold x, y and user (and may split)."
+            f"{path} lacks {', '.join(absent)}; it holds {held} and must hold {', '.join(required)} (split "
+            "may be left out)."
         )
     count = len(arrays["x"]) if arrays["x"].ndim else 0
     if arrays["x"].ndim < 2 or count == 0:
@@ -136,7 +137,7 @@ def _check_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _check_types(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Raise `DataError` unless every array has a usable type and usable values."""
-    x, y, user = arrays["x"], arrays["y"], arrays["user"]
+    x, y, user = arrays["x"], arrays["y"], arrays.get("user")
     if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
         raise DataError(f"x in {path} is {x.dtype}; it must be uint8 (0 to 255) or a float type.")
     if x.dtype != np.uint8 and not all(
@@ -145,7 +146,7 @@ def _check_types(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         raise DataError(f"x in {path} holds values that are not finite; all must be finite numbers.")
     if not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
         raise DataError(f"y in {path} is {y.dtype} from {y.min()}; it must hold integer labels from 0.")
-    if user.dtype.kind not in "iuUS":
+    if user is not None and user.dtype.kind not in "iuUS":
         raise DataError(f"user in {path} is {user.dtype}; it must hold integers or strings.")
     if "split" in arrays and not np.isin(arrays["split"], (0, 1)).all():
         raise DataError(

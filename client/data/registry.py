@@ -1,14 +1,23 @@
 """Every data set by name: who loads it, under which licence, and from where."""
 
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from client.data import by_user_npz, digits
+from client.data import (
+    by_user_npz,
+    by_user_text,
+    digits,
+    femnist,
+    partitioned,
+    shakespeare,
+    stackoverflow,
+    synthetic,
+)
 from client.data.dataset import Dataset
+from client.imports import import_path
 from fedmf.errors import DataError, SettingError
 
 
@@ -29,7 +38,13 @@ def _entry(module: ModuleType) -> Entry:
 
 DATASETS: dict[str, Entry] = {
     "digits": _entry(digits),
+    "synthetic": _entry(synthetic),
     "by_user_npz": _entry(by_user_npz),
+    "by_user_text": _entry(by_user_text),
+    "partitioned": _entry(partitioned),
+    "femnist": _entry(femnist),
+    "shakespeare": _entry(shakespeare),
+    "stackoverflow": _entry(stackoverflow),
 }
 
 
@@ -68,17 +83,6 @@ def load(
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     return dataset
-
-
-def import_path(name: str, what: str) -> Any:
-    """Return the object at `package.module:attribute`, or raise `SettingError` about the key `what`."""
-    module, _, attribute = name.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(
-            f"{what} is {name!r}, which cannot be imported ({error}); it must be package.module:name."
-        ) from error
 
 
 def _loader(name: str) -> Callable[..., Dataset]:

@@ -7,8 +7,17 @@ from fedmf.accounting.adjacency import ADJACENCIES
 from fedmf.accounting.calibration import calibrate_noise_multiplier
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fedmf.accounting.ledger import Ledger
-from fedmf.accounting.rdp import rdp, rdp_curve, rdp_per_coordinate
+from fedmf.accounting.planner import (
+    linf_ratio,
+    mean_noise_std,
+    most_epochs,
+    resolve_linf_ratio,
+    smallest_cohort,
+    smallest_keep_probability,
+)
+from fedmf.accounting.refusals import check_mask, check_one_participation, check_weighting
 from fedmf.accounting.release import EpochRelease
+from fedmf.accounting.renyi import rdp, rdp_curve, rdp_per_coordinate
 from fedmf.accounting.spent import ACCOUNTANTS, PrivacySpent, check_accountant, divergence, privacy_spent
 from fedmf.accounting.statement import Statement, delta_warning, write_statement
 
@@ -21,13 +30,22 @@ __all__ = [
     "Statement",
     "calibrate_noise_multiplier",
     "check_accountant",
+    "check_mask",
+    "check_one_participation",
+    "check_weighting",
     "delta_warning",
     "divergence",
     "gaussian_delta",
     "gaussian_epsilon",
+    "linf_ratio",
+    "mean_noise_std",
+    "most_epochs",
     "privacy_spent",
     "rdp",
     "rdp_curve",
     "rdp_per_coordinate",
+    "resolve_linf_ratio",
+    "smallest_cohort",
+    "smallest_keep_probability",
     "write_statement",
 ]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import fmin, minimize_scalar
 
 from fedmf.accounting.conversion import Curve, best_order, epsilon_of_order
-from fedmf.accounting.rdp import check_order
+from fedmf.accounting.renyi import check_order
 
 Adjacency = Literal["zero_out", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = ("zero_out", "replace")
@@ -58,7 +58,7 @@ def best_replace_order(curve: Curve, plain: Curve, delta: float) -> tuple[float,
         _objective,
         np.array([math.log((start - 1) / 2), LOG_SHARE]),
         args=(curve, plain, delta),
-        xtol=1e-3,
+        xtol=1e-2,
         ftol=1e-7 * zero_out,
         maxiter=200,
         disp=False,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from fedmf.accounting.rdp import check_order
+from fedmf.accounting.renyi import check_order
 
 Curve = Callable[[float], float]
 """Total Renyi divergence of a run as a function of the order a > 1; non-decreasing."""

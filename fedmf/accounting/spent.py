@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from fedmf.accounting.adjacency import ADJACENCIES, Adjacency, best_replace_order, replace_divergence
 from fedmf.accounting.conversion import best_order
 from fedmf.accounting.gaussian import gaussian_epsilon
-from fedmf.accounting.rdp import rdp
 from fedmf.accounting.release import EpochRelease
+from fedmf.accounting.renyi import rdp
 from fedmf.checks import check_at_least, check_choice, check_open_unit
 from fedmf.errors import NotCoveredError
 

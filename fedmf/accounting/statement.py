@@ -241,7 +241,7 @@ def delta_warning(delta: float, clients: int) -> str | None:
 
     Such a delta allows a mechanism that publishes one client's data whole.
     """
-    if delta * clients < 1:
+    if delta < 1 / clients:
         return None
     return (
         f"delta = {delta:.3g} is at least 1/N = {1 / clients:.3g}: it would allow publishing one client "

@@ -30,7 +30,7 @@ CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
 VALUE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
 # Message header, record names and array metadata of one reply, as Flower 1.41 serialises it; measured in the
 # benchmark.
-ENVELOPE_BYTES = 512
+ENVELOPE_BYTES = 680
 
 Values = npt.NDArray[np.float32] | npt.NDArray[np.int8]
 

@@ -153,7 +153,7 @@ def test_a_missing_or_foreign_file_is_a_data_error(tmp_path: Path) -> None:
 
 
 def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
-    with pytest.raises(SettingError, match="digits, by_user_npz"):
+    with pytest.raises(SettingError, match="digits, synthetic, by_user_npz"):
         load("mnist")
     with pytest.raises(SettingError, match="digits does not use it"):
         load("digits", path="somewhere")

@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from plans import KEY, random_vector, small_plan
 
 from client.privatize import privatize
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.rounding import TAU
+from plans import KEY, random_vector, small_plan
 
 
 def send(plan, update, key=KEY):

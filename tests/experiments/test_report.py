@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import written_run
 
+import written_run
 from experiments.report import padded_size, ratio, write_report
 from fedmf.errors import RunDirectoryError
 
@@ -78,7 +78,7 @@ def test_the_privacy_statement_stands_in_words_and_field_by_field(tmp_path: Path
     html = page(tmp_path)
     text = Reader(html).text
     assert "Whoever sees all models learns little of one image." in text
-    assert "It holds for <one> client & one run." in text
+    assert "It holds for <one> client & run." in text
     assert "<one>" not in html
     assert "privacy.json: mechanism.family" in text
     assert "not covered: hyper-parameter search" in text

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plans import KEY, random_vector, small_plan
 
 from fedmf.errors import ParticipationError, PrivacyBudgetExhausted
 from fedmf.mechanisms.noise import next_noise
+from plans import KEY, random_vector, small_plan
 from server.optimizer import Optimizer
 from server.state import begin_epoch, first_state, release
 

@@ -3,13 +3,13 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
-from plans import KEY, random_vector, small_plan
 
 from client.privatize import privatize
 from experiments.local_grid import LocalGrid
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
+from plans import KEY, random_vector, small_plan
 from server.cohort import SimulatedPopulation, cohort_of
 from server.optimizer import Optimizer
 from server.state import first_state

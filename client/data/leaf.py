@@ -1,0 +1,52 @@
+"""LEAF's folders of JSON files: {"users", "num_samples", "user_data": {user: {"x", "y"}}}."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedmf.errors import DataError
+
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Examples in memory: the user of each, its input and its label as they stand in the file."""
+
+    users: list[str]
+    x: list[Any]
+    y: list[Any]
+
+
+def is_leaf(path: Path) -> bool:
+    """Return whether `path` looks like a LEAF folder."""
+    return all(any((path / split).glob("*.json")) for split in SPLITS)
+
+
+def read_leaf(path: Path, split: str) -> Rows:
+    """Return the examples of one split, file by file, user by user, or raise `DataError`."""
+    rows = Rows([], [], [])
+    for file in sorted((path / split).glob("*.json")):
+        for user, examples in _user_data(file).items():
+            x, y = examples.get("x"), examples.get("y")
+            if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+                raise DataError(f"User {user!r} in {file} must have lists x and y of one length.")
+            rows.users.extend([user] * len(x))
+            rows.x.extend(x)
+            rows.y.extend(y)
+    if not rows.users:
+        raise DataError(f"{path / split} holds no examples; it must hold LEAF's JSON files.")
+    return rows
+
+
+def _user_data(file: Path) -> dict[str, dict[str, Any]]:
+    """Return the part of a LEAF file that holds the examples."""
+    try:
+        document = json.loads(file.read_text())
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read as JSON ({error}).") from error
+    data = document.get("user_data") if isinstance(document, dict) else None
+    if not isinstance(data, dict) or not all(isinstance(examples, dict) for examples in data.values()):
+        raise DataError(f"{file} holds no user_data; a LEAF file is {{users, num_samples, user_data}}.")
+    return data

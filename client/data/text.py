@@ -1,0 +1,143 @@
+"""Text as token numbers: the vocabulary, and sentences cut into windows of one length.
+
+Conventions of Reddi et al. 2021 (Adaptive Federated Optimization, appendix C): a begin mark before and an end
+mark after each sentence, words outside a fixed public vocabulary replaced by one out-of-vocabulary token, and
+an accuracy that counts neither padding, nor out-of-vocabulary tokens, nor end marks.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from client.data.dataset import IGNORED_TARGET
+from fedmf.checks import check_at_least
+from fedmf.errors import DataError
+
+PAD, OOV, BOS, EOS = range(4)
+SPECIAL = 4
+UNCOUNTED = (OOV, EOS)
+"""Targets that the accuracy leaves out; padding is `IGNORED_TARGET` and left out anyway."""
+
+CHARACTERS = "".join(map(chr, range(32, 127))) + "\n"
+"""A public character set: printable ASCII and the line break."""
+LEAF_CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
+"""The 86 characters of the Shakespeare benchmark of TFF and LEAF, public with it."""
+WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens that have a number: token i of `tokens` has the number i + 4, after the special ones.
+
+    >>> vocabulary = Vocabulary(("the", "cat"))
+    >>> vocabulary.encode(["the", "dog"]).tolist(), vocabulary.size
+    ([4, 1], 6)
+    """
+
+    tokens: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Return the number of tokens, the special ones included."""
+        return len(self.tokens) + SPECIAL
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Return the number of each token."""
+        return {token: number for number, token in enumerate(self.tokens, start=SPECIAL)}
+
+    def encode(self, tokens: Iterable[str]) -> np.ndarray:
+        """Return int32 numbers of `tokens`, `OOV` for those that are not in the vocabulary."""
+        return np.array([self.numbers.get(token, OOV) for token in tokens], dtype=np.int32)
+
+
+def words(text: str) -> list[str]:
+    """Return the words and punctuation marks of `text` in lower case.
+
+    >>> words("It's late, go!")
+    ["it's", 'late', ',', 'go', '!']
+    """
+    return WORD.findall(text.lower())
+
+
+def most_frequent(sentences: Iterable[Iterable[str]], count: int) -> tuple[str, ...]:
+    """Return the `count` most frequent tokens, the most frequent first, ties in alphabetical order."""
+    check_at_least("the size of the vocabulary", count, 1)
+    counter: Counter[str] = Counter()
+    for sentence in sentences:
+        counter.update(sentence)
+    return tuple(sorted(counter, key=lambda token: (-counter[token], token))[:count])
+
+
+def read_vocabulary(path: str | Path) -> Vocabulary:
+    """Return the vocabulary of a public text file with one token on each line, the most frequent first."""
+    path = Path(path)
+    try:
+        tokens = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path} cannot be read as a vocabulary, one token on each line of UTF-8 text ({error})."
+        ) from error
+    blank = [number for number, token in enumerate(tokens, start=1) if not token]
+    repeated = [token for token, times in Counter(tokens).items() if times > 1]
+    if not tokens or blank or repeated:
+        problem = (
+            f"line {blank[0]} is empty"
+            if blank
+            else f"{repeated[0]!r} occurs twice"
+            if repeated
+            else "it is empty"
+        )
+        raise DataError(f"{path} is no vocabulary: {problem}; each line must hold one token of its own.")
+    return Vocabulary(tuple(tokens))
+
+
+def windows(
+    sentences: Sequence[np.ndarray], length: int, *, truncate: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (x, y, owner): int32 [n, length] inputs and targets, int64 [n] the sentence of each row.
+
+    Each sentence becomes BOS, tokens, EOS, cut so that every token but BOS is the target of exactly one row;
+    with `truncate` only the first row of each sentence is kept, as the Stack Overflow benchmark does. Short
+    rows are filled with PAD in x and `IGNORED_TARGET` in y.
+
+    >>> x, y, owner = windows([np.array([7, 8, 9])], 3)
+    >>> x.tolist(), y.tolist(), owner.tolist()
+    ([[2, 7, 8], [9, 0, 0]], [[7, 8, 9], [3, -100, -100]], [0, 0])
+    """
+    check_at_least("dataset.length", length, 1)
+    counts = np.array(
+        [1 if truncate else -(-(len(tokens) + 1) // length) for tokens in sentences], dtype=np.int64
+    )
+    x = np.full((int(counts.sum()), length), PAD, dtype=np.int32)
+    y = np.full_like(x, IGNORED_TARGET)
+    start = 0
+    for tokens, count in zip(sentences, counts, strict=True):
+        targets = np.append(tokens, EOS)[: count * length]
+        rows = slice(start, start + count)
+        x[rows].reshape(-1)[: len(targets)] = np.concatenate([[BOS], targets[:-1]])
+        y[rows].reshape(-1)[: len(targets)] = targets
+        start += count
+    return x, y, np.repeat(np.arange(len(sentences)), counts)
+
+
+def next_characters(
+    contexts: Sequence[str], characters: Sequence[str], vocabulary: Vocabulary, length: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (x, y), int32 [n, length]: contexts of `length`, the only target the character after each.
+
+    This is how LEAF scores Shakespeare: 80 characters and the next one.
+    """
+    if any(len(context) != length for context in contexts) or any(
+        len(character) != 1 for character in characters
+    ):
+        raise DataError(f"Every example must hold {length} characters in x and one in y.")
+    x = np.stack([vocabulary.encode(context) for context in contexts])
+    y = np.full_like(x, IGNORED_TARGET)
+    y[:, -1] = vocabulary.encode(characters)
+    return x, y

@@ -1,0 +1,37 @@
+"""Code from elsewhere: packages that only some data sets need, and a user's own loaders and models."""
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from fedmf.errors import SettingError
+
+
+def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
+    """Return the imported `module`, or raise `SettingError`, which names the `extra` that installs it.
+
+    >>> need("math", "nothing").sqrt(4.0)
+    2.0
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise SettingError(
+            f"{purpose} needs the package {module.split('.')[0]}, which is not installed; "
+            f"install it with: pip install 'fedmf[{extra}]'."
+        ) from error
+
+
+def import_path(name: str, key: str) -> Any:
+    """Return the object at `package.module:attribute`, or raise `SettingError` about the setting `key`.
+
+    >>> import_path("math:pi", "constant")
+    3.141592653589793
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(
+            f"{key} is {name!r}, which cannot be imported ({error}); it must be package.module:name."
+        ) from error

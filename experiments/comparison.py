@@ -1,0 +1,179 @@
+"""Runs grouped by what they differ in: the seeds of one setting become a mean with a standard error."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.records import Run, is_finished, read_run
+from experiments.report import flattened, number, running_sum
+from experiments.run_directory import CONFIG, SUMMARY
+from fedmf.errors import RunDirectoryError
+
+# Settings that change neither what is learnt nor what it costs.
+IGNORED = ("seed", "output", "run.", "engine.", "sweep.", "hydra.", "logging.")
+MEASURES = ("accuracy", "loss", "epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
+KEEP = "compression.keep_probability"
+STEP = 0.05
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and its standard error (None for a single seed)."""
+
+    mean: float
+    error: float | None
+
+    def __str__(self) -> str:
+        """Return mean ± standard error."""
+        known = self.error is not None and self.error > 1e-9 * abs(self.mean)
+        return f"{number(self.mean)} ± {self.error:.2g}" if known else number(self.mean)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed only; `settings` are those in which the groups differ."""
+
+    settings: dict[str, Any]
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """Return the group's settings in one line."""
+        return label(self.settings)
+
+    def estimate(self, measure: str) -> Estimate | None:
+        """Return mean and standard error of a number in summary.json, or None where a run has none."""
+        return estimate([run.summary.get(measure) for run in self.runs])
+
+
+def find_runs(directory: Path) -> tuple[list[Run], list[str]]:
+    """Return the finished runs below `directory`, by path, and the names of unfinished ones."""
+    if not directory.is_dir():
+        raise RunDirectoryError(f"directory is {directory}, which does not exist; it must hold runs.")
+    places = sorted(file.parent for file in directory.rglob(CONFIG) if "checkpoint" not in file.parts)
+    finished = [read_run(place) for place in places if is_finished(place)]
+    if not finished:
+        raise RunDirectoryError(
+            f"{directory} holds no finished run; it must hold at least one with {SUMMARY}."
+        )
+    return finished, [str(place.relative_to(directory)) for place in places if not is_finished(place)]
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Return the runs by settings, seeds apart, in order of the settings in which they differ."""
+    settings = [relevant(run.config) for run in runs]
+    keys = sorted({key for own in settings for key in own})
+    differing = [key for key in keys if len({repr(own.get(key)) for own in settings}) > 1]
+    members: dict[str, list[int]] = {}
+    for index, own in enumerate(settings):
+        members.setdefault(repr([own.get(key) for key in differing]), []).append(index)
+    groups = [
+        Group(
+            {key: settings[indices[0]].get(key) for key in differing}, tuple(runs[index] for index in indices)
+        )
+        for indices in members.values()
+    ]
+    return sorted(groups, key=lambda group: [_order(value) for value in group.settings.values()])
+
+
+def relevant(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run, flattened, without those that a comparison ignores."""
+    return {
+        key: value
+        for key, value in flattened(config)
+        if not any(
+            key == ignored or (ignored.endswith(".") and key.startswith(ignored)) for ignored in IGNORED
+        )
+    }
+
+
+def estimate(values: Sequence[float | None]) -> Estimate | None:
+    """Return mean and standard error (sample deviation over sqrt n), or None where a value is missing.
+
+    >>> str(estimate([0.9, 0.92, 0.94]))
+    '0.92 ± 0.012'
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known:
+        return None
+    error = statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
+    return Estimate(statistics.fmean(known), error)
+
+
+def label(settings: dict[str, Any]) -> str:
+    """Return settings in one line, without the names of their groups.
+
+    >>> label({"privacy.epsilon": 8.0, "mechanism.name": "optimal"})
+    'epsilon = 8, mechanism = optimal'
+    """
+    return ", ".join(f"{short(key)} = {number(value)}" for key, value in settings.items()) or "all runs"
+
+
+def short(key: str) -> str:
+    """Return the name of a setting without its group.
+
+    >>> short("compression.keep_probability"), short("mechanism.name")
+    ('keep probability', 'mechanism')
+    """
+    return key.removesuffix(".name").rsplit(".", 1)[-1].replace("_", " ")
+
+
+def common_accuracy(groups: Sequence[Group]) -> float | None:
+    """Return the largest multiple of 5 % that every run reaches in some round, None where that is 0."""
+    reached = min(max(run.column("accuracy")[1], default=0.0) for group in groups for run in group.runs)
+    steps = math.floor(reached / STEP + 1e-9)
+    return round(steps * STEP, 2) if steps else None
+
+
+def bytes_to_reach(run: Run, target: float) -> float | None:
+    """Return the bytes that all clients had sent when a scored round first reached `target`, or None."""
+    sent = running_sum([line["uplink_bytes"] for line in run.rounds])
+    for line, total in zip(run.rounds, sent, strict=True):
+        if (line.get("accuracy") or 0.0) >= target:
+            return total
+    return None
+
+
+def as_document(groups: Sequence[Group], unfinished: Sequence[str], target: float | None) -> dict[str, Any]:
+    """Return the comparison as one JSON document."""
+    return {
+        "runs": sum(len(group.runs) for group in groups),
+        "unfinished": list(unfinished),
+        "target_accuracy": target,
+        "groups": [_group_document(group, target) for group in groups],
+    }
+
+
+def _group_document(group: Group, target: float | None) -> dict[str, Any]:
+    """Return one group's settings and figures."""
+    figures: dict[str, Any] = {}
+    for measure in MEASURES:
+        value = group.estimate(measure)
+        figures[measure] = value and value.mean
+        figures[f"{measure}_standard_error"] = value and value.error
+    reached = estimate([bytes_to_reach(run, target) for run in group.runs]) if target else None
+    return {
+        **group.settings,
+        "seeds": [run.config.get("seed") for run in group.runs],
+        "private": not any(is_not_private(run) for run in group.runs),
+        **figures,
+        "bytes_to_target": reached and reached.mean,
+        "bytes_to_target_standard_error": reached and reached.error,
+    }
+
+
+def is_not_private(run: Run) -> bool:
+    """Return whether a run protects nobody: no finite epsilon, or secrets that derive from its seed."""
+    return run.summary.get("epsilon") is None or bool((run.config.get("run") or {}).get("reproducible"))
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    """Return a sort key for settings of any type: nothing, numbers, then words."""
+    if value is None:
+        return 0, 0.0, ""
+    if isinstance(value, int | float):
+        return 1, float(value), ""
+    return 2, 0.0, str(value)

@@ -1,0 +1,88 @@
+"""List the data sets and models: `python -m experiments.datasets`.
+
+Says of every data set what it is, its licence and its source; of every model what it fits and how many
+parameters it has on the data of its papers. Loads no data.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from client import models
+from client.data import CLASSIFICATION, DATASETS
+from experiments import command
+from experiments.config_data import Output
+
+# Data on which models are measured: (words, input shape, classes).
+IMAGES = ("28 x 28 images, 10 classes", (28, 28), 10)
+WRITERS = ("28 x 28 images, 62 classes", (28, 28), 62)
+DIGITS = ("8 x 8 images, 10 classes", (8, 8), 10)
+WORDS = ("10,000 words and 4 special tokens", (20,), 10_004)
+CHARACTERS = ("86 characters and 4 special tokens", (80,), 90)
+MEASURED_ON = {"logistic": DIGITS, "mlp": IMAGES, "cnn": WRITERS, "lstm": WORDS, "char_lstm": CHARACTERS}
+
+
+@dataclass
+class DatasetsConfig:
+    """Keys of the command."""
+
+    output: Output = Output.text
+
+
+def datasets(config: DictConfig) -> None:
+    """Print the listing."""
+    document = listing()
+    if config.output is Output.json:
+        command.print_json(document)
+    else:
+        _print(document)
+
+
+def listing() -> dict[str, list[dict[str, Any]]]:
+    """Return all data sets and all models with what a user should know of them."""
+    return {
+        "datasets": [
+            {"name": name, "summary": entry.summary, "licence": entry.licence, "source": entry.source}
+            for name, entry in DATASETS.items()
+        ],
+        "models": [model_entry(name) for name in models.MODELS],
+    }
+
+
+def model_entry(name: str) -> dict[str, Any]:
+    """Return what a model is, and its size on the data of its papers."""
+    builder, task = models.MODELS[name]
+    data, shape, classes = MEASURED_ON[name]
+    model = models.build(name, input_shape=shape, classes=classes, task=task, seed=0)
+    return {
+        "name": name,
+        "summary": (builder.__doc__ or "").splitlines()[0].removeprefix("Return ").split(":")[0],
+        "task": "images and other numbers" if task == CLASSIFICATION else "text, next token",
+        "parameters": models.parameter_count(model),
+        "on": data,
+    }
+
+
+def _print(document: dict[str, list[dict[str, Any]]]) -> None:
+    """Print two tables."""
+    console = Console(file=sys.stdout)
+    for title, rows in document.items():
+        table = Table(title=title, show_lines=True)
+        for key in rows[0]:
+            table.add_column(key, justify="right" if key == "parameters" else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+        console.print(table)
+    console.print(
+        "Your own: dataset=custom dataset.name=package.module:function, model=custom "
+        "model.name=package.module:Class.",
+        soft_wrap=True,
+    )
+
+
+if __name__ == "__main__":
+    command.run(datasets, "datasets", DatasetsConfig, __doc__)

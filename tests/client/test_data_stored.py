@@ -1,0 +1,379 @@
+"""Benchmark data sets in the true formats of TFF, LEAF and the hub, written small by the tests."""
+
+import io
+import json
+import pickle
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from PIL import Image
+
+from client.data import IGNORED_TARGET, load
+from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL
+from client.data.tf_example import read_example
+from fedmf.errors import DataError, SettingError
+
+RNG = np.random.default_rng(5)
+WRITERS = {"f0000_14": 3, "f0001_41": 5, "f0002_07": 1}
+
+
+def example_class() -> Any:
+    """Return the message class tf.train.Example, built from TensorFlow's field numbers by protobuf."""
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tf", syntax="proto3")
+    repeated, optional = 3, 1
+    for name, kind in (("BytesList", 12), ("FloatList", 2), ("Int64List", 3)):
+        message = file.message_type.add(name=name)
+        message.field.add(name="value", number=1, label=repeated, type=kind)
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, name in enumerate(("BytesList", "FloatList", "Int64List"), start=1):
+        feature.field.add(
+            name=name.lower(), number=number, label=optional, type=11, type_name=f".tf.{name}", oneof_index=0
+        )
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=optional, type=9)
+    entry.field.add(name="value", number=2, label=optional, type=11, type_name=".tf.Feature")
+    features.field.add(
+        name="feature", number=1, label=repeated, type=11, type_name=".tf.Features.FeatureEntry"
+    )
+    example = file.message_type.add(name="Example")
+    example.field.add(name="features", number=1, label=optional, type=11, type_name=".tf.Features")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tf.Example"))
+
+
+EXAMPLE = example_class()
+
+
+def serialise(**values: Any) -> bytes:
+    """Return a tf.train.Example as TensorFlow would write it."""
+    message = EXAMPLE()
+    for name, value in values.items():
+        feature = message.features.feature[name]
+        if isinstance(value, bytes):
+            feature.byteslist.value.append(value)
+        elif np.asarray(value).dtype.kind == "f":
+            feature.floatlist.value.extend(np.ravel(value).tolist())
+        else:
+            feature.int64list.value.extend(np.ravel(value).tolist())
+    return message.SerializeToString()  # type: ignore[no-any-return]
+
+
+def handwriting() -> dict[str, dict[str, dict[str, np.ndarray]]]:
+    """Return split -> writer -> TFF's columns; pixels have white = 1."""
+    return {
+        split: {
+            writer: {
+                "pixels": (RNG.integers(0, 256, (count, 28, 28)) / 255).astype(np.float32),
+                "label": RNG.integers(0, 62, count).astype(np.int32),
+            }
+            for writer, count in WRITERS.items()
+        }
+        for split in ("train", "test")
+    }
+
+
+def write_hdf5(folder: Path, name: str, data: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Write TFF's NAME_train.h5 and NAME_test.h5."""
+    for split, users in data.items():
+        with h5py.File(folder / f"{name}_{split}.h5", "w") as file:
+            for user, columns in users.items():
+                for column, values in columns.items():
+                    file[f"examples/{user}/{column}"] = values
+    return str(folder)
+
+
+def write_sqlite(path: Path, data: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Write TFF's sqlite file: one row for each example."""
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)")
+        file.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
+        for split, users in data.items():
+            for user, columns in users.items():
+                count = len(next(iter(columns.values())))
+                file.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (user, split, count))
+                for row in range(count):
+                    message = serialise(**{name: values[row] for name, values in columns.items()})
+                    file.execute("INSERT INTO examples VALUES (?, ?, ?)", (split, user, message))
+    file.close()
+    return str(path)
+
+
+def write_leaf(folder: Path, data: dict[str, dict[str, tuple[list[Any], list[Any]]]]) -> str:
+    """Write a LEAF folder, one file for each half of the users."""
+    for split, users in data.items():
+        (folder / split).mkdir(parents=True)
+        names = list(users)
+        for part, chosen in enumerate((names[:1], names[1:])):
+            document = {
+                "users": chosen,
+                "num_samples": [len(users[user][0]) for user in chosen],
+                "user_data": {user: {"x": users[user][0], "y": users[user][1]} for user in chosen},
+            }
+            (folder / split / f"all_data_{part}_niid_0_keep_0_{split}_9.json").write_text(
+                json.dumps(document)
+            )
+    return str(folder)
+
+
+def test_the_reader_agrees_with_the_protobuf_package() -> None:
+    values = {
+        "bytes": b"\x00two words\xff",
+        "floats": np.array([1.5, -2.0, 1e30], dtype=np.float32),
+        "integers": np.array([0, 1, -1, 2**62, -(2**63)]),
+        "none": b"",
+    }
+    got = read_example(serialise(**values))
+    assert got["bytes"] == [values["bytes"]]
+    assert got["none"] == [b""]
+    np.testing.assert_array_equal(got["floats"], values["floats"])
+    np.testing.assert_array_equal(got["integers"], values["integers"])
+
+
+def test_the_reader_takes_unpacked_numbers_as_old_writers_wrote_them() -> None:
+    # Feature.int64_list { value: 5 value: 3 }, each number with its own tag instead of one packed run
+    entry = b"\x0a\x01x\x12\x06\x1a\x04\x08\x05\x08\x03"
+    message = b"\x0a" + bytes([len(entry) + 2]) + b"\x0a" + bytes([len(entry)]) + entry
+    assert read_example(message)["x"].tolist() == [5, 3]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 9, 20])
+def test_the_reader_refuses_a_message_that_ends_early(cut: int) -> None:
+    with pytest.raises(DataError, match=r"tf\.train\.Example"):
+        read_example(serialise(tokens=b"some words", label=7)[:-cut])
+
+
+@pytest.mark.parametrize("form", ["hdf5", "sqlite", "leaf"])
+def test_femnist_is_the_same_in_every_format_with_ink_as_one(tmp_path: Path, form: str) -> None:
+    data = handwriting()
+    if form == "hdf5":
+        path = write_hdf5(tmp_path, "fed_emnist", data)
+    elif form == "sqlite":
+        path = write_sqlite(tmp_path / "emnist_all.sqlite", data)
+    else:
+        leaf = {
+            split: {
+                user: (columns["pixels"].reshape(-1, 784).tolist(), columns["label"].tolist())
+                for user, columns in users.items()
+            }
+            for split, users in data.items()
+        }
+        path = write_leaf(tmp_path / "femnist", leaf)
+    dataset = load("femnist", path=path)
+    assert (len(dataset.clients), len(dataset.test), dataset.input_shape, dataset.classes) == (
+        3,
+        9,
+        (28, 28),
+        62,
+    )
+    for client, columns in zip(dataset.clients, data["train"].values(), strict=True):
+        assert client.x.dtype == np.float32
+        np.testing.assert_allclose(client.x, 1 - columns["pixels"], atol=1e-6)
+        assert client.y.tolist() == columns["label"].tolist()
+    tested = {tuple(image.ravel().round(3)) for image in dataset.test.x}
+    expected = {
+        tuple(np.round(1 - image.ravel(), 3)) for user in data["test"].values() for image in user["pixels"]
+    }
+    assert tested == expected
+
+
+@pytest.mark.parametrize("form", ["hdf5", "sqlite"])
+def test_stored_users_are_cut_and_survive_pickling(tmp_path: Path, form: str) -> None:
+    data = handwriting()
+    path = (
+        write_hdf5(tmp_path, "fed_emnist", data)
+        if form == "hdf5"
+        else write_sqlite(tmp_path / "emnist_all.sqlite", data)
+    )
+    whole = load("femnist", path=path)
+    dataset = load("femnist", path=path, examples_per_client=2)
+    assert [len(client) for client in dataset.clients] == [2, 1, 2, 2, 1, 1]
+    joined = np.concatenate([dataset.clients[number].x for number in (2, 3, 4)])
+    np.testing.assert_array_equal(joined, whole.clients[1].x)
+    copy = pickle.loads(pickle.dumps(dataset.clients))
+    np.testing.assert_array_equal(copy[3].x, dataset.clients[3].x)
+    assert "not the writer" in dataset.unit
+
+
+def test_the_hubs_parquet_of_femnist_is_read_without_a_network(tmp_path: Path) -> None:
+    images = RNG.integers(0, 256, (12, 28, 28)).astype(np.uint8)
+    rows = []
+    for number, image in enumerate(images):
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, format="PNG")
+        rows.append(
+            {
+                "image": {"bytes": buffer.getvalue(), "path": None},
+                "writer_id": f"f{number // 6:04d}_00",
+                "hsf_id": 0,
+                "character": number,
+            }
+        )
+    (tmp_path / "data").mkdir()
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, tmp_path / "data" / "train-00000-of-00001.parquet")
+    dataset = load("femnist", path=str(tmp_path))
+    assert ([len(client) for client in dataset.clients], len(dataset.test)) == ([5, 5], 2)
+    for client in dataset.clients:
+        np.testing.assert_allclose(client.x, 1 - images[client.y] / 255, atol=1e-6)
+
+
+def test_shakespeare_snippets_become_windows_of_eighty_characters(tmp_path: Path) -> None:
+    data = {
+        "train": {"HAMLET": {"snippets": [b"To be", b"x" * 100]}, "LEAR": {"snippets": [b"Howl\xc3\xa9"]}},
+        "test": {"HAMLET": {"snippets": [b"or not"]}, "LEAR": {"snippets": [b"howl"]}},
+    }
+    dataset = load("shakespeare", path=write_hdf5(tmp_path, "shakespeare", data))
+    hamlet, lear = dataset.clients
+    assert hamlet.x.shape == (3, 80)
+    numbers = [LEAF_CHARACTERS.index(character) + SPECIAL for character in "To be"]
+    assert hamlet.x[0, :7].tolist() == [BOS, *numbers, PAD]
+    assert hamlet.y[0, :7].tolist() == [*numbers, EOS, IGNORED_TARGET]
+    assert (hamlet.y[1:] != IGNORED_TARGET).sum() == 101
+    assert lear.y[0, 4] == OOV
+    assert (len(dataset.test), dataset.classes) == (2, 90)
+
+
+def leaf_pairs(count: int) -> tuple[list[str], list[str]]:
+    """Return contexts of eighty characters and the next one."""
+    text = "".join(RNG.choice(list("abc def"), 80 + count))
+    return [text[i : i + 80] for i in range(count)], [text[i + 80] for i in range(count)]
+
+
+@pytest.mark.parametrize("form", ["leaf", "csv"])
+def test_shakespeare_pairs_ask_for_the_next_character_only(tmp_path: Path, form: str) -> None:
+    x, y = leaf_pairs(10)
+    if form == "leaf":
+        path = write_leaf(
+            tmp_path, {"train": {"A": (x[:4], y[:4]), "B": (x[4:8], y[4:8])}, "test": {"A": (x[8:], y[8:])}}
+        )
+    else:
+        path = str(tmp_path)
+        lines = [
+            f'{"AB"[number // 5]},"{context}","{following}"'
+            for number, (context, following) in enumerate(zip(x, y, strict=True))
+        ]
+        (tmp_path / "shakespeare.csv").write_text("\n".join(["character_id,x,y", *lines]) + "\n")
+    dataset = load("shakespeare", path=path)
+    assert ([len(client) for client in dataset.clients], len(dataset.test)) == ([4, 4], 2)
+    client = dataset.clients[0]
+    assert (client.y[:, :-1] == IGNORED_TARGET).all()
+    spoken = ["".join(LEAF_CHARACTERS[token - SPECIAL] for token in row) for row in client.x]
+    following = [LEAF_CHARACTERS[token - SPECIAL] for token in client.y[:, -1]]
+    pairs = set(zip(x, y, strict=True))
+    assert set(zip(spoken, following, strict=True)) <= pairs
+
+
+@pytest.mark.parametrize("form", ["hdf5", "sqlite"])
+def test_stack_overflow_rows_are_sentences_cut_after_twenty_words(tmp_path: Path, form: str) -> None:
+    data = {
+        "train": {"10": {"tokens": [b"how to do", b"a " * 30]}, "7": {"tokens": [b"how"]}},
+        "test": {str(user): {"tokens": [b"to do", b"how"]} for user in range(20)},
+    }
+    path = (
+        write_hdf5(tmp_path, "stackoverflow", data)
+        if form == "hdf5"
+        else write_sqlite(tmp_path / "stackoverflow.sqlite", data)
+    )
+    (tmp_path / "words.txt").write_text("a\nto\nhow\n")
+    settings = {"path": path, "vocabulary": str(tmp_path / "words.txt")}
+    dataset = load("stackoverflow", **settings)
+    first = dataset.clients[0]
+    assert first.x.shape == (2, 20)
+    assert first.x[0, :5].tolist() == [BOS, 6, 5, OOV, PAD]
+    assert first.y[0, :5].tolist() == [6, 5, OOV, EOS, IGNORED_TARGET]
+    assert first.y[1].tolist() == [4] * 20
+    assert (len(dataset.clients), len(dataset.test), dataset.uncovered) == (2, 40, ())
+    assert len(load("stackoverflow", **settings, test_examples=7).test) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
+        ("femnist", {}, "fed_emnist_train.h5 .*dataset.download=true"),
+        ("shakespeare", {}, "shakespeare_train.h5"),
+        ("stackoverflow", {}, "stackoverflow.sqlite"),
+        ("stackoverflow", {"path": "."}, "public vocabulary"),
+        ("femnist", {"path": "{tmp}"}, "holds 0 files"),
+        ("femnist", {"path": "{tmp}/no.sqlite"}, "does not exist"),
+    ],
+)
+def test_without_files_a_sentence_says_what_to_put_where(
+    tmp_path: Path, name: str, settings: dict[str, str], sentence: str
+) -> None:
+    settings = {key: value.format(tmp=tmp_path) for key, value in settings.items()}
+    with pytest.raises(DataError, match=sentence):
+        load(name, **settings)  # type: ignore[arg-type]
+
+
+def test_damaged_files_are_data_errors(tmp_path: Path) -> None:
+    for name in ("x_train.h5", "x_test.h5", "x.sqlite"):
+        (tmp_path / name).write_text("garbage")
+    with pytest.raises(DataError, match="HDF5"):
+        load("femnist", path=str(tmp_path))
+    with pytest.raises(DataError, match="no sqlite file of TFF"):
+        load("femnist", path=str(tmp_path / "x.sqlite"))
+    write_leaf(tmp_path / "leaf", {"train": {"a": ([[0.0]], [1])}, "test": {"a": ([[0.0]], [1])}})
+    with pytest.raises(DataError, match="784 pixels"):
+        load("femnist", path=str(tmp_path / "leaf"))
+    next((tmp_path / "leaf" / "train").glob("*.json")).write_text('{"users": []}')
+    with pytest.raises(DataError, match="user_data"):
+        load("femnist", path=str(tmp_path / "leaf"))
+
+
+def test_a_failed_download_names_the_files_to_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    import flwr_datasets
+
+    class Offline:
+        """Fails as the hub's client does without a network."""
+
+        def __init__(self, **settings: object) -> None:
+            self.settings = settings
+
+        def load_split(self, split: str) -> None:
+            raise ConnectionError(f"no route to the hub for {split}")
+
+    monkeypatch.setattr(flwr_datasets, "FederatedDataset", Offline)
+    with pytest.raises(DataError, match=r"no route to the hub.*put its files .*dataset\.path"):
+        load("femnist", download=True)
+
+
+def test_a_download_reads_the_train_split_by_its_natural_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+    import flwr_datasets
+
+    x, y = leaf_pairs(12)
+    table = datasets.Dataset.from_dict({"character_id": ["A"] * 6 + ["B"] * 6, "x": x, "y": y})
+
+    class Hub:
+        """Serves a small table in place of the hub."""
+
+        def __init__(self, dataset: str, partitioners: dict[str, Any]) -> None:
+            assert dataset == "flwrlabs/shakespeare"
+            assert list(partitioners) == ["train"]
+
+        def load_split(self, split: str) -> Any:
+            assert split == "train"
+            return table
+
+    monkeypatch.setattr(flwr_datasets, "FederatedDataset", Hub)
+    dataset = load("shakespeare", download=True)
+    assert [len(client) for client in dataset.clients] == [5, 5]
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_hdf5(tmp_path, "fed_emnist", handwriting())
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(SettingError, match=r"needs the package h5py.*fedmf\[data\]"):
+        load("femnist", path=str(tmp_path))

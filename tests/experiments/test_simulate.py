@@ -1,0 +1,259 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from client.data import load
+from client.models import build
+from client.scoring import loss
+from client.training import flat_parameters
+from experiments.build import build as build_experiment
+from experiments.command import guard
+from experiments.simulate import simulate
+from fedmf.randomness import PublicSeed
+from runs import composed, metrics, model, run, summary
+from server.cohort import cohort_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ("population.cohort_size=20", "population.rounds_per_epoch=3", "population.epochs=2")
+NOT_PRIVATE = ("privacy.epsilon=null", "privacy.noise_multiplier=0")
+CONTRACT = {
+    "config.yaml", "metrics.jsonl", "privacy.json", "summary.json", "model.npz", "model_initial.npz",
+    "report.html", "mechanism.json",
+}  # fmt: skip
+SUMMARY_KEYS = [
+    "accuracy",
+    "loss",
+    "epsilon",
+    "delta",
+    "rounds",
+    "parameters",
+    "clients",
+    "cohort_size",
+    "rounds_per_epoch",
+    "epochs",
+    "keep_probability",
+    "linf_over_l2",
+    "noise_multiplier",
+    "sigma",
+    "compression_ratio",
+    "uplink_bytes_per_client",
+    "envelope_bytes_per_client",
+    "wall_seconds",
+]
+METRIC_KEYS = [
+    "round",
+    "epoch",
+    "step",
+    "cohort_size",
+    "replies",
+    "epsilon",
+    "uplink_bytes",
+    "downlink_bytes",
+    "seconds",
+    "accuracy",
+    "loss",
+]
+
+
+def fedavg(config, rate, momentum, local_epochs, batch_size):
+    """Federated averaging with server momentum, by hand, in plain PyTorch."""
+    plan, data = build_experiment(config).plan, load("digits")
+    net = build("logistic", input_shape=(8, 8), classes=10, seed=config.seed)
+    weights = flat_parameters(net)
+    velocity = np.zeros_like(weights)
+    for number in range(1, plan.participation.rounds + 1):
+        updates = []
+        for client in cohort_of(plan, number):
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), net.parameters())
+            sgd = torch.optim.SGD(net.parameters(), lr=config.client.learning_rate)
+            epoch = (number - 1) // plan.participation.rounds_per_epoch
+            order = PublicSeed(config.seed).generator("data order", str(client), epoch)
+            x, y = (torch.from_numpy(part) for part in (data.clients[client].x, data.clients[client].y))
+            for _ in range(local_epochs):
+                for batch in torch.from_numpy(order.permutation(len(x))).split(batch_size):
+                    sgd.zero_grad()
+                    loss(net(x[batch]), y[batch]).backward()
+                    sgd.step()
+            updates.append(flat_parameters(net) - weights)
+        velocity = momentum * velocity + np.mean(updates, axis=0)
+        weights = weights + rate * velocity
+    return weights
+
+
+@pytest.mark.parametrize("rotation", ["hadamard", "identity"])
+def test_without_noise_mask_and_clipping_the_model_is_that_of_fedavg(tmp_path, rotation):
+    options = (
+        *SMALL, *NOT_PRIVATE, "compression.keep_probability=1", "clipping.l2_norm=null", "client.epochs=2",
+        "optimizer.learning_rate=0.7", "optimizer.momentum=0.5", f"compression.rotation={rotation}",
+    )  # fmt: skip
+    run(tmp_path / "r", *options)
+    expected = fedavg(composed(*options), 0.7, 0.5, 2, 10)
+    np.testing.assert_allclose(model(tmp_path / "r"), expected, atol=1e-6)
+    wrong = fedavg(composed(*options), 0.7, 0.4, 2, 10)
+    assert np.abs(model(tmp_path / "r") - wrong).max() > 1e-4
+
+
+@pytest.mark.parametrize("mechanism", ["independent", "optimal"])
+def test_noise_in_the_released_model_is_what_the_statement_says(tmp_path, mechanism):
+    """Clients that learn nothing: std(final - initial) = sigma ||row T of B|| / (gamma n), not half of it."""
+    run(
+        tmp_path / "r", f"mechanism={mechanism}", "model=mlp", "population.cohort_size=20",
+        "population.rounds_per_epoch=6", "population.epochs=1", "client.learning_rate=1e-12",
+        "optimizer.momentum=0", "optimizer.learning_rate=1", "run.evaluate_every=6",
+    )  # fmt: skip
+    moved = model(tmp_path / "r") - model(tmp_path / "r", "model_initial.npz")
+    figures, mechanism_json = summary(tmp_path / "r"), json.loads((tmp_path / "r/mechanism.json").read_text())
+    # per_round_error is sensitivity times the row norm of B, and sigma = z * sensitivity * l2_norm.
+    expected = figures["noise_multiplier"] * mechanism_json["per_round_error"][-1] / (0.1 * 20)
+    tolerance = 5 / np.sqrt(2 * moved.size)
+    assert moved.std() == pytest.approx(expected, rel=tolerance)
+    assert moved.std() / 2 != pytest.approx(expected, rel=tolerance)
+    assert figures["sigma"] == pytest.approx(figures["noise_multiplier"], rel=1e-3)  # unit columns
+
+
+def test_run_directory_is_that_of_the_contract(tmp_path):
+    run(tmp_path / "r", *SMALL)
+    assert {path.name for path in (tmp_path / "r").iterdir()} >= CONTRACT
+    figures = summary(tmp_path / "r")
+    assert set(SUMMARY_KEYS) <= set(figures)
+    rows = [json.loads(line) for line in (tmp_path / "r/metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(set(METRIC_KEYS) <= set(row) for row in rows)
+    assert rows[-1]["epsilon"] == pytest.approx(figures["epsilon"]) == pytest.approx(8.0, abs=1e-3)
+    assert figures["compression_ratio"] == pytest.approx(4 * 650 / (4 * 0.1 * 1024))
+    statement = json.loads((tmp_path / "r/privacy.json").read_text())
+    assert statement["adjacency"] == "zero_out"
+    assert statement["participation_observed"] <= 2
+    assert "one image" in statement["paragraph"]
+
+
+def test_reproducible_runs_are_equal_and_labelled_everywhere(tmp_path, capsys):
+    for name in "ab":
+        run(tmp_path / name, *SMALL, "run.reproducible=true", "seed=7")
+    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
+    np.testing.assert_array_equal(model(tmp_path / "a"), model(tmp_path / "b"))
+    label = "reproducible, NOT private"
+    assert label in (tmp_path / "a/privacy.json").read_text()
+    assert label in (tmp_path / "a/report.html").read_text()
+    assert label in capsys.readouterr().err
+    simulate(composed(f"run.directory={tmp_path / 'c'}", *SMALL, "run.reproducible=true", "seed=7"))
+    assert label in " ".join(capsys.readouterr().out.split())
+
+
+def test_secrets_come_from_the_system_unless_asked_for(tmp_path):
+    for name in "ab":
+        run(tmp_path / name, *SMALL, "seed=7")
+    assert not np.array_equal(model(tmp_path / "a"), model(tmp_path / "b"))
+    first = np.array(model(tmp_path / "a", "model_initial.npz"))
+    np.testing.assert_array_equal(first, model(tmp_path / "b", "model_initial.npz"))
+
+
+def test_several_workers_give_the_same_model(tmp_path):
+    for workers in (1, 2):
+        run(tmp_path / str(workers), *SMALL, "run.reproducible=true", f"engine.workers={workers}")
+    np.testing.assert_array_equal(model(tmp_path / "1"), model(tmp_path / "2"))
+    assert metrics(tmp_path / "1") == metrics(tmp_path / "2")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_ray_engine_gives_the_same_model(tmp_path):
+    for engine in ("local", "ray"):
+        options = ("run.reproducible=true", f"engine={engine}", *SMALL[:2], "population.epochs=1")
+        command = [
+            sys.executable,
+            "-m",
+            "experiments.simulate",
+            f"run.directory={tmp_path / engine}",
+            *options,
+        ]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
+    np.testing.assert_allclose(model(tmp_path / "local"), model(tmp_path / "ray"), atol=1e-6)
+    assert metrics(tmp_path / "local") == metrics(tmp_path / "ray")
+
+
+def test_budget_ends_a_run_cleanly_with_the_model_so_far(tmp_path):
+    run(tmp_path / "r", *SMALL, "privacy.max_epsilon=6", "run.evaluate_every=100")
+    figures = summary(tmp_path / "r")
+    assert (figures["rounds"], figures["epochs"]) == (3, 1)
+    assert figures["epsilon"] < 6
+    assert json.loads((tmp_path / "r/privacy.json").read_text())["epochs"] == 1
+
+
+BAD = {
+    "unknown key": (["nosuch=1"], "nosuch"),
+    "unknown choice": (["mechanism=magic"], "mechanism/magic"),
+    "unknown rotation": (["compression.rotation=fourier"], "hadamard"),
+    "not a number": (["privacy.epsilon=much"], "privacy.epsilon=much"),
+    "neither epsilon nor noise": (["privacy.epsilon=null"], "exactly one"),
+    "both epsilon and noise": (["privacy.noise_multiplier=1"], "exactly one"),
+    "epsilon out of range": (["privacy.epsilon=-1"], "privacy.epsilon"),
+    "delta out of range": (["privacy.delta=1"], "privacy.delta"),
+    "keep probability": (["compression.keep_probability=0"], "keep_probability"),
+    "too many clients": (["population.rounds_per_epoch=23"], "fits is 22"),
+    "cohort larger than all": (["population.cohort_size=2000"], "at most 1437"),
+    "no clipping with noise": (["clipping.l2_norm=null"], "clipping.l2_norm"),
+    "missing file": (["dataset=by_user_npz", "dataset.path=nowhere.npz"], "nowhere.npz"),
+    "tight accountant": (["privacy.accountant=tight", "privacy.adjacency=replace"], "tight"),
+    "budget below one epoch": (["privacy.max_epsilon=0.1"], "max_epsilon"),
+    "momentum": (["optimizer.momentum=1"], "optimizer.momentum"),
+    "model that does not fit": (["model=lstm"], "lstm"),
+    "no workers": (["engine.workers=0"], "engine.workers"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_gives_one_sentence_and_writes_nothing(tmp_path, capsys, name):
+    overrides, said = BAD[name]
+    directory = tmp_path / "r"
+    code = guard(lambda: simulate(composed(f"run.directory={directory}", *SMALL[:0], *overrides)))
+    error = capsys.readouterr().err
+    assert code == 2
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert said in error
+    assert not directory.exists()
+
+
+def test_a_directory_that_holds_a_run_is_left_alone(tmp_path, capsys):
+    run(tmp_path / "r", *SMALL)
+    before = {path: path.read_bytes() for path in (tmp_path / "r").iterdir()}
+    assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", *SMALL))) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "r").iterdir()} == before
+
+
+def test_a_diverged_run_stops_and_says_so(tmp_path, capsys):
+    config = composed(f"run.directory={tmp_path / 'r'}", *SMALL, "optimizer.learning_rate=1e39")
+    assert guard(lambda: simulate(config)) == 2
+    assert "no longer finite after round 1" in capsys.readouterr().err
+
+
+def command(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.simulate", *arguments],
+        cwd=cwd, capture_output=True, text=True, timeout=120, env={"PYTHONPATH": str(ROOT), "PATH": ""},
+    )  # fmt: skip
+
+
+def test_the_command_exits_2_after_a_mistake_and_leaves_no_folder(tmp_path):
+    done = command("privacy.epsilon=null", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: privacy.epsilon is None")
+    assert done.stdout == ""
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_the_command_prints_one_json_document(tmp_path):
+    done = command("output=json", *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert set(SUMMARY_KEYS) <= set(json.loads(done.stdout))
+    assert "round 6/6" in done.stderr  # plain lines where there is no terminal
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert (directory / "report.html").exists()

@@ -1,0 +1,40 @@
+"""The vocabulary command."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from client.data.text import read_vocabulary
+from experiments import command
+from experiments.vocabulary import VocabularyConfig, vocabulary
+from fedmf.errors import DataError, SettingError
+
+
+def run(*overrides: str) -> None:
+    """Call the command as the command line would."""
+    vocabulary(command.compose_config("vocabulary", overrides, VocabularyConfig))
+
+
+@pytest.mark.parametrize("name", ["public.txt", "public.txt.gz"])
+def test_the_file_holds_the_most_frequent_words_of_the_text(tmp_path: Path, name: str) -> None:
+    text = b"The cat saw the dog.\nThe dog saw a cat\n"
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    run(f"text={tmp_path / name}", f"file={tmp_path / 'words.txt'}", "size=4")
+    assert read_vocabulary(tmp_path / "words.txt").tokens == ("the", "cat", "dog", "saw")
+
+
+def test_nothing_is_written_over_and_mistakes_are_sentences(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("words\n")
+    (tmp_path / "words.txt").write_text("kept\n")
+    with pytest.raises(DataError, match="exists already"):
+        run(f"text={tmp_path / 'text'}", f"file={tmp_path / 'words.txt'}")
+    assert (tmp_path / "words.txt").read_text() == "kept\n"
+    with pytest.raises(DataError, match="cannot be read"):
+        run(f"text={tmp_path / 'none'}", f"file={tmp_path / 'new.txt'}")
+    with pytest.raises(SettingError, match="size is 0"):
+        run(f"text={tmp_path / 'text'}", f"file={tmp_path / 'new.txt'}", "size=0")
+    (tmp_path / "text").write_text("\n")
+    with pytest.raises(DataError, match="holds no words"):
+        run(f"text={tmp_path / 'text'}", f"file={tmp_path / 'new.txt'}")
+    assert not (tmp_path / "new.txt").exists()

@@ -1,0 +1,119 @@
+"""Noise multipliers for a target, and the planners built on them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedmf.accounting import (
+    EpochRelease,
+    calibrate_noise_multiplier,
+    linf_ratio,
+    mean_noise_std,
+    most_epochs,
+    privacy_spent,
+    resolve_linf_ratio,
+    smallest_cohort,
+    smallest_keep_probability,
+)
+from fedmf.accounting.calibration import solve_noise_multiplier
+from fedmf.errors import NotCoveredError, SettingError
+
+ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
+
+
+@pytest.mark.parametrize("row", ORACLE["calibration"])
+def test_calibration_matches_the_oracle(row):
+    def epsilon_of(noise_multiplier):
+        event = EpochRelease(noise_multiplier, row["gamma"], row["kinf_over_k2"])
+        return privacy_spent(event, row["E"], delta=row["delta"]).epsilon_rdp
+
+    found = solve_noise_multiplier(epsilon_of, row["target_eps"], start=row["gamma"])
+    assert found == pytest.approx(row["z_sum"], rel=1e-3)
+    assert found <= row["z_sum"] * (1 + 1e-7)  # the oracle's orders are a grid, ours are real
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
+@pytest.mark.parametrize("gamma", [1e-3, 0.3, 1.0])
+@pytest.mark.parametrize("epsilon", [0.1, 3.0, 200.0])
+def test_calibration_meets_its_target_from_below_and_no_less_noise_would(adjacency, gamma, epsilon):
+    z = calibrate_noise_multiplier(
+        epsilon=epsilon, delta=1e-6, keep_probability=gamma, linf_over_l2=0.05, epochs=7, adjacency=adjacency
+    )
+    found = privacy_spent(EpochRelease(z, gamma, 0.05), 7, delta=1e-6, adjacency=adjacency).epsilon
+    assert found <= epsilon
+    assert found == pytest.approx(epsilon, rel=1e-4 if adjacency == "replace" else 1e-7)
+
+
+def test_the_exact_gaussian_needs_less_noise_than_the_rdp_calibration():
+    row = next(row for row in ORACLE["calibration"] if row["gamma"] == 1)
+    z = calibrate_noise_multiplier(
+        epsilon=row["target_eps"], delta=row["delta"], keep_probability=1.0, linf_over_l2=1.0, epochs=row["E"]
+    )
+    assert 0.9 < z / row["z_sum"] < 0.97
+
+
+def test_impossible_targets_are_refused():
+    good = {"epsilon": 1.0, "delta": 1e-5, "keep_probability": 0.1, "linf_over_l2": 0.1, "epochs": 1}
+    for name, value in [
+        ("epsilon", 0.0),
+        ("epsilon", -1.0),
+        ("delta", 1.0),
+        ("epochs", 0),
+        ("linf_over_l2", 2.0),
+    ]:
+        with pytest.raises(SettingError, match=name):
+            calibrate_noise_multiplier(**{**good, name: value})
+    with pytest.raises(NotCoveredError):
+        calibrate_noise_multiplier(**good, accountant="tight")
+    with pytest.raises(SettingError, match="no noise multiplier"):
+        calibrate_noise_multiplier(**{**good, "epsilon": 1e-9, "delta": 1e-12})
+
+
+def test_the_largest_saving_stays_within_its_limit_and_less_would_not():
+    budget = {"epsilon": 4.0, "delta": 1e-5, "linf_over_l2": 0.05, "epochs": 3}
+    limit = 2.2
+    found = smallest_keep_probability(**budget, max_effective_noise_multiplier=limit)
+    assert 1e-4 < found < 0.5
+    assert calibrate_noise_multiplier(**budget, keep_probability=found) / found <= limit
+    less = found * 0.999
+    assert calibrate_noise_multiplier(**budget, keep_probability=less) / less > limit
+    with pytest.raises(SettingError, match="even keep_probability=1"):
+        smallest_keep_probability(**budget, max_effective_noise_multiplier=0.5)
+
+
+def test_the_smallest_cohort_reaches_its_noise_and_one_client_less_does_not():
+    budget = {"epsilon": 4.0, "delta": 1e-5, "keep_probability": 0.1, "epochs": 3}
+    for ratio in ({"linf_over_l2": 0.05}, {"dimension": 5000}):
+        found = smallest_cohort(**budget, **ratio, max_mean_noise_std=0.02)
+        for cohort_size, fits in ((found, True), (found - 1, False)):
+            linf = resolve_linf_ratio(ratio.get("linf_over_l2"), ratio.get("dimension"), cohort_size)
+            z = calibrate_noise_multiplier(**budget, linf_over_l2=linf)
+            assert (mean_noise_std(z, keep_probability=0.1, cohort_size=cohort_size) <= 0.02) is fits
+    with pytest.raises(SettingError, match="dimension"):
+        smallest_cohort(**budget, max_mean_noise_std=0.02)
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
+def test_most_epochs_is_the_last_that_fits(adjacency):
+    event = EpochRelease(0.05, 0.01, 0.006)
+    found = most_epochs(event, max_epsilon=9.0, delta=1e-5, adjacency=adjacency)
+    assert found >= 1
+    assert privacy_spent(event, found, delta=1e-5, adjacency=adjacency).epsilon <= 9
+    assert privacy_spent(event, found + 1, delta=1e-5, adjacency=adjacency).epsilon > 9
+
+
+def test_no_epoch_fits_a_budget_below_the_first():
+    assert most_epochs(EpochRelease(0.05, 0.01, 0.006), max_epsilon=0.01, delta=1e-5) == 0
+    with pytest.raises(SettingError, match="fit"):
+        most_epochs(EpochRelease(1e11, 0.01, 0.006), max_epsilon=5.0, delta=1e-5)
+
+
+def test_the_default_infinity_norm_is_the_formula_and_at_most_one():
+    assert linf_ratio(2**20, 100) == pytest.approx(0.005935076377073027, rel=1e-12)
+    assert linf_ratio(10**6, 100) == linf_ratio(2**20, 100)  # padded
+    assert linf_ratio(4, 10**6) == 1.0
+    assert linf_ratio(10**6, 100, "identity") == 1.0
+    assert resolve_linf_ratio(3.0, None, None) == 1.0
+    with pytest.raises(SettingError, match="cohort_size"):
+        resolve_linf_ratio(None, 1000, None)

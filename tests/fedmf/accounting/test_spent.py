@@ -1,0 +1,234 @@
+"""(epsilon, delta) of runs: conversion, the order search, the exact Gaussian and both adjacencies."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
+from scipy.stats import norm
+
+from fedmf.accounting import EpochRelease, divergence, gaussian_delta, gaussian_epsilon, privacy_spent, rdp
+from fedmf.accounting.adjacency import triangle
+from fedmf.accounting.conversion import best_order, epsilon_of_order
+from fedmf.accounting.spent import spent
+from fedmf.errors import NotCoveredError, SettingError
+
+ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
+
+
+def release(row):
+    return EpochRelease(row["sigma_over_k2"], row["gamma"], row["kinf_over_k2"])
+
+
+@pytest.mark.parametrize("form", ["floor", "ratio"])
+@pytest.mark.parametrize("row", ORACLE["epsilon"])
+def test_conversion_at_integer_orders_matches_the_oracle(row, form):
+    order = row[f"order_int_{form}"]
+    total = row["E"] * rdp(release(row), order, form)
+    assert epsilon_of_order(order, total, row["delta"]) == pytest.approx(
+        float(row[f"eps_int_{form}"]), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("row", ORACLE["epsilon"])
+def test_epsilon_over_real_orders_matches_the_oracle(row):
+    found = privacy_spent(release(row), row["E"], delta=row["delta"])
+    assert found.epsilon_rdp == pytest.approx(row["eps_continuous_floor"], rel=1e-9)
+    assert found.order == pytest.approx(row["order_continuous"], rel=1e-4)
+    assert found.epsilon_rdp <= float(row["eps_int_floor"])
+
+
+@pytest.mark.parametrize(
+    ("event", "epochs", "delta"),
+    [
+        (EpochRelease(0.05, 0.01, 0.006), 1, 1e-5),
+        (EpochRelease(0.004, 0.001, 0.003), 30, 1e-9),
+        (EpochRelease(3.0, 0.2, 1.0), 5, 1e-6),
+        (EpochRelease(0.5, 0.01, 0.3), 100, 1e-4),
+        (EpochRelease(0.02, 1e-4, 0.01), 10, 1e-7),
+    ],
+)
+def test_the_order_search_loses_less_than_a_thousandth(event, epochs, delta):
+    dense = 1 + np.geomspace(1e-2, 1e4, 1500)
+    twin = math.inf
+    for order in dense:
+        total = epochs * rdp(event, order)
+        twin = min(twin, epsilon_of_order(order, total, delta))
+        if total > 10 * twin:
+            break
+    assert privacy_spent(event, epochs, delta=delta).epsilon <= twin * (1 + 1e-9)
+
+
+def test_the_search_finds_the_lower_of_two_valleys():
+    def curve(order):  # flat to 8, then a jump to a second plateau
+        return 1.0 if order < 8 else 1.0 + 0.9 / (1 + math.exp(-40 * (order - 8)))
+
+    dense = min(epsilon_of_order(a, curve(a), 1e-5) for a in np.linspace(1.01, 300, 200_001))
+    assert best_order(curve, 1e-5)[0] <= dense * 1.001
+
+
+def test_conversion_is_never_negative():
+    assert epsilon_of_order(1e6, 0.0, 1e-5) == 0
+    assert privacy_spent(EpochRelease(1e9, 0.1, 0.5), 1, delta=1e-5).epsilon < 1e-3
+
+
+def test_nothing_started_costs_nothing():
+    found = privacy_spent(EpochRelease(0.0, 0.01, 0.5), 0, delta=1e-5)
+    assert (found.epsilon, found.order) == (0.0, None)
+
+
+def test_no_noise_is_infinite_and_not_private():
+    for gamma in (0.1, 1.0):
+        for adjacency in ("zero_out", "replace"):
+            found = privacy_spent(EpochRelease(0.0, gamma, 0.5), 1, delta=1e-5, adjacency=adjacency)
+            assert found.epsilon == found.epsilon_rdp == math.inf
+            assert not found.is_private
+
+
+def test_gaussian_profile_is_the_one_of_balle_and_wang():
+    for mu, epsilon in [(0.5, 0.3), (1.0, 2.0), (4.0, 1.0), (0.05, 0.01)]:
+        expected = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        assert gaussian_delta(epsilon, mu) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 5.0, 40.0])
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12])
+def test_gaussian_epsilon_inverts_its_profile(mu, delta):
+    epsilon = gaussian_epsilon(mu, delta)
+    if epsilon == 0:
+        assert gaussian_delta(0.0, mu) <= delta
+    else:
+        assert gaussian_delta(epsilon, mu) == pytest.approx(delta, rel=1e-9)
+
+
+def test_gaussian_edges():
+    assert gaussian_delta(1.0, 0.0) == 0
+    assert gaussian_delta(1.0, math.inf) == 1
+    assert gaussian_epsilon(math.inf, 1e-5) == math.inf
+    with pytest.raises(SettingError):
+        gaussian_delta(-1.0, 1.0)
+    with pytest.raises(SettingError):
+        gaussian_delta(1.0, -1.0)
+
+
+def test_without_sparsification_the_exact_number_is_reported_beside_a_larger_rdp_one():
+    found = privacy_spent(EpochRelease(5.0, 1.0, 0.006), 16, delta=1e-5)
+    assert found.epsilon == found.epsilon_exact == pytest.approx(gaussian_epsilon(4 / 5, 1e-5), rel=1e-12)
+    assert 1.04 < found.epsilon_rdp / found.epsilon < 1.09
+
+
+def test_the_exact_number_agrees_with_dp_accounting():
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(dp_event.GaussianDpEvent(5.0), 16)
+    found = privacy_spent(EpochRelease(5.0, 1.0, 1.0), 16, delta=1e-5)
+    assert found.epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+
+
+@pytest.mark.parametrize("mu_square", [0.01, 1.0, 25.0])
+def test_rdp_is_never_below_the_exact_gaussian(mu_square):
+    found = privacy_spent(EpochRelease(1 / math.sqrt(mu_square), 1.0, 1.0), 1, delta=1e-6)
+    assert found.epsilon_rdp > found.epsilon_exact
+
+
+def test_epsilon_grows_with_epochs_and_falls_with_noise_and_delta():
+    base = privacy_spent(EpochRelease(0.05, 0.01, 0.006), 4, delta=1e-5).epsilon
+    assert privacy_spent(EpochRelease(0.05, 0.01, 0.006), 5, delta=1e-5).epsilon > base
+    assert privacy_spent(EpochRelease(0.06, 0.01, 0.006), 4, delta=1e-5).epsilon < base
+    assert privacy_spent(EpochRelease(0.05, 0.01, 0.006), 4, delta=1e-4).epsilon < base
+
+
+def test_different_epochs_compose_by_adding_divergences():
+    first, second = EpochRelease(0.05, 0.01, 0.006), EpochRelease(3.0, 1.0, 1.0)
+    found = spent({first: 2, second: 3}, delta=1e-5)
+    assert found.epsilon_exact is None
+    total = 2 * rdp(first, found.order) + 3 * rdp(second, found.order)
+    assert found.epsilon == pytest.approx(epsilon_of_order(found.order, total, 1e-5), rel=1e-9)
+    assert found.epsilon > max(
+        spent({first: 2}, delta=1e-5).epsilon, spent({second: 3}, delta=1e-5).epsilon_rdp
+    )
+
+
+def test_the_published_replacement_example():
+    oracle = ORACLE["replacement"]
+    p = oracle["params"]
+    event = EpochRelease(p["z"], p["gamma"], p["r"])
+    zero_out = privacy_spent(event, p["E"], delta=p["delta"])
+    replace = privacy_spent(event, p["E"], delta=p["delta"], adjacency="replace")
+    assert zero_out.epsilon == pytest.approx(oracle["zero_out"], rel=1e-3)
+    assert 3.66 < replace.epsilon <= 3.678
+    exact = privacy_spent(
+        EpochRelease(p["z"] / p["gamma"], 1.0, 1.0), p["E"], delta=p["delta"], adjacency="replace"
+    )
+    assert exact.epsilon == pytest.approx(oracle["gdp2"], rel=1e-9)
+
+
+@pytest.mark.parametrize("row", ORACLE["shared_mask_and_replacement"])
+def test_the_triangle_bound_matches_the_oracle_and_covers_true_replacements(row):
+    t = row["kappa_over_sigma"]
+    event = EpochRelease(1 / t, row["gamma"], 1.0)
+
+    def curve(order):
+        return rdp(event, order)
+
+    order = row["alpha"]
+    assert curve(order) == pytest.approx(row["theorem_bound"], rel=1e-9)
+    assert triangle(curve, order, 2.0) == pytest.approx(row["triangle_p2"], rel=1e-9)
+    best = divergence({event: 1}, order, "replace")
+    assert best == pytest.approx(row["triangle_opt"], rel=1e-3)
+    assert best >= max(row["replace_pm"], row["replace_half"])
+
+
+@pytest.mark.parametrize("gamma", [1e-3, 0.1, 0.9, 1.0])
+@pytest.mark.parametrize("noise", [0.05, 1.0, 20.0])
+def test_replacement_never_costs_less_than_zero_out(gamma, noise):
+    event = EpochRelease(noise, gamma, 0.2)
+    zero_out = privacy_spent(event, 3, delta=1e-6)
+    replace = privacy_spent(event, 3, delta=1e-6, adjacency="replace")
+    assert replace.epsilon >= zero_out.epsilon
+    assert replace.epsilon_rdp >= zero_out.epsilon_rdp
+    for order in (1.5, 4.0):
+        assert divergence({event: 3}, order, "replace") > divergence({event: 3}, order)
+
+
+def test_the_replacement_search_is_as_good_as_a_dense_grid():
+    event, epochs, delta = EpochRelease(0.1, 0.01, 0.006), 16, 1e-5
+
+    def curve(order):
+        return epochs * rdp(event, order)
+
+    dense = min(
+        epsilon_of_order(a, triangle(curve, a, p), delta)
+        for a in np.linspace(4, 10, 31)
+        for p in np.linspace(1.3, 2.5, 25)
+    )
+    assert privacy_spent(event, epochs, delta=delta, adjacency="replace").epsilon <= dense * (1 + 1e-6)
+
+
+def test_a_mixed_ledger_under_replacement_doubles_the_gaussian_part_only():
+    plain, sparse = EpochRelease(4.0, 1.0, 1.0), EpochRelease(0.1, 0.01, 0.006)
+    order = 5.0
+    both = divergence({plain: 2, sparse: 3}, order, "replace")
+    parts = divergence({plain: 2}, order, "replace") + divergence({sparse: 3}, order, "replace")
+    assert both == pytest.approx(parts, rel=1e-9)
+    assert divergence({plain: 2}, order, "replace") == pytest.approx(4 * 2 * order / (2 * 16), rel=1e-12)
+    found = spent({plain: 2, sparse: 3}, delta=1e-5, adjacency="replace")
+    assert found.epsilon > spent({plain: 2, sparse: 3}, delta=1e-5).epsilon
+
+
+def test_accountants_and_adjacencies_that_do_not_exist_are_refused():
+    event = EpochRelease(1.0, 0.5, 1.0)
+    with pytest.raises(NotCoveredError, match="does not exist"):
+        privacy_spent(event, 1, delta=1e-5, accountant="tight")
+    with pytest.raises(NotCoveredError, match="zero_out only"):
+        privacy_spent(event, 1, delta=1e-5, accountant="tight", adjacency="replace")
+    with pytest.raises(SettingError, match="accountant"):
+        privacy_spent(event, 1, delta=1e-5, accountant="pld")
+    with pytest.raises(SettingError, match="adjacency"):
+        privacy_spent(event, 1, delta=1e-5, adjacency="add_remove")
+    with pytest.raises(SettingError, match="delta"):
+        privacy_spent(event, 1, delta=0.0)
+    with pytest.raises(SettingError, match="epochs"):
+        privacy_spent(event, -1, delta=1e-5)

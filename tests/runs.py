@@ -1,0 +1,41 @@
+"""Runs simulations inside the test process."""
+
+import json
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from experiments import config as schema
+from experiments.command import compose_config
+from experiments.simulate import default_directory, simulate
+
+OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True)
+
+
+def composed(*overrides):
+    """Return the configuration of a run."""
+    schema.register()
+    return compose_config("config", overrides)
+
+
+def run(directory, *overrides):
+    """Simulate into `directory` and return it."""
+    simulate(composed(f"run.directory={directory}", "output=json", *overrides))
+    return directory
+
+
+def summary(directory):
+    """Return summary.json."""
+    return json.loads((directory / "summary.json").read_text())
+
+
+def metrics(directory):
+    """Return the rows of metrics.jsonl less what a clock decides."""
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def model(directory, name="model.npz"):
+    """Return a run's model as one vector."""
+    with np.load(directory / name) as arrays:
+        return np.concatenate([arrays[key].ravel() for key in arrays.files])

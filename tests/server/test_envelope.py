@@ -1,0 +1,19 @@
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+from experiments.local_grid import set_identity
+from fedmf.updates import wire
+
+
+@pytest.mark.parametrize(("dtype", "kept"), [("float32", 100), ("float32", 10_486), ("int8", 10_486)])
+def test_envelope_is_what_flower_serialises_beside_the_values(dtype, kept):
+    set_identity()
+    question = Message(RecordDict(), 1, MessageType.TRAIN)
+    question.metadata.__dict__["_message_id"] = "a" * 64
+    values = np.zeros(kept, dtype)
+    array = Array(dtype, values.shape, wire.STYPE, wire.to_bytes(values))
+    reply = Message(RecordDict({wire.UPDATE: ArrayRecord({wire.VALUES: array})}), reply_to=question)
+    serialised = sum(len(part.deflate()) for part in get_all_nested_objects(reply).values())
+    assert serialised - values.nbytes == pytest.approx(wire.ENVELOPE_BYTES, abs=20)
