@@ -13,6 +13,7 @@ from omegaconf import MISSING
 
 from experiments import config_data
 from experiments.config_data import Output
+from experiments.logger import LoggerName
 
 WorkloadName = Enum("WorkloadName", ["prefix_sum", "momentum"])
 RotationName = Enum("RotationName", ["hadamard", "identity"])
@@ -130,6 +131,7 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
     seed: int = 0
+    logger: LoggerName = LoggerName.none
     output: Output = Output.text
 
 

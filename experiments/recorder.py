@@ -14,6 +14,7 @@ from torch.nn.utils import vector_to_parameters
 from client.scoring import Score, score
 from client.training import pick_device
 from experiments.build import Experiment
+from experiments.logger import Log, no_log
 from experiments.progress import Standing, View
 from experiments.run_directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
 from fedmf.accounting.statement import write_statement
@@ -31,7 +32,10 @@ _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_r
 class Recorder:
     """The on_release callback of a simulation, and the context in which its progress is shown."""
 
-    def __init__(self, experiment: Experiment, directory: RunDirectory, run: Any) -> None:
+    def __init__(
+        self, experiment: Experiment, directory: RunDirectory, run: Any, log: Log = no_log
+    ) -> None:
+        self._log = log
         self._experiment = experiment
         self._directory = directory
         self._reproducible = bool(run.reproducible)
@@ -88,6 +92,7 @@ class Recorder:
         if step == plan.participation.rounds_per_epoch - 1:
             self._attended.update(state.register.spent)
         self._directory.append_metrics(row)
+        self._log(row)
         self._view.show(self._standing(report.round, epoch))
 
     def finish(self, wall_seconds: float) -> dict[str, Any]:

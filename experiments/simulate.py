@@ -32,6 +32,7 @@ from experiments.command import CONF, finite, guard
 from experiments.config import EngineName
 from experiments.config_data import Output
 from experiments.engine import run_engine
+from experiments.logger import open_logger
 from experiments.recorder import Recorder
 from experiments.report import write_report
 from experiments.run_directory import CONFIG, PRIVACY, RunDirectory
@@ -56,13 +57,14 @@ def simulate(config: DictConfig) -> None:
     directory.refuse_if_used()
     experiment = build(config)
     experiment.plan.start_epoch(Ledger())  # a budget below one epoch is refused before anything is written
-    directory.create()
-    directory.write_text(CONFIG, OmegaConf.to_yaml(config, resolve=True))
-    recorder = Recorder(experiment, directory, config.run)
     nodes = config.engine.workers if config.engine.name is EngineName.ray else 1
-    make_strategy = partial(_strategy, experiment, config, recorder)
-    with recorder:
-        run_engine(config, make_server_app(make_strategy, min_nodes=nodes), experiment)
+    with open_logger(config.logger, directory.path) as log:
+        directory.create()
+        directory.write_text(CONFIG, OmegaConf.to_yaml(config, resolve=True))
+        recorder = Recorder(experiment, directory, config.run, log)
+        make_strategy = partial(_strategy, experiment, config, recorder)
+        with recorder:
+            run_engine(config, make_server_app(make_strategy, min_nodes=nodes), experiment)
     summary = recorder.finish(time.perf_counter() - started)
     write_report(directory.path)
     show(config.output, directory, summary)
