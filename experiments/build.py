@@ -62,7 +62,9 @@ def build(config: DictConfig) -> Experiment:
     """Return the experiment that `config` describes. Raises a `FedmfError` for anything that cannot run as
     asked."""
     check_at_least("engine.workers", config.engine.workers, 1)
-    optimizer = Optimizer(config.optimizer.learning_rate, config.optimizer.momentum)
+    optimizer = Optimizer(
+        config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.schedule.name
+    )
     training = TrainingSettings(
         config.client.learning_rate, config.client.batch_size, config.client.epochs, config.client.device.name
     )

@@ -20,6 +20,7 @@ RotationName = Enum("RotationName", ["hadamard", "identity"])
 ValueType = Enum("ValueType", ["float32", "int8"])
 AdjacencyName = Enum("AdjacencyName", ["zero_out", "replace"])
 AccountantName = Enum("AccountantName", ["rdp", "tight"])
+ScheduleName = Enum("ScheduleName", ["constant", "decay", "cooldown"])
 DeviceName = Enum("DeviceName", ["auto", "cpu", "cuda"])
 EngineName = Enum("EngineName", ["local", "ray"])
 
@@ -75,6 +76,7 @@ class OptimizerConfig:
 
     learning_rate: float = 0.3
     momentum: float = 0.9
+    schedule: ScheduleName = ScheduleName.constant
 
 
 @dataclass

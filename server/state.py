@@ -78,7 +78,8 @@ def release(
     )
     noisy_sum = plan.rotation.unrotate(rotated_sum) + plan.sigma * noise
     mean = (noisy_sum / plan.denominator).astype(np.float32, copy=False)
-    model, velocity = optimizer.step(state.model, state.velocity, mean)
+    progress = state.round / plan.participation.rounds
+    model, velocity = optimizer.step(state.model, state.velocity, mean, progress=progress)
     released = replace(
         state, round=state.round + 1, model=model, velocity=velocity, register=register, stream=stream
     )
