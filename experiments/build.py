@@ -68,7 +68,9 @@ def build(config: DictConfig) -> Experiment:
     check_at_least("run.checkpoint_every", config.run.checkpoint_every, 1)
     if Faults(**config.faults).any and config.engine.name is not EngineName.local:
         raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
-    optimizer = Optimizer(config.optimizer.learning_rate, config.optimizer.momentum)
+    optimizer = Optimizer(
+        config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.schedule.name
+    )
     training = TrainingSettings(
         config.client.learning_rate, config.client.batch_size, config.client.epochs, config.client.device.name
     )

@@ -13,12 +13,14 @@ from omegaconf import MISSING
 
 from experiments import config_data
 from experiments.config_data import Output
+from experiments.logger import LoggerName
 
 WorkloadName = Enum("WorkloadName", ["prefix_sum", "momentum"])
 RotationName = Enum("RotationName", ["hadamard", "identity"])
 ValueType = Enum("ValueType", ["float32", "int8"])
 AdjacencyName = Enum("AdjacencyName", ["zero_out", "replace"])
 AccountantName = Enum("AccountantName", ["rdp", "tight"])
+ScheduleName = Enum("ScheduleName", ["constant", "decay", "cooldown"])
 DeviceName = Enum("DeviceName", ["auto", "cpu", "cuda"])
 EngineName = Enum("EngineName", ["local", "ray"])
 
@@ -76,6 +78,7 @@ class OptimizerConfig:
 
     learning_rate: float = 0.3
     momentum: float = 0.9
+    schedule: ScheduleName = ScheduleName.constant
 
 
 @dataclass
@@ -144,6 +147,7 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
     seed: int = 0
+    logger: LoggerName = LoggerName.none
     output: Output = Output.text
 
 

@@ -13,6 +13,7 @@ from torch.nn.utils import vector_to_parameters
 from client.scoring import Score, score
 from client.training import pick_device
 from experiments.build import Experiment
+from experiments.logger import Log, no_log
 from experiments.progress import Standing, View
 from experiments.run_directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
 from fedmf.accounting.statement import write_statement
@@ -29,7 +30,8 @@ _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_r
 class Recorder:
     """The on_release callback of a simulation, and the context in which its progress is shown."""
 
-    def __init__(self, experiment: Experiment, directory: RunDirectory, run: Any) -> None:
+    def __init__(self, experiment: Experiment, directory: RunDirectory, run: Any, log: Log = no_log) -> None:
+        self._log = log
         self._experiment = experiment
         self._directory = directory
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
@@ -101,6 +103,7 @@ class Recorder:
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss}
         self._directory.append_metrics(row)
+        self._log(row)
 
     def finish(self, wall_seconds: float) -> dict[str, Any]:
         """Write model, statement and summary; return the summary."""

@@ -34,6 +34,7 @@ from experiments.command import CONF, finite, guard
 from experiments.config import EngineName
 from experiments.config_data import Output
 from experiments.engine import run_engine
+from experiments.logger import open_logger
 from experiments.recorder import Recorder
 from experiments.records import is_finished
 from experiments.report import flattened, write_report
@@ -67,9 +68,9 @@ def simulate(config: DictConfig) -> None:
     experiment = build(config)
     experiment.plan.start_epoch(Ledger())  # a budget below one epoch is refused before anything is written
     folder = directory.create()
-    with locked(folder / "lock"):
+    with locked(folder / "lock"), open_logger(config.logger, directory.path) as log:
         checkpoint = Checkpoint(folder, settings_of(config), config.run.checkpoint_every)
-        recorder = Recorder(experiment, directory, config.run)
+        recorder = Recorder(experiment, directory, config.run, log)
         with stopping_on_disk_errors():
             state = _begin_or_restore(config, experiment, directory, checkpoint, recorder)
         on_release = partial(_on_release, experiment.plan, checkpoint, recorder)

@@ -116,7 +116,8 @@ def apply_release(
             f"round {release.round} cannot follow round {state.round}: each is released once."
         )
     mean = (release.noisy_sum / plan.denominator).astype(np.float32, copy=False)
-    model, velocity = optimizer.step(state.model, state.velocity, mean)
+    progress = state.round / plan.participation.rounds
+    model, velocity = optimizer.step(state.model, state.velocity, mean, progress=progress)
     register = state.register.spend(release.answered)
     released = replace(state, round=release.round, model=model, velocity=velocity, register=register)
     return replace(released, secrets=None if secrets is None else secrets_at(plan, secrets, release.round))
