@@ -32,9 +32,7 @@ _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_r
 class Recorder:
     """The on_release callback of a simulation, and the context in which its progress is shown."""
 
-    def __init__(
-        self, experiment: Experiment, directory: RunDirectory, run: Any, log: Log = no_log
-    ) -> None:
+    def __init__(self, experiment: Experiment, directory: RunDirectory, run: Any, log: Log = no_log) -> None:
         self._log = log
         self._experiment = experiment
         self._directory = directory
