@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import command
+from experiments.config_data import Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.mechanisms.optimal_solve import certified, solve
@@ -28,13 +28,6 @@ from fedmf.mechanisms.stream import StreamState
 from fedmf.randomness import SecretKey, gaussian_row
 
 DIMENSION = 1 << 20
-
-
-class Output(Enum):
-    """How results are printed."""
-
-    text = "text"
-    json = "json"
 
 
 @dataclass

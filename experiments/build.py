@@ -12,8 +12,11 @@ import client.models
 from client.app import ClientPlan
 from client.data import Dataset, Examples
 from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
+from experiments.config import EngineName
 from experiments.config_data import arguments
+from experiments.faults import Faults
 from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
 from fedmf.mechanisms import design
 from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
 from fedmf.participation import rounds_that_fit
@@ -62,6 +65,9 @@ def build(config: DictConfig) -> Experiment:
     """Return the experiment that `config` describes. Raises a `FedmfError` for anything that cannot run as
     asked."""
     check_at_least("engine.workers", config.engine.workers, 1)
+    check_at_least("run.checkpoint_every", config.run.checkpoint_every, 1)
+    if Faults(**config.faults).any and config.engine.name is not EngineName.local:
+        raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
     optimizer = Optimizer(
         config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.schedule.name
     )

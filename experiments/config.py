@@ -39,6 +39,8 @@ class PopulationConfig:
     cohort_size: int = 64
     rounds_per_epoch: int | None = None
     epochs: int = 8
+    min_replies: int = 0
+    max_attempts: int = 3
 
 
 @dataclass
@@ -98,6 +100,16 @@ class EngineConfig:
 
 
 @dataclass
+class FaultsConfig:
+    """What goes wrong with clients, for rehearsals; engine=local only."""
+
+    drop_out: float = 0.0
+    delay: float = 0.0
+    error: float = 0.0
+    duplicate: float = 0.0
+
+
+@dataclass
 class RunConfig:
     """Where a run writes, and how its secrets are made."""
 
@@ -106,6 +118,7 @@ class RunConfig:
     reproducible: bool = False
     unprotected_metrics: bool = False
     evaluate_every: int | None = None
+    checkpoint_every: int = 16
 
 
 @dataclass
@@ -130,6 +143,7 @@ class Config:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    faults: FaultsConfig = field(default_factory=FaultsConfig)
     run: RunConfig = field(default_factory=RunConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
     seed: int = 0

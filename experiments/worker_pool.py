@@ -3,6 +3,7 @@ in-process player."""
 
 import math
 import multiprocessing
+import signal
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from types import TracebackType
@@ -60,6 +61,7 @@ class WorkerPool:
 
 def _start_worker(client_app_of: Callable[[str], ClientApp], text: str) -> None:
     global _client_app
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends its workers
     torch.set_num_threads(1)
     set_identity()
     _client_app = client_app_of(text)

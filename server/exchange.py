@@ -24,7 +24,8 @@ def _replies(grid: Grid, awaited: set[str], deadline: float) -> Iterator[Message
     while awaited:
         arrived = [reply for reply in grid.pull_messages(sorted(awaited)) if _is_awaited(reply, awaited)]
         yield from arrived
-        if time.monotonic() >= deadline:
+        is_exhausted = not arrived and getattr(grid, "is_exhausted", False)  # a grid in one process knows
+        if is_exhausted or time.monotonic() >= deadline:
             return
         if arrived:
             pause = _SHORTEST_PAUSE

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedmf.mechanisms import compiled
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Arrays, Float32, Float64
 from fedmf.mechanisms.stream import SquareStream, StreamState, blocks, check_next, first_state
@@ -62,6 +63,8 @@ def column_norms(form: StrategyForm, rounds: int) -> Float64:
     """Return the 2-norms of the columns of C, shape (T,), by a backward recursion over the observability
     Gramian.
     """
+    if (kernel := compiled.kernel("column_norms", rounds)) is not None:
+        return np.asarray(kernel(form.F, form.g, form.lam, form.c, rounds))
     seen = form.lam[:, :, None] * form.lam[:, None, :]
     transposed = np.ascontiguousarray(form.F.swapaxes(1, 2))
     last = len(form.c) - 1
