@@ -147,6 +147,17 @@ def test_an_erased_key_is_overwritten_not_only_unlinked(tmp_path):
     assert not path.exists()
 
 
+def test_an_epochs_key_is_overwritten_when_the_epoch_ends(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=100)
+    with (checkpoint.folder / SECRETS).open("rb") as old:
+        for _ in range(4):
+            state = advance(plan, state, checkpoint)
+        left = old.read()
+    assert left == bytes(len(left))
+    assert left
+
+
 def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     write_atomically(path, b"old")
