@@ -13,7 +13,7 @@ from experiments.run_directory import CONFIG, SUMMARY
 from fedmf.errors import RunDirectoryError
 
 # Settings that change neither what is learnt nor what it costs.
-IGNORED = ("seed", "output", "run.", "engine.", "sweep.", "hydra.", "logging.")
+IGNORED = ("seed", "output", "run.", "engine.", "sweep.", "hydra.", "logger")
 MEASURES = ("accuracy", "loss", "epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
 KEEP = "compression.keep_probability"
 STEP = 0.05

@@ -15,7 +15,7 @@ from experiments.run_directory import CONFIG
 from fedmf.errors import RunDirectoryError
 
 # What may differ between the first call and the one that resumes.
-FREE = ("sweep.resume", "engine.name", "engine.workers", "output", "run.directory", "run.resume")
+FREE = ("sweep.resume", "engine.name", "engine.workers", "output", "logger", "run.directory", "run.resume")
 
 
 def skip_or_set_aside(directory: Path, config: DictConfig) -> bool:

@@ -23,7 +23,7 @@ SMALL = ("population.cohort_size=20", "population.rounds_per_epoch=3", "populati
 NOT_PRIVATE = ("privacy.epsilon=null", "privacy.noise_multiplier=0")
 CONTRACT = {
     "config.yaml", "metrics.jsonl", "privacy.json", "summary.json", "model.npz", "model_initial.npz",
-    "report.html", "mechanism.json",
+    "report.html", "mechanism.json", "checkpoint",
 }  # fmt: skip
 SUMMARY_KEYS = [
     "accuracy",

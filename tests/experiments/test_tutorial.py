@@ -7,8 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from client.data import DATASETS, load
+from client.models import build, parameter_count
 from experiments.command import CONF
+from fedmf.errors import DataError, SettingError
 
 ROOT = CONF.parent
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
@@ -23,13 +27,40 @@ def blocks() -> list[tuple[str, str]]:
 
 def test_the_plug_in_example_takes_about_ten_lines() -> None:
     example = next(text for language, text in blocks() if text.startswith("# mine.py"))
-    assert len([line for line in example.splitlines() if line.strip()]) <= 13
+    assert len([line for line in example.splitlines() if line.strip()]) <= 12
 
 
 def test_every_command_of_the_tutorial_names_a_command_that_exists() -> None:
     names = re.findall(r"python -m experiments\.(\w+)", TUTORIAL)
     assert {"simulate", "evaluate", "compare", "datasets", "vocabulary"} <= set(names)
     assert all((ROOT / "experiments" / f"{name}.py").is_file() for name in names)
+
+
+def test_the_plug_in_example_loads_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = next(text for _, text in blocks() if text.startswith("# mine.py"))
+    (tmp_path / "mine_of_the_tutorial.py").write_text(example)
+    monkeypatch.syspath_prepend(tmp_path)
+    dataset = load("mine_of_the_tutorial:load", size=150)
+    shape = {"input_shape": dataset.input_shape, "classes": dataset.classes, "task": dataset.task}
+    model = build("mine_of_the_tutorial:Net", **shape, seed=0, width=3)
+    assert (len(dataset.clients), parameter_count(model)) == (150, 4 * 3 + 3 + 3 * 2 + 2)
+    assert model(torch.from_numpy(dataset.clients[7].x)).shape == (1, 2)
+
+
+def test_code_that_is_no_loader_or_no_model_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"dataset\.name is 'nowhere:load', which cannot be imported"):
+        load("nowhere:load")
+    with pytest.raises(DataError, match=r"must return a client\.data\.Dataset"):
+        load("argparse:Namespace")
+    with pytest.raises(SettingError, match=r"must make a torch\.nn\.Module"):
+        build("argparse:Namespace", input_shape=(2,), classes=2, seed=0)
+
+
+def test_the_data_page_names_every_data_set() -> None:
+    page = (ROOT / "docs" / "data.md").read_text()
+    assert [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")][
+        1:
+    ] == list(DATASETS)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import pytest
 
+import fedmf.accounting
 from fedmf.accounting import check_mask, check_one_participation, check_weighting
 from fedmf.accounting.refusals import REFUSED_MASKS, REFUSED_WEIGHTINGS
 from fedmf.errors import NotCoveredError, ParticipationError, SettingError
@@ -38,3 +39,8 @@ def test_unknown_kinds_are_setting_errors():
 def test_two_participations_in_an_epoch_are_refused(cohorts):
     with pytest.raises(ParticipationError, match="one participation per epoch"):
         check_one_participation(cohorts)
+
+
+def test_every_public_name_exists():
+    assert sorted(fedmf.accounting.__all__) == list(fedmf.accounting.__all__)
+    assert all(hasattr(fedmf.accounting, name) for name in fedmf.accounting.__all__)

@@ -92,6 +92,10 @@ def test_no_noise_is_not_private_even_before_the_first_epoch():
 def test_a_seeded_run_is_labelled_before_its_epsilon():
     said = statement(reproducible=True)
     assert said.secrets == "reproducible, NOT private"
+    assert said.private is False
+    assert statement().private is True
+    assert said.epsilon == statement().epsilon
+    assert any("public seed" in warning for warning in said.warnings)
     text = said.paragraph()
     assert text.index("NOT private") < text.index("epsilon")
 
@@ -104,7 +108,7 @@ def test_a_large_delta_draws_a_warning():
 
 def test_unprotected_metrics_are_a_warning_and_not_covered():
     said = statement(unprotected_metrics=True)
-    assert any("unprotected metrics" in warning for warning in said.warnings)
+    assert any("Unprotected metrics" in warning for warning in said.warnings)
     assert any("unprotected metrics" in item for item in said.not_covered)
     assert not any("unprotected metrics" in item for item in statement().not_covered)
 
