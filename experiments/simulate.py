@@ -39,7 +39,7 @@ from experiments.recorder import Recorder
 from experiments.records import is_finished
 from experiments.report import flattened, write_report
 from experiments.run_directory import CONFIG, PRIVACY, REPORT, RunDirectory
-from experiments.sweep import FREE, skip_or_set_aside
+from experiments.sweep import FREE, refuse_other_settings
 from fedmf.accounting import Ledger
 from fedmf.errors import FedmfError, RunDirectoryError, RunStoppedError
 from fedmf.plan import Plan
@@ -57,13 +57,13 @@ def simulate(config: DictConfig) -> None:
     """Run the simulation that `config` describes and write its run directory, or go on with the run in it."""
     started = time.perf_counter()
     directory = RunDirectory(Path(config.run.directory or HydraConfig.get().runtime.output_dir).resolve())
-    if config.sweep.resume and skip_or_set_aside(directory.path, config):
-        print(f"skipped: {directory.path} holds this run, finished", file=sys.stderr)
-        return
-    if config.run.resume and is_finished(directory.path):
+    if config.sweep.resume:
+        refuse_other_settings(directory.path, config)
+    resume = config.run.resume or config.sweep.resume
+    if resume and is_finished(directory.path):
         _complete(directory)
         return
-    if not config.run.resume:
+    if not resume:
         directory.refuse_if_used()
     experiment = build(config)
     experiment.plan.start_epoch(Ledger())  # a budget below one epoch is refused before anything is written
