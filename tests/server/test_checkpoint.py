@@ -3,6 +3,7 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def advance(plan, state, checkpoint=None, names=None):
 
 def begun(plan, folder, every=3):
     folder.mkdir(exist_ok=True)
-    checkpoint = Checkpoint(folder, SETTINGS, every)
+    checkpoint = Checkpoint(folder, SETTINGS, plan.factorization.fingerprint, every)
     state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
     checkpoint.begin(state)
     return checkpoint, state
@@ -219,6 +220,22 @@ def test_lost_secrets_stop_the_run(tmp_path):
     (checkpoint.folder / SECRETS).unlink()
     with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
         checkpoint.restore(plan, SGD)
+
+
+def test_a_noise_stream_of_other_tables_is_drawn_again_from_the_key(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=1)
+    state = advance(plan, advance(plan, state, checkpoint), checkpoint)
+    other = replace(checkpoint, mechanism="of another machine")
+    restored, _ = other.restore(plan, SGD)
+    same(restored, state)
+    np.testing.assert_array_equal(restored.secrets.stream.buffers, state.secrets.stream.buffers)
+    secrets = checkpoint.folder / SECRETS
+    with np.load(secrets) as stored:
+        spoiled = dict(stored) | {"stream_buffers": np.ones_like(stored["stream_buffers"])}
+    np.savez(secrets, **spoiled)
+    restored, _ = other.restore(plan, SGD)
+    np.testing.assert_array_equal(restored.secrets.stream.buffers, state.secrets.stream.buffers)
 
 
 def test_a_run_that_released_nothing_may_begin_anew(tmp_path):
