@@ -17,7 +17,7 @@ def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise SettingError(
-            f"{purpose} needs the package {module.split('.')[0]}, which is not installed; "
+            f"{purpose} needs the package {(error.name or module).split('.')[0]}, which is not installed; "
             f"install it with: pip install 'fedmf[{extra}]'."
         ) from error
 

@@ -12,8 +12,11 @@ import client.models
 from client.app import ClientPlan
 from client.data import Dataset, Examples
 from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
+from experiments.config import EngineName
 from experiments.config_data import arguments
+from experiments.faults import Faults
 from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
 from fedmf.mechanisms import design
 from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
 from fedmf.participation import rounds_that_fit
@@ -25,10 +28,15 @@ from server.optimizer import Optimizer
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything a run needs, checked; `config` stops here."""
+    """Everything a run needs, checked; `config` stops here.
+
+    `initial` is the model before training, (d,) float32; `trainer` holds `model` and trains it in place.
+    """
 
     dataset: Dataset
     model: nn.Module
+    initial: Vector
+    trainer: Trainer
     plan: Plan
     optimizer: Optimizer
     training: TrainingSettings
@@ -37,11 +45,6 @@ class Experiment:
     def layout(self) -> Layout:
         """Names and shapes of the model's parameters."""
         return layout_of(self.model)
-
-    @cached_property
-    def initial(self) -> Vector:
-        """The model before training, (d,) float32."""
-        return flat_parameters(self.model)
 
     @property
     def client_plan(self) -> ClientPlan:
@@ -54,15 +57,20 @@ class Experiment:
         return self.dataset.clients[int(client_name)]
 
     def make_trainer(self) -> Trainer:
-        """Return the resident trainer of one process."""
-        return Trainer(self.model, self.training)
+        """Return the resident trainer of this process."""
+        return self.trainer
 
 
 def build(config: DictConfig) -> Experiment:
     """Return the experiment that `config` describes. Raises a `FedmfError` for anything that cannot run as
     asked."""
     check_at_least("engine.workers", config.engine.workers, 1)
-    optimizer = Optimizer(config.optimizer.learning_rate, config.optimizer.momentum)
+    check_at_least("run.checkpoint_every", config.run.checkpoint_every, 1)
+    if Faults(**config.faults).any and config.engine.name is not EngineName.local:
+        raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
+    optimizer = Optimizer(
+        config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.schedule.name
+    )
     training = TrainingSettings(
         config.client.learning_rate, config.client.batch_size, config.client.epochs, config.client.device.name
     )
@@ -99,7 +107,8 @@ def build(config: DictConfig) -> Experiment:
         factorization=design(config.mechanism.name, workload_of(config, participation.rounds_per_epoch)),
         seed=PublicSeed(config.seed),
     )
-    return Experiment(dataset, model, plan, optimizer, training)
+    initial = flat_parameters(model)
+    return Experiment(dataset, model, initial, Trainer(model, training), plan, optimizer, training)
 
 
 def build_model(config: DictConfig, dataset: Dataset) -> nn.Module:

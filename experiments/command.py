@@ -19,10 +19,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedmf.errors import FedmfError
+from fedmf.errors import FedmfError, RunStoppedError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-USER_MISTAKE = 2
+USER_MISTAKE, STOPPED = 2, 1
 
 
 def compose_config(name: str, overrides: Sequence[str], schema: type | None = None) -> DictConfig:
@@ -50,12 +50,12 @@ def run(
 
 
 def guard(action: Callable[[], object]) -> int:
-    """Return the exit code of `action`: 0, or 2 with one sentence on stderr for a user's mistake."""
+    """Return the exit code of `action`: 0, or with one sentence on stderr 2 for a user's mistake, 1 for a stop."""
     try:
         action()
     except (FedmfError, HydraException, OmegaConfBaseException) as error:
         print(f"error: {sentence(error)}", file=sys.stderr)
-        return USER_MISTAKE
+        return STOPPED if isinstance(error, RunStoppedError) else USER_MISTAKE
     return 0
 
 

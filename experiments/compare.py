@@ -30,6 +30,7 @@ from experiments.comparison import (
     group_runs,
     is_not_private,
     label,
+    short,
 )
 from experiments.config_data import Output
 from experiments.figures import COLOURS, Series, bar_plot, line_plot
@@ -123,10 +124,11 @@ def warnings(runs: Sequence[Run]) -> Iterator[str]:
 
 def results_table(groups: Sequence[Group]) -> Table:
     """Return one row for each group."""
-    header = ["settings", "seeds", "accuracy", "epsilon", "compression", "values a client sends"]
+    settings = [short(key) for key in groups[0].settings]
+    header = [*settings, "seeds", "accuracy", "epsilon spent", "compression", "a client sends"]
     rows = [
         (
-            group.label,
+            *(number(value) for value in group.settings.values()),
             str(len(group.runs)),
             _percent(group.estimate("accuracy")),
             str(group.estimate("epsilon") or "not private"),
@@ -135,7 +137,7 @@ def results_table(groups: Sequence[Group]) -> Table:
         )
         for group in groups
     ]
-    return Table(header, rows, numbers=(1, 2, 3, 4, 5))
+    return Table(header, rows, numbers=tuple(range(len(header))))
 
 
 def keep_probability_section(groups: Sequence[Group]) -> Iterator[Section]:

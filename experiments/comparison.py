@@ -13,7 +13,7 @@ from experiments.run_directory import CONFIG, SUMMARY
 from fedmf.errors import RunDirectoryError
 
 # Settings that change neither what is learnt nor what it costs.
-IGNORED = ("seed", "output", "run.", "engine.", "sweep.", "hydra.", "logging.")
+IGNORED = ("seed", "output", "run.", "engine.", "sweep.", "hydra.", "logger")
 MEASURES = ("accuracy", "loss", "epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
 KEEP = "compression.keep_probability"
 STEP = 0.05
@@ -28,7 +28,8 @@ class Estimate:
 
     def __str__(self) -> str:
         """Return mean ± standard error."""
-        return number(self.mean) if self.error is None else f"{number(self.mean)} ± {self.error:.2g}"
+        known = self.error is not None and self.error > 1e-9 * abs(self.mean)
+        return f"{number(self.mean)} ± {self.error:.2g}" if known else number(self.mean)
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,16 @@ def label(settings: dict[str, Any]) -> str:
     >>> label({"privacy.epsilon": 8.0, "mechanism.name": "optimal"})
     'epsilon = 8, mechanism = optimal'
     """
-    short = [(key.removesuffix(".name").rsplit(".", 1)[-1], value) for key, value in settings.items()]
-    return ", ".join(f"{key} = {number(value)}" for key, value in short) or "all runs"
+    return ", ".join(f"{short(key)} = {number(value)}" for key, value in settings.items()) or "all runs"
+
+
+def short(key: str) -> str:
+    """Return the name of a setting without its group.
+
+    >>> short("compression.keep_probability"), short("mechanism.name")
+    ('keep probability', 'mechanism')
+    """
+    return key.removesuffix(".name").rsplit(".", 1)[-1].replace("_", " ")
 
 
 def common_accuracy(groups: Sequence[Group]) -> float | None:

@@ -13,12 +13,14 @@ from omegaconf import MISSING
 
 from experiments import config_data
 from experiments.config_data import Output
+from experiments.logger import LoggerName
 
 WorkloadName = Enum("WorkloadName", ["prefix_sum", "momentum"])
 RotationName = Enum("RotationName", ["hadamard", "identity"])
 ValueType = Enum("ValueType", ["float32", "int8"])
 AdjacencyName = Enum("AdjacencyName", ["zero_out", "replace"])
 AccountantName = Enum("AccountantName", ["rdp", "tight"])
+ScheduleName = Enum("ScheduleName", ["constant", "decay", "cooldown"])
 DeviceName = Enum("DeviceName", ["auto", "cpu", "cuda"])
 EngineName = Enum("EngineName", ["local", "ray"])
 
@@ -37,6 +39,8 @@ class PopulationConfig:
     cohort_size: int = 64
     rounds_per_epoch: int | None = None
     epochs: int = 8
+    min_replies: int = 0
+    max_attempts: int = 3
 
 
 @dataclass
@@ -74,6 +78,7 @@ class OptimizerConfig:
 
     learning_rate: float = 0.3
     momentum: float = 0.9
+    schedule: ScheduleName = ScheduleName.constant
 
 
 @dataclass
@@ -95,6 +100,16 @@ class EngineConfig:
 
 
 @dataclass
+class FaultsConfig:
+    """What goes wrong with clients, for rehearsals; engine=local only."""
+
+    drop_out: float = 0.0
+    delay: float = 0.0
+    error: float = 0.0
+    duplicate: float = 0.0
+
+
+@dataclass
 class RunConfig:
     """Where a run writes, and how its secrets are made."""
 
@@ -103,6 +118,14 @@ class RunConfig:
     reproducible: bool = False
     unprotected_metrics: bool = False
     evaluate_every: int | None = None
+    checkpoint_every: int = 16
+
+
+@dataclass
+class SweepConfig:
+    """Whether jobs that an earlier call of this sweep finished are skipped."""
+
+    resume: bool = False
 
 
 @dataclass
@@ -120,8 +143,11 @@ class Config:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    faults: FaultsConfig = field(default_factory=FaultsConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
     seed: int = 0
+    logger: LoggerName = LoggerName.none
     output: Output = Output.text
 
 

@@ -5,7 +5,7 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 defaults list.
 """
 
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -154,7 +154,8 @@ def arguments(config: DictConfig | DatasetConfig | ModelConfig) -> dict[str, Any
 
     A `settings` mapping is merged in, so that a loader of one's own sees plain arguments.
     """
-    plain = asdict(config) if is_dataclass(config) else OmegaConf.to_container(config, resolve=True)
+    node = OmegaConf.structured(config) if is_dataclass(config) else config
+    plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     if not isinstance(plain, dict):
         raise TypeError(f"a dataset or model group is a mapping, not {type(plain).__name__}")
     settings = plain.pop("settings", None) or {}

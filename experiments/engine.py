@@ -13,26 +13,34 @@ from omegaconf import DictConfig, OmegaConf
 from client.app import make_client_app
 from experiments.build import Experiment, build
 from experiments.config import Config, EngineName
-from experiments.local_grid import InProcessPlayer, run_locally
+from experiments.faults import Faults, FaultyPlayer
+from experiments.local_grid import InProcessPlayer, Player, run_locally
 from experiments.worker_pool import WorkerPool
 from fedmf.errors import SettingError
+from fedmf.randomness import PublicSeed
 
 
 def run_engine(config: DictConfig, server_app: ServerApp, experiment: Experiment) -> None:
     """Run `server_app` against the experiment's clients on the engine that config.engine names."""
     workers, text = config.engine.workers, OmegaConf.to_yaml(config, resolve=True)
+    faults, seed = Faults(**config.faults), experiment.plan.seed
     if config.engine.name is EngineName.ray:
         run_on_ray(server_app, remote_client_app(text), workers)
     elif workers == 1:
-        run_locally(server_app, InProcessPlayer(simulated_client_app(experiment)))
+        run_locally(server_app, _spoiled(InProcessPlayer(simulated_client_app(experiment)), faults, seed))
     else:
         with WorkerPool(client_app_of, text, workers) as pool:
-            run_locally(server_app, pool)
+            run_locally(server_app, _spoiled(pool, faults, seed))
 
 
 def simulated_client_app(experiment: Experiment) -> ClientApp:
     """Return the ClientApp that can play every client of the experiment."""
     return make_client_app(experiment.examples_of, experiment.make_trainer, experiment.client_plan)
+
+
+def _spoiled(player: Player, faults: Faults, seed: PublicSeed) -> Player:
+    """Return the player with the rehearsed faults, if there are any."""
+    return FaultyPlayer(player, faults, seed) if faults.any else player
 
 
 @lru_cache(maxsize=1)

@@ -76,6 +76,9 @@ def line_plot(
         axes.set_ylabel(y_label)
         if log_x:
             axes.set_xscale("log")
+            ticks = sorted({value for line in series for value in line.x})
+            axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
+            axes.set_xticks([], minor=True)
         else:
             axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
         if log_y:
@@ -83,7 +86,7 @@ def line_plot(
         if y_from is not None:
             axes.set_ylim(bottom=y_from)
         if len(series) > 1:
-            axes.legend()
+            axes.legend(fontsize=8)
         return as_svg(figure, name)
 
 

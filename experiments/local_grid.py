@@ -16,7 +16,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 RUN_ID, NODE_ID = 1, 1
-_CLIENT_APP_RAISED = 2  # Flower's error code for it
+CLIENT_APP_RAISED = 2  # Flower's error code for it
 
 
 class Player(Protocol):
@@ -58,6 +58,9 @@ class LocalGrid(Grid):
         set_identity()
         self._player = player
         self._ids = count(1)
+        self.is_exhausted = (
+            False  # no reply can come any more: `server.exchange` need not wait for its deadline
+        )
 
     def set_run(self, run: Run) -> None:
         """Do nothing: this grid serves one run."""
@@ -88,11 +91,14 @@ class LocalGrid(Grid):
         for message in pushed:
             message.metadata.__dict__["_message_id"] = f"{next(self._ids):012d}"
         self._player.submit(pushed)
+        self.is_exhausted = False
         return [message.metadata.message_id for message in pushed]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the next replies to some of `message_ids`."""
-        return self._player.collect(list(message_ids))
+        replies = self._player.collect(list(message_ids))
+        self.is_exhausted = not replies
+        return replies
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Return the replies to all messages."""
@@ -107,8 +113,8 @@ def reply_of(client_app: ClientApp, message: Message, context: Context) -> Messa
     """Return the ClientApp's reply; as in Flower's own engines, an exception becomes an error reply."""
     try:
         return client_app(message, context)
-    except Exception as error:
-        return Message(Error(code=_CLIENT_APP_RAISED, reason=type(error).__name__), reply_to=message)
+    except (Exception, SystemExit) as error:
+        return Message(Error(code=CLIENT_APP_RAISED, reason=type(error).__name__), reply_to=message)
 
 
 def set_identity() -> None:

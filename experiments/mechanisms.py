@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import command, mechanism_plots
+from experiments.config_data import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import FAMILIES, Factorization, Workload, bounds, design, momentum, prefix_sum
@@ -49,13 +50,6 @@ class ScheduleName(Enum):
     linear = "linear"
     cosine = "cosine"
     cooldown = "cooldown"
-
-
-class Output(Enum):
-    """How results are printed."""
-
-    text = "text"
-    json = "json"
 
 
 @dataclass

@@ -228,7 +228,7 @@ def headline(config: DictConfig, budget: Budget, event: EpochRelease, document: 
         (
             f"epsilon = {document['epsilon']:.4g} at delta = {config.delta:g} ({how}), unit of privacy: one "
             "client, "
-            f"adjacency {config.adjacency}, {config.epochs} epochs with one participation each.",
+            f"adjacency {config.adjacency}; epochs (one participation each): {config.epochs}.",
             f"Noise multiplier {event.noise_multiplier:.4g} of the sum, "
             f"{event.effective_noise_multiplier:.4g} of the mean; "
             f"keep probability {event.keep_probability:g}, Delta_inf/Delta_2 {event.linf_over_l2:.4g}.",

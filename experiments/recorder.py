@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections import Counter
 from copy import deepcopy
 from types import TracebackType
 from typing import Any, Self
@@ -14,14 +13,14 @@ from torch.nn.utils import vector_to_parameters
 from client.scoring import Score, score
 from client.training import pick_device
 from experiments.build import Experiment
+from experiments.logger import Log, no_log
 from experiments.progress import Standing, View
 from experiments.run_directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
 from fedmf.accounting.statement import write_statement
-from fedmf.errors import DivergedError
+from fedmf.errors import DivergedError, RunDirectoryError
 from fedmf.mechanisms import design
 from fedmf.updates.wire import ENVELOPE_BYTES
-from server.state import ServerState
-from server.strategy import RoundReport
+from server.state import Release, ServerState
 
 # Without run.evaluate_every, models times test examples up to this product are scored every round.
 _SMALL_EVALUATION = 10**7
@@ -31,9 +30,11 @@ _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_r
 class Recorder:
     """The on_release callback of a simulation, and the context in which its progress is shown."""
 
-    def __init__(self, experiment: Experiment, directory: RunDirectory, run: Any) -> None:
+    def __init__(self, experiment: Experiment, directory: RunDirectory, run: Any, log: Log = no_log) -> None:
+        self._log = log
         self._experiment = experiment
         self._directory = directory
+        self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
         self._reproducible = bool(run.reproducible)
         self._unprotected = bool(run.unprotected_metrics)
         self._every = run.evaluate_every or self._default_interval()
@@ -48,12 +49,9 @@ class Recorder:
         self._last_release = time.perf_counter()
         self._scored: tuple[int, Score] | None = None  # round and score
         self._state: ServerState | None = None
-        self._attended: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
-        """Start the progress view and write the model before training."""
-        self._directory.write_model(MODEL_INITIAL, self._experiment.initial, self._experiment.layout)
-        self._write_mechanism()
+        """Start the progress view."""
         self._view.__enter__()
         return self
 
@@ -63,32 +61,51 @@ class Recorder:
         """End the progress view."""
         self._view.__exit__(kind, error, trace)
 
-    def on_release(self, state: ServerState, report: RoundReport) -> None:
-        """Record one released round. Raises `DivergedError` when the model or its loss is no longer
-        finite."""
-        plan = self._experiment.plan
-        epoch, step = divmod(report.round - 1, plan.participation.rounds_per_epoch)
-        scored = self._score_if_due(state)
+    def begin(self, state: ServerState, replayed: list[tuple[ServerState, Release]]) -> None:
+        """Write what is known before the first round; in a resumed run, the rows that the crash left out."""
+        self._directory.write_model(MODEL_INITIAL, self._experiment.initial, self._experiment.layout)
+        self._write_mechanism()
+        self._state = state
+        recorded = self._directory.keep_whole_metrics()
+        if recorded > state.round:
+            raise RunDirectoryError(
+                f"{self._directory.path} shows round {recorded}, but its journal ends at round {state.round}: "
+                "a released round must not be run again. Restore the checkpoint folder."
+            )
+        for then, release in replayed:
+            if release.round > recorded:
+                self._append(then, release, None)
+
+    def on_release(self, state: ServerState, release: Release) -> None:
+        """Record one released round. Raises `DivergedError` when the model or its loss is no longer finite."""
         now = time.perf_counter()
+        self._append(state, release, now - self._last_release)
+        self._last_release = now
+        self._state = state
+        self._view.show(self._standing(release.round, (release.round - 1) // self._rounds_per_epoch))
+
+    def _append(self, state: ServerState, release: Release, seconds: float | None) -> None:
+        """Append a released round to the metrics; `seconds` None where a crash took the clock with it."""
+        plan = self._experiment.plan
+        epoch, step = divmod(release.round - 1, self._rounds_per_epoch)
+        scored = self._score_if_due(state)
         row = {
-            "round": report.round,
+            "round": release.round,
             "epoch": epoch + 1,
             "step": step,
-            "cohort_size": report.cohort_size,
-            "replies": report.replies,
+            "cohort_size": release.cohort_size,
+            "replies": len(release.answered),
             "epsilon": self._spent[epoch],
-            "uplink_bytes": report.replies * (plan.value_bytes + ENVELOPE_BYTES),
-            "downlink_bytes": report.cohort_size * (4 * plan.dimension + ENVELOPE_BYTES),
-            "seconds": now - self._last_release,
+            "uplink_bytes": len(release.answered) * (plan.value_bytes + ENVELOPE_BYTES),
+            "downlink_bytes": release.cohort_size * (4 * plan.dimension + ENVELOPE_BYTES),
+            "seconds": seconds,
         }
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss}
-        self._last_release = now
-        self._state = state
-        if step == plan.participation.rounds_per_epoch - 1:
-            self._attended.update(state.register.spent)
+        if step == 0:  # an epoch that has begun counts whole: a run that ends in it must leave its statement
+            self._directory.write_json(PRIVACY, self._statement(state))
         self._directory.append_metrics(row)
-        self._view.show(self._standing(report.round, epoch))
+        self._log(row)
 
     def finish(self, wall_seconds: float) -> dict[str, Any]:
         """Write model, statement and summary; return the summary."""
@@ -193,7 +210,7 @@ class Recorder:
             sigma=plan.sigma,
             reproducible=self._reproducible,
             unprotected_metrics=self._unprotected,
-            participation_observed=max(self._attended.values(), default=0),
+            participation_observed=state.register.most_epochs,
             unit_of_privacy=dataset.unit,
             extra_warnings=dataset.uncovered,
         )

@@ -113,6 +113,7 @@ def run_page(run: Run) -> Page:
         mechanism_section(run.mechanism),
         bytes_section(run),
         compression_section(run.summary, compression_settings(run.config)),
+        statement_section(run.privacy),
         Section(f"Settings ({CONFIG})", verbatim=yaml.safe_dump(run.config, sort_keys=False)),
     ]
     return Page(f"fedmf run {run.directory.resolve().name}", lead(run), sections, tuple(warnings(run)))
@@ -156,22 +157,21 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 
 def privacy_section(privacy: dict[str, Any]) -> Section:
-    """Return the privacy statement: its paragraph in words, then every other field."""
+    """Return the privacy statement in words, and every list in it as points."""
     lists = {key: value for key, value in privacy.items() if isinstance(value, list)}
-    points = [
-        f"{key.replace('_', ' ')}: {item}"
-        for key, items in lists.items()
-        for item in items
-        if isinstance(item, str)
-    ]
+    points = [f"{key.replace('_', ' ')}: {number(item)}" for key, items in lists.items() for item in items]
+    paragraphs = str(privacy.get("paragraph", f"{PRIVACY} holds no paragraph.")).split("\n\n")
+    return Section("What is private", paragraphs, points)
+
+
+def statement_section(privacy: dict[str, Any]) -> Section:
+    """Return the privacy statement field by field."""
     rows = [
         (key.replace("_", " "), number(value), f"{PRIVACY}: {key}")
-        for key, value in flattened(
-            {key: value for key, value in privacy.items() if key not in (*lists, "paragraph")}
-        )
+        for key, value in flattened(privacy)
+        if key != "paragraph" and not isinstance(value, list)
     ]
-    paragraphs = str(privacy.get("paragraph", f"{PRIVACY} holds no paragraph.")).split("\n\n")
-    return Section("What is private", paragraphs, points, Table(("field", "value", "from"), rows))
+    return Section("The privacy statement field by field", table=Table(("field", "value", "from"), rows))
 
 
 def progress_sections(run: Run) -> Iterator[Section]:

@@ -1,6 +1,8 @@
 """The files of one run. A directory that already holds a run is never written over."""
 
+import io
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ import numpy as np
 from experiments.command import finite
 from fedmf.errors import RunDirectoryError
 from fedmf.updates.vectors import Layout, Vector
+from server.files import write_atomically
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
 MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
+REPORT = "report.html"
 CHECKPOINT = "checkpoint"
 _A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, MODEL, MODEL_INITIAL, CHECKPOINT)
 
@@ -32,29 +36,45 @@ class RunDirectory:
         if held:
             raise RunDirectoryError(
                 f"run.directory {self.path} already holds a run ({', '.join(held)}); nothing was written. "
-                "Name another directory."
+                "Name another directory, or go on with run.resume=true."
             )
 
-    def create(self) -> None:
-        """Make the directory. Raises `RunDirectoryError` where that is not possible."""
+    def create(self) -> Path:
+        """Make the directory and return its folder for checkpoints. Raises `RunDirectoryError` if it cannot be."""
+        folder = self.path / CHECKPOINT
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunDirectoryError(f"run.directory {self.path} cannot be made: {error.strerror}.") from error
+        return folder
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file."""
-        (self.path / name).write_text(text, encoding="utf-8")
+        write_atomically(self.path / name, text.encode())
 
     def write_json(self, name: str, document: Any) -> None:
         """Write a JSON document; infinite and undefined numbers become null."""
         self.write_text(name, json.dumps(finite(document), indent=2) + "\n")
 
     def append_metrics(self, row: dict[str, Any]) -> None:
-        """Append one released round to metrics.jsonl."""
+        """Append one released round to metrics.jsonl and return when it is on disk."""
         with (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(finite(row)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def keep_whole_metrics(self) -> int:
+        """Cut a torn last line off metrics.jsonl and return the last round that it holds, 0 for none."""
+        path = self.path / METRICS
+        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+        if not whole:
+            path.unlink(missing_ok=True)
+            return 0
+        os.truncate(path, len(whole) + 1)
+        return int(json.loads(whole.splitlines()[-1])["round"])
 
     def write_model(self, name: str, model: Vector, layout: Layout) -> None:
         """Write one float32 array per parameter name."""
-        np.savez(self.path / name, **layout.split(model))  # type: ignore[arg-type]
+        buffer = io.BytesIO()
+        np.savez(buffer, **layout.split(model))  # type: ignore[arg-type]
+        write_atomically(self.path / name, buffer.getvalue())

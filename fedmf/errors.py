@@ -4,10 +4,12 @@
     ├── SettingError              a value outside its allowed range, or settings that contradict each other
     ├── NotCoveredError           an operation that the privacy theorem does not cover, refused
     ├── ParticipationError        a client would take part twice in one epoch, or more clients than there are
+    ├── ReleaseOrderError         a round would be released twice, or out of order
     ├── PrivacyBudgetExhausted    the next epoch would exceed the budget
     ├── DataError                 a data file that is missing or malformed
     ├── RunDirectoryError         a run directory that cannot be used as asked
-    └── DivergedError             training left the finite numbers
+    ├── DivergedError             training left the finite numbers
+    └── RunStoppedError           a run cannot go on now (disk full, too few replies) but can be resumed
 
 Every message is a sentence: what was wrong, the value, and what would be right.
 """
@@ -29,6 +31,10 @@ class ParticipationError(FedmfError):
     """A client would take part twice in one epoch, or more clients are asked for than there are."""
 
 
+class ReleaseOrderError(FedmfError):
+    """A round would be released twice, or out of order."""
+
+
 class PrivacyBudgetExhausted(FedmfError):
     """The next epoch would exceed the privacy budget."""
 
@@ -43,3 +49,7 @@ class RunDirectoryError(FedmfError):
 
 class DivergedError(FedmfError):
     """The model or its loss is no longer finite."""
+
+
+class RunStoppedError(FedmfError):
+    """A run cannot go on now, through no mistake of its user; it can be resumed."""

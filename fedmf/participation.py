@@ -6,8 +6,10 @@ at most one; the register refuses a second one at the moment of release, whateve
 resume, duplicate).
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -63,7 +65,7 @@ def epoch_cohorts(
 
 @dataclass(frozen=True)
 class Register:
-    """The clients spent in the current epoch.
+    """The clients spent in the current epoch, and in how many earlier epochs each client took part.
 
     >>> Register().spend(["a", "b"]).spend(["a"])
     Traceback (most recent call last):
@@ -71,10 +73,10 @@ class Register:
     """
 
     spent: frozenset[str] = field(default_factory=frozenset)
+    attended: Mapping[str, int] = field(default_factory=dict)
 
     def spend(self, clients: Iterable[str]) -> Self:
-        """Return the register with `clients` spent too. Raises `ParticipationError` for a client seen
-        twice."""
+        """Return the register with `clients` spent too. Raises `ParticipationError` for a client seen twice."""
         spent = set(self.spent)
         for client in clients:
             if client in spent:
@@ -82,4 +84,26 @@ class Register:
                     f"client {client} would enter a second released sum of this epoch; one is allowed."
                 )
             spent.add(client)
-        return type(self)(frozenset(spent))
+        return replace(self, spent=frozenset(spent))
+
+    def next_epoch(self) -> Self:
+        """Return the register of an epoch in which nobody is spent yet."""
+        return type(self)(frozenset(), self._counts())
+
+    @property
+    def most_epochs(self) -> int:
+        """In how many epochs the most frequent client took part."""
+        return max(self._counts().values(), default=0)
+
+    def to_json(self) -> str:
+        """Return the register as text."""
+        return json.dumps({"spent": sorted(self.spent), "attended": dict(self.attended)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the register that `to_json` wrote."""
+        document = json.loads(text)
+        return cls(frozenset(document["spent"]), document["attended"])
+
+    def _counts(self) -> Counter[str]:
+        return Counter(self.attended) + Counter(self.spent)

@@ -1,12 +1,29 @@
 """Which node plays which client. The privacy unit is the client; a node is only where its task runs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from fedmf.checks import check_at_least
 from fedmf.participation import epoch_cohorts
 from fedmf.plan import Plan
+
+
+@dataclass(frozen=True)
+class ReplyPolicy:
+    """When a round may be released: with at least `min_replies`, asked for at most `max_attempts` times.
+
+    A public policy: it must not depend on private data, and silence is what it counts, never what was said.
+    """
+
+    min_replies: int = 0
+    max_attempts: int = 3
+
+    def __post_init__(self) -> None:
+        check_at_least("population.min_replies", self.min_replies, 0)
+        check_at_least("population.max_attempts", self.max_attempts, 1)
 
 
 class Population(Protocol):

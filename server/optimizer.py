@@ -5,29 +5,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmf.checks import check_non_negative, check_positive
+from fedmf.checks import check_choice, check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Vector
+from server.schedule import SCHEDULES, share
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """velocity <- momentum * velocity + mean;  model <- model + learning_rate * velocity."""
+    """velocity <- momentum * velocity + mean;  model <- model + learning_rate * share * velocity.
+
+    `schedule` names the share of the rate at each point of the run; see `server.schedule`.
+    """
 
     learning_rate: float
     momentum: float = 0.0
+    schedule: str = "constant"
 
     def __post_init__(self) -> None:
         check_positive("optimizer.learning_rate", self.learning_rate)
         check_non_negative("optimizer.momentum", self.momentum)
+        check_choice("optimizer.schedule", self.schedule, SCHEDULES)
         if self.momentum >= 1:
             raise SettingError(f"optimizer.momentum is {self.momentum}; it must lie in [0, 1).")
 
-    def step(self, model: Vector, velocity: Vector, mean: Vector) -> tuple[Vector, Vector]:
+    def step(
+        self, model: Vector, velocity: Vector, mean: Vector, *, progress: float = 0.0
+    ) -> tuple[Vector, Vector]:
         """Return the new model and velocity, each (d,) float32, after a mean update (d,) that points
-        downhill."""
+        downhill; `progress` in [0, 1) is rounds done over all rounds of the run."""
+        rate = self.learning_rate * share(self.schedule, progress)
         with np.errstate(
             over="ignore", invalid="ignore"
         ):  # who diverges is told so by the check on the model
             velocity = self.momentum * velocity + mean
-            return model + self.learning_rate * velocity, velocity
+            return model + rate * velocity, velocity

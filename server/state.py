@@ -1,10 +1,17 @@
-"""Everything a run carries from round to round, as one value that goes in and comes out of `release`."""
+"""Everything a run carries from round to round, as values that go in and come out.
+
+A round is released in two steps. `make_release` draws the noise: its result, the noisy sum, is what the
+world may see. `apply_release` turns it into the next model: pure post-processing of public values, so that a
+released round can be replayed from a journal without asking any client again.
+"""
 
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from fedmf.accounting import Ledger
+from fedmf.errors import ReleaseOrderError
 from fedmf.mechanisms.noise import next_noise
 from fedmf.mechanisms.stream import StreamState
 from fedmf.participation import Register
@@ -15,12 +22,23 @@ from server.optimizer import Optimizer
 
 
 @dataclass(frozen=True)
+class Secrets:
+    """The key of `epoch` (0-based) and its noise stream after the rounds released so far (None: not begun).
+
+    With the released sums they give exact client sums: they live in memory and in one file of mode 0600.
+    """
+
+    epoch: int
+    key: SecretKey
+    stream: StreamState | None = field(repr=False)
+
+
+@dataclass(frozen=True)
 class ServerState:
     """The state after `round` released rounds (0: nothing released yet).
 
-    `model` and `velocity` are (d,) float32 and public once released. `epoch_key` and `stream` are secrets:
-    with the released sums they give exact client sums. `epoch_key` is that of the epoch under way; None once
-    the run is over.
+    All but `secrets` is public once released; `model` and `velocity` are (d,) float32. `secrets` are those of
+    the epoch under way, None once the run is over.
     """
 
     round: int
@@ -28,69 +46,98 @@ class ServerState:
     velocity: Vector
     ledger: Ledger
     register: Register
-    epoch_key: SecretKey | None = field(repr=False)
-    stream: StreamState | None = field(repr=False)
+    secrets: Secrets | None = field(repr=False)
 
     def position(self, plan: Plan) -> tuple[int, int]:
         """Return (epoch, step), both 0-based, of the next round to run."""
         return divmod(self.round, plan.participation.rounds_per_epoch)
 
 
+@dataclass(frozen=True)
+class Release:
+    """One released round: the `noisy_sum` (d,) float32 of the clients `answered`, who are thereby spent.
+
+    `cohort_size` is how many were asked.
+    """
+
+    round: int
+    noisy_sum: Vector = field(repr=False)
+    answered: tuple[str, ...]
+    cohort_size: int
+
+
 def first_state(plan: Plan, model: Vector, key: SecretKey) -> ServerState:
     """Return the state before the first round; `key` is the run secret, which is the first epoch's key."""
-    return ServerState(0, model, model * 0, Ledger(), Register(), key, None)
+    return ServerState(0, model, np.zeros_like(model), Ledger(), Register(), Secrets(0, key, None))
 
 
 def begin_epoch(plan: Plan, state: ServerState) -> ServerState:
-    """Return the state with the next epoch begun if one is due: recorded in the ledger, fresh register and
-    mechanism state.
+    """Return the state with the next epoch begun if one is due: in the ledger, with no client spent.
 
     Restart means new noise, new masks and a new mechanism state under the next key; model and velocity live
     on. An epoch that has begun counts whole. Raises `PrivacyBudgetExhausted`, leaving the state as it was, if
     it would exceed max_epsilon.
     """
-    _, step = state.position(plan)
-    if step or state.stream is not None or state.round == plan.participation.rounds:
-        return state
-    return replace(
-        state,
-        ledger=plan.start_epoch(state.ledger),
-        register=Register(),
-        stream=plan.factorization.stream.init(plan.dimension),
-    )
-
-
-def release(
-    plan: Plan, optimizer: Optimizer, state: ServerState, rotated_sum: Vector, spent: list[str]
-) -> ServerState:
-    """Return the state after releasing one round.
-
-    `rotated_sum` (D,) float32 is the sum of the masked, bounded updates of the clients `spent`, who answered.
-    The noise goes on the SUM, on all d model coordinates; then the noisy sum is divided by gamma n with the
-    PLANNED n, whoever answered (PRIVACY.md sections 1 and 3). Raises `ParticipationError` if one of them was
-    spent in this epoch already.
-    """
-    assert state.stream is not None  # begin_epoch comes first
-    assert state.epoch_key is not None
-    register = state.register.spend(spent)
-    noise, stream = next_noise(
-        plan.factorization.stream, state.stream, state.epoch_key, dimension=plan.dimension
-    )
-    noisy_sum = plan.rotation.unrotate(rotated_sum) + plan.sigma * noise
-    mean = (noisy_sum / plan.denominator).astype(np.float32, copy=False)
-    model, velocity = optimizer.step(state.model, state.velocity, mean)
-    released = replace(
-        state, round=state.round + 1, model=model, velocity=velocity, register=register, stream=stream
-    )
-    return _end_epoch(plan, released)
-
-
-def _end_epoch(plan: Plan, state: ServerState) -> ServerState:
-    """Return the state with the epoch's key replaced by the next one, and its stream dropped, after the
-    epoch's last round."""
     epoch, step = state.position(plan)
-    if step:
+    if step or len(state.ledger.entries) > epoch or state.round == plan.participation.rounds:
         return state
-    assert state.epoch_key is not None
-    is_over = epoch == plan.participation.epochs
-    return replace(state, epoch_key=None if is_over else state.epoch_key.ratchet(), stream=None)
+    return replace(state, ledger=plan.start_epoch(state.ledger), register=state.register.next_epoch())
+
+
+def make_release(
+    plan: Plan, state: ServerState, rotated_sum: npt.NDArray[np.float64], answered: list[str]
+) -> tuple[Release, Secrets]:
+    """Return the next round's release, and the secrets after it.
+
+    `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
+    goes on the SUM, on all d model coordinates, whoever answered (PRIVACY.md sections 1 and 3). Raises
+    `ParticipationError` if one of them was spent in this epoch already.
+    """
+    state.register.spend(answered)
+    secrets = state.secrets
+    assert secrets is not None  # a run that is over asks nobody
+    stream = secrets.stream or plan.factorization.stream.init(plan.dimension)
+    noise, stream = next_noise(plan.factorization.stream, stream, secrets.key, dimension=plan.dimension)
+    noisy_sum = np.asarray(plan.rotation.unrotate(rotated_sum) + plan.sigma * noise, np.float32)
+    release = Release(state.round + 1, noisy_sum, tuple(answered), plan.participation.cohort_size)
+    return release, replace(secrets, stream=stream)
+
+
+def apply_release(
+    plan: Plan, optimizer: Optimizer, state: ServerState, release: Release, secrets: Secrets | None
+) -> ServerState:
+    """Return the state after `release`: its clients spent, its mean update applied.
+
+    The noisy sum is divided by gamma n with the PLANNED n. `secrets` are those after the release (None in a
+    replay); at an epoch's end their key gives way to the next one. Raises `ReleaseOrderError` for a round
+    that is not the next one, `ParticipationError` for a client spent already; the state stays as it was.
+    """
+    if release.round != state.round + 1:
+        raise ReleaseOrderError(
+            f"round {release.round} cannot follow round {state.round}: each is released once."
+        )
+    mean = (release.noisy_sum / plan.denominator).astype(np.float32, copy=False)
+    progress = state.round / plan.participation.rounds
+    model, velocity = optimizer.step(state.model, state.velocity, mean, progress=progress)
+    register = state.register.spend(release.answered)
+    released = replace(state, round=release.round, model=model, velocity=velocity, register=register)
+    return replace(released, secrets=None if secrets is None else secrets_at(plan, secrets, release.round))
+
+
+def secrets_at(plan: Plan, secrets: Secrets, released: int) -> Secrets | None:
+    """Return what `secrets` become when `released` rounds have been released; None when the run is over.
+
+    Keys are ratcheted over the epochs that have ended, and the noise rows of released rounds are drawn again
+    to advance the stream: after a crash the next round meets the noise that it would have met.
+    """
+    epoch, step = divmod(released, plan.participation.rounds_per_epoch)
+    while secrets.epoch < epoch:
+        secrets = Secrets(secrets.epoch + 1, secrets.key.ratchet(), None)
+    if released == plan.participation.rounds:
+        return None
+    stream = secrets.stream
+    if step and stream is None:
+        stream = plan.factorization.stream.init(plan.dimension)
+    while stream is not None and stream.step < step:
+        _, stream = next_noise(plan.factorization.stream, stream, secrets.key, dimension=plan.dimension)
+    return replace(secrets, stream=stream)

@@ -6,46 +6,41 @@ resume.
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedmf.errors import PrivacyBudgetExhausted, SettingError
+from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError
 from fedmf.plan import Plan
 from fedmf.updates import wire
 from fedmf.updates.vectors import Vector
 from server.aggregation import FixedPoint
-from server.cohort import Population, cohort_of
+from server.cohort import Population, ReplyPolicy, cohort_of
 from server.exchange import exchange
 from server.optimizer import Optimizer
-from server.state import ServerState, begin_epoch, release
+from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, make_release
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RoundReport:
-    """What happened in a released round: server round (1-based), clients asked, clients who answered, seconds
-    it took."""
-
-    round: int
-    cohort_size: int
-    replies: int
-    seconds: float
+# Called in turn with the new state and its release, once it is committed.
+OnRelease = Callable[[ServerState, Release], None]
 
 
-# Called with the new state after the noise is on and before any client or caller sees the model.
-OnRelease = Callable[[ServerState, RoundReport], None]
+def keep_nothing(release: Release) -> None:
+    """Commit a release nowhere: for runs that need not survive this process."""
 
 
 class FedMF(Strategy):
     """Federated averaging under a streaming matrix mechanism with restart, over secretly masked updates.
 
-    `state` is the one thing that changes between rounds. Messages of the round under way are kept to tell
+    `commit` puts a release where it survives a crash, before any client or caller can see it: an exception there
+    leaves the round unreleased. `state` is the one thing that changes between rounds. Messages of the round under way are kept to tell
     whose reply is whose.
     """
 
@@ -56,12 +51,16 @@ class FedMF(Strategy):
         population: Population,
         state: ServerState,
         *,
+        replies: ReplyPolicy | None = None,
+        commit: Callable[[Release], None] = keep_nothing,
         on_release: Sequence[OnRelease] = (),
     ) -> None:
         self.plan = plan
         self.optimizer = optimizer
         self.population = population
         self.state = state
+        self._replies = replies or ReplyPolicy()
+        self._commit = commit
         self._on_release = tuple(on_release)
         self._asked: list[tuple[Message, int]] = []
 
@@ -84,14 +83,18 @@ class FedMF(Strategy):
     ) -> Iterable[Message]:
         """Return one task for each client of the round's cohort: the model, and its own mask key.
 
-        Raises `SettingError` for a round that is not the next one: rounds are released in order, each once.
+        Raises `ReleaseOrderError` for a round that is not the next one: rounds are released in order, each once.
         """
         if server_round != self.state.round + 1:
-            raise SettingError(f"round {server_round} was asked for; the next one is {self.state.round + 1}.")
+            raise ReleaseOrderError(
+                f"round {server_round} was asked for; the next one is {self.state.round + 1}."
+            )
+        nodes = list(grid.get_node_ids())
+        if not nodes:
+            raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
         self.state = begin_epoch(self.plan, self.state)
         epoch, step = self.state.position(self.plan)
-        nodes = list(grid.get_node_ids())
-        assert self.state.epoch_key is not None
+        key = self._secrets.key
         self._asked = []
         for client in cohort_of(self.plan, server_round):
             name = self.population.name(client)
@@ -100,7 +103,7 @@ class FedMF(Strategy):
                     wire.CLIENT: name,
                     wire.EPOCH: epoch,
                     wire.STEP: step,
-                    wire.MASK_KEY: self.state.epoch_key.mask_key(name, step).reveal(),
+                    wire.MASK_KEY: key.mask_key(name, step).reveal(),
                 }
             )
             content = RecordDict({wire.MODEL: arrays, wire.TASK: task})
@@ -116,15 +119,20 @@ class FedMF(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Add `replies` as they come, release the round, and return the new model."""
-        started = time.perf_counter()
+        """Add `replies` as they come, release the round, and return the new model.
+
+        Returns (None, None), with nothing released and nobody spent, when fewer than `min_replies` answered.
+        """
         rotated_sum, answered = self._add(replies)
+        if len(answered) < self._replies.min_replies:
+            return None, None
         names = [self.population.name(client) for client in answered]
-        state = release(self.plan, self.optimizer, self.state, rotated_sum, names)
-        report = RoundReport(server_round, len(self._asked), len(answered), time.perf_counter() - started)
-        for callback in self._on_release:
-            callback(state, report)
+        release, secrets = make_release(self.plan, self.state, rotated_sum, names)
+        state = apply_release(self.plan, self.optimizer, self.state, release, secrets)
+        self._commit(release)
         self.state, self._asked = state, []
+        for callback in self._on_release:
+            callback(state, release)
         return model_record(state.model), MetricRecord({"replies": len(answered)})
 
     def configure_evaluate(
@@ -163,33 +171,64 @@ class FedMF(Strategy):
         while self.state.round < last:
             number = self.state.round + 1
             try:
-                messages = list(self.configure_train(number, arrays, train_config or ConfigRecord(), grid))
+                begin_epoch(self.plan, self.state)
             except PrivacyBudgetExhausted as stop:
                 if self.state.round == 0:
                     raise
                 log.warning("stopped after round %d with the model so far: %s", self.state.round, stop)
+                self.state = replace(self.state, secrets=None)  # no further epoch: its key is of no use
                 break
-            released, metrics = self.aggregate_train(number, exchange(grid, messages, timeout=timeout))
-            arrays = released or arrays
-            result.train_metrics_clientapp[number] = metrics or MetricRecord()
+            arrays, metrics = self._round(grid, arrays, train_config or ConfigRecord(), timeout)
+            result.train_metrics_clientapp[number] = metrics
             if evaluate_fn is not None and (scores := evaluate_fn(number, arrays)) is not None:
                 result.evaluate_metrics_serverapp[number] = scores
         result.arrays = arrays
         return result
 
-    def _add(self, replies: Iterable[Message]) -> tuple[Vector, list[int]]:
-        """Return the sum of the cohort's masked updates, (D,) float32, and the clients who answered."""
+    def _round(
+        self, grid: Grid, arrays: ArrayRecord, config: ConfigRecord, timeout: float
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """Return the model after the next round, asked for until enough have answered.
+
+        Every attempt is of the same round: the same masks, the same noise row, and nothing shown in between.
+        Raises `RunStoppedError` after `max_attempts`.
+        """
+        number = self.state.round + 1
+        for attempt in range(1, self._replies.max_attempts + 1):
+            messages = list(self.configure_train(number, arrays, config, grid))
+            released, metrics = self.aggregate_train(number, exchange(grid, messages, timeout=timeout))
+            if released is not None and metrics is not None:
+                return released, metrics
+            log.warning(
+                "round %d, attempt %d of %d: fewer than %d clients answered; nothing was released",
+                number,
+                attempt,
+                self._replies.max_attempts,
+                self._replies.min_replies,
+            )
+        raise RunStoppedError(
+            f"round {number} had fewer than population.min_replies={self._replies.min_replies} replies in "
+            f"{self._replies.max_attempts} attempts; the run stops with the model of round {number - 1}."
+        )
+
+    @property
+    def _secrets(self) -> Secrets:
+        assert self.state.secrets is not None  # a run that is over asks nobody
+        return self.state.secrets
+
+    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[int]]:
+        """Return the sum of the cohort's masked updates, (D,) float64, and the clients who answered."""
         plan, asked = self.plan, {message.metadata.message_id: client for message, client in self._asked}
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
         total = grid.zeros(plan.rotation.padded)
         answered = []
         _, step = self.state.position(plan)
-        assert self.state.epoch_key is not None
+        epoch_key = self._secrets.key
         for reply in replies:
             client = asked.pop(reply.metadata.reply_to_message_id, None)
             if client is None:  # not of this cohort and round, or a second reply
                 continue
-            key = self.state.epoch_key.mask_key(self.population.name(client), step)
+            key = epoch_key.mask_key(self.population.name(client), step)
             kept = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
             grid.add(total, kept, wire.decode(payload(reply), plan.bounds, kept=len(kept)))
             answered.append(client)

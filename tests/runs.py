@@ -9,7 +9,7 @@ from experiments import config as schema
 from experiments.command import compose_config
 from experiments.simulate import default_directory, simulate
 
-OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True)
+OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
 
 
 def composed(*overrides):

@@ -93,11 +93,11 @@ def draw(path: Path) -> Path:
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(9.0, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
-        ratios = np.geomspace(1, 5000, 24)
+        ratios = np.geomspace(1, 5000, 16)
         _panel(left, ratios, [sparsified(ratio, GAMMA_LEFT) for ratio in ratios], EXPECTED_LEFT)
         left.set_xlabel("Delta_2 / Delta_inf (no unit)")
         left.set_title(f"keep probability {GAMMA_LEFT:g}")
-        gammas = np.geomspace(1e-4, 0.5, 24)
+        gammas = np.geomspace(1e-4, 0.5, 16)
         _panel(right, gammas, [sparsified(RATIO_RIGHT, gamma) for gamma in gammas], EXPECTED_RIGHT)
         right.set_xlabel("keep probability gamma")
         right.set_title(f"Delta_2 / Delta_inf = {RATIO_RIGHT:g}")

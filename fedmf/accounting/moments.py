@@ -23,7 +23,7 @@ LARGEST_SUM = 256  # integer orders up to here use the finite sum, which is exac
 TAIL = 12.0  # standard deviations; what lies beyond is below e^-72
 TRANSITION = 40.0  # p(1-p) < e^-40 this far, in the exponent, from the point where p = 1/2
 PANEL = 2.0
-TWO_BUMPS = 1e6  # from this t on the transition holds e^(-t/8) of the mass
+TWO_BUMPS = 1e4  # from this t on the transition holds e^(-t/8) of the mass
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 LARGEST_EXPONENT = 600.0
 SERIES_BELOW = 0.1
@@ -34,7 +34,7 @@ def log_moment(order: float, t: float, keep_probability: float) -> float:
     """Return log F_a(t) >= 0 for a real order a > 1, t >= 0, gamma in (0, 1], to 1e-11 relative.
 
     Infinite for infinite t. Integer orders to 256 use the finite sum, all others the integral, and t from
-    10^6 on its limit.
+    10^4 on its limit.
     """
     if t == 0:
         return 0.0
@@ -78,7 +78,7 @@ def log_moment_integral(order: float, t: float, gamma: float) -> float:
 
 
 def _log_moment_limit(order: float, t: float, gamma: float) -> float:
-    """log F for large t: F = (1-gamma)^a + gamma^a e^{a(a-1) t/2}, the masses left and right of the transition."""
+    """F = (1-gamma)^a + gamma^a e^{a(a-1) t/2}, the two sides of the transition for large t; its log."""
     right = order * math.log(gamma) + order * (order - 1) / 2 * t
     return float(np.logaddexp(order * math.log1p(-gamma), right))
 
@@ -87,17 +87,16 @@ def _edges(order: float, t: float, gamma: float) -> Floats:
     """Edges of panels over [-12, a sqrt(t) + 12], fine where there is mass, one panel where there is none.
 
     Left of the transition the integrand is a sum of bumps: one at 0, and binom(a, l) y^l at l sqrt(t) for
-    l >= 2, which lie left of it only where t < 500. Right of it there is one bump at a sqrt(t).
+    l >= 2. Right of it there is one bump, at a sqrt(t).
     """
     root = math.sqrt(t)
     end = order * root + TAIL
     middle = t / 2 + math.log1p(-gamma) - math.log(gamma)
     low = min(max((middle - TRANSITION) / root, -TAIL), end)
     high = min(max((middle + TRANSITION) / root, -TAIL), end)
-    left = low if t < LARGEST_EXPONENT else min(TAIL, low)
     right = max(high, end - 2 * TAIL)
-    points = (-TAIL, left, low, high, right, end)
-    widths = (PANEL, math.inf, min(PANEL, PANEL / root), math.inf, PANEL)
+    points = (-TAIL, low, high, right, end)
+    widths = (PANEL, min(PANEL, PANEL / root), math.inf, PANEL)
     parts = [_cut(*span) for span in zip(points, points[1:], widths, strict=False) if span[1] > span[0]]
     return np.concatenate([*parts, [end]])
 

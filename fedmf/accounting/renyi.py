@@ -59,7 +59,7 @@ def rdp(event: EpochRelease, order: float, form: Form = "floor") -> float:
     if form == "ratio":
         return event.ratio * rdp_per_coordinate(order, t, gamma)
     whole = math.floor(event.ratio)
-    # Rounding may put floor(K) kappa_inf^2 an ulp above kappa_2^2; the exact remainder is never negative.
+    # Never negative in exact arithmetic; clamped so that no rounding can make it so.
     remainder = _over_square(max(0.0, 1.0 - whole * event.linf_over_l2**2), z)
     return whole * rdp_per_coordinate(order, t, gamma) + rdp_per_coordinate(order, min(remainder, t), gamma)
 

@@ -37,22 +37,24 @@ NOT_COVERED_METRICS = (
     "unprotected metrics: training loss, measured message sizes and per-client norms, released without noise"
 )
 WARNING_METRICS = (
-    "unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
+    "Unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
 )
 WARNING_NOT_PRIVATE = "NOT private: the noise multiplier is 0, epsilon is infinite."
 WARNING_REPRODUCIBLE = (
-    "reproducible, NOT private: masks and noise follow from a public seed, so anyone can recompute and "
-    "remove them; the figures describe the same run with secrets from the operating system."
+    "NOT private as run: masks and noise follow from a public seed, so anyone can recompute and remove them; the "
+    "figures describe the same run with secrets from the operating system."
 )
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Everything a reader needs to judge one run's privacy. Epsilon is in nats.
+    """Everything a reader needs to judge one run's privacy; epsilon is in nats.
 
-    sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C) * l2_norm; l2_norm (Delta_2)
-    and linf_norm (Delta_inf) are the radii that the clients enforce, ratio K = (kappa_2/kappa_inf)^2.
-    `participation_*` count epochs per client; observed is None before a run ends.
+    private: noise was added and nobody can recompute it; False for a seeded run, whose epsilon is that of
+    the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
+    * l2_norm. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
+    K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
+    the observed one is None before a run ends.
     """
 
     private: bool
@@ -104,7 +106,7 @@ class Statement:
         return " ".join(parts)
 
     def _headline(self) -> str:
-        if not self.private:
+        if not math.isfinite(self.epsilon):
             return (
                 "This run is NOT private: it adds no noise, so epsilon is infinite at every delta, under "
                 f"{self.adjacency} as under any adjacency, for {self.unit_of_privacy}. Released: "
@@ -121,8 +123,8 @@ class Statement:
             else f"accountant {self.accountant}, best Renyi order {self.order or 0:.4g}"
         )
         relation = {
-            "zero_out": "zero-out adjacency: a client's contribution replaced by nothing",
-            "replace": "replacement adjacency: a client's data changed to another's",
+            "zero_out": "zero-out adjacency: one client's vector replaced by zero in its round",
+            "replace": "replacement adjacency: one client's data changed to another's",
         }[self.adjacency]
         return (
             f"{label}epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g} ({how}), for "
@@ -200,9 +202,9 @@ def write_statement(
             f"participation_observed is {participation_observed} in {epochs} epochs; a client may take "
             "part at most once per epoch."
         )
-    private = event.noise_multiplier > 0 and spent.is_private
+    noisy = event.noise_multiplier > 0 and spent.is_private
     return Statement(
-        private=private,
+        private=noisy and not reproducible,
         unit_of_privacy=unit_of_privacy,
         adjacency=spent.adjacency,
         released=RELEASED,
@@ -221,8 +223,8 @@ def write_statement(
         sigma=sigma,
         noise_multiplier=event.noise_multiplier,
         effective_noise_multiplier=event.effective_noise_multiplier,
-        epsilon=spent.epsilon if private else math.inf,
-        epsilon_rdp=spent.epsilon_rdp if private else math.inf,
+        epsilon=spent.epsilon if noisy else math.inf,
+        epsilon_rdp=spent.epsilon_rdp if noisy else math.inf,
         epsilon_exact=spent.epsilon_exact,
         epsilon_tight=spent.epsilon_tight,
         delta=spent.delta,
@@ -232,7 +234,7 @@ def write_statement(
         participation_observed=participation_observed,
         secrets=SECRETS_REPRODUCIBLE if reproducible else SECRETS_FROM_SYSTEM,
         not_covered=NOT_COVERED + ((NOT_COVERED_METRICS,) if unprotected_metrics else ()),
-        warnings=_warnings(private, spent.delta, clients, reproducible, unprotected_metrics) + extra_warnings,
+        warnings=_warnings(noisy, spent.delta, clients, reproducible, unprotected_metrics) + extra_warnings,
     )
 
 
@@ -241,7 +243,7 @@ def delta_warning(delta: float, clients: int) -> str | None:
 
     Such a delta allows a mechanism that publishes one client's data whole.
     """
-    if delta * clients < 1:
+    if delta < 1 / clients:
         return None
     return (
         f"delta = {delta:.3g} is at least 1/N = {1 / clients:.3g}: it would allow publishing one client "
@@ -250,11 +252,11 @@ def delta_warning(delta: float, clients: int) -> str | None:
 
 
 def _warnings(
-    private: bool, delta: float, clients: int, reproducible: bool, unprotected_metrics: bool
+    noisy: bool, delta: float, clients: int, reproducible: bool, unprotected_metrics: bool
 ) -> tuple[str, ...]:
-    about_delta = delta_warning(delta, clients) if private else None
+    about_delta = delta_warning(delta, clients) if noisy else None
     said = (
-        None if private else WARNING_NOT_PRIVATE,
+        None if noisy else WARNING_NOT_PRIVATE,
         WARNING_REPRODUCIBLE if reproducible else None,
         None if about_delta is None else f"Warning: {about_delta}",
         WARNING_METRICS if unprotected_metrics else None,

@@ -1,39 +1,206 @@
-"""Compiled kernels; import only through `compiled`, which knows whether numba is there."""
+"""Compiled kernels; taken only through `compiled`, which knows whether numba is there and worth its loading.
 
-import numba
+Every function does what its namesake in plain numpy does. Without numba the module can still be imported, and
+its functions are plain Python: right, but slow.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from fedmf.mechanisms.arrays import Float64
 
 
-@numba.njit(cache=True)
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` compiled, kept on disk; as it is where numba is missing."""
+    try:
+        from numba import njit
+    except ImportError:
+        return function
+    compiled: Callable[..., Any] = njit(cache=True)(function)
+    return compiled
+
+
+@_compile
 def diagonal(v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Float64) -> Float64:
-    """The two filters of `smoother`, pole by pole so that a pole's history stays in the cache."""
+    """The diagonal of `smoother.filters` alone: pole by pole, so that a pole's history stays in the cache."""
     n = len(v)
-    gathered = np.empty((n, 4))
     total = np.zeros(n)
+    steps = np.empty((4, n))
+    variances = np.empty(n)
+    gathered = np.empty((n, 4))
     for k in range(len(shifts)):
-        a = b = c = D = 0.0
-        for i in range(n - 1, -1, -1):
-            c += 1.0
-            scaled = eta[i] * c
-            D = beta * beta * (D + a)
-            a = beta * beta * a + 2.0 * beta * eta[i] * b + eta[i] * scaled
-            b = beta * b + scaled
-            gathered[i] = (a, b, c, D)
-            r = shifts[k] * v[i]
-            q = 1.0 / (1.0 + r * a)
-            c = (c + r * D) * q
-            a, b, D = a * q, b * q, D * q
-        A = B = C = J = 0.0
-        for i in range(n):
-            a, b, c, D = gathered[i]
-            r = shifts[k] * v[i]
-            J += r * C
-            A += r
-            total[i] += weights[k] * (D * C + a) / (D * J + A * a + 2.0 * B * b + C * c + 1.0)
-            t = eta[i] * A + B
-            innovation = eta[i] * (t + B) + C
-            q = 1.0 / (1.0 + innovation)
-            A, B, C, J = beta * beta * (A + J) * q, beta * t * q, innovation * q, beta * beta * J * q
+        _filter_pole(v, eta, beta, shifts[k], gathered, steps, variances)
+        total += weights[k] * variances
     return total
+
+
+@_compile
+def filters(
+    v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Float64
+) -> tuple[Float64, Float64]:
+    """`smoother.filters`."""
+    n = len(v)
+    steps = np.empty((4, n, len(shifts)))
+    total = np.zeros(n)
+    variances = np.empty(n)
+    gathered = np.empty((n, 4))
+    for k in range(len(shifts)):
+        _filter_pole(v, eta, beta, shifts[k], gathered, steps[:, :, k], variances)
+        total += weights[k] * variances
+    return steps, total
+
+
+@_compile
+def _filter_pole(
+    v: Float64,
+    eta: Float64,
+    beta: float,
+    shift: float,
+    gathered: Float64,
+    steps: Float64,
+    variances: Float64,
+) -> None:
+    """The two filters of one pole: fills `gathered` (T, 4), `steps` (4, T) with B, C, t, q, and `variances`
+    (T,).
+    """
+    n = len(v)
+    a = b = c = D = 0.0
+    for i in range(n - 1, -1, -1):
+        c += 1.0
+        scaled = eta[i] * c
+        D = beta * beta * (D + a)
+        a = beta * beta * a + 2.0 * beta * eta[i] * b + eta[i] * scaled
+        b = beta * b + scaled
+        gathered[i, 0] = a
+        gathered[i, 1] = b
+        gathered[i, 2] = c
+        gathered[i, 3] = D
+        r = shift * v[i]
+        q = 1.0 / (1.0 + r * a)
+        c = (c + r * D) * q
+        a, b, D = a * q, b * q, D * q
+    A = B = C = J = 0.0
+    for i in range(n):
+        a, b, c, D = gathered[i]
+        r = shift * v[i]
+        J += r * C
+        A += r
+        variances[i] = (D * C + a) / (D * J + A * a + 2.0 * B * b + C * c + 1.0)
+        t = eta[i] * A + B
+        innovation = eta[i] * (t + B) + C
+        q = 1.0 / (1.0 + innovation)
+        steps[0, i] = B
+        steps[1, i] = C
+        steps[2, i] = t
+        steps[3, i] = q
+        A, B, C, J = beta * beta * (A + J) * q, beta * t * q, innovation * q, beta * beta * J * q
+
+
+@_compile
+def innovations(
+    transition: Float64, noise: Float64, direction: Float64, readout: Float64, scale: Float64
+) -> tuple[Float64, Float64]:
+    """`optimal_stream.innovations`."""
+    rounds, s, _, count = transition.shape
+    states = s * count
+    covariance = np.zeros((states, states))
+    lam, c = np.empty((rounds, states)), np.empty(rounds)
+    for j in range(rounds - 1, -1, -1):
+        covariance = _sandwich(transition[j], covariance)
+        for a in range(s):
+            for b in range(s):
+                for k in range(count):
+                    added = noise[j, k] * direction[j, a] * direction[j, b]
+                    covariance[a * count + k, b * count + k] += added
+        variance = 0.0
+        for row in range(states):
+            gain = 0.0
+            for b in range(s):
+                for k in range(count):
+                    gain += covariance[row, b * count + k] * readout[j, b]
+            lam[j, row] = gain
+            variance += gain * readout[j, row // count]
+        deviation = np.sqrt(variance)
+        c[j] = scale[j] * deviation
+        for row in range(states):
+            lam[j, row] /= deviation
+        for row in range(states):
+            for column in range(states):
+                covariance[row, column] -= lam[j, row] * lam[j, column]
+    return lam, c
+
+
+@_compile
+def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
+    """`truncation.observe`."""
+    rounds, states = lam.shape
+    gramians = np.empty((rounds, states, states))
+    for t in range(rounds - 1, -1, -1):
+        behind = _sandwich(transition[t], behind)
+        for row in range(states):
+            for column in range(states):
+                behind[row, column] += lam[t, row] * lam[t, column]
+        gramians[t] = behind
+    return gramians
+
+
+@_compile
+def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
+    """`truncation.reach`."""
+    rounds, states = read.shape
+    gramians = np.empty((rounds + 1, states, states))
+    gramians[0] = before
+    for t in range(rounds):
+        entered = gramians[t].copy()
+        for row in range(states):
+            for column in range(states):
+                entered[row, column] += read[t, row] * read[t, column]
+        gramians[t + 1] = _sandwich(transition[t].transpose(1, 0, 2), entered)
+    return gramians
+
+
+@_compile
+def _sandwich(transition: Float64, symmetric: Float64) -> Float64:
+    """`optimal_stream.sandwich`."""
+    s, _, count = transition.shape
+    result = np.zeros_like(symmetric)
+    for a in range(s):
+        for d in range(s):
+            for b in range(s):
+                for e in range(s):
+                    for k in range(count):
+                        left = transition[a, d, k]
+                        for m in range(count):
+                            result[a * count + k, b * count + m] += (
+                                left * symmetric[d * count + k, e * count + m] * transition[b, e, m]
+                            )
+    return result
+
+
+@_compile
+def column_norms(F: Float64, g: Float64, lam: Float64, c: Float64, rounds: int) -> Float64:
+    """`recurrence.column_norms`."""
+    r = g.shape[1]
+    gramian = np.zeros((r, r))
+    half = np.empty((r, r))
+    norms = np.empty(rounds)
+    for step in range(rounds - 1, -1, -1):
+        i = min(step, len(c) - 1)
+        square = c[i] * c[i]
+        for a in range(r):
+            for b in range(r):
+                square += g[i, a] * gramian[a, b] * g[i, b]
+                total = 0.0
+                for d in range(r):
+                    total += gramian[a, d] * F[i, d, b]
+                half[a, b] = total
+        norms[step] = np.sqrt(square)
+        for a in range(r):
+            for b in range(r):
+                total = lam[i, a] * lam[i, b]
+                for d in range(r):
+                    total += F[i, d, a] * half[d, b]
+                gramian[a, b] = total
+    return norms

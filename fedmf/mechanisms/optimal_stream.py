@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmf.mechanisms import smoother
+from fedmf.mechanisms import compiled, smoother
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimal_solve import Solution
 from fedmf.mechanisms.poles import poles
@@ -62,13 +62,7 @@ class Innovations:
 def pole_process(solution: Solution, workload: Workload) -> PoleProcess:
     """Return the processes whose sum has covariance X(v), with h_i = X_ii^-1/2."""
     expansion = poles(solution.interval, QUADRATURE)
-    rounds, count = workload.rounds, len(expansion.shifts)
-    gathered = smoother.backward(solution.v, workload, expansion)
-    filtered = np.empty((4, rounds, count))
-    variances = np.empty(rounds)
-    for i, variance, step in smoother.forward(solution.v, workload, expansion, gathered):
-        filtered[:, i] = step
-        variances[i] = expansion.weights @ variance
+    filtered, variances = smoother.filters(solution.v, workload, expansion)
     q = filtered[3]
     eta = rates(workload)
     one = np.ones_like(eta)
@@ -96,6 +90,8 @@ def innovations(process: PoleProcess) -> Innovations:
     """Return the gains and standard deviations of the innovations: a Riccati recursion from the last
     round.
     """
+    if (kernel := compiled.kernel("innovations", len(process.scale))) is not None:
+        return Innovations(*kernel(*vars(process).values()))
     rounds, s, _, count = process.transition.shape
     covariance = np.zeros((process.states, process.states))
     lam, c = np.empty((rounds, process.states)), np.empty(rounds)

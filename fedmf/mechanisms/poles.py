@@ -14,6 +14,7 @@ from scipy.special import ellipj, ellipkm1
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.workload import Workload, apply, rates, transposed_apply
 
+ROUNDING = 1e-12  # of the sums in a power step; for one round it also keeps low below high
 TINY = 1e-200  # keeps the power iterates positive, as Collatz-Wielandt needs
 
 
@@ -68,10 +69,11 @@ def spectral_interval(v: Float64, workload: Workload, iterations: int = 8) -> In
     root = np.sqrt(v)
     high_vector = 1 / (root * eta)
     high_vector = np.maximum(high_vector, 1e-12 * high_vector.max())
-    return Interval(
-        1 / _radius(lambda x: root * transposed_apply(workload, apply(workload, root * x)), root, iterations),
-        _radius(lambda x: _absolute_precision(x / root, workload, eta) / root, high_vector, iterations),
+    highest_inverse = _radius(
+        lambda x: root * transposed_apply(workload, apply(workload, root * x)), root, iterations
     )
+    highest = _radius(lambda x: _absolute_precision(x / root, workload, eta) / root, high_vector, iterations)
+    return Interval((1 - ROUNDING) / highest_inverse, highest * (1 + ROUNDING))
 
 
 def _absolute_precision(x: Float64, workload: Workload, eta: Float64) -> Float64:

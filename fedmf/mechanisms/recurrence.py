@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedmf.mechanisms import compiled
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Arrays, Float32, Float64
 from fedmf.mechanisms.stream import SquareStream, StreamState, blocks, check_next, first_state
@@ -62,6 +63,8 @@ def column_norms(form: StrategyForm, rounds: int) -> Float64:
     """Return the 2-norms of the columns of C, shape (T,), by a backward recursion over the observability
     Gramian.
     """
+    if (kernel := compiled.kernel("column_norms", rounds)) is not None:
+        return np.asarray(kernel(form.F, form.g, form.lam, form.c, rounds))
     seen = form.lam[:, :, None] * form.lam[:, None, :]
     transposed = np.ascontiguousarray(form.F.swapaxes(1, 2))
     last = len(form.c) - 1
@@ -158,10 +161,12 @@ class RecurrentStream(SquareStream):
         table = self.table(state.step)
         updated = state.buffers if donate else np.empty_like(state.buffers)
         row = np.empty(dimension, dtype=np.float32)
-        for block in blocks(dimension):
-            product = table @ np.concatenate([state.buffers[:, block], fresh[:, block]])
-            updated[:, block] = product[:r]
-            row[block] = product[r]
+        of_buffers, of_fresh = np.ascontiguousarray(table[:, :r]), table[:, r:]
+        for block in blocks(dimension, r + 1):
+            product = of_buffers @ state.buffers[:, block]
+            added = of_fresh * fresh[:, block]
+            np.add(product[:r], added[:r], out=updated[:, block])
+            np.add(product[r], added[r], out=row[block])
         return row, StreamState(state.step + 1, updated)
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:

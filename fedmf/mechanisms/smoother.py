@@ -10,9 +10,6 @@ condition number. Banded solvers of LAPACK lose it from T ~ 1000 on.
 With numba (the extra `fast`) the same recursions run compiled; the results agree to rounding.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 import numpy as np
 from scipy.linalg import lapack
 
@@ -22,22 +19,13 @@ from fedmf.mechanisms.poles import Poles
 from fedmf.mechanisms.workload import Workload, rates
 
 
-class ForwardStep(NamedTuple):
-    """The forward filter after the observation of one round, each (K,): see `forward`."""
-
-    B: Float64
-    C: Float64
-    t: Float64
-    q: Float64
-
-
 def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
     """Return the diagonal of X(v) = sum_k w_k (P + s_k V)^-1, shape (T,), for positive v (T,)."""
     if workload.momentum == 0:
         return _tridiagonal(v * rates(workload) ** 2, poles) * rates(workload) ** 2
-    if compiled.available():
-        return compiled.diagonal(v, rates(workload), workload.momentum, *poles)
-    return diagonal_by_filters(v, workload, poles)
+    if (kernel := compiled.kernel("diagonal", len(v))) is not None:
+        return np.asarray(kernel(v, rates(workload), workload.momentum, *poles))
+    return filters_in_numpy(v, workload, poles)[1]
 
 
 def _tridiagonal(v: Float64, poles: Poles) -> Float64:
@@ -65,16 +53,19 @@ def _pivots(entries: Float64, off: Float64) -> Float64:
     return np.asarray(pivots)
 
 
-def diagonal_by_filters(v: Float64, workload: Workload, poles: Poles) -> Float64:
-    """Return the same diagonal by the two filters, for any momentum and rates."""
-    gathered = backward(v, workload, poles)
-    result = np.empty(len(v))
-    for i, variance, _ in forward(v, workload, poles, gathered):
-        result[i] = poles.weights @ variance
-    return result
+def filters(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64]:
+    """Return B, C, t, q of the forward filter, shape (4, T, K), and the diagonal of X(v), shape (T,).
+
+    For any momentum and rates. The four are the state after the observation of each round, see
+    `filters_in_numpy`.
+    """
+    if (kernel := compiled.kernel("filters", len(v))) is not None:
+        steps, total = kernel(v, rates(workload), workload.momentum, *poles)
+        return steps, total
+    return filters_in_numpy(v, workload, poles)
 
 
-def backward(v: Float64, workload: Workload, poles: Poles) -> Float64:
+def _backward(v: Float64, workload: Workload, poles: Poles) -> Float64:
     """Return (a, b, c, D) of the rounds above each round as seen from it, shape (T, 4, K)."""
     beta, eta = workload.momentum, rates(workload)
     gathered = np.empty((len(v), 4, len(poles.shifts)))
@@ -93,22 +84,21 @@ def backward(v: Float64, workload: Workload, poles: Poles) -> Float64:
     return gathered
 
 
-def forward(
-    v: Float64, workload: Workload, poles: Poles, gathered: Float64
-) -> Iterator[tuple[int, Float64, ForwardStep]]:
-    """Yield (i, G_ii of every pole, ForwardStep) for rounds in order, `gathered` being the result of
-    `backward`.
-    """
+def filters_in_numpy(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64]:
+    """Return what `filters` returns: the backward filter, then the forward one, over all poles at once."""
     beta, eta = workload.momentum, rates(workload)
+    gathered = _backward(v, workload, poles)
+    steps, total = np.empty((4, len(v), len(poles.shifts))), np.empty(len(v))
     A, B, C, J = np.zeros((4, len(poles.shifts)))
     for i in range(len(v)):
         r = poles.shifts * v[i]
         a, b, c, D = gathered[i]
         J = J + r * C
         A = A + r
-        variance = (D * C + a) / (D * J + A * a + 2 * (B * b) + C * c + 1)
+        total[i] = poles.weights @ ((D * C + a) / (D * J + A * a + 2 * (B * b) + C * c + 1))
         t = eta[i] * A + B
         innovation = eta[i] * (t + B) + C
         q = 1 / (1 + innovation)
-        yield i, variance, ForwardStep(B, C, t, q)
+        steps[:, i] = B, C, t, q
         A, B, C, J = beta**2 * (A + J) * q, beta * t * q, innovation * q, beta**2 * J * q
+    return steps, total

@@ -10,7 +10,7 @@ of C and the clip norm.
 A state and the rows emitted are secrets: together with the released sums they give the exact sums.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Arrays, Float32, Float64
 
 FORMAT_VERSION = 1
-BLOCK = 1 << 13  # coordinates a block: a few dozen rows of it stay in the second-level cache
+CACHED = 1 << 16  # float32 numbers of each scratch array: several of them fit in a second-level cache
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class StreamState:
     """
 
     step: int
-    buffers: Float32
+    buffers: Float32 = field(repr=False)
 
     def to_arrays(self) -> Arrays:
         """Return the state as plain arrays with a format version, to be saved. Secret, like the keys."""
@@ -131,8 +131,7 @@ def check_step(step: int, rounds: int) -> None:
 
 
 def check_next(stream: NoiseStream, fresh: Float32, state: StreamState) -> None:
-    """Raise `SettingError` unless `fresh` and `state` fit the stream and each other."""
-    check_step(state.step, stream.rounds)
+    """Raise `SettingError` unless `fresh` and `state` fit the stream and each other, and a step is left."""
     expected = (len(stream.rows_of(state.step)), state.buffers.shape[1])
     if fresh.dtype != np.float32 or fresh.shape != expected:
         raise SettingError(
@@ -146,9 +145,19 @@ def check_next(stream: NoiseStream, fresh: Float32, state: StreamState) -> None:
         )
 
 
-def blocks(dimension: int) -> list[slice]:
-    """Return slices that cover range(dimension) in cache-sized blocks."""
-    return [slice(start, min(start + BLOCK, dimension)) for start in range(0, dimension, BLOCK)]
+def copy_of(buffers: Float32, filled: int) -> Float32:
+    """Return a copy of rows of which the first `filled` are in use; the system provides the others as they
+    fill.
+    """
+    copied = np.zeros_like(buffers)
+    copied[:filled] = buffers[:filled]
+    return copied
+
+
+def blocks(dimension: int, rows: int) -> list[slice]:
+    """Return slices that cover range(dimension) in blocks of which `rows` rows stay in the cache."""
+    width = max(CACHED // rows, 1 << 9)
+    return [slice(start, min(start + width, dimension)) for start in range(0, dimension, width)]
 
 
 def feed(stream: NoiseStream, fresh: Float32) -> Float32:

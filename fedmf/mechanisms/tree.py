@@ -119,7 +119,7 @@ class TreeStream:
         matrix = np.hstack(self.maps(top)).astype(np.float32)
         updated = state.buffers if donate else state.buffers.copy()
         row = np.empty(fresh.shape[1], dtype=np.float32)
-        for block in blocks(len(row)):
+        for block in blocks(len(row), 2 * top + 1):
             updated[top, block], row[block] = matrix @ np.concatenate(
                 [state.buffers[:top, block], fresh[:, block]]
             )

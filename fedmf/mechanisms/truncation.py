@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fedmf.mechanisms import compiled
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimal_stream import Innovations, PoleProcess, inputs, sandwich, transport
 from fedmf.mechanisms.recurrence import StrategyForm
@@ -70,25 +71,36 @@ def _gramians(process: PoleProcess, inner: Innovations) -> Iterator[tuple[slice,
 
 def _reach(process: PoleProcess, part: range, before: Float64) -> Float64:
     """Return Wc of the rounds in `part` and of the one behind, shape (len + 1, sK, sK)."""
-    count = process.transition.shape[3]
-    gramians = np.empty((len(part) + 1, *before.shape))
-    gramians[0] = before
-    for place, t in enumerate(part):
-        read = np.repeat(process.scale[t] * process.readout[t], count)
-        gramians[place + 1] = sandwich(
-            process.transition[t].swapaxes(0, 1), gramians[place] + np.multiply.outer(read, read)
-        )
-    return gramians
+    rounds = slice(part.start, part.stop)
+    read = process.scale[rounds, None] * process.readout[rounds].repeat(process.transition.shape[3], axis=1)
+    function = compiled.kernel("reach", len(process.scale)) or reach
+    return np.asarray(function(process.transition[rounds], read, before))
 
 
 def _observe(process: PoleProcess, inner: Innovations, part: range, behind: Float64) -> Float64:
     """Return Wo of the rounds in `part`, shape (len, sK, sK), from the one behind the last."""
-    gramians = np.empty((len(part), *behind.shape))
-    for place in range(len(part) - 1, -1, -1):
-        t = part[place]
-        behind = sandwich(process.transition[t], behind)
-        behind += np.multiply.outer(inner.lam[t], inner.lam[t])
-        gramians[place] = behind
+    rounds = slice(part.start, part.stop)
+    function = compiled.kernel("observe", len(process.scale)) or observe
+    return np.asarray(function(process.transition[rounds], inner.lam[rounds], behind))
+
+
+def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
+    """Return W, then F (W + read read^T) F^T for each round in turn, F = Phi^T."""
+    gramians = np.empty((len(read) + 1, *before.shape))
+    gramians[0] = before
+    for t in range(len(read)):
+        entered = gramians[t] + np.multiply.outer(read[t], read[t])
+        gramians[t + 1] = sandwich(transition[t].swapaxes(0, 1), entered)
+    return gramians
+
+
+def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
+    """Return F^T W F + lam lam^T for each round from the last to the first, in the order of the rounds."""
+    gramians = np.empty((len(lam), *behind.shape))
+    for t in range(len(lam) - 1, -1, -1):
+        behind = sandwich(transition[t], behind)
+        behind += np.multiply.outer(lam[t], lam[t])
+        gramians[t] = behind
     return gramians
 
 

@@ -3,7 +3,6 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
-from plans import KEY, small_plan
 
 from client.app import ClientPlan, make_client_app
 from client.data import Examples
@@ -12,6 +11,7 @@ from client.privatize import privatize
 from client.training import Trainer, TrainingSettings, flat_parameters
 from experiments.local_grid import local_context, set_identity
 from fedmf.updates import wire
+from plans import KEY, small_plan
 
 MODEL = {"name": "logistic", "input_shape": (2, 2), "classes": 3, "seed": 0}
 PLAN = small_plan(dimension=15)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import written_run
 
+import written_run
 from experiments import command
 from experiments.compare import CompareConfig, compare
 from experiments.comparison import (
@@ -137,13 +137,13 @@ def test_a_target_that_some_seed_misses_is_said(tmp_path: Path, capsys: pytest.C
     low, high = printed(capsys, sweep(tmp_path), "target_accuracy=0.95")["groups"]
     assert low["bytes_to_target"] is None
     assert high["bytes_to_target"] == pytest.approx(5 * 64 * 921.6)
-    assert "keep_probability = 0.1: not reached by every seed" in (tmp_path / "compare.html").read_text()
+    assert "keep probability = 0.1: not reached by every seed" in (tmp_path / "compare.html").read_text()
 
 
 def test_labels_are_short_and_in_words() -> None:
     assert (
         label({"compression.keep_probability": 0.1, "mechanism.name": "blt"})
-        == "keep_probability = 0.1, mechanism = blt"
+        == "keep probability = 0.1, mechanism = blt"
     )
     assert label({}) == "all runs"
 

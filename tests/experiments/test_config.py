@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from runs import composed
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

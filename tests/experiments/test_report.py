@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import written_run
 
+import written_run
 from experiments.report import padded_size, ratio, write_report
 from fedmf.errors import RunDirectoryError
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import composed, metrics, model, run, summary
 
 from client.data import load
 from client.models import build
@@ -16,6 +15,7 @@ from experiments.build import build as build_experiment
 from experiments.command import guard
 from experiments.simulate import simulate
 from fedmf.randomness import PublicSeed
+from runs import composed, metrics, model, run, summary
 from server.cohort import cohort_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ SMALL = ("population.cohort_size=20", "population.rounds_per_epoch=3", "populati
 NOT_PRIVATE = ("privacy.epsilon=null", "privacy.noise_multiplier=0")
 CONTRACT = {
     "config.yaml", "metrics.jsonl", "privacy.json", "summary.json", "model.npz", "model_initial.npz",
-    "report.html", "mechanism.json",
+    "report.html", "mechanism.json", "checkpoint",
 }  # fmt: skip
 SUMMARY_KEYS = [
     "accuracy",

@@ -1,58 +1,22 @@
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
-from plans import KEY, random_vector, small_plan
+from flwr.app import ArrayRecord, Error, Message, RecordDict
 
-from client.privatize import privatize
 from experiments.local_grid import LocalGrid
-from fedmf.errors import SettingError
+from fedmf.errors import ReleaseOrderError, RunStoppedError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from server.cohort import SimulatedPopulation, cohort_of
+from plans import KEY, random_vector, small_plan
+from players import UPDATE, Answering, honest, replying
+from server.cohort import ReplyPolicy, SimulatedPopulation, cohort_of
 from server.optimizer import Optimizer
 from server.state import first_state
 from server.strategy import FedMF, model_record
 
 PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)
-UPDATE = random_vector(50, 0.5)
-
-
-class Answering:
-    """A player whose `answer(task fields, message)` makes each reply, or None for silence."""
-
-    def __init__(self, answer, order=1):
-        self._answer, self._order, self.seen = answer, order, []
-
-    def submit(self, messages):
-        self.messages = list(messages)[:: self._order]
-
-    def collect(self, message_ids):
-        while self.messages:
-            message = self.messages.pop(0)
-            fields = message.content.config_records[wire.TASK]
-            self.seen.append(fields)
-            reply = self._answer(fields, message)
-            if reply is not None:
-                return reply if isinstance(reply, list) else [reply]
-        return []
-
-
-def honest(fields, message, update=UPDATE, plan=PLAN):
-    values = privatize(
-        update,
-        bounds=plan.bounds,
-        rotation=plan.rotation,
-        keep_probability=plan.compression.keep_probability,
-        mask_key=SecretKey(bytes(fields[wire.MASK_KEY])),
-    )
-    return replying(message, wire.to_bytes(values))
-
-
-def replying(message, data):
-    array = Array("float32", (1,), wire.STYPE, data)
-    return Message(RecordDict({wire.UPDATE: ArrayRecord({wire.VALUES: array})}), reply_to=message)
 
 
 def run(answer, plan=PLAN, rounds=1, order=1, **options):
@@ -103,7 +67,7 @@ def test_errors_and_malformed_replies_count_as_zero_vectors(name):
     reports = []
     strategy, _ = run(WORTHLESS[name], on_release=[lambda state, report: reports.append(report)])
     assert not strategy.state.model.any()
-    assert reports[0].replies == 3
+    assert len(reports[0].answered) == 3
     assert len(strategy.state.register.spent) == 3
 
 
@@ -135,7 +99,7 @@ def test_silence_leaves_a_client_unspent_and_the_round_is_released():
     )
     assert silent not in strategy.state.register.spent
     assert len(strategy.state.register.spent) == 2
-    assert (reports[0].cohort_size, reports[0].replies) == (3, 2)
+    assert (reports[0].cohort_size, len(reports[0].answered)) == (3, 2)
 
 
 def test_duplicates_and_replies_to_other_questions_are_dropped():
@@ -149,6 +113,19 @@ def test_duplicates_and_replies_to_other_questions_are_dropped():
     np.testing.assert_array_equal(run(twice)[0].state.model, once.state.model)
 
 
+def test_a_reply_counts_once_also_for_who_passes_replies_in_by_hand():
+    state = first_state(PLAN, np.zeros(50, "f4"), KEY)
+    models = []
+    for times in (1, 2):
+        strategy = FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state)
+        grid = LocalGrid(Answering(honest))
+        messages = strategy.configure_train(1, model_record(state.model), None, grid)
+        replies = list(grid.send_and_receive(messages))
+        strategy.aggregate_train(1, replies * times)
+        models.append(strategy.state.model)
+    np.testing.assert_array_equal(*models)
+
+
 def test_hostile_values_move_the_sum_by_no_more_than_the_bound():
     def hostile(fields, message):
         kept = len(wire.coordinates(SecretKey(bytes(fields[wire.MASK_KEY])), 64, 0.5))
@@ -158,39 +135,64 @@ def test_hostile_values_move_the_sum_by_no_more_than_the_bound():
     assert moved <= 3 * PLAN.bounds.radius * (1 + 1e-5)
 
 
-def test_callbacks_see_the_new_state_before_the_strategy_shows_it():
-    seen = []
-
-    def callback(state, report):
-        seen.append((state.round, report.round, strategy.state.round))
-
-    player = Answering(honest)
+def strategy_with(**options):
     state = first_state(PLAN, np.zeros(50, "f4"), KEY)
-    strategy = FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state, on_release=[callback])
-    strategy.start(LocalGrid(player), num_rounds=2, timeout=0.05)
-    assert seen == [(1, 1, 0), (2, 2, 1)]
+    return FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state, **options)
 
 
-def test_a_failing_callback_leaves_the_round_unreleased():
-    def fail(state, report):
+def test_a_release_is_committed_before_anything_shows_it():
+    seen = []
+    strategy = strategy_with(
+        commit=lambda release: seen.append(("commit", release.round, strategy.state.round)),
+        on_release=[lambda state, release: seen.append(("shown", state.round, strategy.state.round))],
+    )
+    strategy.start(LocalGrid(Answering(honest)), num_rounds=2)
+    assert seen == [("commit", 1, 0), ("shown", 1, 1), ("commit", 2, 1), ("shown", 2, 2)]
+
+
+def test_a_failing_commit_leaves_the_round_unreleased():
+    def fail(release):
         raise OSError("disk full")
 
-    player = Answering(honest)
-    strategy = FedMF(
-        PLAN,
-        Optimizer(1.0),
-        SimulatedPopulation(),
-        first_state(PLAN, np.zeros(50, "f4"), KEY),
-        on_release=[fail],
-    )
+    strategy = strategy_with(commit=fail)
     with pytest.raises(OSError, match="disk full"):
-        strategy.start(LocalGrid(player), timeout=0.05)
+        strategy.start(LocalGrid(Answering(honest)))
     assert strategy.state.round == 0
+    assert not strategy.state.register.spent
+
+
+def test_a_failing_view_does_not_take_a_release_back():
+    def fail(state, release):
+        raise OSError("no terminal")
+
+    strategy = strategy_with(on_release=[fail])
+    with pytest.raises(OSError, match="no terminal"):
+        strategy.start(LocalGrid(Answering(honest)))
+    assert strategy.state.round == 1  # going on would not run round 1 again
+
+
+def test_without_a_node_nothing_is_asked_and_no_epoch_begins():
+    class Empty(LocalGrid):
+        def get_node_ids(self):
+            return []
+
+    strategy = strategy_with()
+    with pytest.raises(RunStoppedError, match="no node is connected for round 1"):
+        strategy.start(Empty(Answering(honest)))
+    assert strategy.state.ledger.entries == ()
+
+
+def test_a_budget_leaves_no_key_behind():
+    plan = small_plan()
+    plan = replace(plan, privacy=replace(plan.privacy, max_epsilon=plan.spent(1).epsilon * 1.01))
+    strategy, _ = run(lambda f, m: honest(f, m, plan=plan), plan, rounds=8)
+    assert strategy.state.round == 4
+    assert strategy.state.secrets is None
 
 
 def test_rounds_are_asked_for_in_order():
     strategy, player = run(honest)
-    with pytest.raises(SettingError, match="the next one is 2"):
+    with pytest.raises(ReleaseOrderError, match="the next one is 2"):
         strategy.configure_train(5, model_record(strategy.state.model), None, LocalGrid(player))
 
 
@@ -215,3 +217,32 @@ def test_no_mask_key_is_logged(caplog):
     for fields in player.seen:
         assert bytes(fields[wire.MASK_KEY]).hex() not in caplog.text
         assert repr(bytes(fields[wire.MASK_KEY])) not in caplog.text
+
+
+def test_a_round_with_too_few_replies_is_asked_for_again_with_the_same_masks():
+    attempts = []
+
+    def silent_at_first(fields, message):
+        attempts.append((fields[wire.CLIENT], bytes(fields[wire.MASK_KEY])))
+        return None if len(attempts) <= 2 else honest(fields, message)
+
+    plan = small_plan(noise_multiplier=1.0)
+    strategy, _ = run(silent_at_first, plan, replies=ReplyPolicy(min_replies=2))
+    assert sorted(attempts[:3]) == sorted(attempts[3:])
+    straight, _ = run(honest, plan)
+    np.testing.assert_array_equal(strategy.state.model, straight.state.model)
+    assert len(strategy.state.register.spent) == 3
+
+
+def test_a_run_stops_after_so_many_attempts_with_nothing_released_or_spent():
+    reports = []
+    policy = ReplyPolicy(min_replies=1, max_attempts=2)
+    with pytest.raises(RunStoppedError, match="in 2 attempts"):
+        run(lambda f, m: None, replies=policy, on_release=[lambda state, release: reports.append(release)])
+    assert reports == []
+
+
+def test_errors_count_as_replies_for_the_policy():
+    """Silence is what the policy may count; an error may depend on data."""
+    strategy, _ = run(WORTHLESS["error"], replies=ReplyPolicy(min_replies=3))
+    assert strategy.state.round == 1

@@ -1,0 +1,102 @@
+"""Sending metrics elsewhere: TensorBoard, MLflow or Weights & Biases, through one small hook, off by default.
+
+A logger receives the rows of metrics.jsonl as they are released, and nothing else: what it sends is what the
+run directory holds anyway. The packages are extras of their own and are imported only when asked for.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from client.imports import need
+
+
+class LoggerName(Enum):
+    """Where metrics go besides the run directory."""
+
+    none = "none"
+    tensorboard = "tensorboard"
+    mlflow = "mlflow"
+    wandb = "wandb"
+
+
+class Log(Protocol):
+    """Takes one row of metrics.jsonl."""
+
+    def __call__(self, row: Mapping[str, Any], /) -> None:
+        """Send the numbers of `row`, at the step `row["round"]`."""
+
+
+@contextmanager
+def open_logger(name: LoggerName, directory: Path) -> Iterator[Log]:
+    """Yield the logger called `name` for the run in `directory`, and close it at the end.
+
+    TensorBoard writes below `directory`/tensorboard; the others go where their own environment variables say.
+    Raises `SettingError` when the package is not installed.
+    """
+    if name is LoggerName.tensorboard:
+        module = need("torch.utils.tensorboard", "logger=tensorboard", extra="tensorboard")
+        writer = module.SummaryWriter(str(directory / "tensorboard"))
+        try:
+            yield _TensorBoard(writer)
+        finally:
+            writer.close()
+    elif name is LoggerName.mlflow:
+        mlflow = need("mlflow", "logger=mlflow", extra="mlflow")
+        with mlflow.start_run(run_name=directory.name):
+            yield _Mlflow(mlflow)
+    elif name is LoggerName.wandb:
+        wandb = need("wandb", "logger=wandb", extra="wandb")
+        run = wandb.init(project="fedmf", name=directory.name, dir=str(directory))
+        try:
+            yield _Wandb(run)
+        finally:
+            run.finish()
+    else:
+        yield no_log
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the finite numbers of a row, the round apart.
+
+    >>> numbers({"round": 3, "accuracy": 0.5, "epsilon": None})
+    {'accuracy': 0.5}
+    """
+    return {key: value for key, value in row.items() if key != "round" and isinstance(value, int | float)}
+
+
+class _TensorBoard:
+    """One scalar for each number."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def __call__(self, row: Mapping[str, Any], /) -> None:
+        for key, value in numbers(row).items():
+            self._writer.add_scalar(key, value, row["round"])
+
+
+class _Mlflow:
+    """One call for each row."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __call__(self, row: Mapping[str, Any], /) -> None:
+        self._module.log_metrics(numbers(row), step=row["round"])
+
+
+class _Wandb:
+    """One call for each row."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def __call__(self, row: Mapping[str, Any], /) -> None:
+        self._run.log(numbers(row), step=row["round"])
+
+
+def no_log(row: Mapping[str, Any], /) -> None:
+    """Send nothing."""

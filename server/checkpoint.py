@@ -1,0 +1,202 @@
+"""What a run needs to go on after a crash at any instant, in one folder.
+
+    base-ROUND.npz      model, optimizer, ledger, register and configuration after ROUND; the last two are kept
+    journal-ROUND.bin   every release after ROUND (`server.journal`), appended and forced to disk before anyone sees it
+    secrets.npz         mode 0600: the epoch's key and noise stream; overwritten when the epoch ends, gone at the end
+    lock                held while a process runs
+
+Public files alone lead to the last released round; the secrets are needed only to go on from there. A folder
+whose files are damaged, of another version or of another configuration is refused, never repaired by guess.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmf.accounting import Ledger
+from fedmf.errors import RunDirectoryError
+from fedmf.mechanisms.stream import StreamState
+from fedmf.participation import Register
+from fedmf.plan import Plan
+from fedmf.randomness import SecretKey
+from server import journal
+from server.files import erase, write_atomically
+from server.optimizer import Optimizer
+from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
+
+FORMAT = "fedmf-checkpoint-1"
+SECRETS = "secrets.npz"
+_KEPT = 2  # base files: the newest and the one before it
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The folder of one run. `configuration` is what must not change between its processes (key -> value).
+
+    A base is written every `every` rounds and at the end of every epoch; the journal covers what lies between.
+    """
+
+    folder: Path
+    configuration: Mapping[str, Any]
+    every: int = 16
+
+    def begin(self, state: ServerState) -> None:
+        """Save the state before the first round, so that a crash before its release does not change the key.
+
+        What an earlier process left that released nothing is taken away.
+        """
+        for path in (*self.folder.glob("base-*.npz"), *self.folder.glob("journal-*.bin")):
+            path.unlink()
+        self._save_secrets(state.secrets)
+        self._save_base(state)
+
+    def commit(self, release: Release) -> None:
+        """Put a release on disk. Only after this returns may anyone see it. Raises `OSError` if it is not there."""
+        journal.append(self._journal(self._bases()[-1]), release)
+
+    def settle(self, plan: Plan, state: ServerState) -> None:
+        """Save a base if one is due after `state.round`; at an epoch's end its key is overwritten by the next one."""
+        if state.round % self.every and state.round % plan.participation.rounds_per_epoch:
+            return
+        self._save_secrets(state.secrets)
+        self._save_base(state)
+
+    def has_begun(self) -> bool:
+        """Say whether a first state was saved here."""
+        return bool(self._bases())
+
+    def has_released(self) -> bool:
+        """Say whether any round was released here; before that a run may begin anew under another key."""
+        return any(self._bases()[1:]) or bool(self._releases(0))
+
+    def restore(
+        self, plan: Plan, optimizer: Optimizer
+    ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
+        """Return the state after the last released round, and what led there from the base, round by round.
+
+        A torn record at the end of the journal was never released: it is left behind. Raises
+        `RunDirectoryError` with the field and the file where something does not fit.
+        """
+        *others, newest = self._bases()
+        state = self._load_base(newest, others)
+        replayed: list[tuple[ServerState, Release]] = []
+        for release in self._releases(newest):
+            state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
+            replayed.append((state, release))
+        is_over = state.round == plan.participation.rounds
+        secrets = None if is_over else secrets_at(plan, self._load_secrets(), state.round)
+        return replace(state, secrets=secrets), replayed
+
+    def rebase(self, state: ServerState) -> None:
+        """Save a restored state, once what it replayed is recorded elsewhere.
+
+        What comes next then goes to a journal of its own, after no torn record.
+        """
+        self._save_secrets(state.secrets)
+        self._save_base(state)
+        self._journal(state.round).unlink(
+            missing_ok=True
+        )  # at most a torn record: its whole ones were replayed
+
+    def forget_secrets(self) -> None:
+        """Overwrite and remove the secrets: the run is over, also where a budget ended it."""
+        self._save_secrets(None)
+
+    def _releases(self, base: int) -> list[Release]:
+        """Return the releases after round `base`, from its journal and any later one."""
+        journals = sorted(self.folder.glob("journal-*.bin"))
+        found = [release for path in journals for release in journal.read(path)]
+        return [release for release in found if release.round > base]
+
+    def _save_base(self, state: ServerState) -> None:
+        about = {
+            "format": FORMAT,
+            "round": state.round,
+            "configuration": dict(self.configuration),
+            "ledger": state.ledger.to_json(),
+            "register": state.register.to_json(),
+        }
+        data = _packed(model=state.model, velocity=state.velocity, about=np.array(json.dumps(about)))
+        write_atomically(self.folder / _base_name(state.round), data)
+        for old in self._bases()[:-_KEPT]:
+            (self.folder / _base_name(old)).unlink()
+            self._journal(old).unlink(missing_ok=True)
+
+    def _load_base(self, number: int, others: list[int]) -> ServerState:
+        path = self.folder / _base_name(number)
+        offer = (
+            f" The checkpoint of round {others[-1]} before it is kept: move this file away to use it."
+            if others
+            else ""
+        )
+        try:
+            with np.load(io.BytesIO(path.read_bytes())) as stored:
+                model, velocity, about = stored["model"], stored["velocity"], json.loads(str(stored["about"]))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+            raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{offer}") from error
+        if about.get("format") != FORMAT:
+            raise RunDirectoryError(
+                f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}.{offer}"
+            )
+        self._refuse_other_configuration(path, about["configuration"])
+        register, ledger = Register.from_json(about["register"]), Ledger.from_json(about["ledger"])
+        return ServerState(about["round"], model, velocity, ledger, register, None)
+
+    def _refuse_other_configuration(self, path: Path, held: Mapping[str, Any]) -> None:
+        for key in sorted({*held, *self.configuration}):
+            if held.get(key) != self.configuration.get(key):
+                raise RunDirectoryError(
+                    f"{key} is {self.configuration.get(key)!r}, but the run in {path.parent.parent} has "
+                    f"{held.get(key)!r}; resume it with its own settings."
+                )
+
+    def _save_secrets(self, secrets: Secrets | None) -> None:
+        path = self.folder / SECRETS
+        if secrets is None:
+            erase(path)
+            return
+        stream = {} if secrets.stream is None else secrets.stream.to_arrays()
+        key = np.frombuffer(secrets.key.reveal(), np.uint8)
+        data = _packed(
+            epoch=np.array(secrets.epoch), key=key, **{f"stream_{k}": v for k, v in stream.items()}
+        )
+        write_atomically(path, data, mode=0o600, erase_old=True)
+
+    def _load_secrets(self) -> Secrets:
+        path = self.folder / SECRETS
+        try:
+            with np.load(io.BytesIO(path.read_bytes())) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            key = SecretKey(arrays.pop("key").tobytes())
+            epoch = int(arrays.pop("epoch"))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+            raise RunDirectoryError(
+                f"{path} is missing or damaged, so that the noise of the epoch under way cannot be continued; "
+                "the model so far stays, but this run cannot go on."
+            ) from error
+        stream = {name.removeprefix("stream_"): array for name, array in arrays.items()}
+        return Secrets(epoch, key, StreamState.from_arrays(stream) if stream else None)
+
+    def _bases(self) -> list[int]:
+        """Return the rounds of the base files, increasing."""
+        return sorted(int(path.stem.removeprefix("base-")) for path in self.folder.glob("base-*.npz"))
+
+    def _journal(self, base: int) -> Path:
+        return self.folder / f"journal-{base:06d}.bin"
+
+
+def _base_name(number: int) -> str:
+    return f"base-{number:06d}.npz"
+
+
+def _packed(**arrays: Any) -> bytes:
+    """Return arrays as the bytes of an .npz file."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()

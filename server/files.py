@@ -1,0 +1,91 @@
+"""Files that are whole or not there: written aside, forced to disk, renamed, the folder forced to disk."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedmf.errors import RunDirectoryError
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, erase_old: bool = False) -> None:
+    """Replace `path` by `data` so that a crash leaves the old content or the new. `mode` holds from the start.
+
+    `erase_old` overwrites what was there with zeros before its blocks are given back (docs/reliability.md says
+    what a file system may keep all the same).
+    """
+    aside = path.with_name(path.name + ".new")
+    with contextlib.suppress(FileNotFoundError):
+        aside.unlink()
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    with _old_content(path) as old:
+        os.replace(aside, path)
+        sync_folder(path.parent)
+        if erase_old and old is not None:
+            _overwrite(old)
+
+
+def erase(path: Path) -> None:
+    """Overwrite `path` with zeros and remove it, if it is there."""
+    with _old_content(path) as old:
+        if old is not None:
+            _overwrite(old)
+            path.unlink()
+            sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Return when the names in a folder are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`: one process at a time. The kernel releases it when the process ends, however.
+
+    The descriptor is not inherited by worker processes. Raises `RunDirectoryError` if another process holds it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise RunDirectoryError(
+            f"another process is running in {path.parent.parent}; wait for it or end it, then try again."
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _old_content(path: Path) -> Iterator[int | None]:
+    """Give a descriptor of what is at `path` now, which stays valid when the name is taken away; None if nothing."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _overwrite(descriptor: int) -> None:
+    """Fill an open file with zeros and return when they are on disk."""
+    left = os.fstat(descriptor).st_size
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    while left > 0:
+        left -= os.write(descriptor, bytes(min(left, 1 << 20)))
+    os.fsync(descriptor)

@@ -1,0 +1,252 @@
+"""Runs that are killed at any instant go on bit for bit. A crash is an exception that nothing catches."""
+
+import itertools
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.command import guard
+from experiments.simulate import simulate
+from fedmf.errors import RunDirectoryError
+from runs import composed, metrics, model, run, summary
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = (
+    "population.cohort_size=6",
+    "population.rounds_per_epoch=3",
+    "population.epochs=2",
+    "run.reproducible=true",
+    "run.checkpoint_every=2",
+)
+
+
+class Crash(BaseException):
+    """What a SIGKILL is, inside one process."""
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A run that nothing interrupts."""
+    return run(tmp_path_factory.mktemp("straight") / "r", *SMALL)
+
+
+def crash_at(monkeypatch, call, after):
+    """Make the `after`-th call of os.`call` from now on crash, before or after it took effect."""
+    real, calls = getattr(os, call), itertools.count(1)
+
+    def counted(*arguments, **options):
+        number = next(calls)
+        if number == after and number % 2:
+            raise Crash
+        result = real(*arguments, **options)
+        if number == after:
+            raise Crash
+        return result
+
+    monkeypatch.setattr(os, call, counted)
+
+
+def equal(directory, straight):
+    np.testing.assert_array_equal(model(directory), model(straight))
+    assert metrics(directory) == metrics(straight)
+    clocks = {"wall_seconds"}
+    assert {k: v for k, v in summary(directory).items() if k not in clocks} == {
+        k: v for k, v in summary(straight).items() if k not in clocks
+    }
+
+
+@pytest.mark.parametrize(("call", "after"), [("fsync", n) for n in (1, 2, 5, 9, 11, 14, 17, 22, 28, 33)]
+                         + [("replace", n) for n in (1, 2, 4, 5, 6, 8)])  # fmt: skip
+def test_killed_at_any_write_the_run_goes_on_bit_for_bit(tmp_path, monkeypatch, straight, call, after):
+    crash_at(monkeypatch, call, after)
+    try:
+        run(tmp_path / "r", *SMALL)
+        crashed = False
+    except Crash:
+        crashed = True
+    monkeypatch.undo()
+    assert crashed
+    run(tmp_path / "r", *SMALL, "run.resume=true")
+    equal(tmp_path / "r", straight)
+
+
+def test_killed_again_and_again(tmp_path, monkeypatch, straight):
+    kills = 0
+    for after in itertools.cycle((7, 12, 9, 15)):
+        crash_at(monkeypatch, "fsync", after)
+        try:
+            run(tmp_path / "r", *SMALL, "run.resume=true")
+            break
+        except Crash:
+            kills += 1
+        finally:
+            monkeypatch.undo()
+    assert kills >= 3
+    equal(tmp_path / "r", straight)
+
+
+def test_resume_starts_where_there_is_nothing(tmp_path, straight):
+    (tmp_path / "empty").mkdir()
+    for name in ("absent", "empty"):
+        run(tmp_path / name, *SMALL, "run.resume=true")
+        equal(tmp_path / name, straight)
+
+
+def test_a_torn_first_record_leaves_the_key_as_it_was(tmp_path, monkeypatch):
+    """Not reproducible, so that only the saved key can give the same noise twice."""
+    options = [option for option in SMALL if "reproducible" not in option]
+    crash_at(monkeypatch, "fsync", 7)
+    with pytest.raises(Crash):
+        run(tmp_path / "r", *options)
+    monkeypatch.undo()
+    secret = tmp_path / "r/checkpoint/secrets.npz"
+    before = np.load(secret)["key"].tobytes()
+    seen = []
+    monkeypatch.setattr(
+        "experiments.simulate.run_engine", lambda *_: seen.append(np.load(secret)["key"].tobytes())
+    )
+    monkeypatch.setattr("experiments.recorder.Recorder.finish", lambda *_: {})
+    with pytest.raises(RunDirectoryError):  # nothing was run, so there is no report to write
+        run(tmp_path / "r", *options, "run.resume=true")
+    assert seen == [before]
+
+
+def test_resume_of_a_finished_run_changes_nothing(tmp_path, capsys):
+    directory = run(tmp_path / "r", *SMALL)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    run(directory, *SMALL, "run.resume=true")
+    assert "finished" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+
+
+def interrupted(directory, monkeypatch, after=25):
+    crash_at(monkeypatch, "fsync", after)
+    with pytest.raises(Crash):
+        run(directory, *SMALL)
+    monkeypatch.undo()
+
+
+def test_resume_with_another_configuration_names_the_field(tmp_path, monkeypatch, capsys):
+    interrupted(tmp_path / "r", monkeypatch)
+    code = guard(lambda: run(tmp_path / "r", *SMALL, "run.resume=true", "optimizer.momentum=0.5"))
+    assert code == 2
+    assert "optimizer.momentum is 0.5" in capsys.readouterr().err
+
+
+def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, monkeypatch, capsys):
+    interrupted(tmp_path / "r", monkeypatch)
+    for path in (tmp_path / "r/checkpoint").glob("journal-*"):
+        path.unlink()
+    newest = sorted((tmp_path / "r/checkpoint").glob("base-*.npz"))[-1]
+    if len(metrics(tmp_path / "r")) == int(newest.stem.removeprefix("base-")):
+        newest.unlink()
+    assert guard(lambda: run(tmp_path / "r", *SMALL, "run.resume=true")) == 2
+    assert "must not be run again" in capsys.readouterr().err
+
+
+def test_no_file_but_the_secret_one_holds_a_key(tmp_path, monkeypatch):
+    from fedmf.randomness import SecretKey
+
+    interrupted(tmp_path / "r", monkeypatch)
+    key = SecretKey.reproducible(0)
+    keys = [key, key.ratchet(), key.mask_key("1", 0)]
+    for path in (tmp_path / "r").rglob("*"):
+        if path.is_file() and path.name not in ("secrets.npz", "secrets.npz.new"):
+            text = path.read_bytes()
+            for secret in keys:
+                assert secret.reveal() not in text
+                assert secret.reveal().hex().encode() not in text
+
+
+def test_after_a_run_no_key_is_left(straight):
+    assert not list(straight.rglob("secrets*"))
+
+
+@pytest.mark.parametrize("faults", [("faults.drop_out=0.3",), ("faults.error=0.2", "faults.delay=0.2",
+                                    "faults.duplicate=0.3")])  # fmt: skip
+def test_faulty_clients_do_not_stop_a_run_or_its_resume(tmp_path, monkeypatch, faults):
+    whole = run(tmp_path / "whole", *SMALL, *faults)
+    rows = metrics(whole)
+    assert len(rows) == 6
+    assert any(row["replies"] < 6 for row in rows)
+    crash_at(monkeypatch, "fsync", 25)
+    with pytest.raises(Crash):
+        run(tmp_path / "r", *SMALL, *faults)
+    monkeypatch.undo()
+    run(tmp_path / "r", *SMALL, *faults, "run.resume=true")
+    equal(tmp_path / "r", whole)
+
+
+def test_too_few_replies_stop_the_run_with_exit_code_1(tmp_path, capsys):
+    config = composed(
+        f"run.directory={tmp_path / 'r'}", *SMALL, "faults.drop_out=1", "population.min_replies=1"
+    )
+    assert guard(lambda: simulate(config)) == 1
+    assert "population.min_replies=1" in capsys.readouterr().err
+    assert not (tmp_path / "r/metrics.jsonl").exists()
+
+
+def command(directory, *options, **kwargs):
+    arguments = [sys.executable, "-m", "experiments.simulate", f"run.directory={directory}", *options]
+    return subprocess.Popen(
+        arguments, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **kwargs
+    )
+
+
+LONG = (
+    "population.cohort_size=20",
+    "population.rounds_per_epoch=70",
+    "population.epochs=4",
+    "run.reproducible=true",
+)
+
+
+def wait_for_rounds(directory, count, process):
+    deadline = time.monotonic() + 120
+    while not (directory / "metrics.jsonl").exists() or len(metrics(directory)) < count:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_with_130_and_says_how_to_go_on(tmp_path, number):
+    process = command(tmp_path / "r", *LONG)
+    wait_for_rounds(tmp_path / "r", 3, process)
+    second = command(tmp_path / "r", *LONG, "run.resume=true")
+    _, refused = second.communicate(timeout=60)
+    assert second.returncode == 2
+    assert "another process" in refused
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.search(r"run\.directory=\S+ run\.resume=true", error)
+    again = command(tmp_path / "r", *LONG, "run.resume=true")
+    again.communicate(timeout=300)
+    assert again.returncode == 0
+    assert [row["round"] for row in metrics(tmp_path / "r")] == list(range(1, 281))
+
+
+@pytest.mark.slow
+def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path):
+    """A limit on file sizes stands for the full disk: the journal's next record does not fit."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
+
+    process = command(tmp_path / "r", *SMALL, "run.checkpoint_every=100", preexec_fn=limit)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "run.resume=true" in error
+    run(tmp_path / "r", *SMALL[:-1], "run.checkpoint_every=100", "run.resume=true")
+    whole = run(tmp_path / "whole", *SMALL[:-1], "run.checkpoint_every=100")
+    equal(tmp_path / "r", whole)

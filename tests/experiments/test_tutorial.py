@@ -1,0 +1,90 @@
+"""The tutorial: its commands run as they are written, and its examples are as short as it says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from client.data import DATASETS, load
+from client.models import build, parameter_count
+from experiments.command import CONF
+from fedmf.errors import DataError, SettingError
+
+ROOT = CONF.parent
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
+BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
+PUBLIC_TEXT = "It was the best of times, it was the worst of times.\n"
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Return (language, text) of every block that is run, in order."""
+    return BLOCK.findall(TUTORIAL)
+
+
+def test_the_plug_in_example_takes_about_ten_lines() -> None:
+    example = next(text for language, text in blocks() if text.startswith("# mine.py"))
+    assert len([line for line in example.splitlines() if line.strip()]) <= 12
+
+
+def test_every_command_of_the_tutorial_names_a_command_that_exists() -> None:
+    names = re.findall(r"python -m experiments\.(\w+)", TUTORIAL)
+    assert {"simulate", "evaluate", "compare", "datasets", "vocabulary"} <= set(names)
+    assert all((ROOT / "experiments" / f"{name}.py").is_file() for name in names)
+
+
+def test_the_plug_in_example_loads_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = next(text for _, text in blocks() if text.startswith("# mine.py"))
+    (tmp_path / "mine_of_the_tutorial.py").write_text(example)
+    monkeypatch.syspath_prepend(tmp_path)
+    dataset = load("mine_of_the_tutorial:load", size=150)
+    shape = {"input_shape": dataset.input_shape, "classes": dataset.classes, "task": dataset.task}
+    model = build("mine_of_the_tutorial:Net", **shape, seed=0, width=3)
+    assert (len(dataset.clients), parameter_count(model)) == (150, 4 * 3 + 3 + 3 * 2 + 2)
+    assert model(torch.from_numpy(dataset.clients[7].x)).shape == (1, 2)
+
+
+def test_code_that_is_no_loader_or_no_model_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"dataset\.name is 'nowhere:load', which cannot be imported"):
+        load("nowhere:load")
+    with pytest.raises(DataError, match=r"must return a client\.data\.Dataset"):
+        load("argparse:Namespace")
+    with pytest.raises(SettingError, match=r"must make a torch\.nn\.Module"):
+        build("argparse:Namespace", input_shape=(2,), classes=2, seed=0)
+
+
+def test_the_data_page_names_every_data_set() -> None:
+    page = (ROOT / "docs" / "data.md").read_text()
+    assert [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")][
+        1:
+    ] == list(DATASETS)
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
+    (tmp_path / "public.txt").write_text(PUBLIC_TEXT)
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"PATH": search, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    for language, text in blocks():
+        if language == "python":
+            name = text.splitlines()[0].removeprefix("# ")
+            (tmp_path / name).write_text(text)
+            continue
+        done = subprocess.run(
+            ["bash", "-ec", text],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stderr}"
+    pages = ("first/report.html", "mine/report.html", "custom/report.html", "sweep/compare.html")
+    assert all((tmp_path / "runs" / page).is_file() for page in pages)
+    assert "one user = one client" in (tmp_path / "runs" / "mine" / "privacy.json").read_text()
+    assert len(list((tmp_path / "runs" / "sweep").glob("*/summary.json"))) == 4
+    assert (tmp_path / "words.txt").read_text().splitlines()[:2] == ["it", "of"]

@@ -1,0 +1,136 @@
+"""The known ways to get this accounting wrong, each with the test that catches it."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmf.accounting import EpochRelease, Ledger, privacy_spent, rdp, rdp_curve, resolve_linf_ratio
+from fedmf.accounting.conversion import GRID, best_order
+
+ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
+
+
+def random_factorization(rng, rounds):
+    """A = B C with prefix sums A and a lower-triangular C whose row and column norms differ."""
+    workload = np.tril(np.ones((rounds, rounds)))
+    encoder = np.tril(rng.uniform(0.2, 1.0, (rounds, rounds))) * np.linspace(1.0, 3.0, rounds)[:, None]
+    return workload @ np.linalg.inv(encoder), encoder
+
+
+def column_norm(encoder):
+    return np.linalg.norm(encoder, axis=0).max()
+
+
+@pytest.mark.parametrize("order", [2, 3.5, 5])
+def test_double_count_or_wrong_start_of_the_sum_epsilon_vanishes_as_sigma_grows(order):
+    gamma = 0.01
+    for z in (1e3, 1e6):
+        # F - 1 = binom(a, 2) gamma^2 t + O(t^2), whatever K is.
+        assert rdp(EpochRelease(z, gamma, 0.01), order) == pytest.approx(
+            order / 2 * gamma**2 / z**2, rel=1e-4
+        )
+
+
+def test_cancellation_at_tiny_keep_probability_and_signal():
+    rows = [
+        row for row in ORACLE["rdp_epoch"] if row["gamma"] == 1e-4 and row["kappainf"] / row["sigma"] < 2e-4
+    ]
+    assert len(rows) == 2
+    for row in rows:
+        event = EpochRelease(row["sigma"] / row["kappa2"], row["gamma"], row["kappainf"] / row["kappa2"])
+        for form in ("floor", "ratio"):
+            assert rdp(event, row["alpha"], form) == pytest.approx(float(row[form]), rel=1e-9)
+
+
+@pytest.mark.parametrize("order", [1.5, 2.5, 30.25])
+def test_cancellation_over_a_million_coordinates_and_epochs(order):
+    """K E = 10^6 copies of a divergence of 1e-14 keep nine digits: the quadratic limit is reached."""
+    event = EpochRelease(1e-1, 1e-4, 1e-3)  # K = 10^6, kappa_inf/sigma = .01
+    t = 1e-4
+    f = order / 2 * 1e-8 * t * (1 + t / 2 + (order - 2) / 3 * 1e-4 * 3 * t)  # to second order in t
+    assert rdp(event, order) == pytest.approx(1e6 * f, rel=1e-6)
+
+
+def test_squared_or_forgotten_column_norm_scaling_b_c_and_sigma_changes_nothing():
+    decoder, encoder = random_factorization(np.random.default_rng(0), 6)
+    sigma, clip = 0.8, 0.5
+    scaled = (decoder / 2, 2 * encoder, 2 * sigma)
+    law = sigma**2 * decoder @ decoder.T
+    assert scaled[2] ** 2 * scaled[0] @ scaled[0].T == pytest.approx(law)
+    z = sigma / (column_norm(encoder) * clip)
+    scaled_z = scaled[2] / (column_norm(scaled[1]) * clip)
+    events = EpochRelease(z, 0.1, 0.3), EpochRelease(scaled_z, 0.1, 0.3)
+    assert rdp(events[1], 3.5) == pytest.approx(rdp(events[0], 3.5), rel=1e-12)
+    squared = EpochRelease(scaled[2] / (column_norm(scaled[1]) ** 2 * clip), 0.1, 0.3)
+    assert rdp(squared, 3.5) != pytest.approx(rdp(events[0], 3.5), rel=0.1)
+
+
+def test_row_norms_instead_of_column_norms_an_asymmetric_c():
+    """The exact divergence of the release, over the worst round of one client, is that of the column norm."""
+    decoder, encoder = random_factorization(np.random.default_rng(1), 5)
+    sigma, order = 1.3, 4.0
+    covariance = sigma**2 * decoder @ decoder.T
+    exact = 0.0
+    for step in range(5):
+        shift = (decoder @ encoder)[:, step]  # what a unit vector in that round moves
+        exact = max(exact, order / 2 * shift @ np.linalg.solve(covariance, shift))
+    assert rdp(EpochRelease(sigma / column_norm(encoder), 1.0, 1.0), order) == pytest.approx(exact, rel=1e-9)
+    rows = np.linalg.norm(encoder, axis=1).max()
+    assert rdp(EpochRelease(sigma / rows, 1.0, 1.0), order) != pytest.approx(exact, rel=0.01)
+
+
+def test_k_below_one_is_clamped():
+    assert resolve_linf_ratio(1.7, None, None) == 1.0
+    event = EpochRelease(0.5, 0.5, 1.0)
+    assert event.ratio == 1.0
+    assert rdp(event, 2.0) == rdp(event, 2.0, "ratio") > 0
+    just_below = EpochRelease(0.5, 0.5, math.nextafter(1.0, 0.0))
+    assert just_below.ratio >= 1
+    assert rdp(just_below, 2.0) == pytest.approx(rdp(event, 2.0), rel=1e-12)
+
+
+def test_epoch_count_a_partial_epoch_counts_whole():
+    event = EpochRelease(0.05, 0.01, 0.006)
+    finished = Ledger((event,) * 2)
+    stopped_in_the_third = finished.record(event)
+    assert stopped_in_the_third.spent(delta=1e-5).epsilon == privacy_spent(event, 3, delta=1e-5).epsilon
+
+
+def test_not_a_number_at_a_high_order_is_never_the_minimum():
+    event = EpochRelease(0.1, 1e-3, 1e-3)  # K = 10^6
+    curve = rdp_curve(event, GRID)
+    assert not np.isnan(curve).any()
+    assert (np.diff(curve) >= 0).all()
+
+    def broken(order):
+        return math.nan if order > 30 or order < 2 else rdp(event, order)
+
+    epsilon, order = best_order(broken, 1e-5)
+    assert math.isfinite(epsilon)
+    assert 2 <= order <= 30
+    assert best_order(lambda _: math.nan, 1e-5) == (math.inf, None)
+
+
+def test_overflow_at_a_high_order_is_infinite_not_small():
+    event = EpochRelease(1e-3, 0.5, 1e-3)
+    for order in (1e4, 1e6, 1e8):
+        assert rdp(event, order) > 1e8
+    found = privacy_spent(event, 1000, delta=1e-5)
+    assert found.epsilon > 1e6
+
+
+def test_epsilon_does_not_know_the_cohort_size():
+    """Noise is accounted on the sum: the same event whatever n, while the noise on the mean falls with n."""
+    assert not {"cohort_size", "n"} & set(EpochRelease.__dataclass_fields__)
+
+
+def test_sparsification_is_never_free_and_never_better_than_its_gaussian():
+    """gamma used twice or never: at equal z/gamma, fewer coordinates cost more, and z alone is not "
+    "what counts."""
+    values = [rdp(EpochRelease(5 * gamma, gamma, 0.006), 6.0) for gamma in (1.0, 0.3, 0.1, 0.01, 0.001)]
+    assert values == sorted(values)
+    assert values[0] == pytest.approx(values[2], rel=1e-3)
+    assert rdp(EpochRelease(5.0, 0.01, 0.006), 6.0) < values[0] / 9000

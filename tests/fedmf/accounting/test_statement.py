@@ -1,0 +1,133 @@
+"""The statement: dictionary and paragraph say the same, and hide nothing."""
+
+import dataclasses
+import json
+
+import pytest
+
+from fedmf.accounting import EpochRelease, privacy_spent, write_statement
+from fedmf.errors import SettingError
+
+SPARSE = EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
+PLAIN = EpochRelease(noise_multiplier=5.0, keep_probability=1.0, linf_over_l2=1.0)
+NONE = EpochRelease(noise_multiplier=0.0, keep_probability=0.1, linf_over_l2=0.5)
+
+
+def statement(event=SPARSE, *, adjacency="zero_out", delta=1e-5, **changes):
+    given = {
+        "mechanism": "optimal",
+        "rounds_per_epoch": 34,
+        "epochs": 16,
+        "epochs_planned": 16,
+        "cohort_size": 100,
+        "clients": 3400,
+        "l2_norm": 1.0,
+        "linf_norm": 0.006,
+        "sigma": 0.17,
+        "reproducible": False,
+        **changes,
+    }
+    spent = privacy_spent(event, given["epochs"], delta=delta, adjacency=adjacency)
+    return write_statement(event, spent, **given)
+
+
+def test_it_holds_everything_a_reader_needs():
+    said = statement().to_dict()
+    for name in (
+        "unit_of_privacy", "adjacency", "released", "mechanism", "rounds_per_epoch",
+        "epochs", "cohort_size", "clients",
+        "keep_probability", "l2_norm", "linf_norm", "ratio", "sigma", "noise_multiplier",
+        "epsilon", "delta", "order",
+        "accountant", "epsilon_exact", "participation_planned", "participation_observed",
+        "secrets", "not_covered",
+        "warnings",
+    ):  # fmt: skip
+        assert name in said, name
+    assert said["epsilon"] == pytest.approx(3.6819, abs=1e-3)
+    assert json.loads(json.dumps(said)) == said
+
+
+def test_the_paragraph_states_the_same_figures():
+    text = statement(participation_observed=15).paragraph()
+    for figure in (
+        "epsilon = 3.68", "delta = 1e-05", "one client", "zero-out",
+        "optimal", "sigma = 0.17", "noise multiplier 0.05",
+        "probability 0.01", "L2 norm 1", "0.006", "34 rounds", "100 of 3400", "16 of 16", "at most 15 epochs",
+        "from the operating system", "ONE run", "floating-point",
+    ):  # fmt: skip
+        assert figure in text, figure
+
+
+def test_each_field_of_the_statement_reaches_the_dictionary():
+    fields = {field.name for field in dataclasses.fields(statement())}
+    assert set(statement().to_dict()) == fields
+
+
+def test_replacement_is_named():
+    text = statement(adjacency="replace").paragraph()
+    assert "replacement adjacency" in text
+    assert "zero-out" not in text
+
+
+def test_the_exact_number_is_named_as_such():
+    said = statement(PLAIN)
+    assert said.epsilon == said.epsilon_exact
+    assert "exact value" in said.paragraph()
+    assert "exact value" not in statement().paragraph()
+
+
+def test_a_run_without_noise_is_said_not_to_be_private_everywhere():
+    said = statement(NONE, l2_norm=None, linf_norm=None)
+    assert not said.private
+    assert said.to_dict()["epsilon"] is None
+    assert "NOT private" in said.paragraph().split(".")[0]
+    assert any("NOT private" in warning for warning in said.warnings)
+    assert "without clipping" in said.paragraph()
+
+
+def test_no_noise_is_not_private_even_before_the_first_epoch():
+    assert statement(NONE, epochs=0).to_dict()["epsilon"] is None
+
+
+def test_a_seeded_run_is_labelled_before_its_epsilon():
+    said = statement(reproducible=True)
+    assert said.secrets == "reproducible, NOT private"
+    assert said.private is False
+    assert statement().private is True
+    assert said.epsilon == statement().epsilon
+    assert any("public seed" in warning for warning in said.warnings)
+    text = said.paragraph()
+    assert text.index("NOT private") < text.index("epsilon")
+
+
+def test_a_large_delta_draws_a_warning():
+    assert not statement().warnings
+    assert "at least 1/N" in statement(delta=1 / 3400).warnings[0]
+    assert not statement(delta=0.99 / 3400).warnings
+
+
+def test_unprotected_metrics_are_a_warning_and_not_covered():
+    said = statement(unprotected_metrics=True)
+    assert any("Unprotected metrics" in warning for warning in said.warnings)
+    assert any("unprotected metrics" in item for item in said.not_covered)
+    assert not any("unprotected metrics" in item for item in statement().not_covered)
+
+
+def test_a_unit_of_privacy_of_ones_own_is_stated():
+    text = statement(unit_of_privacy="one client of at most 50 examples").paragraph()
+    assert "one client of at most 50 examples" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("participation_observed", 17),
+        ("epochs_planned", 15),
+        ("cohort_size", 0),
+        ("sigma", -1.0),
+        ("l2_norm", 0.0),
+    ],
+)
+def test_impossible_figures_are_refused(name, value):
+    with pytest.raises(SettingError, match=name):
+        statement(**{name: value})

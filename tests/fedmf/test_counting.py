@@ -1,0 +1,190 @@
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm as normal
+
+from fedmf.counting import (
+    best_learning_rate,
+    continual_counter,
+    online_learner,
+    regret_bound,
+    square_root_regret_bound,
+)
+from fedmf.counting.counter import clip
+from fedmf.errors import SettingError
+from fedmf.randomness import SecretKey
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDMF_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def key(seed=0):
+    return SecretKey.reproducible(seed)
+
+
+def released(counter, values, seed=0):
+    state, sums = counter.start(key=key(seed)), []
+    for value in values:
+        output, state = counter.feed(value, state)
+        sums.append(output)
+    return np.array(sums)
+
+
+def gaussian_delta(epsilon, mu):
+    return normal.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-5), (5.0, 1e-9)])
+def test_noise_is_the_least_that_keeps_the_promise(epsilon, delta):
+    counter = continual_counter(20, epsilon=epsilon, delta=delta)
+    mu = brentq(lambda m: gaussian_delta(epsilon, m) - delta, 1e-3, 50)
+    assert counter.noise_multiplier == pytest.approx(1 / mu, rel=1e-6)
+    assert gaussian_delta(epsilon, 1 / counter.noise_multiplier) <= delta * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("family", ["optimal", "sqrt_toeplitz", "binary_tree"])
+def test_errors_have_the_stated_standard_deviation(family):
+    """20,000 coordinates a round: each variance within 5 of its deviation sqrt(2/n); false alarm below 1e-5.
+
+    Half and twice the noise, as from a forgotten sensitivity, would be far outside.
+    """
+    counter = continual_counter(16, epsilon=1.0, delta=1e-5, norm=2.0, dimension=20_000, family=family)
+    rows = released(counter, np.zeros((16, 20_000)))
+    ratio = rows.var(axis=1) / counter.stddev**2
+    assert np.abs(ratio - 1).max() < 5 * np.sqrt(2 / 20_000)
+
+
+def test_sensitivity_of_what_is_released_is_covered():
+    """The whitened change that one clipped vector makes to all releases is at most 1 / noise multiplier."""
+    counter = continual_counter(12, epsilon=1.0, delta=1e-5, norm=3.0)
+    B, _ = counter.factorization.materialize()
+    sigma = counter.noise_multiplier * counter.factorization.sensitivity * 3.0
+    for position in range(12):
+        change = np.zeros(12)
+        change[position:] = 3.0
+        assert np.linalg.norm(np.linalg.solve(sigma * B, change)) <= 1 / counter.noise_multiplier * (1 + 1e-9)
+
+
+def test_sums_are_the_exact_ones_plus_noise_that_does_not_depend_on_them():
+    counter = continual_counter(10, epsilon=1.0, delta=1e-6)
+    bits = np.array([1, 0, 1, 1, 0, 0, 1, 1, 1, 0.0])
+    noise = released(counter, np.zeros(10))
+    np.testing.assert_allclose(released(counter, bits) - noise, np.cumsum(bits)[:, None], atol=1e-9)
+
+
+def test_error_bound_covers_all_rounds_at_once():
+    """600 runs of 64 rounds; at most 5 % may leave the bound: 95 % of 570 expected, below 540 has chance
+    1e-7.
+    """
+    counter = continual_counter(64, epsilon=1.0, delta=1e-6, dimension=600)
+    bound = continual_counter(64, epsilon=1.0, delta=1e-6).error_bound(failure=0.05)
+    errors = np.abs(released(counter, np.zeros((64, 600))))
+    inside = (errors.max(axis=0) <= bound).sum()
+    assert inside >= 570
+    assert (errors.max(axis=0) > bound / 2).sum() > 100, "the bound is of the right size"
+
+
+def test_square_root_costs_a_little_more_than_the_optimum():
+    optimum = continual_counter(500, epsilon=1.0, delta=1e-6)
+    henzinger = continual_counter(500, epsilon=1.0, delta=1e-6, family="sqrt_toeplitz")
+    assert henzinger.noise_multiplier == optimum.noise_multiplier
+    ratio = np.linalg.norm(henzinger.stddev) / np.linalg.norm(optimum.stddev)
+    assert 1.04 < ratio < 1.07
+
+
+def test_feeding_is_pure_and_ends_with_the_last_round():
+    counter = continual_counter(2, epsilon=1.0, delta=1e-6)
+    state = counter.start(key=key())
+    first, following = counter.feed(1, state)
+    again, _ = counter.feed(1, state)
+    np.testing.assert_array_equal(first, again)
+    _, last = counter.feed(1, following)
+    with pytest.raises(SettingError, match="step is 2"):
+        counter.feed(1, last)
+
+
+def test_other_keys_give_other_noise():
+    counter = continual_counter(3, epsilon=1.0, delta=1e-6)
+    assert (released(counter, np.zeros(3), 1) != released(counter, np.zeros(3), 2)).all()
+
+
+def test_long_vectors_are_clipped_and_broken_ones_count_as_zero():
+    np.testing.assert_allclose(clip([3.0, 4.0], 2, 1.0), [0.6, 0.8])
+    np.testing.assert_allclose(clip([1e300, 1e300], 2, 1.0), [0.5**0.5, 0.5**0.5])
+    np.testing.assert_array_equal(clip([0.3, 0.4], 2, 1.0), [0.3, 0.4])
+    for broken in (np.nan, np.inf, -np.inf):
+        np.testing.assert_array_equal(clip([1.0, broken], 2, 1.0), 0)
+    with pytest.raises(SettingError, match="shape"):
+        clip([1.0], 2, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"delta": 0.0}, "delta is 0.0"),
+        ({"delta": 1.0}, "delta is 1.0"),
+        ({"norm": 0.0}, "norm is 0.0"),
+        ({"dimension": 0}, "dimension is 0"),
+        ({"family": "magic"}, "family is 'magic'"),
+    ],
+)
+def test_bad_settings_are_refused(change, message):
+    with pytest.raises(SettingError, match=message):
+        continual_counter(5, **{"epsilon": 1.0, "delta": 1e-6, **change})
+
+
+def learner_for(rounds=200, family="optimal"):
+    return online_learner(
+        rounds, dimension=3, lipschitz=1.0, radius=2.0, epsilon=2.0, delta=1e-6, family=family
+    )
+
+
+def test_regret_stays_below_its_bound():
+    """Linear losses with a drifting sign: the mean over 20 runs of regret against the best point, which the
+    theorem bounds in expectation.
+    """
+    learner = learner_for()
+    rng = np.random.default_rng(8)
+    gradients = rng.normal(size=(200, 3)) + np.array([0.5, 0.0, 0.0])
+    gradients /= np.maximum(1, np.linalg.norm(gradients, axis=1))[:, None]
+    best = 2.0 * np.linalg.norm(gradients.sum(0))
+    regrets = []
+    for seed in range(20):
+        point, state = learner.start(key=key(seed))
+        loss = 0.0
+        for gradient in gradients:
+            loss += gradient @ point
+            point, state = learner.step(gradient, state)
+            assert np.linalg.norm(point) <= 2.0 + 1e-12
+        regrets.append(loss + best)
+    assert 0 < np.mean(regrets) < learner.regret_bound()
+
+
+def test_the_bound_is_its_formula_and_least_at_the_best_learning_rate():
+    learner = learner_for()
+    counter, eta = learner.counter, learner.learning_rate
+    noise = counter.noise_multiplier * counter.factorization.root_loss
+    by_hand = 4 / (2 * eta) + eta * 200 / 2 + eta * np.sqrt(3 * 200) * noise
+    assert learner.regret_bound() == pytest.approx(by_hand, rel=1e-12)
+    assert regret_bound(counter, 2.0) == pytest.approx(by_hand, rel=1e-12)
+    assert best_learning_rate(counter, 2.0) == eta
+    for other in (0.9 * eta, 1.1 * eta):
+        assert type(learner)(counter, 2.0, other).regret_bound() > by_hand
+
+
+def test_closed_form_bounds_the_square_root_and_the_optimum():
+    for family in ("optimal", "sqrt_toeplitz"):
+        counter = learner_for(family=family).counter
+        assert regret_bound(counter, 2.0) < square_root_regret_bound(counter, 2.0)
+    with pytest.raises(SettingError, match="from 7 rounds on"):
+        square_root_regret_bound(learner_for(6).counter, 2.0)
+
+
+def test_a_senseless_ball_is_refused():
+    with pytest.raises(SettingError, match="radius is 0"):
+        online_learner(5, dimension=1, lipschitz=1.0, radius=0.0, epsilon=1.0, delta=1e-6)

@@ -1,0 +1,248 @@
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedmf.errors import ParticipationError, RunDirectoryError
+from plans import KEY, random_vector, small_plan
+from server import journal
+from server.checkpoint import SECRETS, Checkpoint
+from server.files import erase, locked, write_atomically
+from server.optimizer import Optimizer
+from server.state import Release, apply_release, begin_epoch, first_state, make_release
+
+SGD = Optimizer(0.5, 0.9)
+SETTINGS = {"seed": 1, "privacy.epsilon": 8.0}
+
+
+def advance(plan, state, checkpoint=None, names=None):
+    """Release one round, as the strategy and its callbacks do."""
+    state = begin_epoch(plan, state)
+    names = [f"{state.position(plan)[1]}-{k}" for k in range(3)] if names is None else names
+    made, secrets = make_release(plan, state, random_vector(64, 1.0, state.round), names)
+    after = apply_release(plan, SGD, state, made, secrets)
+    if checkpoint is not None:
+        checkpoint.commit(made)
+        checkpoint.settle(plan, after)
+    return after
+
+
+def begun(plan, folder, every=3):
+    folder.mkdir(exist_ok=True)
+    checkpoint = Checkpoint(folder, SETTINGS, every)
+    state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
+    checkpoint.begin(state)
+    return checkpoint, state
+
+
+def same(one, other):
+    np.testing.assert_array_equal(one.model, other.model)
+    np.testing.assert_array_equal(one.velocity, other.velocity)
+    assert (one.round, one.ledger, one.register) == (other.round, other.ledger, other.register)
+
+
+@pytest.mark.parametrize("every", [1, 3, 100])
+def test_restored_anywhere_the_run_goes_on_bit_for_bit(tmp_path, every):
+    plan = small_plan()
+    straight = [first_state(plan, np.zeros(50, "f4"), KEY)]
+    for _ in range(8):
+        straight.append(advance(plan, straight[-1]))
+    for cut in range(9):
+        checkpoint, state = begun(plan, tmp_path / f"{every}-{cut}", every)
+        for _ in range(cut):
+            state = advance(plan, state, checkpoint)
+        restored, replayed = checkpoint.restore(plan, SGD)
+        same(restored, straight[cut])
+        for then, release in replayed:
+            same(then, straight[release.round])
+        checkpoint.rebase(restored)
+        while restored.round < 8:
+            restored = advance(plan, restored, checkpoint)
+        same(restored, straight[8])
+
+
+def test_every_prefix_of_the_journal_holds_the_rounds_that_were_whole(tmp_path):
+    path = tmp_path / "journal"
+    releases = [Release(k, random_vector(5, 1.0, k), (str(k),), 3) for k in (1, 2)]
+    ends = []
+    for release in releases:
+        journal.append(path, release)
+        ends.append(path.stat().st_size)
+    data = path.read_bytes()
+    for length in range(len(data) + 1):
+        path.write_bytes(data[:length])
+        found = journal.read(path)
+        assert [release.round for release in found] == [k + 1 for k, end in enumerate(ends) if length >= end]
+    path.write_bytes(data)
+    for found, release in zip(journal.read(path), releases, strict=True):
+        np.testing.assert_array_equal(found.noisy_sum, release.noisy_sum)
+        assert (found.answered, found.cohort_size) == (release.answered, release.cohort_size)
+
+
+def test_one_flipped_bit_ends_the_journal(tmp_path):
+    path = tmp_path / "journal"
+    journal.append(path, Release(1, random_vector(5, 1.0), ("1",), 3))
+    data = bytearray(path.read_bytes())
+    for position in range(len(data)):
+        spoiled = bytearray(data)
+        spoiled[position] ^= 4
+        path.write_bytes(spoiled)
+        assert journal.read(path) == []
+
+
+def test_what_could_not_be_forced_to_disk_is_not_in_the_journal(tmp_path, monkeypatch):
+    path = tmp_path / "journal"
+    journal.append(path, Release(1, random_vector(5, 1.0), ("1",), 3))
+    before = path.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        journal.append(path, Release(2, random_vector(5, 1.0), ("1",), 3))
+    assert path.read_bytes() == before
+
+
+def test_a_client_is_not_released_twice_in_an_epoch_after_a_resume(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c")
+    advance(plan, state, checkpoint, ["a", "b"])
+    restored, _ = checkpoint.restore(plan, SGD)
+    with pytest.raises(ParticipationError, match="client b"):
+        advance(plan, restored, checkpoint, ["c", "b"])
+
+
+def test_secrets_are_for_the_owner_only_and_gone_at_the_end(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=1)
+    keys = [KEY, KEY.ratchet()]
+    for number in range(1, 9):
+        state = advance(plan, state, checkpoint)
+        path = checkpoint.folder / SECRETS
+        if number < 8:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert keys[number // 4].reveal() in path.read_bytes()
+            assert keys[1 - number // 4].reveal() not in path.read_bytes()
+        else:
+            assert not path.exists()
+        for public in checkpoint.folder.iterdir():
+            if public.name != SECRETS:
+                assert not any(key.reveal() in public.read_bytes() for key in keys)
+
+
+def test_an_erased_key_is_overwritten_not_only_unlinked(tmp_path):
+    path = tmp_path / "secret"
+    write_atomically(path, b"k" * 100, mode=0o600)
+    with path.open("rb") as first:
+        write_atomically(path, b"l" * 100, mode=0o600, erase_old=True)
+        assert first.read() == bytes(100)
+    with path.open("rb") as second:
+        erase(path)
+        assert second.read() == bytes(100)
+    assert not path.exists()
+
+
+def test_an_epochs_key_is_overwritten_when_the_epoch_ends(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=100)
+    with (checkpoint.folder / SECRETS).open("rb") as old:
+        for _ in range(4):
+            state = advance(plan, state, checkpoint)
+        left = old.read()
+    assert left == bytes(len(left))
+    assert left
+
+
+def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    monkeypatch.undo()
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+def damage(checkpoint, how):
+    newest = sorted(checkpoint.folder.glob("base-*.npz"))[-1]
+    data = newest.read_bytes()
+    newest.write_bytes({"cut": data[:-100], "flipped": data[:90] + b"\xff" + data[91:], "empty": b""}[how])
+    return newest
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "empty"])
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_serves(tmp_path, how):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c")
+    for _ in range(5):
+        state = advance(plan, state, checkpoint)
+    newest = damage(checkpoint, how)
+    with pytest.raises(RunDirectoryError, match=r"damaged.*round 3 before it is kept"):
+        checkpoint.restore(plan, SGD)
+    newest.rename(newest.with_suffix(".damaged"))
+    restored, _ = checkpoint.restore(plan, SGD)
+    same(restored, state)
+
+
+def test_another_version_is_refused_by_name(tmp_path):
+    checkpoint, _ = begun(small_plan(), tmp_path / "c")
+    (path,) = checkpoint.folder.glob("base-*.npz")
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    about = json.loads(str(arrays["about"])) | {"format": "fedmf-checkpoint-99"}
+    np.savez(path, **{**arrays, "about": np.array(json.dumps(about))})
+    with pytest.raises(RunDirectoryError, match=r"format of .* 'fedmf-checkpoint-99'; this version reads"):
+        checkpoint.restore(small_plan(), SGD)
+
+
+def test_another_configuration_is_refused_by_the_name_of_the_field(tmp_path):
+    begun(small_plan(), tmp_path / "c")
+    with pytest.raises(RunDirectoryError, match=r"privacy\.epsilon is 2\.0, but the run in .* has 8\.0"):
+        Checkpoint(tmp_path / "c", {**SETTINGS, "privacy.epsilon": 2.0}).restore(small_plan(), SGD)
+
+
+def test_lost_secrets_stop_the_run(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c")
+    advance(plan, state, checkpoint)
+    (checkpoint.folder / SECRETS).unlink()
+    with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
+        checkpoint.restore(plan, SGD)
+
+
+def test_a_run_that_released_nothing_may_begin_anew(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c")
+    assert not checkpoint.has_released()
+    advance(plan, state, checkpoint)
+    assert checkpoint.has_released()
+
+
+def test_lock_admits_one_process_and_is_freed_by_its_death(tmp_path):
+    (tmp_path / "run/checkpoint").mkdir(parents=True)
+    path = tmp_path / "run/checkpoint/lock"
+    program = (
+        "import sys, time; from pathlib import Path; from server.files import locked\n"
+        "with locked(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(RunDirectoryError, match="another process"), locked(path):
+            pass
+    finally:
+        other.kill()
+        other.communicate()
+    with locked(path):
+        pass
