@@ -26,7 +26,7 @@ from fedmf.updates.vectors import Vector
 from server.cohort import SimulatedPopulation
 from server.optimizer import Optimizer
 from server.state import ServerState, first_state
-from server.strategy import FedMF, RoundReport
+from server.strategy import FedMF
 
 Float64 = npt.NDArray[np.float64]
 
@@ -72,14 +72,14 @@ class Pipeline:
             OPTIMIZER,
             SimulatedPopulation(),
             first_state(self.plan, self._start, broken_secret(secret, self._fault)),
-            on_release=[lambda state, report: models.append(self._seen(state, report))],
+            on_release=[lambda state, release: models.append(self._seen(state))],
         )
         strategy.start(self._grid)
         return noisy_sums(self.plan, np.array(models, np.float64))
 
-    def _seen(self, state: ServerState, report: RoundReport) -> Vector:
+    def _seen(self, state: ServerState) -> Vector:
         """Return the model just released, and note that the next round begins."""
-        self._round = report.round + 1
+        self._round = state.round + 1
         return state.model
 
     def _examples(self, name: str, context: Context) -> Examples:
