@@ -25,9 +25,9 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 from rich.table import Table
 
+from experiments import command
 from experiments import config as schema
 from experiments.build import Experiment, build, secret_of
 from experiments.command import CONF, finite, guard
@@ -69,7 +69,12 @@ def simulate(config: DictConfig) -> None:
     experiment.plan.start_epoch(Ledger())  # a budget below one epoch is refused before anything is written
     folder = directory.create()
     with locked(folder / "lock"), open_logger(config.logger, directory.path) as log:
-        checkpoint = Checkpoint(folder, settings_of(config), config.run.checkpoint_every)
+        checkpoint = Checkpoint(
+            folder,
+            settings_of(config),
+            experiment.plan.factorization.fingerprint,
+            config.run.checkpoint_every,
+        )
         recorder = Recorder(experiment, directory, config.run, log)
         with stopping_on_disk_errors():
             state = _begin_or_restore(config, experiment, directory, checkpoint, recorder)
@@ -181,7 +186,7 @@ def show(output: Output, directory: RunDirectory, summary: dict[str, object]) ->
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     table.add_row("uplink bytes per client and round", f"{summary['uplink_bytes_per_client']:,.0f}")
     table.add_row("wall seconds", f"{summary['wall_seconds']:.1f}")
-    console = Console(file=sys.stdout, soft_wrap=True)
+    console = command.console()
     console.print(table)
     console.print(statement["paragraph"], highlight=False)
     console.print(f"report: {directory.path / 'report.html'}", highlight=False)
