@@ -8,6 +8,7 @@ the floor is.
 """
 
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
