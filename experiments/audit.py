@@ -25,6 +25,7 @@ from experiments.auditing.trials import (
     Scores,
     Trial,
     attack,
+    attacks_on,
     joined,
     many_run_setups,
     many_run_tasks,
@@ -68,9 +69,12 @@ class AuditConfig:
 def audit(config: DictConfig) -> None:
     """Play, attack, judge, print; raises `SystemExit(1)` when an outcome is not as it must be."""
     check(config)
+    many, single = setups_of(config)
+    for setup in many:
+        attacks_on(setup)  # so that a plan which cannot be made leaves no directory behind
     directory = new_directory(Path(config.directory))
     logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
-    found = trials_of(config)
+    found = trials_of(config, many, single)
     trials = [trial for trial, _ in found]
     document = as_document(trials, draw(found, directory / "audit.png"))
     (directory / "audit.json").write_text(json.dumps(command.finite(document), indent=2) + "\n")
@@ -108,9 +112,8 @@ def new_directory(path: Path) -> Path:
     return path
 
 
-def trials_of(config: DictConfig) -> list[Outcome]:
+def trials_of(config: DictConfig, many: list[Setup], single: list[OneRunSetup]) -> list[Outcome]:
     """Return all trials in the order of the table; the runs of all pipelines are shared out together."""
-    many, single = setups_of(config)
     parts = [many_run_tasks(setup, config.runs) for setup in many]
     tasks = [one_run_task(setup) for setup in single] + [task for part in parts for task in part]
     played = outcomes(tasks, config.workers)

@@ -91,6 +91,7 @@ def _bounds(axes: Axes, trials: Sequence[Trial]) -> None:
     places = np.arange(len(trials))
     colours = [COLOURS[1] if trial.is_control else COLOURS[0] for trial in trials]
     axes.barh(places, [trial.lower_bound for trial in trials], color=colours, height=0.6)
+    axes.scatter([trial.lower_bound for trial in trials], places, color=colours, s=24, zorder=3)
     axes.plot(
         [trial.epsilon for trial in trials], places, "|", color="black", markersize=14, markeredgewidth=2
     )

@@ -205,6 +205,21 @@ def test_observations_follow_the_law_that_the_attacker_assumes(setup):
         assert seen.var() == pytest.approx(variance, rel=0.25)
 
 
+@pytest.mark.parametrize("keep_probability", [1.0, 0.1])
+def test_with_hardly_any_noise_the_attacker_sees_each_kept_copy(keep_probability):
+    """Seed 3: the canary takes part in another step of the second epoch than of the first."""
+    setup = Setup("optimal", keep_probability, 1e5, 0.02, 3, 2, 2, seed=3, companions=True)
+    stage = Stage(setup)
+    assert stage.steps[0] != stage.steps[1]
+    runs = stage.play(0, 4)
+    assert set(runs.present) == {True, False}
+    copies = runs.observations / stage.shifts[:, None]
+    np.testing.assert_allclose(copies, np.rint(copies), atol=0.1)
+    assert copies.max() <= 3.1
+    if keep_probability == 1:
+        np.testing.assert_array_equal(np.rint(copies[:, 0, 0]), 2 + runs.present)
+
+
 def test_one_run_tells_more_than_chance_and_more_with_half_the_noise():
     right = [
         play_one_run(OneRunSetup("optimal", 2.0, 1e-5, 512, 100, seed=0, fault=fault))
@@ -293,7 +308,7 @@ def test_a_large_audit_passes_for_masked_and_correlated_noise(tmp_path, capsys):
     code, document = run(
         tmp_path,
         capsys,
-        *("mechanisms=[optimal]", "keep_probabilities=[1.0,0.1]", "runs=1500", "delta=0.05"),
+        *("mechanisms=[optimal]", "keep_probabilities=[1.0,0.1]", "runs=1000", "delta=0.05"),
         *("rounds_per_epoch=2", "epochs=1", "canaries=8192", "guesses=400"),
     )
     verdicts = {(trial["fault"], trial["verdict"]) for trial in document["trials"]}

@@ -59,6 +59,15 @@ def test_epsilon_bound_would_be_wrong_too_often_with_a_delta_left_out():
     assert exceeding(0.1, 1e-9, true_rate, 0.02) > 0.9
 
 
+def test_epsilon_bound_of_a_perfect_attack_has_a_closed_form():
+    """All right, none wrong: each rate gets half of the error, 0.025."""
+    for n in (10, 400):
+        expected = math.log((0.025 ** (1 / n) - 0.02) / (1 - 0.025 ** (1 / n)))
+        assert epsilon_lower_bound(n, n, 0, n, delta=0.02, confidence=0.95) == pytest.approx(
+            expected, rel=1e-9
+        )
+
+
 def test_epsilon_bound_is_zero_without_evidence():
     assert epsilon_lower_bound(0, 100, 0, 100, delta=0.01, confidence=0.95) == 0
     assert epsilon_lower_bound(50, 100, 50, 100, delta=0.01, confidence=0.95) == 0
