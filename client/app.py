@@ -1,11 +1,11 @@
-"""The Flower ClientApp: unpack a task, train, privatize, pack the kept values.
+"""The Flower ClientApp: unpack the tasks, train, privatize, pack each client's kept values.
 
 Any exception in training becomes a zero update, logged here only: otherwise one client's data would decide
 what the server releases, and zero-out privacy would be lost with certainty (PRIVACY.md section 3).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -48,30 +48,41 @@ def make_client_app(
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        task, vector = unpack(message)
-        update = safe_update(resident, examples_of, vector, task, context, plan.seed)
-        values = privatize(
-            update,
-            bounds=plan.bounds,
-            rotation=plan.rotation,
-            keep_probability=plan.keep_probability,
-            mask_key=SecretKey(bytes(task[wire.MASK_KEY])),  # type: ignore[arg-type]
-        )
-        return pack(values, message)
+        tasks, vector = unpack(message)
+        updates = []
+        for task in tasks:
+            update = safe_update(resident, examples_of, vector, task, context, plan.seed)
+            values = privatize(
+                update,
+                bounds=plan.bounds,
+                rotation=plan.rotation,
+                keep_probability=plan.keep_probability,
+                mask_key=SecretKey(bytes(task[wire.MASK_KEY])),  # type: ignore[arg-type]
+            )
+            updates.append(values)
+        return pack(updates, message)
 
     return app
 
 
-def unpack(message: Message) -> tuple[ConfigRecord, Vector]:
-    """Return a task's fields and the flat model (d,), float32."""
+def unpack(message: Message) -> tuple[list[ConfigRecord], Vector]:
+    """Return the fields of each task, and the flat model (d,), float32, that they share."""
     record = message.content.array_records[wire.MODEL]
-    return message.content.config_records[wire.TASK], wire.to_vector(record[wire.VECTOR].data)
+    tasks = message.content.config_records
+    names = (wire.numbered(wire.TASK, position) for position in range(len(tasks)))
+    return [tasks[name] for name in names], wire.to_vector(record[wire.VECTOR].data)
 
 
-def pack(values: Values, message: Message) -> Message:
-    """Return the reply that holds the kept values and nothing else: no loss, no count, no norm."""
-    array = Array(str(values.dtype), values.shape, wire.STYPE, wire.to_bytes(values))
-    return Message(RecordDict({wire.UPDATE: ArrayRecord({wire.VALUES: array})}), reply_to=message)
+def pack(updates: Sequence[Values], message: Message) -> Message:
+    """Return the reply that holds each client's kept values in a record of its own, and nothing else.
+
+    No loss, no count, no norm, and no sum over clients: each vector stays under its own mask.
+    """
+    content = RecordDict()
+    for position, values in enumerate(updates):
+        array = Array(str(values.dtype), values.shape, wire.STYPE, wire.to_bytes(values))
+        content[wire.numbered(wire.UPDATE, position)] = ArrayRecord({wire.VALUES: array})
+    return Message(content, reply_to=message)
 
 
 def safe_update(

@@ -3,7 +3,8 @@ update.
 
 A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
 only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
-mask key.
+mask key. A message may carry the tasks of several clients of one node; its reply then holds one record for
+each of them, in the tasks' order, every one masked under its own key.
 """
 
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from fedmf.updates.masks import kept_coordinates
 from fedmf.updates.rounding import TAU, values_of
 from fedmf.updates.vectors import Vector
 
-MODEL = "model"  # ArrayRecord of a task: the flat model under key VECTOR
-TASK = "task"  # ConfigRecord of a task
-UPDATE = "update"  # ArrayRecord of a reply: the kept values under key VALUES
+MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
+TASK = "task"  # ConfigRecord of the first task; see `numbered` for the others
+UPDATE = "update"  # ArrayRecord of the reply to the first task: the kept values under key VALUES
+HELD = "held"  # ConfigRecord of a node's answer to a query: how many clients it holds, under key CLIENTS
+CLIENTS = "clients"
 VECTOR = "vector"
 VALUES = "values"
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
@@ -55,6 +58,15 @@ class Bounds:
         if self.l2_norm is None:
             return None
         return self.l2_norm * (1 + TAU) if self.value_type == "int8" else self.l2_norm
+
+
+def numbered(record: str, position: int) -> str:
+    """Return the name of the record `TASK` or `UPDATE` of the task at `position` (0-based) of a message.
+
+    >>> numbered(TASK, 0), numbered(TASK, 2)
+    ('task', 'task-2')
+    """
+    return record if position == 0 else f"{record}-{position}"
 
 
 def to_bytes(values: Values) -> bytes:
