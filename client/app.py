@@ -100,6 +100,6 @@ def safe_update(
         examples = examples_of(client, context)
         order = seed.generator("data order", client, int(task[wire.EPOCH]))  # type: ignore[arg-type]
         return resident().update(vector, examples.x, examples.y, order=order)
-    except Exception:
+    except (Exception, SystemExit):
         log.exception("client %s could not train; it takes part with a zero update", client)
         return np.zeros_like(vector)

@@ -28,10 +28,15 @@ from server.optimizer import Optimizer
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything a run needs, checked; `config` stops here."""
+    """Everything a run needs, checked; `config` stops here.
+
+    `initial` is the model before training, (d,) float32; `trainer` holds `model` and trains it in place.
+    """
 
     dataset: Dataset
     model: nn.Module
+    initial: Vector
+    trainer: Trainer
     plan: Plan
     optimizer: Optimizer
     training: TrainingSettings
@@ -40,11 +45,6 @@ class Experiment:
     def layout(self) -> Layout:
         """Names and shapes of the model's parameters."""
         return layout_of(self.model)
-
-    @cached_property
-    def initial(self) -> Vector:
-        """The model before training, (d,) float32."""
-        return flat_parameters(self.model)
 
     @property
     def client_plan(self) -> ClientPlan:
@@ -57,8 +57,8 @@ class Experiment:
         return self.dataset.clients[int(client_name)]
 
     def make_trainer(self) -> Trainer:
-        """Return the resident trainer of one process."""
-        return Trainer(self.model, self.training)
+        """Return the resident trainer of this process."""
+        return self.trainer
 
 
 def build(config: DictConfig) -> Experiment:
@@ -107,7 +107,8 @@ def build(config: DictConfig) -> Experiment:
         factorization=design(config.mechanism.name, workload_of(config, participation.rounds_per_epoch)),
         seed=PublicSeed(config.seed),
     )
-    return Experiment(dataset, model, plan, optimizer, training)
+    initial = flat_parameters(model)
+    return Experiment(dataset, model, initial, Trainer(model, training), plan, optimizer, training)
 
 
 def build_model(config: DictConfig, dataset: Dataset) -> nn.Module:

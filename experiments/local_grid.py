@@ -113,7 +113,7 @@ def reply_of(client_app: ClientApp, message: Message, context: Context) -> Messa
     """Return the ClientApp's reply; as in Flower's own engines, an exception becomes an error reply."""
     try:
         return client_app(message, context)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Message(Error(code=CLIENT_APP_RAISED, reason=type(error).__name__), reply_to=message)
 
 

@@ -102,6 +102,8 @@ class Recorder:
         }
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss}
+        if step == 0:  # an epoch that has begun counts whole: a run that ends in it must leave its statement
+            self._directory.write_json(PRIVACY, self._statement(state))
         self._directory.append_metrics(row)
         self._log(row)
 

@@ -73,19 +73,20 @@ def simulate(config: DictConfig) -> None:
         recorder = Recorder(experiment, directory, config.run, log)
         with stopping_on_disk_errors():
             state = _begin_or_restore(config, experiment, directory, checkpoint, recorder)
-        on_release = partial(_on_release, experiment.plan, checkpoint, recorder)
         strategy = FedMF(
             experiment.plan,
             experiment.optimizer,
             SimulatedPopulation(),
             state,
             replies=ReplyPolicy(config.population.min_replies, config.population.max_attempts),
-            on_release=[on_release],
+            commit=partial(_commit, checkpoint),
+            on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
         )
         nodes = config.engine.workers if config.engine.name is EngineName.ray else 1
         with recorder:
             run_engine(config, make_server_app(lambda context: strategy, min_nodes=nodes), experiment)
         with stopping_on_disk_errors():
+            checkpoint.forget_secrets()
             summary = recorder.finish(time.perf_counter() - started)
             write_report(directory.path)
     show(config.output, directory, summary)
@@ -119,12 +120,17 @@ def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:
         return False
 
 
+def _commit(checkpoint: Checkpoint, release: Release) -> None:
+    """Put a release on disk."""
+    with stopping_on_disk_errors():
+        checkpoint.commit(release)
+
+
 def _on_release(
     plan: Plan, checkpoint: Checkpoint, recorder: Recorder, state: ServerState, release: Release
 ) -> None:
-    """Put a release on disk, then show it, then settle the checkpoint."""
+    """Record and show a release, then settle the checkpoint."""
     with stopping_on_disk_errors():
-        checkpoint.commit(release)
         recorder.on_release(state, release)
         checkpoint.settle(plan, state)
 

@@ -104,6 +104,13 @@ class Plan:
     factorization: Factorization
     seed: PublicSeed
 
+    def __post_init__(self) -> None:
+        if self.factorization.rounds != self.participation.rounds_per_epoch:
+            raise SettingError(
+                f"the factorization is for {self.factorization.rounds} rounds, but an epoch has "
+                f"{self.participation.rounds_per_epoch}; make it for as many."
+            )
+
     @cached_property
     def rotation(self) -> Rotation:
         """The public rotation between model coordinates and sent ones."""

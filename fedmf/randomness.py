@@ -12,6 +12,7 @@ machine.
 
 import hashlib
 import hmac
+import numbers
 import secrets
 from dataclasses import dataclass, field
 
@@ -148,5 +149,5 @@ def _keystream(key: SecretKey, block: int):  # type: ignore[no-untyped-def]
 
 def _encode(*parts: int | str) -> bytes:
     """Return the parts as bytes, each with its type and length, so that no two lists of parts collide."""
-    texts = [(b"i" if isinstance(part, int) else b"s") + str(part).encode() for part in parts]
+    texts = [(b"i" if isinstance(part, numbers.Integral) else b"s") + str(part).encode() for part in parts]
     return b"".join(len(text).to_bytes(4, "big") + text for text in texts)

@@ -45,6 +45,7 @@ class FixedPoint:
         scaled *= 2.0**self.bits
         total[coordinates] += np.rint(scaled, out=scaled).astype(np.int64)
 
-    def value(self, total: npt.NDArray[np.int64]) -> Vector:
-        """Return the sum as float32, shape of `total`."""
-        return (total * 2.0**-self.bits).astype(np.float32)
+    def value(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return the sum, shape of `total`. Float64, until the noise is on: rounding a sum of many values to float32
+        could lengthen one client's part beyond the bound that is accounted."""
+        return np.multiply(total, 2.0**-self.bits, dtype=np.float64)

@@ -90,19 +90,28 @@ class DeployedPopulation:
         return self._roster.cohort(plan, server_round)
 
     def places(self, clients: Sequence[str], grid: Grid) -> dict[int, list[str]]:
-        """Give each client to its own node, if that is connected."""
-        nodes = connected(grid)
-        places: dict[int, list[str]] = {}
-        away = set()
-        for client in clients:
-            key = node_of(client)
-            if key in nodes:
-                places.setdefault(nodes[key], []).append(client)
-            else:
-                away.add(key)
-        for key in sorted(away):
+        """Give each client to its own node, if that is connected; wait while none of them is.
+
+        The clients of a node that is away are silent. Where all are away it is the network, not they: after
+        the timeout the result is empty, and nothing is asked.
+        """
+        deadline = time.monotonic() + self._attendance.timeout
+        while not (places := _places(clients, connected(grid))) and time.monotonic() < deadline:
+            log.warning("waiting: no node of this round is connected")
+            time.sleep(_PAUSE)
+        reached = {node_of(client) for group in places.values() for client in group}
+        for key in sorted({node_of(client) for client in clients} - reached):
             log.warning("node %s is away; its clients are silent in this round", key)
         return places
+
+
+def _places(clients: Sequence[str], nodes: Mapping[str, int]) -> dict[int, list[str]]:
+    """Return {node id: clients} of those whose node is among the connected `nodes` (key -> node id)."""
+    places: dict[int, list[str]] = {}
+    for client in clients:
+        if (node := nodes.get(node_of(client))) is not None:
+            places.setdefault(node, []).append(client)
+    return places
 
 
 def _read(path: Path) -> Roster:

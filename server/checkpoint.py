@@ -104,6 +104,10 @@ class Checkpoint:
             missing_ok=True
         )  # at most a torn record: its whole ones were replayed
 
+    def forget_secrets(self) -> None:
+        """Overwrite and remove the secrets: the run is over, also where a budget ended it."""
+        self._save_secrets(None)
+
     def _releases(self, base: int) -> list[Release]:
         """Return the releases after round `base`, from its journal and any later one."""
         journals = sorted(self.folder.glob("journal-*.bin"))

@@ -61,7 +61,7 @@ class SimulatedPopulation:
         """Give client i to node number i modulo the number of nodes, in increasing order of node ids."""
         nodes = sorted(grid.get_node_ids())
         places: dict[int, list[str]] = {}
-        for client in clients:
+        for client in clients if nodes else ():
             places.setdefault(nodes[int(client) % len(nodes)], []).append(client)
         return places
 

@@ -8,6 +8,7 @@ released round can be replayed from a journal without asking any client again.
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from fedmf.accounting import Ledger
 from fedmf.errors import ReleaseOrderError
@@ -84,11 +85,11 @@ def begin_epoch(plan: Plan, state: ServerState) -> ServerState:
 
 
 def make_release(
-    plan: Plan, state: ServerState, rotated_sum: Vector, answered: list[str]
+    plan: Plan, state: ServerState, rotated_sum: npt.NDArray[np.float64], answered: list[str]
 ) -> tuple[Release, Secrets]:
     """Return the next round's release, and the secrets after it.
 
-    `rotated_sum` (D,) float32 is the sum of the masked, bounded updates of the clients `answered`. The noise
+    `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
     goes on the SUM, on all d model coordinates, whoever answered (PRIVACY.md sections 1 and 3). Raises
     `ParticipationError` if one of them was spent in this epoch already.
     """
@@ -97,7 +98,7 @@ def make_release(
     assert secrets is not None  # a run that is over asks nobody
     stream = secrets.stream or plan.factorization.stream.init(plan.dimension)
     noise, stream = next_noise(plan.factorization.stream, stream, secrets.key, dimension=plan.dimension)
-    noisy_sum = (plan.rotation.unrotate(rotated_sum) + plan.sigma * noise).astype(np.float32, copy=False)
+    noisy_sum = np.asarray(plan.rotation.unrotate(rotated_sum) + plan.sigma * noise, np.float32)
     release = Release(state.round + 1, noisy_sum, tuple(answered), plan.participation.cohort_size)
     return release, replace(secrets, stream=stream)
 

@@ -7,7 +7,10 @@ resume.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -25,15 +28,19 @@ from server.state import Release, Secrets, ServerState, apply_release, begin_epo
 log = logging.getLogger(__name__)
 
 
-# Called in turn with the new state and its release, before the strategy or any client shows the new model. The
-# first one puts the release on disk: an exception there leaves the round unreleased.
+# Called in turn with the new state and its release, once it is committed.
 OnRelease = Callable[[ServerState, Release], None]
+
+
+def keep_nothing(release: Release) -> None:
+    """Commit a release nowhere: for runs that need not survive this process."""
 
 
 class FedMF(Strategy):
     """Federated averaging under a streaming matrix mechanism with restart, over secretly masked updates.
 
-    `state` is the one thing that changes between rounds. Messages of the round under way are kept to tell
+    `commit` puts a release where it survives a crash, before any client or caller can see it: an exception there
+    leaves the round unreleased. `state` is the one thing that changes between rounds. Messages of the round under way are kept to tell
     whose reply is whose.
     """
 
@@ -45,6 +52,7 @@ class FedMF(Strategy):
         state: ServerState,
         *,
         replies: ReplyPolicy | None = None,
+        commit: Callable[[Release], None] = keep_nothing,
         on_release: Sequence[OnRelease] = (),
         tasks_per_message: int = 1,
     ) -> None:
@@ -53,6 +61,7 @@ class FedMF(Strategy):
         self.population = population
         self.state = state
         self._replies = replies or ReplyPolicy()
+        self._commit = commit
         self._on_release = tuple(on_release)
         self._tasks_per_message = tasks_per_message
         self._asked: list[tuple[Message, list[str]]] = []
@@ -87,10 +96,12 @@ class FedMF(Strategy):
         epoch, step = self.state.position(self.plan)
         state = begin_epoch(self.plan, self.state)
         self.population.gather(self.plan, epoch, step, grid)
+        places = self.population.places(self.population.cohort(self.plan, server_round), grid)
+        if not places:
+            raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
         self.state = state
-        cohort = self.population.cohort(self.plan, server_round)
         self._asked = []
-        for node, clients in self.population.places(cohort, grid).items():
+        for node, clients in places.items():
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
                 records = {
@@ -125,9 +136,10 @@ class FedMF(Strategy):
             return None, None
         release, secrets = make_release(self.plan, self.state, rotated_sum, answered)
         state = apply_release(self.plan, self.optimizer, self.state, release, secrets)
+        self._commit(release)
+        self.state, self._asked = state, []
         for callback in self._on_release:
             callback(state, release)
-        self.state, self._asked = state, []
         return model_record(state.model), MetricRecord({"replies": len(answered)})
 
     def configure_evaluate(
@@ -171,6 +183,7 @@ class FedMF(Strategy):
                 if self.state.round == 0:
                     raise
                 log.warning("stopped after round %d with the model so far: %s", self.state.round, stop)
+                self.state = replace(self.state, secrets=None)  # no further epoch: its key is of no use
                 break
             arrays, metrics = self._round(grid, arrays, train_config or ConfigRecord(), timeout)
             result.train_metrics_clientapp[number] = metrics
@@ -210,8 +223,8 @@ class FedMF(Strategy):
         assert self.state.secrets is not None  # a run that is over asks nobody
         return self.state.secrets
 
-    def _add(self, replies: Iterable[Message]) -> tuple[Vector, list[str]]:
-        """Return the sum of the cohort's masked updates, (D,) float32, and the clients who answered.
+    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:
+        """Return the sum of the cohort's masked updates, (D,) float64, and the clients who answered.
 
         Each client's values are decoded and bounded on their own, whichever message they came in.
         """

@@ -1,16 +1,28 @@
-"""Compiled kernels; import only through `compiled`, which knows whether numba is there.
+"""Compiled kernels; taken only through `compiled`, which knows whether numba is there and worth its loading.
 
-Every function does what its namesake in plain numpy does, in the same order of operations where that is
-cheap.
+Every function does what its namesake in plain numpy does. Without numba the module can still be imported, and
+its functions are plain Python: right, but slow.
 """
 
-import numba
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from fedmf.mechanisms.arrays import Float64
 
 
-@numba.njit(cache=True)
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` compiled, kept on disk; as it is where numba is missing."""
+    try:
+        from numba import njit
+    except ImportError:
+        return function
+    compiled: Callable[..., Any] = njit(cache=True)(function)
+    return compiled
+
+
+@_compile
 def diagonal(v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Float64) -> Float64:
     """`smoother.diagonal_by_filters`: pole by pole, so that a pole's history stays in the cache."""
     n = len(v)
@@ -24,7 +36,7 @@ def diagonal(v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Fl
     return total
 
 
-@numba.njit(cache=True)
+@_compile
 def filters(
     v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Float64
 ) -> tuple[Float64, Float64]:
@@ -40,7 +52,7 @@ def filters(
     return steps, total
 
 
-@numba.njit(cache=True)
+@_compile
 def _filter_pole(
     v: Float64,
     eta: Float64,
@@ -86,7 +98,7 @@ def _filter_pole(
         A, B, C, J = beta * beta * (A + J) * q, beta * t * q, innovation * q, beta * beta * J * q
 
 
-@numba.njit(cache=True)
+@_compile
 def innovations(
     transition: Float64, noise: Float64, direction: Float64, readout: Float64, scale: Float64
 ) -> tuple[Float64, Float64]:
@@ -120,7 +132,7 @@ def innovations(
     return lam, c
 
 
-@numba.njit(cache=True)
+@_compile
 def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
     """`truncation.observe`."""
     rounds, states = lam.shape
@@ -134,7 +146,7 @@ def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
     return gramians
 
 
-@numba.njit(cache=True)
+@_compile
 def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
     """`truncation.reach`."""
     rounds, states = read.shape
@@ -149,7 +161,7 @@ def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
     return gramians
 
 
-@numba.njit(cache=True)
+@_compile
 def _sandwich(transition: Float64, symmetric: Float64) -> Float64:
     """`optimal_stream.sandwich`."""
     s, _, count = transition.shape
@@ -167,7 +179,7 @@ def _sandwich(transition: Float64, symmetric: Float64) -> Float64:
     return result
 
 
-@numba.njit(cache=True)
+@_compile
 def column_norms(F: Float64, g: Float64, lam: Float64, c: Float64, rounds: int) -> Float64:
     """`recurrence.column_norms`."""
     r = g.shape[1]

@@ -20,7 +20,7 @@ from fedmf.mechanisms.dense import DenseStream
 from fedmf.mechanisms.workload import Workload, check_matrix
 
 GAP = 1e-9
-MOST_ROUNDS = 2048  # a minute of eigendecompositions
+MOST_ROUNDS = 512  # of `fit`: a few seconds of eigendecompositions
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _reverse_cholesky(X: Float64) -> Float64:
 
 
 def fit(workload: Workload) -> Arrays:
-    """Return the dense C^-1 with its cost. Raises `SettingError` for more than 2048 rounds."""
+    """Return the dense C^-1 with its cost. Raises `SettingError` for more than 512 rounds."""
     dense.check_rounds("optimal_dense", workload.rounds, MOST_ROUNDS)
     solution = solve(workloads.materialize(workload))
     return dense.deployed(solve_triangular(solution.C, np.eye(workload.rounds), lower=True), workload)

@@ -6,13 +6,14 @@ C = X with
     X(v) = V^-1/2 (V^1/2 A^T A V^1/2)^1/2 V^-1/2,     diag X(v) = 1,     V = diag(v), v > 0.
 
 X(v) = sum_k w_k (P + s_k V)^-1 with P = (A^T A)^-1 banded, so its diagonal D costs O(T) a pole (`smoother`).
-For EVERY positive v, with M(v) the trace of X V,
+For EVERY positive v,
 
     (sum v D)^2 / sum v  <=  optimal loss  <=  max(D) sum v D:
 
-the left by duality, rescaled to be tight in the length of v; the right because dividing column i of X^1/2 by
-sqrt(D_i) gives a factorization. Both hold up to the quadrature error of the poles, which is charged to each
-side. Anderson acceleration on log v finds the fixed point in 20 to 130 steps.
+the left by duality, rescaled to be tight in the length of v; the right because C with C^T C = X(v) has
+largest squared column norm max(D) and ||A C^-1||_F^2 = tr(V X) = sum v D. Both hold up to the quadrature
+error of the poles, which is charged to each side. Anderson acceleration on log v finds the fixed point in 20
+to 130 steps. docs/mechanisms.md has the derivation.
 """
 
 import logging

@@ -10,7 +10,7 @@ of C and the clip norm.
 A state and the rows emitted are secrets: together with the released sums they give the exact sums.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import numpy as np
@@ -30,7 +30,7 @@ class StreamState:
     """
 
     step: int
-    buffers: Float32
+    buffers: Float32 = field(repr=False)
 
     def to_arrays(self) -> Arrays:
         """Return the state as plain arrays with a format version, to be saved. Secret, like the keys."""

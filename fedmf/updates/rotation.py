@@ -8,6 +8,7 @@ clip a bound on what is sent.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates.vectors import Vector
+
+Real = TypeVar("Real", np.float32, np.float64)
 
 ROTATIONS = ("hadamard", "identity")
 _RADIX = (
@@ -34,9 +37,10 @@ def padded_dimension(dimension: int, rotation: str) -> int:
     return 1 << (dimension - 1).bit_length() if rotation == "hadamard" else dimension
 
 
-def hadamard(vector: Vector) -> Vector:
-    """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two. H is
-    its own inverse.
+def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
+    """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two.
+
+    H is its own inverse. Computed in the dtype of x, float32 or float64.
 
     >>> hadamard(np.array([1, 0, 0, 0], np.float32))
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)
@@ -49,7 +53,7 @@ def hadamard(vector: Vector) -> Vector:
         radix = min(_RADIX, remaining)
         # Each pass transforms the slowest axis and makes it the fastest; after all passes the axes are back
         # in order.
-        vector = (vector.reshape(radix, -1).T @ _SYLVESTER[radix]).reshape(-1)
+        vector = (vector.reshape(radix, -1).T @ _SYLVESTER[radix].astype(vector.dtype)).reshape(-1)
         remaining //= radix
     return vector
 
@@ -82,20 +86,20 @@ class Rotation:
         np.multiply(update, self._signs[: self.dimension], out=padded[: self.dimension])
         return hadamard(padded)
 
-    def unrotate(self, rotated: Vector) -> Vector:
-        """Return the inverse of `rotate` less the padding, (D,) -> (d,)."""
+    def unrotate(self, rotated: npt.NDArray[Real]) -> npt.NDArray[Real]:
+        """Return the inverse of `rotate` less the padding, (D,) -> (d,), in the dtype of `rotated`."""
         if self.kind == "identity":
             return rotated
-        return hadamard(rotated)[: self.dimension] * self._signs[: self.dimension]
+        unrotated = hadamard(rotated)[: self.dimension]
+        return np.multiply(unrotated, self._signs[: self.dimension], dtype=rotated.dtype)
 
 
-def _sylvester(size: int) -> Vector:
-    """Return the orthonormal Sylvester-Hadamard matrix of a power-of-two size, float32."""
+def _sylvester(size: int) -> npt.NDArray[np.float64]:
+    """Return the orthonormal Sylvester-Hadamard matrix of a power-of-two size."""
     matrix: npt.NDArray[np.float64] = np.ones((1, 1))
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    scaled: Vector = (matrix / np.sqrt(size)).astype(np.float32)
-    return scaled
+    return np.asarray(matrix / np.sqrt(size))
 
 
 _SYLVESTER = {size: _sylvester(size) for size in (2, 4, 8, 16)}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_choice
+from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates.clipping import clip_l2, clip_linf, l2_norm
 from fedmf.updates.masks import kept_coordinates
@@ -35,6 +36,8 @@ VALUE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.
 # benchmark.
 ENVELOPE_BYTES = 680
 
+_SMALLEST_NORM, _LARGEST_NORM = 1e-20, 1e20  # far from where float32 over- or underflows
+
 Values = npt.NDArray[np.float32] | npt.NDArray[np.int8]
 
 
@@ -51,6 +54,11 @@ class Bounds:
 
     def __post_init__(self) -> None:
         check_choice("compression.value_type", self.value_type, VALUE_TYPES)
+        for name, norm in (("l2_norm", self.l2_norm), ("linf_norm", self.linf_norm)):
+            if norm is not None and not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
+                raise SettingError(
+                    f"clipping.{name} is {norm}; float32 values need it in [{_SMALLEST_NORM:g}, {_LARGEST_NORM:g}]."
+                )
 
     @property
     def radius(self) -> float | None:

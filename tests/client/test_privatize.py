@@ -3,12 +3,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.linalg import hadamard
 
 from client.privatize import privatize
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
 from fedmf.updates.rotation import Rotation
-from fedmf.updates.rounding import TAU
+from fedmf.updates.rounding import TAU, values_of
 from plans import KEY, random_vector, small_plan
 
 
@@ -30,14 +31,41 @@ def receive(plan, values, key=KEY):
     return total
 
 
+def whole(plan, update):
+    """The whole vector that a client holds to its bounds, as the client made it: the server has no hand in it."""
+    assert plan.compression.keep_probability == 1
+    sent = send(plan, update)
+    return values_of(sent, plan.bounds.linf_norm) if plan.bounds.value_type == "int8" else sent
+
+
+def slow_whole(plan, update):
+    """Clip, rotate, clip, in dense float64, one step after another."""
+    update = update.astype("f8") * min(
+        1, plan.bounds.l2_norm / max(np.linalg.norm(update.astype("f8")), 1e-300)
+    )
+    padded = np.zeros(plan.rotation.padded)
+    padded[: plan.dimension] = update * plan.seed.signs(plan.rotation.padded, "rotation")[: plan.dimension]
+    rotated = hadamard(plan.rotation.padded) @ padded / np.sqrt(plan.rotation.padded)
+    return np.clip(rotated, -plan.bounds.linf_norm, plan.bounds.linf_norm)
+
+
 @given(hnp.arrays(np.float32, 50, elements=st.floats(width=32)), st.sampled_from(["float32", "int8"]))
 @settings(max_examples=200, deadline=None)
-def test_whole_vector_is_bounded_whatever_training_returned(update, value_type):
+def test_client_itself_bounds_the_whole_vector_whatever_training_returned(update, value_type):
     plan = small_plan(keep_probability=1.0, value_type=value_type, linf_norm=0.3)
-    sent = receive(plan, send(plan, update))
+    sent = whole(plan, update)
     assert np.isfinite(sent).all()
     assert np.linalg.norm(sent.astype("f8")) <= plan.bounds.radius
     assert np.abs(sent).max() <= np.float32(0.3)
+
+
+@pytest.mark.parametrize("length", [0.5, 1.0, 7.0])
+def test_client_clips_rotates_and_clips_in_this_order(length):
+    """At length 7 both clips bite; every other order, and leaving one out, gives another vector."""
+    plan = small_plan(keep_probability=1.0, linf_norm=0.15)
+    for seed in range(5):
+        update = random_vector(50, length, seed)
+        np.testing.assert_allclose(whole(plan, update), slow_whole(plan, update), atol=2e-6)
 
 
 ADVERSARIAL = {
@@ -50,14 +78,15 @@ ADVERSARIAL = {
 }
 
 
+@pytest.mark.parametrize("value_type", ["float32", "int8"])
 @pytest.mark.parametrize("name", ADVERSARIAL)
-def test_adversarial_vectors_are_bounded_after_the_rotation(name):
-    plan = small_plan(keep_probability=1.0, linf_norm=0.2)
+def test_adversarial_vectors_are_bounded_after_the_rotation(name, value_type):
+    plan = small_plan(keep_probability=1.0, linf_norm=0.2, value_type=value_type)
     update = ADVERSARIAL[name]
     if update is None:  # rotates onto one coordinate: the L-infinity clip must come after the rotation
         update = plan.rotation.unrotate(np.eye(64, dtype="f4")[3]) * 5
-    sent = receive(plan, send(plan, np.asarray(update, "f4")))
-    assert np.linalg.norm(sent) <= 1.0
+    sent = whole(plan, np.asarray(update, "f4"))
+    assert np.linalg.norm(sent) <= plan.bounds.radius
     assert np.abs(sent).max() <= np.float32(0.2)
 
 
@@ -82,11 +111,28 @@ def test_decode_is_unbiased_over_masks(value_type):
     assert not (np.abs(mean * 0.25 - rotated) < 5 * standard_error).all()
 
 
-def test_kept_values_are_those_of_the_whole_vector():
-    whole, part = small_plan(keep_probability=1.0), small_plan(keep_probability=0.3)
+@pytest.mark.parametrize("value_type", ["float32", "int8"])
+def test_kept_values_are_those_of_the_whole_vector(value_type):
+    """So the bounds, and the rounding, are of the whole vector: the server could not enforce them."""
+    everything, part = (small_plan(keep_probability=gamma, value_type=value_type) for gamma in (1.0, 0.3))
     update = random_vector(50, 2.0)
     kept = wire.coordinates(KEY, 64, 0.3)
-    np.testing.assert_array_equal(send(part, update), send(whole, update)[kept])
+    np.testing.assert_array_equal(send(part, update), send(everything, update)[kept])
+
+
+def test_rounding_does_not_depend_on_the_mask():
+    """What a coordinate is rounded to must not follow from whether it is kept."""
+    plan = small_plan(dimension=64, keep_probability=1.0, value_type="int8", linf_norm=0.5)
+    update = random_vector(64, 0.9)
+    keys = [KEY.mask_key("r", step) for step in range(600)]
+    rounded_up = np.array([send(plan, update, key) for key in keys], float)
+    kept = np.zeros_like(rounded_up)
+    for row, key in zip(kept, keys, strict=True):
+        row[wire.coordinates(key, 64, 0.5)] = 1
+    rounded_up -= rounded_up.mean(axis=0)
+    varies = rounded_up.std(axis=0) > 0.1
+    correlation = (rounded_up * (kept - 0.5))[:, varies].mean() / (rounded_up[:, varies].std() * 0.5)
+    assert abs(correlation) < 5 / np.sqrt(600 * varies.sum())
 
 
 def test_anothers_mask_scrambles_but_stays_bounded():

@@ -1,11 +1,13 @@
 """Learning-rate schedules, alone and in the optimizer."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedmf.errors import SettingError
+from runs import model, run
 from server.optimizer import Optimizer
 from server.schedule import SCHEDULES, share
 
@@ -40,3 +42,16 @@ def test_an_unknown_schedule_is_refused_at_once() -> None:
         Optimizer(0.1, 0.5, "cosine")
     with pytest.raises(SettingError, match="progress is 1"):
         share("decay", 1.0)
+
+
+@pytest.mark.parametrize(("rounds", "same"), [(1, True), (2, False)])
+def test_a_run_follows_its_schedule_from_the_second_round_on(tmp_path: Path, rounds: int, same: bool) -> None:
+    settings = [
+        "population.cohort_size=5",
+        f"population.rounds_per_epoch={rounds}",
+        "population.epochs=1",
+        "run.reproducible=true",
+    ]
+    constant = model(run(tmp_path / "constant", *settings))
+    decay = model(run(tmp_path / "decay", *settings, "optimizer.schedule=decay"))
+    assert np.array_equal(constant, decay) == same

@@ -1,4 +1,5 @@
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,34 +159,59 @@ def test_hostile_values_move_the_sum_by_no_more_than_the_bound():
     assert moved <= 3 * PLAN.bounds.radius * (1 + 1e-5)
 
 
-def test_callbacks_see_the_new_state_before_the_strategy_shows_it():
-    seen = []
-
-    def callback(state, report):
-        seen.append((state.round, report.round, strategy.state.round))
-
-    player = Answering(honest)
+def strategy_with(**options):
     state = first_state(PLAN, np.zeros(50, "f4"), KEY)
-    strategy = FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state, on_release=[callback])
-    strategy.start(LocalGrid(player), num_rounds=2, timeout=0.05)
-    assert seen == [(1, 1, 0), (2, 2, 1)]
+    return FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state, **options)
 
 
-def test_a_failing_callback_leaves_the_round_unreleased():
-    def fail(state, report):
+def test_a_release_is_committed_before_anything_shows_it():
+    seen = []
+    strategy = strategy_with(
+        commit=lambda release: seen.append(("commit", release.round, strategy.state.round)),
+        on_release=[lambda state, release: seen.append(("shown", state.round, strategy.state.round))],
+    )
+    strategy.start(LocalGrid(Answering(honest)), num_rounds=2)
+    assert seen == [("commit", 1, 0), ("shown", 1, 1), ("commit", 2, 1), ("shown", 2, 2)]
+
+
+def test_a_failing_commit_leaves_the_round_unreleased():
+    def fail(release):
         raise OSError("disk full")
 
-    player = Answering(honest)
-    strategy = FedMF(
-        PLAN,
-        Optimizer(1.0),
-        SimulatedPopulation(),
-        first_state(PLAN, np.zeros(50, "f4"), KEY),
-        on_release=[fail],
-    )
+    strategy = strategy_with(commit=fail)
     with pytest.raises(OSError, match="disk full"):
-        strategy.start(LocalGrid(player), timeout=0.05)
+        strategy.start(LocalGrid(Answering(honest)))
     assert strategy.state.round == 0
+    assert not strategy.state.register.spent
+
+
+def test_a_failing_view_does_not_take_a_release_back():
+    def fail(state, release):
+        raise OSError("no terminal")
+
+    strategy = strategy_with(on_release=[fail])
+    with pytest.raises(OSError, match="no terminal"):
+        strategy.start(LocalGrid(Answering(honest)))
+    assert strategy.state.round == 1  # going on would not run round 1 again
+
+
+def test_without_a_node_nothing_is_asked_and_no_epoch_begins():
+    class Empty(LocalGrid):
+        def get_node_ids(self):
+            return []
+
+    strategy = strategy_with()
+    with pytest.raises(RunStoppedError, match="no node is connected for round 1"):
+        strategy.start(Empty(Answering(honest)))
+    assert strategy.state.ledger.entries == ()
+
+
+def test_a_budget_leaves_no_key_behind():
+    plan = small_plan()
+    plan = replace(plan, privacy=replace(plan.privacy, max_epsilon=plan.spent(1).epsilon * 1.01))
+    strategy, _ = run(lambda f, m: honest(f, m, plan=plan), plan, rounds=8)
+    assert strategy.state.round == 4
+    assert strategy.state.secrets is None
 
 
 def test_rounds_are_asked_for_in_order():

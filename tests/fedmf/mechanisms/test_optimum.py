@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms import compiled, design, momentum, optimal, optimal_solve, prefix_sum, smoother
+from fedmf.mechanisms import compiled, design, kernels, momentum, optimal, optimal_solve, prefix_sum, smoother
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.optimal_dense import solve as dense_solve
 from fedmf.mechanisms.optimal_stream import exact_form, innovations, pole_process
 from fedmf.mechanisms.poles import Interval, Poles, poles, spectral_interval
 from fedmf.mechanisms.recurrence import RecurrentStream, column_norms, strategy_form, tables_of
 from fedmf.mechanisms.schedules import schedule
-from fedmf.mechanisms.truncation import truncate
+from fedmf.mechanisms.truncation import observe, reach, truncate
 
 WORKLOADS = [
     prefix_sum(1),
@@ -116,6 +116,19 @@ def test_both_bounds_hold_for_any_v(rounds, beta, seed):
     current = optimal_solve._evaluate(v, workload)
     assert current.lower <= optimum.upper**2 * (1 + 1e-9)
     assert current.upper >= optimum.lower**2 * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("rounds", [5, 40, 100])
+def test_bounds_are_charged_the_quadrature_error(rounds, monkeypatch):
+    """With poles so few that they err by 1 %, the certificate still holds; without the charge it would
+    not.
+    """
+    exact = optimal_solve.solve(prefix_sum(rounds), gap=1e-8)
+    monkeypatch.setattr(optimal_solve, "QUADRATURE", 1e-2)
+    coarse = optimal_solve._evaluate(exact.v, prefix_sum(rounds))
+    assert coarse.lower <= exact.lower**2
+    assert coarse.upper >= exact.upper**2
+    assert coarse.upper / (1 + 4e-2) < exact.lower**2
 
 
 def test_stopping_early_says_the_gap_and_keeps_the_bounds(monkeypatch, caplog, tmp_path):
@@ -241,6 +254,28 @@ def test_missing_the_loss_is_said(monkeypatch, caplog):
     assert arrays["tables"].shape == (64, 2, 2)
 
 
+def test_kernels_do_what_their_twins_do():
+    """Run as plain Python where numba has compiled them, so that no compiler is needed."""
+    workload = momentum(12, 0.9, schedule("cooldown", 12))
+    process = pole_process(optimal_solve.solve(workload), workload)
+    inner = innovations(process)
+    lam, c = plain("innovations")(*vars(process).values())
+    np.testing.assert_allclose(lam, inner.lam, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(c, inner.c, rtol=1e-9)
+    form = exact_form(process)
+    norms = plain("column_norms")(form.F, form.g, form.lam, form.c, 12)
+    np.testing.assert_allclose(norms, column_norms(form, 12), rtol=1e-12)
+    for name, twin in (("observe", observe), ("reach", reach)):
+        arguments = (process.transition, inner.lam, 0 * form.F[0])
+        np.testing.assert_allclose(plain(name)(*arguments), twin(*arguments), atol=1e-12)
+
+
+def plain(name):
+    function = getattr(kernels, name)
+    return getattr(function, "py_func", function)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workload", [prefix_sum(60), momentum(60, 0.9, schedule("cooldown", 60))], ids=["prefix_sum", "momentum"]
 )

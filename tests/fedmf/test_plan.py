@@ -1,0 +1,96 @@
+import math
+
+import numpy as np
+import pytest
+
+from fedmf.accounting import EpochRelease, privacy_spent
+from fedmf.errors import PrivacyBudgetExhausted, SettingError
+from fedmf.mechanisms import design, prefix_sum
+from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds
+from plans import small_plan
+
+
+@pytest.mark.parametrize("family", ["independent", "sqrt_toeplitz", "optimal", "binary_tree"])
+@pytest.mark.parametrize("value_type", ["float32", "int8"])
+def test_sigma_is_the_multiplier_times_the_largest_column_norm_times_the_radius(family, value_type):
+    plan = small_plan(family=family, l2_norm=0.7, noise_multiplier=1.3, value_type=value_type)
+    _, encoder = plan.factorization.materialize()
+    radius = 0.7 * (1.002 if value_type == "int8" else 1)
+    columns = np.linalg.norm(encoder, axis=0).max()
+    assert plan.sigma == pytest.approx(1.3 * columns * radius, rel=1e-6)
+    if family in ("sqrt_toeplitz", "binary_tree"):
+        assert columns > 1.2  # leaving the sensitivity out would be seen
+
+
+def test_what_is_accounted_is_what_is_enforced():
+    plan = small_plan(keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, noise_multiplier=1.3)
+    assert plan.epoch_release == EpochRelease(1.3, 0.3, 0.1 / 0.7)
+    assert plan.epoch_release.ratio == pytest.approx(49)
+    assert plan.spent() == privacy_spent(EpochRelease(1.3, 0.3, 0.1 / 0.7), 2, delta=1e-5)
+    rounded = small_plan(
+        keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, noise_multiplier=1.3, value_type="int8"
+    )
+    assert rounded.epoch_release.linf_over_l2 == pytest.approx(0.1 / (0.7 * 1.002))
+
+
+def test_linf_bound_is_the_formula_with_rotation_and_the_l2_bound_without():
+    rotated = small_plan(dimension=650, clients=200, cohort_size=64, rounds_per_epoch=3)
+    assert rotated.bounds.linf_norm == pytest.approx(math.sqrt(2 * math.log(1024 * 64) / 1024))
+    assert small_plan(rotation="identity", l2_norm=0.7).bounds.linf_norm == 0.7
+    assert small_plan(linf_norm=5.0, l2_norm=0.7).linf_over_l2 == 1.0
+
+
+def test_calibrated_noise_reaches_the_target_epsilon():
+    plan = small_plan(epsilon=3.0, noise_multiplier=None)
+    assert plan.spent().epsilon == pytest.approx(3.0, rel=1e-3)
+    assert plan.spent().epsilon <= 3.0
+
+
+def test_denominator_and_compression_ratio():
+    plan = small_plan(dimension=650, clients=200, cohort_size=64, rounds_per_epoch=3, keep_probability=0.1)
+    assert plan.denominator == pytest.approx(6.4)
+    assert plan.compression_ratio == pytest.approx(650 / 102.4)
+
+
+def test_a_factorization_for_another_number_of_rounds_is_refused():
+    plan = small_plan()
+    with pytest.raises(SettingError, match=r"for 2 rounds, but an epoch has 4"):
+        Plan(**{**{name: getattr(plan, name) for name in plan.__dataclass_fields__},
+                "factorization": design("optimal", prefix_sum(2))})  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [
+    {"l2_norm": None, "linf_norm": 0.1}, {"l2_norm": 0.0, "linf_norm": None}, {"l2_norm": 1e-30, "linf_norm": None},
+    {"l2_norm": float("nan"), "linf_norm": None}, {"l2_norm": 1.0, "linf_norm": -1.0},
+])  # fmt: skip
+def test_bounds_that_bound_nothing_are_refused(wrong):
+    with pytest.raises(SettingError, match="clipping"):
+        make_bounds(**wrong, dimension=10, cohort_size=2, compression=Compression(0.5))
+
+
+def test_int8_needs_bounds_and_noise_needs_an_l2_bound():
+    with pytest.raises(SettingError, match="int8"):
+        small_plan(l2_norm=None, noise_multiplier=0, value_type="int8")
+    with pytest.raises(SettingError, match=r"clipping\.l2_norm is null"):
+        small_plan(l2_norm=None)
+
+
+@pytest.mark.parametrize("wrong", [
+    {}, {"epsilon": 1.0, "noise_multiplier": 1.0}, {"epsilon": 0.0}, {"noise_multiplier": -1.0},
+    {"epsilon": 1.0, "adjacency": "remove"}, {"epsilon": 1.0, "max_epsilon": 0.0},
+])  # fmt: skip
+def test_impossible_privacy_targets_are_refused(wrong):
+    with pytest.raises(SettingError, match=r"privacy\."):
+        PrivacyTarget(delta=1e-5, **wrong)
+
+
+def test_budget_is_checked_before_an_epoch():
+    plan = small_plan(max_epsilon=0.01)
+    from fedmf.accounting import Ledger
+
+    with pytest.raises(PrivacyBudgetExhausted, match="epoch 1"):
+        plan.start_epoch(Ledger())
+
+
+def test_participation_counts_rounds():
+    assert Participation(10, 2, 5, 3).rounds == 15
