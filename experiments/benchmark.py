@@ -5,7 +5,6 @@ and the least of `repeats` turns of each is compared. `kernels=[gaussian_row]` m
 {kernel: {ratio, floor, seconds, floor_is, goal}}, times in seconds.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from experiments import command
@@ -150,7 +148,7 @@ def _print_table(results: dict[str, dict[str, Any]]) -> None:
             f"{1e3 * row['floor']:.2f}",
             row["floor_is"],
         )
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(table)
+    command.console().print(table)
 
 
 if __name__ == "__main__":

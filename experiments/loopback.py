@@ -114,8 +114,10 @@ class Loopback:
 
     def submit(self, overrides: str) -> subprocess.Popen[bytes]:
         """Start `flwr run`, whose log it follows until the run ends; its output is the log "run"."""
-        arguments = ["run", APP, "loopback", "--stream", "-c", f'overrides="{overrides}"']
-        return self.start("run", [BIN / "flwr", *arguments], home="operator")
+        settings = f'overrides="{overrides}"'
+        return self.start(
+            "run", [BIN / "flwr", "run", APP, "loopback", "--stream", "-c", settings], home="operator"
+        )
 
     def call(self, program: str, *arguments: str | Path) -> str:
         """Return the output of one of Flower's commands, run as the operator. Raises `RunStoppedError` if it fails."""

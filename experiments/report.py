@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 
 from experiments.figures import Series, line_plot
 from experiments.records import Run, read_run
+from experiments.report_page import TEMPLATE
 from experiments.run_directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
 
 REPORT = "report.html"

@@ -35,7 +35,7 @@ def has_finished(config: DictConfig, directory: RunDirectory) -> bool:
 
     Raises `RunDirectoryError` for a directory that holds a run which is not to be resumed.
     """
-    if not config.run.resume:
+    if not (config.run.resume or config.sweep.resume):
         directory.refuse_if_used()
         return False
     if not is_finished(directory.path):
@@ -63,7 +63,12 @@ def run_session(
     experiment.plan.start_epoch(Ledger())  # a budget below one epoch is refused before anything is written
     folder = directory.create()
     with locked(folder / "lock"), open_logger(config.logger, directory.path) as log:
-        checkpoint = Checkpoint(folder, settings_of(config), config.run.checkpoint_every)
+        checkpoint = Checkpoint(
+            folder,
+            settings_of(config),
+            experiment.plan.factorization.fingerprint,
+            config.run.checkpoint_every,
+        )
         recorder = Recorder(experiment, directory, config.run, log)
         with stopping_on_disk_errors():
             state = _begin_or_restore(config, experiment, directory, checkpoint, recorder)

@@ -23,9 +23,9 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 from rich.table import Table
 
+from experiments import command
 from experiments import config as schema
 from experiments.build import Experiment, build
 from experiments.command import CONF, finite, guard
@@ -34,7 +34,7 @@ from experiments.config_data import Output
 from experiments.engine import run_engine
 from experiments.run_directory import PRIVACY, RunDirectory
 from experiments.session import has_finished, run_session
-from experiments.sweep import skip_or_set_aside
+from experiments.sweep import refuse_other_settings
 from fedmf.errors import FedmfError, SettingError
 from server.app import make_server_app
 from server.cohort import SimulatedPopulation
@@ -46,9 +46,8 @@ INTERRUPTED = 130
 def simulate(config: DictConfig) -> None:
     """Run the simulation that `config` describes and write its run directory, or go on with the run in it."""
     directory = RunDirectory(Path(config.run.directory or HydraConfig.get().runtime.output_dir).resolve())
-    if config.sweep.resume and skip_or_set_aside(directory.path, config):
-        print(f"skipped: {directory.path} holds this run, finished", file=sys.stderr)
-        return
+    if config.sweep.resume:
+        refuse_other_settings(directory.path, config)
     if has_finished(config, directory):
         return
     if config.engine.name is EngineName.deployment:
@@ -88,7 +87,7 @@ def show(output: Output, directory: RunDirectory, summary: dict[str, object]) ->
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     table.add_row("uplink bytes per client and round", f"{summary['uplink_bytes_per_client']:,.0f}")
     table.add_row("wall seconds", f"{summary['wall_seconds']:.1f}")
-    console = Console(file=sys.stdout, soft_wrap=True)
+    console = command.console()
     console.print(table)
     console.print(statement["paragraph"], highlight=False)
     console.print(f"report: {directory.path / 'report.html'}", highlight=False)

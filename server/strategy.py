@@ -104,25 +104,19 @@ class FedMF(Strategy):
         for node, clients in places.items():
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
-                records = {
-                    wire.numbered(wire.TASK, position): self._task(client, epoch, step)
-                    for position, client in enumerate(batch)
-                }
-                content = RecordDict({wire.MODEL: arrays, **records})
+                content = RecordDict({wire.MODEL: arrays, wire.TASK: self._tasks(batch, epoch, step)})
                 message = Message(content, node, MessageType.TRAIN, group_id=str(server_round))
                 self._asked.append((message, batch))
         return [message for message, _ in self._asked]
 
-    def _task(self, client: str, epoch: int, step: int) -> ConfigRecord:
-        """Return what one client is told: who it is, when this is, and the key of its mask."""
-        return ConfigRecord(
-            {
-                wire.CLIENT: client,
-                wire.EPOCH: epoch,
-                wire.STEP: step,
-                wire.MASK_KEY: self._secrets.key.mask_key(client, step).reveal(),
-            }
-        )
+    def _tasks(self, clients: Sequence[str], epoch: int, step: int) -> ConfigRecord:
+        """Return what a message's clients are told: who they are, when this is, and the key of each one's mask."""
+        record = ConfigRecord({wire.EPOCH: epoch, wire.STEP: step})
+        for position, client in enumerate(clients):
+            record[wire.numbered(wire.CLIENT, position)] = client
+            key = self._secrets.key.mask_key(client, step)
+            record[wire.numbered(wire.MASK_KEY, position)] = key.reveal()
+        return record
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -255,6 +249,6 @@ def payload(reply: Message, position: int = 0) -> object:
     """Return the bytes of the values of the task at `position`, or None for an error or anything malformed;
     never raises."""
     try:
-        return reply.content.array_records[wire.numbered(wire.UPDATE, position)][wire.VALUES].data
+        return reply.content.config_records[wire.UPDATE][wire.numbered(wire.VALUES, position)]
     except Exception:  # whatever a hostile client sends counts as the zero vector
         return None

@@ -13,7 +13,7 @@ default.
 36.0
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,8 +36,8 @@ class CounterState:
     whole.
     """
 
-    total: Float64
-    noise: Float64
+    total: Float64 = field(repr=False)
+    noise: Float64 = field(repr=False)
     stream: StreamState
     key: SecretKey
 

@@ -12,12 +12,12 @@ from typing import Any
 
 # Rounds from which a kernel pays: loading numba costs a second, compiling at the first use of all ten more.
 WORTHWHILE = {
-    "diagonal": 256,
-    "filters": 4096,
-    "innovations": 4096,
-    "observe": 4096,
-    "reach": 4096,
-    "column_norms": 4096,
+    "diagonal": 512,
+    "filters": 8192,
+    "innovations": 8192,
+    "observe": 8192,
+    "reach": 8192,
+    "column_norms": 8192,
 }
 
 

@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Arrays, Float32, Float64
-from fedmf.mechanisms.stream import SquareStream, StreamState, blocks, check_next, first_state
+from fedmf.mechanisms.stream import SquareStream, StreamState, blocks, check_next, copy_of, first_state
 from fedmf.mechanisms.workload import Workload
 
 
@@ -67,7 +67,7 @@ class DenseStream(SquareStream):
         row = np.empty(fresh.shape[1], dtype=np.float32)
         for block in blocks(len(row), step + 1):
             row[block] = self.noising[step, step] * fresh[0, block] + weights @ history[:, block]
-        updated = state.buffers if donate else state.buffers.copy()
+        updated = state.buffers if donate else copy_of(state.buffers, step)
         if step < self.buffers:
             updated[step] = fresh[0]
         return row, StreamState(step + 1, updated)

@@ -24,7 +24,7 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_compile
 def diagonal(v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Float64) -> Float64:
-    """`smoother.diagonal_by_filters`: pole by pole, so that a pole's history stays in the cache."""
+    """The diagonal of `smoother.filters` alone: pole by pole, so that a pole's history stays in the cache."""
     n = len(v)
     total = np.zeros(n)
     steps = np.empty((4, n))

@@ -131,8 +131,7 @@ def check_step(step: int, rounds: int) -> None:
 
 
 def check_next(stream: NoiseStream, fresh: Float32, state: StreamState) -> None:
-    """Raise `SettingError` unless `fresh` and `state` fit the stream and each other."""
-    check_step(state.step, stream.rounds)
+    """Raise `SettingError` unless `fresh` and `state` fit the stream and each other, and a step is left."""
     expected = (len(stream.rows_of(state.step)), state.buffers.shape[1])
     if fresh.dtype != np.float32 or fresh.shape != expected:
         raise SettingError(
@@ -144,6 +143,15 @@ def check_next(stream: NoiseStream, fresh: Float32, state: StreamState) -> None:
             f"the state holds {state.buffers.shape[0]} rows of {state.buffers.dtype}; "
             f"this stream needs {stream.buffers} rows of float32."
         )
+
+
+def copy_of(buffers: Float32, filled: int) -> Float32:
+    """Return a copy of rows of which the first `filled` are in use; the system provides the others as they
+    fill.
+    """
+    copied = np.zeros_like(buffers)
+    copied[:filled] = buffers[:filled]
+    return copied
 
 
 def blocks(dimension: int, rows: int) -> list[slice]:

@@ -13,7 +13,7 @@ from scipy.signal import fftconvolve, lfilter
 
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Arrays, Float32, Float64
-from fedmf.mechanisms.stream import SquareStream, StreamState, blocks, check_next, first_state
+from fedmf.mechanisms.stream import SquareStream, StreamState, blocks, check_next, copy_of, first_state
 from fedmf.mechanisms.workload import Workload
 
 
@@ -109,7 +109,7 @@ class ToeplitzStream(SquareStream):
         row = np.empty(fresh.shape[1], dtype=np.float32)
         for block in blocks(len(row), len(weights) + 1):
             row[block] = fresh[0, block] - weights @ history[:, block]
-        updated = state.buffers if donate else state.buffers.copy()
+        updated = state.buffers if donate else copy_of(state.buffers, len(weights))
         if self.buffers:
             updated[state.step % self.buffers] = row
         return row, StreamState(state.step + 1, updated)

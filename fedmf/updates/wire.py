@@ -3,8 +3,8 @@ update.
 
 A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
 only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
-mask key. A message may carry the tasks of several clients of one node; its reply then holds one record for
-each of them, in the tasks' order, every one masked under its own key.
+mask key. A message may carry the tasks of several clients of one node: the fields of each are numbered, and
+so are the values in the reply, every client's on their own and under their own mask.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,10 @@ from fedmf.updates.rounding import TAU, values_of
 from fedmf.updates.vectors import Vector
 
 MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
-TASK = "task"  # ConfigRecord of the first task; see `numbered` for the others
-UPDATE = "update"  # ArrayRecord of the reply to the first task: the kept values under key VALUES
+TASK = (
+    "task"  # ConfigRecord of a message: EPOCH and STEP, and for each client CLIENT and MASK_KEY, `numbered`
+)
+UPDATE = "update"  # ConfigRecord of a reply: for each client the bytes of its kept values, VALUES `numbered`
 HELD = "held"  # ConfigRecord of a node's answer to a query: how many clients it holds, under key CLIENTS
 CLIENTS = "clients"
 VECTOR = "vector"
@@ -32,9 +34,9 @@ STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header,
 CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
 
 VALUE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
-# Message header, record names and array metadata of one reply, as Flower 1.41 serialises it; measured in the
+# Message header and record names of one reply, as Flower 1.41 serialises it; measured in the
 # benchmark.
-ENVELOPE_BYTES = 680
+ENVELOPE_BYTES = 375
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-20, 1e20  # far from where float32 over- or underflows
 
@@ -68,13 +70,13 @@ class Bounds:
         return self.l2_norm * (1 + TAU) if self.value_type == "int8" else self.l2_norm
 
 
-def numbered(record: str, position: int) -> str:
-    """Return the name of the record `TASK` or `UPDATE` of the task at `position` (0-based) of a message.
+def numbered(name: str, position: int) -> str:
+    """Return the field `name` of the client at `position` (0-based) of a message.
 
-    >>> numbered(TASK, 0), numbered(TASK, 2)
-    ('task', 'task-2')
+    >>> numbered(VALUES, 0), numbered(VALUES, 2)
+    ('values', 'values-2')
     """
-    return record if position == 0 else f"{record}-{position}"
+    return name if position == 0 else f"{name}-{position}"
 
 
 def to_bytes(values: Values) -> bytes:

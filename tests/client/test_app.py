@@ -42,7 +42,7 @@ def task(client="0", vector=None):
 
 
 def values_in(reply):
-    return np.frombuffer(reply.content.array_records[wire.UPDATE][wire.VALUES].data, "<f4")
+    return np.frombuffer(reply.content.config_records[wire.UPDATE][wire.VALUES], "<f4")
 
 
 def test_client_trains_clips_masks_and_sends_the_kept_values_only(app):
@@ -66,7 +66,7 @@ def test_reply_holds_nothing_but_the_values(app):
     """No loss, no count, no norm, no key: no noise would cover them."""
     content = app(task(), local_context()).content
     assert list(content) == [wire.UPDATE]
-    assert list(content.array_records[wire.UPDATE]) == [wire.VALUES]
+    assert list(content.config_records[wire.UPDATE]) == [wire.VALUES]
 
 
 @pytest.mark.parametrize("vector", [None, np.full(15, np.nan, "f4"), np.full(15, 1e38, "f4")])

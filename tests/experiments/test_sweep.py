@@ -1,4 +1,4 @@
-"""Resuming a sweep: finished jobs are skipped, cut ones set aside, others refused."""
+"""Resuming a sweep: finished jobs are skipped, cut ones go on, other settings are refused."""
 
 import json
 import subprocess
@@ -11,8 +11,9 @@ from omegaconf import OmegaConf
 
 import written_run
 from experiments.command import CONF
-from experiments.sweep import skip_or_set_aside
+from experiments.sweep import refuse_other_settings
 from fedmf.errors import RunDirectoryError
+from runs import run
 
 
 def config(**changes: Any) -> Any:
@@ -20,41 +21,33 @@ def config(**changes: Any) -> Any:
     return OmegaConf.create(written_run.CONFIG | changes)
 
 
-def test_a_finished_run_of_the_same_settings_is_skipped(tmp_path: Path) -> None:
+def test_the_same_settings_may_go_on_with_another_engine_and_output(tmp_path: Path) -> None:
     directory = written_run.write(tmp_path / "0")
-    assert skip_or_set_aside(directory, config())
-    assert skip_or_set_aside(directory, config(output="json", engine={"workers": 8}, sweep={"resume": True}))
+    refuse_other_settings(directory, config())
+    refuse_other_settings(directory, config(output="json", engine={"workers": 8}, sweep={"resume": True}))
 
 
-def test_an_empty_directory_is_neither_skipped_nor_touched(tmp_path: Path) -> None:
-    (tmp_path / "0").mkdir()
-    assert not skip_or_set_aside(tmp_path / "0", config())
-    assert (tmp_path / "0").is_dir()
-
-
-def test_an_unfinished_run_is_set_aside_and_nothing_is_lost(tmp_path: Path) -> None:
-    for number in (1, 2):
-        directory = written_run.write(tmp_path / "0", summary=None)
-        assert not skip_or_set_aside(directory, config())
-        assert not directory.exists()
-        assert (tmp_path / f"0.unfinished-{number}" / "metrics.jsonl").is_file()
+def test_a_directory_without_a_run_is_free(tmp_path: Path) -> None:
+    refuse_other_settings(tmp_path, config())
+    refuse_other_settings(tmp_path / "none", config())
 
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_of_other_settings_is_refused_and_left_alone(tmp_path: Path, finished: bool) -> None:
     directory = written_run.write(tmp_path / "0", **({} if finished else {"summary": None}))
     with pytest.raises(RunDirectoryError, match=r"another model\.name, seed"):
-        skip_or_set_aside(directory, config(seed=2, model={"name": "mlp"}))
+        refuse_other_settings(directory, config(seed=2, model={"name": "mlp"}))
     assert (directory / "config.yaml").is_file()
 
 
 def sweep(directory: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    """Run a small sweep of four jobs, the first two of which diverge."""
+    """Run a small sweep of four jobs on two workers, the first two of which diverge."""
     jobs = ["optimizer.learning_rate=1e38,0.3", "seed=1,2"]
     small = ["population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8"]
+    workers = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
     command = [sys.executable, "-m", "experiments.simulate", "-m", f"hydra.sweep.dir={directory}"]
     return subprocess.run(
-        [*command, *jobs, *small, *overrides],
+        [*command, *workers, *jobs, *small, *overrides],
         cwd=CONF.parent,
         capture_output=True,
         text=True,
@@ -71,12 +64,24 @@ def summaries(directory: Path) -> dict[str, float]:
 
 @pytest.mark.slow
 def test_a_job_that_fails_loses_no_other_and_finished_ones_are_not_run_again(tmp_path: Path) -> None:
-    launcher = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    first = sweep(tmp_path, *launcher)
+    first = sweep(tmp_path)
     assert first.returncode == 2, first.stderr
     assert "training diverged" in first.stderr
     done = summaries(tmp_path)
     assert set(done) == {"2", "3"}
-    again = sweep(tmp_path, *launcher, "sweep.resume=true")
-    assert again.stderr.count("skipped:") == 2
-    assert summaries(tmp_path) == done
+    again = sweep(tmp_path, "sweep.resume=true")
+    assert again.stderr.count("nothing was changed") == 2
+    assert {name: seconds for name, seconds in summaries(tmp_path).items() if name in done} == done
+
+
+def test_resuming_a_job_changes_nothing_when_finished_and_refuses_other_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8"]
+    directory = run(tmp_path / "0", *small)
+    before = {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
+    run(directory, *small, "sweep.resume=true")
+    assert "nothing was changed" in capsys.readouterr().err
+    with pytest.raises(RunDirectoryError, match="another seed"):
+        run(directory, *small, "seed=5", "sweep.resume=true")
+    assert {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()} == before

@@ -3,57 +3,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
+from flwr.app import ArrayRecord, Error, Message, RecordDict
 
-from client.privatize import privatize
 from experiments.local_grid import LocalGrid
 from fedmf.errors import ReleaseOrderError, RunStoppedError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
+from players import UPDATE, Answering, honest, replying
 from server.cohort import ReplyPolicy, SimulatedPopulation, cohort_of
 from server.optimizer import Optimizer
 from server.state import first_state
 from server.strategy import FedMF, model_record
 
 PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)
-UPDATE = random_vector(50, 0.5)
-
-
-class Answering:
-    """A player whose `answer(task fields, message)` makes each reply, or None for silence."""
-
-    def __init__(self, answer, order=1):
-        self._answer, self._order, self.seen = answer, order, []
-
-    def submit(self, messages):
-        self.messages = list(messages)[:: self._order]
-
-    def collect(self, message_ids):
-        while self.messages:
-            message = self.messages.pop(0)
-            fields = message.content.config_records[wire.TASK]
-            self.seen.append(fields)
-            reply = self._answer(fields, message)
-            if reply is not None:
-                return reply if isinstance(reply, list) else [reply]
-        return []
-
-
-def honest(fields, message, update=UPDATE, plan=PLAN):
-    values = privatize(
-        update,
-        bounds=plan.bounds,
-        rotation=plan.rotation,
-        keep_probability=plan.compression.keep_probability,
-        mask_key=SecretKey(bytes(fields[wire.MASK_KEY])),
-    )
-    return replying(message, wire.to_bytes(values))
-
-
-def replying(message, data):
-    array = Array("float32", (1,), wire.STYPE, data)
-    return Message(RecordDict({wire.UPDATE: ArrayRecord({wire.VALUES: array})}), reply_to=message)
 
 
 def run(answer, plan=PLAN, rounds=1, order=1, **options):
@@ -148,6 +111,19 @@ def test_duplicates_and_replies_to_other_questions_are_dropped():
         return [stray, honest(fields, message), honest(fields, message)]
 
     np.testing.assert_array_equal(run(twice)[0].state.model, once.state.model)
+
+
+def test_a_reply_counts_once_also_for_who_passes_replies_in_by_hand():
+    state = first_state(PLAN, np.zeros(50, "f4"), KEY)
+    models = []
+    for times in (1, 2):
+        strategy = FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state)
+        grid = LocalGrid(Answering(honest))
+        messages = strategy.configure_train(1, model_record(state.model), None, grid)
+        replies = list(grid.send_and_receive(messages))
+        strategy.aggregate_train(1, replies * times)
+        models.append(strategy.state.model)
+    np.testing.assert_array_equal(*models)
 
 
 def test_hostile_values_move_the_sum_by_no_more_than_the_bound():

@@ -1,0 +1,46 @@
+"""Players for tests: clients whose replies a function makes."""
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from client.privatize import privatize
+from fedmf.randomness import SecretKey
+from fedmf.updates import wire
+from plans import random_vector, small_plan
+
+PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)
+UPDATE = random_vector(50, 0.5)
+
+
+class Answering:
+    """A player whose `answer(task fields, message)` makes each reply, or None for silence."""
+
+    def __init__(self, answer, order=1):
+        self._answer, self._order, self.seen = answer, order, []
+
+    def submit(self, messages):
+        self.messages = list(messages)[:: self._order]
+
+    def collect(self, message_ids):
+        while self.messages:
+            message = self.messages.pop(0)
+            fields = message.content.config_records[wire.TASK]
+            self.seen.append(fields)
+            reply = self._answer(fields, message)
+            if reply is not None:
+                return reply if isinstance(reply, list) else [reply]
+        return []
+
+
+def honest(fields, message, update=UPDATE, plan=PLAN):
+    values = privatize(
+        update,
+        bounds=plan.bounds,
+        rotation=plan.rotation,
+        keep_probability=plan.compression.keep_probability,
+        mask_key=SecretKey(bytes(fields[wire.MASK_KEY])),
+    )
+    return replying(message, wire.to_bytes(values))
+
+
+def replying(message, data):
+    return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: data})}), reply_to=message)
