@@ -56,12 +56,22 @@ class Node:
         """Return the node that a composed conf/node_check.yaml describes."""
         return cls(config_data.arguments(config.dataset), config.clients, config.first)
 
-    @cached_property
+    @property
     def dataset(self) -> "Dataset":
-        """The node's data set, loaded when first asked for. Raises a `FedmfError` where it cannot be."""
+        """The node's data set. Raises what its loader raised where it cannot be loaded."""
+        if isinstance(self._loaded, Exception):
+            raise self._loaded
+        return self._loaded
+
+    @cached_property
+    def _loaded(self) -> "Dataset | Exception":
+        """The data set, or why there is none: tried once, for all the clients of a message."""
         from client.data import load
 
-        return load(**self.arguments)
+        try:
+            return load(**self.arguments)
+        except Exception as error:
+            return error
 
     def examples_of(self, client_name: str, context: object = None) -> "Examples":
         """Return the examples of the client KEY:NUMBER. Raises `DataError` for a number that this node lacks."""
