@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup run test test-fast test-gpu lint
+.PHONY: setup run test test-fast test-gpu lint deploy-demo
 
 setup: $(INSTALLED)
 
@@ -17,6 +17,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 run: setup
 	$(BIN)/python -m experiments.simulate
+
+# A SuperLink and three SuperNodes with TLS and keys, on the loopback interface; about three minutes.
+deploy-demo: setup
+	$(BIN)/python -m experiments.deploy_demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q

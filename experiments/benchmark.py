@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from experiments import command
@@ -102,7 +101,7 @@ def _print_table(results: dict[str, dict[str, Any]]) -> None:
             f"{1e3 * row['floor']:.3g}",
             row["floor_is"],
         )
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 150).print(table)
+    command.console().print(table)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from omegaconf import DictConfig
 from torch import nn
 
 import client.data
-import client.models
 from client.app import ClientPlan
 from client.data import Dataset, Examples
 from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
+from experiments.build_client import bounds_of, build_model, compression_of, training_of
 from experiments.config import EngineName
 from experiments.config_data import arguments
 from experiments.faults import Faults
@@ -20,7 +20,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import design
 from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
 from fedmf.participation import rounds_that_fit
-from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
+from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Layout, Vector
 from server.optimizer import Optimizer
@@ -71,9 +71,7 @@ def build(config: DictConfig) -> Experiment:
     optimizer = Optimizer(
         config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.schedule.name
     )
-    training = TrainingSettings(
-        config.client.learning_rate, config.client.batch_size, config.client.epochs, config.client.device.name
-    )
+    training = training_of(config)
     privacy = PrivacyTarget(
         delta=config.privacy.delta,
         noise_multiplier=config.privacy.noise_multiplier,
@@ -82,27 +80,15 @@ def build(config: DictConfig) -> Experiment:
         accountant=config.privacy.accountant.name,
         max_epsilon=config.privacy.max_epsilon,
     )
-    compression = Compression(
-        config.compression.keep_probability,
-        config.compression.rotation.name,
-        config.compression.value_type.name,
-    )
     dataset = client.data.load(**arguments(config.dataset))
     model = build_model(config, dataset)
-    participation = participation_of(config, len(dataset.clients))
+    participation = participation_of(config, clients_of(config, dataset))
     dimension = layout_of(model).dimension
-    bounds = make_bounds(
-        l2_norm=config.clipping.l2_norm,
-        linf_norm=config.clipping.linf_norm,
-        dimension=dimension,
-        cohort_size=participation.cohort_size,
-        compression=compression,
-    )
     plan = make_plan(
         dimension=dimension,
         participation=participation,
-        compression=compression,
-        bounds=bounds,
+        compression=compression_of(config),
+        bounds=bounds_of(config, dimension),
         privacy=privacy,
         factorization=design(config.mechanism.name, workload_of(config, participation.rounds_per_epoch)),
         seed=PublicSeed(config.seed),
@@ -111,15 +97,19 @@ def build(config: DictConfig) -> Experiment:
     return Experiment(dataset, model, initial, Trainer(model, training), plan, optimizer, training)
 
 
-def build_model(config: DictConfig, dataset: Dataset) -> nn.Module:
-    """Return the configured model, fitted to the data's shape and classes."""
-    return client.models.build(
-        **arguments(config.model),
-        input_shape=dataset.input_shape,
-        classes=dataset.classes,
-        task=dataset.task,
-        seed=config.seed,
-    )
+def clients_of(config: DictConfig, dataset: Dataset) -> int:
+    """Return N, the number of clients to plan for.
+
+    In a deployment the clients are elsewhere, and an epoch begins when `population.min_available` of them are
+    there: that number is what the cohorts must fit into.
+    """
+    if config.engine.name is not EngineName.deployment:
+        return len(dataset.clients)
+    if config.population.min_available is None:
+        raise SettingError(
+            "population.min_available is null; a deployment needs the number of clients to wait for."
+        )
+    return int(config.population.min_available)
 
 
 def participation_of(config: DictConfig, clients: int) -> Participation:

@@ -18,6 +18,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
 
 from fedmf.errors import FedmfError, RunStoppedError
 
@@ -72,6 +73,11 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, HydraException) and error.__cause__ is not None:
         return f"{said}: {sentence(error.__cause__)}"
     return said
+
+
+def console() -> Console:
+    """Return a console for results on stdout: as wide as the terminal, and wide enough for any table where there is none."""
+    return Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
 
 
 def print_json(document: Any) -> None:

@@ -7,14 +7,12 @@ not counted.
 
 import csv
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table as RichTable
 
 from experiments import command
@@ -259,7 +257,7 @@ def _print_table(directory: Path, groups: Sequence[Group], unfinished: Sequence[
         table.add_column(name, justify="right" if index in results.numbers else "left")
     for row in results.rows:
         table.add_row(*row)
-    console = Console(file=sys.stdout)
+    console = command.console()
     console.print(table)
     for sentence in (*warnings([run for group in groups for run in group.runs]),):
         console.print(sentence, highlight=False)

@@ -22,7 +22,7 @@ AdjacencyName = Enum("AdjacencyName", ["zero_out", "replace"])
 AccountantName = Enum("AccountantName", ["rdp", "tight"])
 ScheduleName = Enum("ScheduleName", ["constant", "decay", "cooldown"])
 DeviceName = Enum("DeviceName", ["auto", "cpu", "cuda"])
-EngineName = Enum("EngineName", ["local", "ray"])
+EngineName = Enum("EngineName", ["local", "ray", "deployment"])
 
 
 @dataclass
@@ -34,13 +34,18 @@ class MechanismConfig:
 
 @dataclass
 class PopulationConfig:
-    """Who takes part; rounds_per_epoch null: floor(clients / cohort_size)."""
+    """Who takes part; rounds_per_epoch null: floor(clients / cohort_size).
+
+    The last two are for deployments: `min_available` stands there for the number of clients.
+    """
 
     cohort_size: int = 64
     rounds_per_epoch: int | None = None
     epochs: int = 8
     min_replies: int = 0
     max_attempts: int = 3
+    min_available: int | None = None
+    max_clients_per_node: int = 10_000
 
 
 @dataclass
@@ -93,10 +98,17 @@ class ClientConfig:
 
 @dataclass
 class EngineConfig:
-    """Who calls the clients: our grid in this process, or Flower's Ray engine."""
+    """Who calls the clients: our grid in this process, Flower's Ray engine, or a SuperLink.
+
+    Timeouts in seconds, for deployments: until enough clients are there, for a node to say how many it holds,
+    for the replies of a round.
+    """
 
     name: EngineName = EngineName.local
     workers: int = 1
+    node_timeout: float = 600
+    query_timeout: float = 120
+    round_timeout: float = 600
 
 
 @dataclass

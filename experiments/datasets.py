@@ -4,12 +4,10 @@ Says of every data set what it is, its licence and its source; of every model wh
 parameters it has on the data of its papers. Loads no data.
 """
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from client import models
@@ -69,7 +67,7 @@ def model_entry(name: str) -> dict[str, Any]:
 
 def _print(document: dict[str, list[dict[str, Any]]]) -> None:
     """Print two tables."""
-    console = Console(file=sys.stdout)
+    console = command.console()
     for title, rows in document.items():
         table = Table(title=title, show_lines=True)
         for key in rows[0]:

@@ -5,7 +5,6 @@ another key of the data set) replaces one of the run's values; `dataset=NAME` sc
 the same shape.
 """
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
@@ -121,7 +119,7 @@ def _print_table(directory: Path, document: dict[str, Any]) -> None:
     table = Table(title=f"Scores of {directory}", show_header=False)
     for key, value in document.items():
         table.add_row(key, f"{value:.4f}" if isinstance(value, float) else f"{value}")
-    Console(file=sys.stdout).print(table)
+    command.console().print(table)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ emits; `plots=DIR` writes plots.
 """
 
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from experiments import command, mechanism_plots
@@ -188,7 +186,7 @@ def _print_table(designs: dict[str, Factorization], workload: Workload) -> None:
             f"{row['bytes_per_parameter']}",
             f"{item.seconds:.2f}",
         )
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table)
+    command.console().print(table)
 
 
 def _ratio(loss: float, bound: float | None) -> str:

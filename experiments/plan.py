@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from experiments import command
@@ -202,7 +201,7 @@ def mean_noise(config: DictConfig, event: EpochRelease) -> float | None:
 
 def print_text(config: DictConfig, budget: Budget, event: EpochRelease, document: dict[str, Any]) -> None:
     """Print the plan in words and the table of keep probabilities."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = command.console()
     console.print(headline(config, budget, event, document))
     for order, value in (document["rdp"] or {}).items():
         console.print(f"One epoch at Renyi order {order}: {value:.6g}")

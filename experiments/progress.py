@@ -95,7 +95,7 @@ class View:
         facts = {
             "epoch": f"{standing.epoch}/{standing.epochs}",
             "round": f"{standing.round}/{standing.rounds}",
-            "speed": f"{speed:.1f} rounds/s",
+            "speed": f"{speed:.2g} rounds/s",
             "accuracy": "not evaluated yet" if standing.accuracy is None else f"{standing.accuracy:.1%}",
             "privacy": standing.privacy(),
             "uplink": f"{standing.bytes_per_client:,.0f} bytes a client and round",

@@ -10,9 +10,9 @@ from jinja2 import Environment, StrictUndefined
 
 from experiments.figures import Series, line_plot
 from experiments.records import Run, read_run
+from experiments.report_page import TEMPLATE
 from experiments.run_directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
 
-TEMPLATE = Path(__file__).with_name("report.html")
 REPORT = "report.html"
 FLOAT_BYTES = 4
 VALUE_BYTES = {"float32": 4, "int8": 1}
@@ -100,7 +100,7 @@ def write_page(page: Page, file: Path) -> Path:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    file.write_text(environment.from_string(TEMPLATE.read_text()).render(page=page))
+    file.write_text(environment.from_string(TEMPLATE).render(page=page))
     return file
 
 

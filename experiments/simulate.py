@@ -14,40 +14,30 @@ import logging
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 from rich.table import Table
 
+from experiments import command
 from experiments import config as schema
-from experiments.build import Experiment, build, secret_of
+from experiments.build import Experiment, build
 from experiments.command import CONF, finite, guard
 from experiments.config import EngineName
 from experiments.config_data import Output
 from experiments.engine import run_engine
-from experiments.logger import open_logger
-from experiments.recorder import Recorder
-from experiments.records import is_finished
-from experiments.report import flattened, write_report
-from experiments.run_directory import CONFIG, PRIVACY, REPORT, RunDirectory
-from experiments.sweep import FREE, refuse_other_settings
-from fedmf.accounting import Ledger
-from fedmf.errors import FedmfError, RunDirectoryError, RunStoppedError
-from fedmf.plan import Plan
+from experiments.run_directory import PRIVACY, RunDirectory
+from experiments.session import has_finished, run_session
+from experiments.sweep import refuse_other_settings
+from fedmf.errors import FedmfError, SettingError
 from server.app import make_server_app
-from server.checkpoint import Checkpoint
-from server.cohort import ReplyPolicy, SimulatedPopulation
-from server.files import locked
-from server.state import Release, ServerState, first_state
+from server.cohort import SimulatedPopulation
 from server.strategy import FedMF
 
 INTERRUPTED = 130
@@ -55,109 +45,25 @@ INTERRUPTED = 130
 
 def simulate(config: DictConfig) -> None:
     """Run the simulation that `config` describes and write its run directory, or go on with the run in it."""
-    started = time.perf_counter()
     directory = RunDirectory(Path(config.run.directory or HydraConfig.get().runtime.output_dir).resolve())
     if config.sweep.resume:
         refuse_other_settings(directory.path, config)
-    resume = config.run.resume or config.sweep.resume
-    if resume and is_finished(directory.path):
-        _complete(directory)
+    if has_finished(config, directory):
         return
-    if not resume:
-        directory.refuse_if_used()
-    experiment = build(config)
-    experiment.plan.start_epoch(Ledger())  # a budget below one epoch is refused before anything is written
-    folder = directory.create()
-    with locked(folder / "lock"), open_logger(config.logger, directory.path) as log:
-        checkpoint = Checkpoint(folder, settings_of(config), config.run.checkpoint_every)
-        recorder = Recorder(experiment, directory, config.run, log)
-        with stopping_on_disk_errors():
-            state = _begin_or_restore(config, experiment, directory, checkpoint, recorder)
-        strategy = FedMF(
-            experiment.plan,
-            experiment.optimizer,
-            SimulatedPopulation(),
-            state,
-            replies=ReplyPolicy(config.population.min_replies, config.population.max_attempts),
-            commit=partial(_commit, checkpoint),
-            on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
+    if config.engine.name is EngineName.deployment:
+        raise SettingError(
+            "engine is deployment, which `flwr run` starts (docs/deployment.md); choose local or ray."
         )
-        nodes = config.engine.workers if config.engine.name is EngineName.ray else 1
-        with recorder:
-            run_engine(config, make_server_app(lambda context: strategy, min_nodes=nodes), experiment)
-        with stopping_on_disk_errors():
-            checkpoint.forget_secrets()
-            summary = recorder.finish(time.perf_counter() - started)
-            write_report(directory.path)
+    experiment = build(config)
+    engine = partial(_run_engine, config, experiment)
+    summary = run_session(config, directory, experiment, lambda folder: SimulatedPopulation(), engine)
     show(config.output, directory, summary)
 
 
-def _begin_or_restore(
-    config: DictConfig,
-    experiment: Experiment,
-    directory: RunDirectory,
-    checkpoint: Checkpoint,
-    recorder: Recorder,
-) -> ServerState:
-    """Return the state to go on from: that of the last released round, or that before the first."""
-    if checkpoint.has_released() or _can_restore(experiment, checkpoint):
-        state, replayed = checkpoint.restore(experiment.plan, experiment.optimizer)
-        recorder.begin(state, replayed)
-        checkpoint.rebase(state)
-        return state
-    directory.write_text(CONFIG, OmegaConf.to_yaml(config, resolve=True))
-    state = first_state(experiment.plan, experiment.initial, secret_of(config))
-    checkpoint.begin(state)
-    recorder.begin(state, [])
-    return state
-
-
-def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:
-    """Say whether a run that released nothing can go on with its key; if not, it may begin anew under another."""
-    try:
-        return checkpoint.has_begun() and bool(checkpoint.restore(experiment.plan, experiment.optimizer))
-    except RunDirectoryError:
-        return False
-
-
-def _commit(checkpoint: Checkpoint, release: Release) -> None:
-    """Put a release on disk."""
-    with stopping_on_disk_errors():
-        checkpoint.commit(release)
-
-
-def _on_release(
-    plan: Plan, checkpoint: Checkpoint, recorder: Recorder, state: ServerState, release: Release
-) -> None:
-    """Record and show a release, then settle the checkpoint."""
-    with stopping_on_disk_errors():
-        recorder.on_release(state, release)
-        checkpoint.settle(plan, state)
-
-
-@contextlib.contextmanager
-def stopping_on_disk_errors() -> Iterator[None]:
-    """Turn an error of the file system into a stop that can be resumed."""
-    try:
-        yield
-    except OSError as error:
-        raise RunStoppedError(
-            f"{error.filename or 'a file of the run'} could not be written: {error.strerror}. What was released is "
-            "safe; make room, then go on with run.resume=true."
-        ) from error
-
-
-def settings_of(config: DictConfig) -> dict[str, object]:
-    """Return the settings that may not change when a run is resumed, flat."""
-    plain: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    return {key: value for key, value in flattened(plain) if key not in FREE}
-
-
-def _complete(directory: RunDirectory) -> None:
-    """Say that a run is finished; make its report if a crash came between summary and report."""
-    if not (directory.path / REPORT).exists():
-        write_report(directory.path)
-    print(f"finished: {directory.path} holds this run; nothing was changed", file=sys.stderr)
+def _run_engine(config: DictConfig, experiment: Experiment, strategy: FedMF) -> None:
+    """Run the strategy on the engine of this machine that config.engine names."""
+    nodes = config.engine.workers if config.engine.name is EngineName.ray else 1
+    run_engine(config, make_server_app(lambda context: strategy, min_nodes=nodes), experiment)
 
 
 def show(output: Output, directory: RunDirectory, summary: dict[str, object]) -> None:
@@ -181,7 +87,7 @@ def show(output: Output, directory: RunDirectory, summary: dict[str, object]) ->
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     table.add_row("uplink bytes per client and round", f"{summary['uplink_bytes_per_client']:,.0f}")
     table.add_row("wall seconds", f"{summary['wall_seconds']:.1f}")
-    console = Console(file=sys.stdout, soft_wrap=True)
+    console = command.console()
     console.print(table)
     console.print(statement["paragraph"], highlight=False)
     console.print(f"report: {directory.path / 'report.html'}", highlight=False)

@@ -222,7 +222,7 @@ def _print(output: Output, outcome: dict[str, Any]) -> None:
         table.add_row(f"kills survived, {_WORDS[kind]}", str(count))
     table.add_row("runs finished", str(outcome["runs"]))
     table.add_row("differences from the undisturbed run", str(len(outcome["differences"])))
-    Console(file=sys.stdout).print(table)
+    command.console().print(table)
 
 
 _WORDS = {

@@ -9,7 +9,6 @@ from fedmf.accounting import EpochRelease, Ledger, PrivacySpent, calibrate_noise
 from fedmf.checks import (
     check_at_least,
     check_choice,
-    check_keep_probability,
     check_non_negative,
     check_open_unit,
     check_positive,
@@ -18,9 +17,11 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.participation import rounds_that_fit
 from fedmf.randomness import PublicSeed
-from fedmf.updates.clipping import default_linf_bound
-from fedmf.updates.rotation import Rotation, padded_dimension
+from fedmf.updates.compression import Compression, make_bounds
+from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds, value_bytes
+
+__all__ = ["Compression", "Participation", "Plan", "PrivacyTarget", "make_bounds", "make_plan"]
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,6 @@ class Participation:
     def rounds(self) -> int:
         """All rounds of the run, E T."""
         return self.epochs * self.rounds_per_epoch
-
-
-@dataclass(frozen=True)
-class Compression:
-    """How an update travels: each coordinate kept with `keep_probability` gamma after the `rotation`, as
-    `value_type`."""
-
-    keep_probability: float
-    rotation: str = "hadamard"
-    value_type: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_keep_probability(self.keep_probability)
-        padded_dimension(1, self.rotation)
 
 
 @dataclass(frozen=True)
@@ -180,41 +167,6 @@ class Plan:
     def with_noise_multiplier(self, noise_multiplier: float) -> Self:
         """Return the plan with another noise multiplier."""
         return replace(self, noise_multiplier=noise_multiplier)
-
-
-def make_bounds(
-    *,
-    l2_norm: float | None,
-    linf_norm: float | None,
-    dimension: int,
-    cohort_size: int,
-    compression: Compression,
-) -> Bounds:
-    """Return the bounds to enforce: `linf_norm` None means the formula with the Hadamard rotation, `l2_norm`
-    without.
-
-    Raises `SettingError` for an L-infinity bound without an L2 bound, and for int8 values without bounds.
-    """
-    if l2_norm is None:
-        if linf_norm is not None:
-            raise SettingError(
-                f"clipping.linf_norm is {linf_norm} without clipping.l2_norm; give both or neither."
-            )
-        if compression.value_type == "int8":
-            raise SettingError(
-                "compression.value_type is int8 without clipping.l2_norm; the int8 grid needs bounds."
-            )
-        return Bounds(None, None, compression.value_type)
-    check_positive("clipping.l2_norm", l2_norm)
-    if linf_norm is None:
-        padded = padded_dimension(dimension, compression.rotation)
-        linf_norm = (
-            default_linf_bound(l2_norm, padded, cohort_size)
-            if compression.rotation == "hadamard"
-            else l2_norm
-        )
-    check_positive("clipping.linf_norm", linf_norm)
-    return Bounds(l2_norm, min(linf_norm, l2_norm), compression.value_type)
 
 
 def make_plan(

@@ -39,11 +39,12 @@ _KEPT = 2  # base files: the newest and the one before it
 class Checkpoint:
     """The folder of one run. `configuration` is what must not change between its processes (key -> value).
 
-    A base is written every `every` rounds and at the end of every epoch; the journal covers what lies between.
+    `mechanism` is the fingerprint of the factorization: a saved noise stream fits that one only. A base is written every `every` rounds and at the end of every epoch; the journal covers what lies between.
     """
 
     folder: Path
     configuration: Mapping[str, Any]
+    mechanism: str = ""
     every: int = 16
 
     def begin(self, state: ServerState) -> None:
@@ -163,9 +164,8 @@ class Checkpoint:
             return
         stream = {} if secrets.stream is None else secrets.stream.to_arrays()
         key = np.frombuffer(secrets.key.reveal(), np.uint8)
-        data = _packed(
-            epoch=np.array(secrets.epoch), key=key, **{f"stream_{k}": v for k, v in stream.items()}
-        )
+        about = {"epoch": np.array(secrets.epoch), "mechanism": np.array(self.mechanism)}
+        data = _packed(**about, key=key, **{f"stream_{k}": v for k, v in stream.items()})
         write_atomically(path, data, mode=0o600, erase_old=True)
 
     def _load_secrets(self) -> Secrets:
@@ -174,14 +174,16 @@ class Checkpoint:
             with np.load(io.BytesIO(path.read_bytes())) as stored:
                 arrays = {name: stored[name] for name in stored.files}
             key = SecretKey(arrays.pop("key").tobytes())
-            epoch = int(arrays.pop("epoch"))
+            epoch, mechanism = int(arrays.pop("epoch")), str(arrays.pop("mechanism"))
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
             raise RunDirectoryError(
                 f"{path} is missing or damaged, so that the noise of the epoch under way cannot be continued; "
                 "the model so far stays, but this run cannot go on."
             ) from error
         stream = {name.removeprefix("stream_"): array for name, array in arrays.items()}
-        return Secrets(epoch, key, StreamState.from_arrays(stream) if stream else None)
+        # Tables computed by other library versions may differ in their last bits: then the rows are drawn again.
+        is_fitting = bool(stream) and mechanism == self.mechanism
+        return Secrets(epoch, key, StreamState.from_arrays(stream) if is_fitting else None)
 
     def _bases(self) -> list[int]:
         """Return the rounds of the base files, increasing."""

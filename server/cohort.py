@@ -1,8 +1,11 @@
-"""Which node plays which client. The privacy unit is the client; a node is only where its task runs."""
+"""Who takes part, and where a client is reached. The privacy unit is the client; a node is only where its
+task runs.
+"""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -27,36 +30,107 @@ class ReplyPolicy:
 
 
 class Population(Protocol):
-    """The clients of a run and where they are reached.
+    """The clients of a run and where they are reached. `grid` is a Flower Grid.
 
-    Guarantee: `name(index)` is the same person's unit for the whole run, and two indices are never the same
-    client.
+    Guarantee: a name is the same person's unit for the whole run, and two names are never the same client.
     """
 
-    def name(self, index: int) -> str:
-        """Return the lasting name of client `index` (0 .. N-1), the unit of participation."""
+    def gather(self, plan: Plan, epoch: int, step: int, grid: Any) -> None:
+        """Settle who takes part in `epoch`, whose next round is `step` (both 0-based); called before each round."""
 
-    def node(self, index: int, nodes: Sequence[int]) -> int:
-        """Return which of the connected `nodes` plays client `index`."""
+    def cohort(self, plan: Plan, server_round: int) -> list[str]:
+        """Return the names of the clients to ask in `server_round` (1-based): n of them, disjoint in an epoch."""
+
+    def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
+        """Return {node id: those of `clients` that it plays}; clients whose node is away are in no list."""
 
 
 class SimulatedPopulation:
-    """Clients of a simulation: any node can play any client, so they are dealt out evenly."""
+    """Clients of a simulation, named by their index: any node can play any client, so they are dealt out
+    evenly.
+    """
 
-    def name(self, index: int) -> str:
-        """Return the index as text."""
-        return str(index)
+    def gather(self, plan: Plan, epoch: int, step: int, grid: Any) -> None:
+        """Do nothing: all clients are there."""
 
-    def node(self, index: int, nodes: Sequence[int]) -> int:
-        """Return node number index modulo the number of nodes, in increasing order of node ids."""
-        return sorted(nodes)[index % len(nodes)]
+    def cohort(self, plan: Plan, server_round: int) -> list[str]:
+        """Return the indices of the round's clients as text."""
+        return [str(index) for index in cohort_of(plan, server_round)]
+
+    def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
+        """Give client i to node number i modulo the number of nodes, in increasing order of node ids."""
+        nodes = sorted(grid.get_node_ids())
+        places: dict[int, list[str]] = {}
+        for client in clients if nodes else ():
+            places.setdefault(nodes[int(client) % len(nodes)], []).append(client)
+        return places
 
 
 def cohort_of(plan: Plan, server_round: int) -> list[int]:
-    """Return the client indices of `server_round` (1-based), in increasing order."""
+    """Return the client indices of `server_round` (1-based) among the plan's N clients, in increasing order."""
+    return _indices(plan, plan.participation.clients, server_round)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The clients of one epoch (0-based) of a deployment: how many each node holds.
+
+    `nodes` maps a node's key (from its authenticated public key) to a count; a client is (key, the node's own
+    number for it, 0 .. count-1), written KEY:NUMBER. The schedule is a function of the roster and the public
+    seed alone, so that a restarted server draws the same one.
+    """
+
+    epoch: int
+    nodes: Mapping[str, int]
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return sum(self.nodes.values())
+
+    def cohort(self, plan: Plan, server_round: int) -> list[str]:
+        """Return the names of the clients of `server_round` (1-based), a round of this epoch.
+
+        >>> Roster(0, {"b7": 2, "a1": 1}).names([0, 1, 2])
+        ['a1:0', 'b7:0', 'b7:1']
+        """
+        return self.names(_indices(plan, self.clients, server_round))
+
+    def names(self, indices: Iterable[int]) -> list[str]:
+        """Return the names of clients by index: nodes in the order of their keys, each one's clients by number."""
+        keys = sorted(self.nodes)
+        ends = np.cumsum([self.nodes[key] for key in keys])
+        named = []
+        for index in indices:
+            place = int(np.searchsorted(ends, index, side="right"))
+            named.append(f"{keys[place]}:{index - int(ends[place]) + self.nodes[keys[place]]}")
+        return named
+
+    def to_json(self) -> str:
+        """Return the roster as text."""
+        return json.dumps({"epoch": self.epoch, "nodes": dict(sorted(self.nodes.items()))}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the roster that `to_json` wrote. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
+        document = json.loads(text)
+        return cls(int(document["epoch"]), {str(key): int(count) for key, count in document["nodes"].items()})
+
+
+def node_of(client: str) -> str:
+    """Return the key of the node that holds a client of a deployment.
+
+    >>> node_of("b7:12")
+    'b7'
+    """
+    return client.rpartition(":")[0]
+
+
+def _indices(plan: Plan, clients: int, server_round: int) -> list[int]:
+    """Return the indices among `clients` of the cohort of `server_round`, in increasing order."""
     epoch, step = divmod(server_round - 1, plan.participation.rounds_per_epoch)
     cohorts = epoch_cohorts(
-        plan.participation.clients,
+        clients,
         plan.participation.cohort_size,
         plan.participation.rounds_per_epoch,
         epoch=epoch,

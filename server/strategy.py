@@ -20,7 +20,7 @@ from fedmf.plan import Plan
 from fedmf.updates import wire
 from fedmf.updates.vectors import Vector
 from server.aggregation import FixedPoint
-from server.cohort import Population, ReplyPolicy, cohort_of
+from server.cohort import Population, ReplyPolicy
 from server.exchange import exchange
 from server.optimizer import Optimizer
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, make_release
@@ -54,6 +54,7 @@ class FedMF(Strategy):
         replies: ReplyPolicy | None = None,
         commit: Callable[[Release], None] = keep_nothing,
         on_release: Sequence[OnRelease] = (),
+        tasks_per_message: int = 1,
     ) -> None:
         self.plan = plan
         self.optimizer = optimizer
@@ -62,7 +63,8 @@ class FedMF(Strategy):
         self._replies = replies or ReplyPolicy()
         self._commit = commit
         self._on_release = tuple(on_release)
-        self._asked: list[tuple[Message, int]] = []
+        self._tasks_per_message = tasks_per_message
+        self._asked: list[tuple[Message, list[str]]] = []
 
     def summary(self) -> None:
         """Log what this run is."""
@@ -81,40 +83,40 @@ class FedMF(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return one task for each client of the round's cohort: the model, and its own mask key.
+        """Return the tasks of the round's cohort: the model, and for each client its own mask key.
 
-        Raises `ReleaseOrderError` for a round that is not the next one: rounds are released in order, each once.
+        A message carries up to `tasks_per_message` clients of one node. Clients whose node is away are not
+        asked: they are silent. Raises `ReleaseOrderError` for a round that is not the next one: rounds are
+        released in order, each once.
         """
         if server_round != self.state.round + 1:
             raise ReleaseOrderError(
                 f"round {server_round} was asked for; the next one is {self.state.round + 1}."
             )
-        nodes = list(grid.get_node_ids())
-        if not nodes:
-            raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
-        self.state = begin_epoch(self.plan, self.state)
         epoch, step = self.state.position(self.plan)
-        key = self._secrets.key
+        state = begin_epoch(self.plan, self.state)
+        self.population.gather(self.plan, epoch, step, grid)
+        places = self.population.places(self.population.cohort(self.plan, server_round), grid)
+        if not places:
+            raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
+        self.state = state
         self._asked = []
-        for client in cohort_of(self.plan, server_round):
-            name = self.population.name(client)
-            task = ConfigRecord(
-                {
-                    wire.CLIENT: name,
-                    wire.EPOCH: epoch,
-                    wire.STEP: step,
-                    wire.MASK_KEY: key.mask_key(name, step).reveal(),
-                }
-            )
-            content = RecordDict({wire.MODEL: arrays, wire.TASK: task})
-            message = Message(
-                content,
-                self.population.node(client, nodes),
-                MessageType.TRAIN,
-                group_id=str(server_round),
-            )
-            self._asked.append((message, client))
+        for node, clients in places.items():
+            for start in range(0, len(clients), self._tasks_per_message):
+                batch = clients[start : start + self._tasks_per_message]
+                content = RecordDict({wire.MODEL: arrays, wire.TASK: self._tasks(batch, epoch, step)})
+                message = Message(content, node, MessageType.TRAIN, group_id=str(server_round))
+                self._asked.append((message, batch))
         return [message for message, _ in self._asked]
+
+    def _tasks(self, clients: Sequence[str], epoch: int, step: int) -> ConfigRecord:
+        """Return what a message's clients are told: who they are, when this is, and the key of each one's mask."""
+        record = ConfigRecord({wire.EPOCH: epoch, wire.STEP: step})
+        for position, client in enumerate(clients):
+            record[wire.numbered(wire.CLIENT, position)] = client
+            key = self._secrets.key.mask_key(client, step)
+            record[wire.numbered(wire.MASK_KEY, position)] = key.reveal()
+        return record
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -126,8 +128,7 @@ class FedMF(Strategy):
         rotated_sum, answered = self._add(replies)
         if len(answered) < self._replies.min_replies:
             return None, None
-        names = [self.population.name(client) for client in answered]
-        release, secrets = make_release(self.plan, self.state, rotated_sum, names)
+        release, secrets = make_release(self.plan, self.state, rotated_sum, answered)
         state = apply_release(self.plan, self.optimizer, self.state, release, secrets)
         self._commit(release)
         self.state, self._asked = state, []
@@ -216,22 +217,25 @@ class FedMF(Strategy):
         assert self.state.secrets is not None  # a run that is over asks nobody
         return self.state.secrets
 
-    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[int]]:
-        """Return the sum of the cohort's masked updates, (D,) float64, and the clients who answered."""
-        plan, asked = self.plan, {message.metadata.message_id: client for message, client in self._asked}
+    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:
+        """Return the sum of the cohort's masked updates, (D,) float64, and the clients who answered.
+
+        Each client's values are decoded and bounded on their own, whichever message they came in.
+        """
+        plan, asked = self.plan, {message.metadata.message_id: clients for message, clients in self._asked}
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
         total = grid.zeros(plan.rotation.padded)
-        answered = []
+        answered: list[str] = []
         _, step = self.state.position(plan)
         epoch_key = self._secrets.key
         for reply in replies:
-            client = asked.pop(reply.metadata.reply_to_message_id, None)
-            if client is None:  # not of this cohort and round, or a second reply
-                continue
-            key = epoch_key.mask_key(self.population.name(client), step)
-            kept = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
-            grid.add(total, kept, wire.decode(payload(reply), plan.bounds, kept=len(kept)))
-            answered.append(client)
+            # none: not of this cohort and round, or a second reply
+            for position, client in enumerate(asked.pop(reply.metadata.reply_to_message_id, [])):
+                key = epoch_key.mask_key(client, step)
+                kept = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
+                values = wire.decode(payload(reply, position), plan.bounds, kept=len(kept))
+                grid.add(total, kept, values)
+                answered.append(client)
         return grid.value(total), answered
 
 
@@ -241,9 +245,10 @@ def model_record(model: Vector) -> ArrayRecord:
     return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
 
 
-def payload(reply: Message) -> object:
-    """Return the bytes of a reply's values, or None for an error or anything malformed; never raises."""
+def payload(reply: Message, position: int = 0) -> object:
+    """Return the bytes of the values of the task at `position`, or None for an error or anything malformed;
+    never raises."""
     try:
-        return reply.content.array_records[wire.UPDATE][wire.VALUES].data
+        return reply.content.config_records[wire.UPDATE][wire.numbered(wire.VALUES, position)]
     except Exception:  # whatever a hostile client sends counts as the zero vector
         return None

@@ -1,6 +1,6 @@
 """Players for tests: clients whose replies a function makes."""
 
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from client.privatize import privatize
 from fedmf.randomness import SecretKey
@@ -43,5 +43,4 @@ def honest(fields, message, update=UPDATE, plan=PLAN):
 
 
 def replying(message, data):
-    array = Array("float32", (1,), wire.STYPE, data)
-    return Message(RecordDict({wire.UPDATE: ArrayRecord({wire.VALUES: array})}), reply_to=message)
+    return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: data})}), reply_to=message)

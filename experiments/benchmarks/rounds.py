@@ -71,7 +71,7 @@ class CheckpointedRounds:
         atexit.register(temporary.cleanup)
         self.folder = Path(temporary.name)
         self._plan, self._every = plan, every
-        self._checkpoint = Checkpoint(self.folder, {}, every)
+        self._checkpoint = Checkpoint(self.folder, {}, every=every)
         model, key = np.ones(plan.dimension, np.float32), SecretKey.generate()
         stream = plan.factorization.stream.init(plan.dimension)
         self._state: ServerState = replace(first_state(plan, model, key), secrets=Secrets(0, key, stream))

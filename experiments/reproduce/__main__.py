@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 from omegaconf import MISSING, DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from experiments import command
@@ -54,7 +53,7 @@ def as_document(name: str, result: Reproduction) -> dict[str, object]:
 
 def print_text(result: Reproduction) -> None:
     """Print the result as a table for people."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = command.console()
     table = Table(title=result.title)
     for column in result.columns:
         table.add_column(column, justify="right")

@@ -3,7 +3,8 @@ update.
 
 A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
 only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
-mask key.
+mask key. A message may carry the tasks of several clients of one node: the fields of each are numbered, and
+so are the values in the reply, every client's on their own and under their own mask.
 """
 
 from dataclasses import dataclass
@@ -20,18 +21,22 @@ from fedmf.updates.masks import kept_coordinates
 from fedmf.updates.rounding import TAU, values_of
 from fedmf.updates.vectors import Vector
 
-MODEL = "model"  # ArrayRecord of a task: the flat model under key VECTOR
-TASK = "task"  # ConfigRecord of a task
-UPDATE = "update"  # ArrayRecord of a reply: the kept values under key VALUES
+MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
+TASK = (
+    "task"  # ConfigRecord of a message: EPOCH and STEP, and for each client CLIENT and MASK_KEY, `numbered`
+)
+UPDATE = "update"  # ConfigRecord of a reply: for each client the bytes of its kept values, VALUES `numbered`
+HELD = "held"  # ConfigRecord of a node's answer to a query: how many clients it holds, under key CLIENTS
+CLIENTS = "clients"
 VECTOR = "vector"
 VALUES = "values"
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
 CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
 
 VALUE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
-# Message header, record names and array metadata of one reply, as Flower 1.41 serialises it; measured in the
+# Message header and record names of one reply, as Flower 1.41 serialises it; measured in the
 # benchmark.
-ENVELOPE_BYTES = 680
+ENVELOPE_BYTES = 375
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-20, 1e20  # far from where float32 over- or underflows
 
@@ -63,6 +68,15 @@ class Bounds:
         if self.l2_norm is None:
             return None
         return self.l2_norm * (1 + TAU) if self.value_type == "int8" else self.l2_norm
+
+
+def numbered(name: str, position: int) -> str:
+    """Return the field `name` of the client at `position` (0-based) of a message.
+
+    >>> numbered(VALUES, 0), numbered(VALUES, 2)
+    ('values', 'values-2')
+    """
+    return name if position == 0 else f"{name}-{position}"
 
 
 def to_bytes(values: Values) -> bytes:

@@ -42,7 +42,7 @@ def task(client="0", vector=None):
 
 
 def values_in(reply):
-    return np.frombuffer(reply.content.array_records[wire.UPDATE][wire.VALUES].data, "<f4")
+    return np.frombuffer(reply.content.config_records[wire.UPDATE][wire.VALUES], "<f4")
 
 
 def test_client_trains_clips_masks_and_sends_the_kept_values_only(app):
@@ -66,7 +66,7 @@ def test_reply_holds_nothing_but_the_values(app):
     """No loss, no count, no norm, no key: no noise would cover them."""
     content = app(task(), local_context()).content
     assert list(content) == [wire.UPDATE]
-    assert list(content.array_records[wire.UPDATE]) == [wire.VALUES]
+    assert list(content.config_records[wire.UPDATE]) == [wire.VALUES]
 
 
 @pytest.mark.parametrize("vector", [None, np.full(15, np.nan, "f4"), np.full(15, 1e38, "f4")])
@@ -92,3 +92,27 @@ def test_logs_of_a_task_hold_no_key(app, caplog):
     key = KEY.mask_key("broken", 1).reveal()
     assert key.hex() not in caplog.text
     assert repr(key) not in caplog.text
+
+
+def joint(*clients):
+    """One message with the tasks of several clients."""
+    message = task(clients[0])
+    record = message.content.config_records[wire.TASK]
+    for place, client in enumerate(clients):
+        record[wire.numbered(wire.CLIENT, place)] = client
+        record[wire.numbered(wire.MASK_KEY, place)] = KEY.mask_key(client, 1).reveal()
+    return message
+
+
+def test_clients_of_one_message_answer_each_as_on_their_own(app):
+    """Each one's values lie in a field of their own, under their own mask; one that fails changes its own only."""
+    clients = ("0", "broken", "7")
+    content = app(joint(*clients), local_context()).content
+    record = content.config_records[wire.UPDATE]
+    assert list(content) == [wire.UPDATE]
+    assert list(record) == ["values", "values-1", "values-2"]
+    for place, client in enumerate(clients):
+        alone = app(task(client), local_context())
+        assert record[wire.numbered(wire.VALUES, place)] == values_in(alone).tobytes()
+    assert not np.frombuffer(record["values-1"], "f4").any()
+    assert np.frombuffer(record["values-2"], "f4").any()

@@ -1,6 +1,7 @@
 """Runs that are killed at any instant go on bit for bit. A crash is an exception that nothing catches."""
 
 import itertools
+import logging
 import os
 import re
 import resource
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +166,28 @@ def test_no_file_but_the_secret_one_holds_a_key(tmp_path, monkeypatch):
             for secret in keys:
                 assert secret.reveal() not in text
                 assert secret.reveal().hex().encode() not in text
+
+
+def test_no_log_of_any_level_no_output_and_no_exception_shows_a_secret(tmp_path, monkeypatch, caplog, capsys):
+    """A whole run, a crash in it and its resume, with every logger at DEBUG."""
+    from fedmf.randomness import SecretKey
+
+    with caplog.at_level(logging.DEBUG):
+        crash_at(monkeypatch, "fsync", 25)
+        with pytest.raises(Crash) as crash:
+            run(tmp_path / "r", *SMALL, "faults.error=0.2")
+        monkeypatch.undo()
+        run(tmp_path / "r", *SMALL, "faults.error=0.2", "run.resume=true")
+    shown = capsys.readouterr()
+    text = caplog.text + shown.out + shown.err + "".join(traceback.format_exception(crash.value))
+    assert "round" in text
+    epoch_keys = [SecretKey.reproducible(0), SecretKey.reproducible(0).ratchet()]
+    masks = [
+        key.mask_key(str(client), step) for key in epoch_keys for client in range(1437) for step in range(3)
+    ]
+    for secret in [*epoch_keys, *masks]:
+        assert secret.reveal().hex() not in text
+        assert repr(secret.reveal())[2:-1] not in text
 
 
 def test_after_a_run_no_key_is_left(straight):

@@ -222,10 +222,10 @@ def test_bad_input_gives_one_sentence_and_writes_nothing(tmp_path, capsys, name)
 
 def test_a_directory_that_holds_a_run_is_left_alone(tmp_path, capsys):
     run(tmp_path / "r", *SMALL)
-    before = {path: path.read_bytes() for path in (tmp_path / "r").iterdir()}
+    before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
     assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", *SMALL))) == 2
     assert "already holds a run" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in (tmp_path / "r").iterdir()} == before
+    assert {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()} == before
 
 
 def test_a_diverged_run_stops_and_says_so(tmp_path, capsys):

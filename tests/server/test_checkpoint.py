@@ -3,9 +3,14 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedmf.errors import ParticipationError, RunDirectoryError
 from plans import KEY, random_vector, small_plan
@@ -23,7 +28,8 @@ def advance(plan, state, checkpoint=None, names=None):
     """Release one round, as the strategy and its callbacks do."""
     state = begin_epoch(plan, state)
     names = [f"{state.position(plan)[1]}-{k}" for k in range(3)] if names is None else names
-    made, secrets = make_release(plan, state, random_vector(64, 1.0, state.round), names)
+    vector = random_vector(plan.rotation.padded, 1.0, state.round)
+    made, secrets = make_release(plan, state, vector, names)
     after = apply_release(plan, SGD, state, made, secrets)
     if checkpoint is not None:
         checkpoint.commit(made)
@@ -33,7 +39,7 @@ def advance(plan, state, checkpoint=None, names=None):
 
 def begun(plan, folder, every=3):
     folder.mkdir(exist_ok=True)
-    checkpoint = Checkpoint(folder, SETTINGS, every)
+    checkpoint = Checkpoint(folder, SETTINGS, plan.factorization.fingerprint, every)
     state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
     checkpoint.begin(state)
     return checkpoint, state
@@ -115,6 +121,43 @@ def test_a_client_is_not_released_twice_in_an_epoch_after_a_resume(tmp_path):
     restored, _ = checkpoint.restore(plan, SGD)
     with pytest.raises(ParticipationError, match="client b"):
         advance(plan, restored, checkpoint, ["c", "b"])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from("abcdef"), max_size=3), st.sampled_from(["go on", "resume", "retry"])
+        ),
+        max_size=10,
+    )
+)
+@settings(max_examples=80, deadline=None)
+def test_no_history_releases_a_client_twice_in_an_epoch(history):
+    """Rounds of any names, resumed after a crash or asked for again: what was released never holds a client twice."""
+    plan = small_plan(dimension=3, epochs=3, rotation="identity")
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint, state = begun(plan, Path(folder) / "c")
+        released = []
+        for names, how in history:
+            if how == "resume":
+                state, _ = checkpoint.restore(plan, SGD)
+                checkpoint.rebase(state)
+            epoch = state.round // 4
+            seen = {name for number, held in released if number // 4 == epoch for name in held}
+            allowed = len(set(names)) == len(names) and not seen & set(names)
+            for _ in range(2 if how == "retry" else 1):  # the second time the same clients, in the next round
+                try:
+                    after = advance(plan, state, checkpoint, names)
+                except ParticipationError:
+                    assert not allowed
+                    break
+                assert allowed
+                released.append((state.round, names))
+                allowed = not names or (state.round + 1) // 4 != epoch
+                state = after
+        for epoch in range(3):
+            held = [name for number, names in released if number // 4 == epoch for name in names]
+            assert len(held) == len(set(held))
 
 
 def test_secrets_are_for_the_owner_only_and_gone_at_the_end(tmp_path):
@@ -219,6 +262,22 @@ def test_lost_secrets_stop_the_run(tmp_path):
     (checkpoint.folder / SECRETS).unlink()
     with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
         checkpoint.restore(plan, SGD)
+
+
+def test_a_noise_stream_of_other_tables_is_drawn_again_from_the_key(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=1)
+    state = advance(plan, advance(plan, state, checkpoint), checkpoint)
+    other = replace(checkpoint, mechanism="of another machine")
+    restored, _ = other.restore(plan, SGD)
+    same(restored, state)
+    np.testing.assert_array_equal(restored.secrets.stream.buffers, state.secrets.stream.buffers)
+    secrets = checkpoint.folder / SECRETS
+    with np.load(secrets) as stored:
+        spoiled = dict(stored) | {"stream_buffers": np.ones_like(stored["stream_buffers"])}
+    np.savez(secrets, **spoiled)
+    restored, _ = other.restore(plan, SGD)
+    np.testing.assert_array_equal(restored.secrets.stream.buffers, state.secrets.stream.buffers)
 
 
 def test_a_run_that_released_nothing_may_begin_anew(tmp_path):

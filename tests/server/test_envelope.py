@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
+from client.app import pack
 from experiments.local_grid import set_identity
 from fedmf.updates import wire
 
@@ -13,7 +14,6 @@ def test_envelope_is_what_flower_serialises_beside_the_values(dtype, kept):
     question = Message(RecordDict(), 1, MessageType.TRAIN)
     question.metadata.__dict__["_message_id"] = "a" * 64
     values = np.zeros(kept, dtype)
-    array = Array(dtype, values.shape, wire.STYPE, wire.to_bytes(values))
-    reply = Message(RecordDict({wire.UPDATE: ArrayRecord({wire.VALUES: array})}), reply_to=question)
+    reply = pack([values], question)
     serialised = sum(len(part.deflate()) for part in get_all_nested_objects(reply).values())
     assert serialised - values.nbytes == pytest.approx(wire.ENVELOPE_BYTES, abs=20)

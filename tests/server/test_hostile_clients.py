@@ -44,7 +44,9 @@ def contents(draw, kept):
     """The content of a reply: mostly of the right form around hostile bytes, sometimes of no form at all."""
     data = draw(payloads(kept))
     form = draw(
-        st.sampled_from(["right"] * 6 + ["error", "empty", "other name", "metrics", "config", "lying array"])
+        st.sampled_from(
+            ["right"] * 6 + ["error", "empty", "other name", "metrics", "array", "number", "list"]
+        )
     )
     if form == "error":
         return Error(draw(st.integers(0, 9)), "x")
@@ -52,12 +54,12 @@ def contents(draw, kept):
         return RecordDict()
     if form == "metrics":
         return RecordDict({wire.UPDATE: MetricRecord({wire.VALUES: 1.0})})
-    if form == "config":
-        return RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: data})})
-    dtype = draw(st.sampled_from(["float32", "int8", "object", "float64", ""]))
-    shape = (kept,) if form == "right" else (draw(st.integers(0, 2**40)),)
-    record = ArrayRecord({wire.VALUES: Array(dtype, shape, wire.STYPE, data)})
-    return RecordDict({wire.UPDATE if form != "other name" else "else": record})
+    if form == "array":
+        dtype = draw(st.sampled_from(["float32", "int8", "object", "float64", ""]))
+        array = Array(dtype, (draw(st.integers(0, 2**40)),), wire.STYPE, data)
+        return RecordDict({wire.UPDATE: ArrayRecord({wire.VALUES: array})})
+    value = {"number": len(data), "list": [data, data]}.get(form, data)
+    return RecordDict({wire.UPDATE if form != "other name" else "else": ConfigRecord({wire.VALUES: value})})
 
 
 def released(plan, answer):
@@ -115,8 +117,8 @@ def test_without_the_servers_bounds_a_message_would(monkeypatch):
     def answer(fields, message):
         reply = wild(fields, message)
         if fields[wire.CLIENT] == hostile:
-            array = reply.content.array_records[wire.UPDATE][wire.VALUES]
-            array.data = np.full(len(array.data) // 4, 1.0, "<f4").tobytes()
+            record = reply.content.config_records[wire.UPDATE]
+            record[wire.VALUES] = np.full(len(record[wire.VALUES]) // 4, 1.0, "<f4").tobytes()
         return reply
 
     moved = np.linalg.norm(released(plan, answer).model - released(plan, wild).model) * plan.denominator

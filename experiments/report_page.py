@@ -1,3 +1,6 @@
+"""The Jinja template of report.html. It is Python text because a Flower app bundle carries no HTML files."""
+
+TEMPLATE = """\
 <!DOCTYPE html>
 <html lang="en">
 <head>
@@ -70,3 +73,4 @@
 <footer>{{ page.footer }}</footer>
 </body>
 </html>
+"""

@@ -1,0 +1,131 @@
+"""Run a real deployment on this machine: `make deploy-demo`, or `python -m experiments.deploy_demo [key=value ...]`.
+
+Starts a SuperLink with TLS, node authentication and a database, and SuperNodes with keys of their own that hold
+the 1437 digits clients between them, all on the loopback interface; submits the app; shows the server's log; ends
+with the same run directory and report as a simulation. Whatever happens, Ctrl-C included, it ends what it
+started and removes keys, certificates and the database.
+
+By default it trains for one epoch of 6 rounds, not the 8 epochs of `make run`:
+    overrides="population.cohort_size=64 population.epochs=8"     trains as `make run` does, in half an hour or more
+"""
+
+import re
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from omegaconf import DictConfig
+
+from client.data import digits
+from experiments import command
+from experiments.config_data import Output
+from experiments.loopback import Loopback
+from experiments.node import Node, node_config
+from experiments.node_check import examine
+from experiments.records import is_finished, read_run
+from experiments.run_directory import RunDirectory
+from experiments.simulate import show
+from fedmf.checks import check_at_least, check_positive
+from fedmf.errors import RunStoppedError
+
+_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
+_PAUSE = 0.2  # seconds between two looks at the log
+
+
+@dataclass
+class DeployDemoConfig:
+    """Keys of the command."""
+
+    directory: str | None = None
+    nodes: int = 3
+    overrides: str = ""
+    timeout: float = 900
+    output: Output = Output.text
+
+
+def deploy_demo(config: DictConfig) -> None:
+    """Start everything, train, show the result, stop everything."""
+    check_at_least("nodes", config.nodes, 1)
+    check_positive("timeout", config.timeout)
+    directory = RunDirectory(Path(config.directory or default_directory()).resolve())
+    directory.refuse_if_used()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    with Loopback() as loopback:
+        say(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
+        start(loopback, config.nodes)
+        settings = (
+            f"run.directory='{directory.path}' population.min_available={clients_in_all()} {config.overrides}"
+        )
+        say(f"flwr run . loopback --stream -c 'overrides=\"{settings}\"'")
+        train(loopback, settings, config.timeout)
+        if not is_finished(directory.path):
+            raise RunStoppedError(f"the run did not finish:\n{loopback.tail('run')}")
+    show(config.output, directory, read_run(directory.path).summary)
+
+
+def start(loopback: Loopback, nodes: int) -> None:
+    """Start the SuperLink and the nodes, each with its own file of clients."""
+    loopback.start_superlink()
+    say(f"SuperLink listens on https://127.0.0.1:{loopback.port}")
+    bounds = np.linspace(0, clients_in_all(), nodes + 1).astype(int)
+    for number, (first, end) in enumerate(pairwise(bounds), start=1):
+        node = f"node{number}"
+        file = loopback.folder / f"{node}.npz"
+        write_clients(file, first, end)
+        overrides = f"clients={end - first} dataset=by_user_npz dataset.path='{file}' dataset.classes=10"
+        settings = node_config(overrides)
+        examine(Node.of(settings), settings)  # what `python -m experiments.node_check` does
+        loopback.register(node)
+        loopback.start_supernode(node, overrides)
+        say(f"{node} registered with its own key; it holds {end - first} clients in a file of its own")
+
+
+def train(loopback: Loopback, settings: str, timeout: float) -> None:
+    """Submit the app and show the server's log until the run ends. Raises `RunStoppedError` after the timeout."""
+    process = loopback.submit(settings)
+    deadline = time.monotonic() + timeout
+    with loopback.log("run").open("rb") as log:
+        while True:
+            has_ended = process.poll() is not None
+            sys.stderr.buffer.write(_COLOURS.sub(b"", log.read()))
+            sys.stderr.flush()
+            if has_ended:
+                return
+            loopback.refuse_ended()
+            if time.monotonic() > deadline:
+                raise RunStoppedError(f"the demo did not finish within timeout={timeout:g} seconds.")
+            time.sleep(_PAUSE)
+
+
+def clients_in_all() -> int:
+    """Return the number of digits clients."""
+    return len(digits.load().clients)
+
+
+def write_clients(file: Path, first: int, end: int) -> None:
+    """Write the digits clients first .. end - 1 as a by_user_npz file, with one (public) test image as the format asks."""
+    dataset = digits.load()
+    own = dataset.clients[first:end]
+    x = np.concatenate([*(examples.x for examples in own), dataset.test.x[:1]])
+    y = np.concatenate([*(examples.y for examples in own), dataset.test.y[:1]])
+    split = np.arange(len(y)) == len(own)
+    np.savez(file, x=x, y=y, user=np.arange(len(y)), split=split.astype(np.int64))
+
+
+def default_directory() -> str:
+    """Return runs/deploy-demo_DATE_TIME."""
+    return datetime.now().strftime("runs/deploy-demo_%Y-%m-%d_%H-%M-%S")
+
+
+def say(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    command.run(deploy_demo, "deploy_demo", DeployDemoConfig, __doc__)

@@ -1,0 +1,314 @@
+"""A whole deployment on one machine: SuperLink, SuperNodes and operator, on the loopback interface only.
+
+The commands are those of docs/deployment.md; here a program types them. Used by `experiments.deploy_demo` and by
+the integration tests. Everything that is secret (keys, certificates, the SuperLink's database) lies in one folder
+that is removed at the end.
+"""
+
+import contextlib
+import datetime
+import ipaddress
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from experiments.command import CONF
+from fedmf.errors import RunStoppedError
+
+HOST = "127.0.0.1"
+APP = CONF.parent  # what `flwr run` bundles
+BIN = Path(sys.executable).parent
+_MEMORY = Path("/dev/shm")
+_GRACE = 10.0  # seconds for a process to end by itself
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """PEM files: the authority that both sides trust, and the SuperLink's own certificate and key."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+class Loopback:
+    """The processes of one deployment. A context: at its end, however it comes, all are ended and the folder is gone."""
+
+    def __init__(self, *, superlink_port: int | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="fedmf-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.certificates = make_certificates(self.folder)
+        self.port = superlink_port or free_port()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        """Return the deployment, in which nothing runs yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every process and remove the folder; what else interrupts meanwhile waits."""
+        with _undisturbed():
+            for name in reversed(list(self._processes)):
+                self.stop(name)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink and return when it listens; started again, it goes on with its database."""
+        files = self.certificates
+        self.start(
+            "superlink",
+            [
+                BIN / "flower-superlink",
+                *("--host", HOST, "--port", str(self.port)),
+                *("--ssl-certfile", files.certificate, "--ssl-keyfile", files.key),
+                *("--ssl-ca-certfile", files.authority),
+                *("--enable-supernode-auth", "--database", self.folder / "superlink.db"),
+                "--disable-runtime-dependency-installation",
+            ],
+        )
+        self.wait_for_port("superlink", self.port)
+        connection = (
+            f'[superlink.loopback]\naddress = "{HOST}:{self.port}"\nroot-certificates = "{files.authority}"\n'
+        )
+        home = self.home("operator")
+        (home / "config.toml").write_text(connection)
+
+    def register(self, node: str) -> None:
+        """Make a key pair for `node` and tell the SuperLink its public half."""
+        self.call("flwr", "supernode", "register", make_node_key(self.folder, node), "loopback")
+
+    def start_supernode(
+        self, node: str, overrides: str, *, command: Sequence[str | Path] = (), port: int | None = None
+    ) -> None:
+        """Start a registered node, or one that was stopped; `overrides` say whose data it holds.
+
+        `command` replaces flower-supernode; `port` is another way to the SuperLink than its own (a proxy).
+        """
+        self.start(
+            node,
+            [
+                *(command or [BIN / "flower-supernode"]),
+                *("--superlink", f"{HOST}:{port or self.port}", "--host", HOST, "--port", str(free_port())),
+                *("--root-certificates", self.certificates.authority),
+                *("--auth-supernode-private-key", self.folder / node),
+                *("--node-config", f'overrides="{overrides}"'),
+            ],
+        )
+
+    def submit(self, overrides: str) -> subprocess.Popen[bytes]:
+        """Start `flwr run`, whose log it follows until the run ends; its output is the log "run"."""
+        settings = f'overrides="{overrides}"'
+        return self.start(
+            "run", [BIN / "flwr", "run", APP, "loopback", "--stream", "-c", settings], home="operator"
+        )
+
+    def call(self, program: str, *arguments: str | Path) -> str:
+        """Return the output of one of Flower's commands, run as the operator. Raises `RunStoppedError` if it fails."""
+        done = subprocess.run(
+            [BIN / program, *arguments],
+            env=self.environment("operator"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RunStoppedError(
+                f"{program} {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stdout[-2000:]}"
+            )
+        return done.stdout
+
+    def start(
+        self, name: str, command: Sequence[str | Path], *, home: str | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process in a group of its own, so that it and all that it starts can be ended together."""
+        with self.log(name).open("ab") as log:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                env=self.environment(home or name),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._processes[name] = process
+        return process
+
+    def stop(self, name: str) -> None:
+        """Ask a process to end, and after a while end it with everything that it started."""
+        process = self._processes[name]
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)
+        self.kill(name)
+
+    def kill(self, name: str) -> None:
+        """End a process and everything that it started at once, as a power cut would."""
+        process = self._processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def is_running(self, name: str) -> bool:
+        """Say whether a process is there and has not ended."""
+        return name in self._processes and self._processes[name].poll() is None
+
+    def refuse_ended(self) -> None:
+        """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself."""
+        for name, process in self._processes.items():
+            if name != "run" and process.poll() is not None:
+                raise RunStoppedError(f"{name} ended with {process.returncode}:\n{self.tail(name)}")
+
+    def log(self, name: str) -> Path:
+        """Return the file that holds what a process printed."""
+        return self.folder / f"{name}.log"
+
+    def tail(self, name: str, lines: int = 30) -> str:
+        """Return the last lines of a process's log."""
+        file = self.log(name)
+        return "\n".join(file.read_text(errors="replace").splitlines()[-lines:]) if file.exists() else ""
+
+    def home(self, name: str) -> Path:
+        """Return the Flower home of one machine: what it unpacks and how it reaches the SuperLink."""
+        home = self.folder / f"{name}.home"
+        home.mkdir(exist_ok=True)
+        return home
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Return the environment of a process: Flower's own programs on the path, a home of its own."""
+        return {
+            **os.environ,  # with what experiments/__init__.py sets
+            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+            "FLWR_HOME": str(self.home(name)),
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        }
+
+    def wait_for_port(self, name: str, port: int, timeout: float = 120) -> None:
+        """Return when a process answers on `port` over TLS. Raises `RunStoppedError` if it ends or takes too long."""
+        context = ssl.create_default_context(cafile=str(self.certificates.authority))
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            self.refuse_ended()
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((HOST, port), timeout=5) as plain,
+                context.wrap_socket(plain, server_hostname=HOST),
+            ):
+                return
+            time.sleep(0.1)
+        raise RunStoppedError(f"{name} did not listen on port {port} within {timeout:g} seconds.")
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def make_certificates(folder: Path, *, days: int = 2) -> Certificates:
+    """Write a certificate authority of our own and a certificate for the loopback address; the authority's key is
+    not kept.
+    """
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority = _name("fedmf loopback authority")
+    is_authority = x509.BasicConstraints(ca=True, path_length=0)
+    root = _builder(authority, authority, authority_key, days).add_extension(is_authority, critical=True)
+    root = root.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False
+    )
+    addresses = x509.SubjectAlternativeName(
+        [x509.IPAddress(ipaddress.ip_address(HOST)), x509.DNSName("localhost")]
+    )
+    own = _builder(_name(HOST), authority, key, days).add_extension(addresses, critical=False)
+    own = own.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+    )
+    files = Certificates(folder / "ca.crt", folder / "server.pem", folder / "server.key")
+    for file, builder in ((files.authority, root), (files.certificate, own)):
+        signed = builder.sign(authority_key, hashes.SHA256())
+        file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    _write_secret(
+        files.key,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+    return files
+
+
+def make_node_key(folder: Path, node: str) -> Path:
+    """Write a node's key pair, folder/NODE and folder/NODE.pub in OpenSSH's format, and return the public file."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    _write_secret(
+        folder / node,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        ),
+    )
+    public = folder / f"{node}.pub"
+    public.write_bytes(
+        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    )
+    return public
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _write_secret(file: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, from the first byte on."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as opened:
+        opened.write(data)
+
+
+@contextlib.contextmanager
+def _undisturbed():  # type: ignore[no-untyped-def]
+    """Put off Ctrl-C and SIGTERM while processes are being ended."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,58 @@
+"""How an update travels, and the bounds that it is held to: what a client must know without knowing the plan."""
+
+from dataclasses import dataclass
+
+from fedmf.checks import check_keep_probability, check_positive
+from fedmf.errors import SettingError
+from fedmf.updates.clipping import default_linf_bound
+from fedmf.updates.rotation import padded_dimension
+from fedmf.updates.wire import Bounds
+
+
+@dataclass(frozen=True)
+class Compression:
+    """How an update travels: each coordinate kept with `keep_probability` gamma after the `rotation`, as
+    `value_type`."""
+
+    keep_probability: float
+    rotation: str = "hadamard"
+    value_type: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_keep_probability(self.keep_probability)
+        padded_dimension(1, self.rotation)
+
+
+def make_bounds(
+    *,
+    l2_norm: float | None,
+    linf_norm: float | None,
+    dimension: int,
+    cohort_size: int,
+    compression: Compression,
+) -> Bounds:
+    """Return the bounds to enforce: `linf_norm` None means the formula with the Hadamard rotation, `l2_norm`
+    without.
+
+    Raises `SettingError` for an L-infinity bound without an L2 bound, and for int8 values without bounds.
+    """
+    if l2_norm is None:
+        if linf_norm is not None:
+            raise SettingError(
+                f"clipping.linf_norm is {linf_norm} without clipping.l2_norm; give both or neither."
+            )
+        if compression.value_type == "int8":
+            raise SettingError(
+                "compression.value_type is int8 without clipping.l2_norm; the int8 grid needs bounds."
+            )
+        return Bounds(None, None, compression.value_type)
+    check_positive("clipping.l2_norm", l2_norm)
+    if linf_norm is None:
+        padded = padded_dimension(dimension, compression.rotation)
+        linf_norm = (
+            default_linf_bound(l2_norm, padded, cohort_size)
+            if compression.rotation == "hadamard"
+            else l2_norm
+        )
+    check_positive("clipping.linf_norm", linf_norm)
+    return Bounds(l2_norm, min(linf_norm, l2_norm), compression.value_type)

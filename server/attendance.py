@@ -1,0 +1,202 @@
+"""The clients of a deployment: who is connected, how many clients each node holds, who is in which epoch.
+
+A node is its authenticated public key, which lasts across reconnects and restarts; Flower's node ids need not.
+At the start of an epoch each connected node is asked how many clients it holds. The answer is what the node's
+operator declared: it must not depend on anyone's data, or one client could decide who else takes part.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedmf.checks import check_at_least, check_positive
+from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
+from fedmf.plan import Plan
+from fedmf.updates import wire
+from server.cohort import Roster, node_of
+from server.exchange import exchange
+from server.files import write_atomically
+
+log = logging.getLogger(__name__)
+
+ROSTER = "roster.json"
+_KEY_DIGITS = 32  # 128 bits of SHA-256: nobody finds another key with the same ones
+_PAUSE = 2.0  # seconds between two looks for nodes
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """When an epoch may begin: with `min_available` clients there, waited for at most `timeout` seconds.
+
+    A node counts for at most `max_clients_per_node` clients. A node asked how many it holds has
+    `query_timeout` seconds to answer.
+    """
+
+    min_available: int
+    max_clients_per_node: int = 10_000
+    timeout: float = 600
+    query_timeout: float = 120
+
+    def __post_init__(self) -> None:
+        check_at_least("population.min_available", self.min_available, 1)
+        check_at_least("population.max_clients_per_node", self.max_clients_per_node, 1)
+        check_positive("engine.node_timeout", self.timeout)
+        check_positive("engine.query_timeout", self.query_timeout)
+
+
+class DeployedPopulation:
+    """Clients behind authenticated nodes; see `Population`. The roster of the epoch under way is kept in `folder`.
+
+    Nodes that come later take part from the next epoch on. A node that is away is silent; when it is back, its
+    clients that were not heard yet take part again.
+    """
+
+    def __init__(self, attendance: Attendance, folder: Path) -> None:
+        self._attendance = attendance
+        self._path = folder / ROSTER
+        self._roster: Roster | None = None
+
+    def gather(self, plan: Plan, epoch: int, step: int, grid: Grid) -> None:
+        """Wait for enough clients at the start of an epoch and write down who they are, before any is asked.
+
+        Raises `RunStoppedError` when too few come in time, `RunDirectoryError` in the middle of an epoch whose
+        roster is lost: its cohorts could not be drawn again, and a client might be heard twice.
+        """
+        if self._roster is None and self._path.exists():
+            self._roster = _read(self._path)
+        if self._roster is not None and self._roster.epoch == epoch:
+            return
+        if step:
+            raise RunDirectoryError(
+                f"{self._path} does not hold the clients of epoch {epoch + 1}, which is under way; restore it."
+            )
+        roster = Roster(epoch, wait_for_clients(grid, self._attendance))
+        write_atomically(self._path, roster.to_json().encode())
+        log.info(
+            "epoch %d begins with %d clients behind %d nodes", epoch + 1, roster.clients, len(roster.nodes)
+        )
+        self._roster = roster
+
+    def cohort(self, plan: Plan, server_round: int) -> list[str]:
+        """Return the round's clients as KEY:NUMBER."""
+        assert self._roster is not None  # gather comes first
+        return self._roster.cohort(plan, server_round)
+
+    def places(self, clients: Sequence[str], grid: Grid) -> dict[int, list[str]]:
+        """Give each client to its own node, if that is connected; wait while none of them is.
+
+        The clients of a node that is away are silent. Where all are away it is the network, not they: after
+        the timeout the result is empty, and nothing is asked.
+        """
+        deadline = time.monotonic() + self._attendance.timeout
+        while not (places := _places(clients, connected(grid))) and time.monotonic() < deadline:
+            log.warning("waiting: no node of this round is connected")
+            time.sleep(_PAUSE)
+        reached = {node_of(client) for group in places.values() for client in group}
+        for key in sorted({node_of(client) for client in clients} - reached):
+            log.warning("node %s is away; its clients are silent in this round", key)
+        return places
+
+
+def _places(clients: Sequence[str], nodes: Mapping[str, int]) -> dict[int, list[str]]:
+    """Return {node id: clients} of those whose node is among the connected `nodes` (key -> node id)."""
+    places: dict[int, list[str]] = {}
+    for client in clients:
+        if (node := nodes.get(node_of(client))) is not None:
+            places.setdefault(node, []).append(client)
+    return places
+
+
+def _read(path: Path) -> Roster:
+    """Return the roster in a file. Raises `RunDirectoryError` for a damaged one."""
+    try:
+        return Roster.from_json(path.read_text())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunDirectoryError(f"{path} is damaged ({error}); restore the checkpoint folder.") from error
+
+
+def connected(grid: Grid) -> dict[str, int]:
+    """Return {key: node id} of the nodes that are connected and known by their public key.
+
+    Raises `SettingError` for a grid that does not tell public keys.
+    """
+    get_nodes = getattr(grid, "get_nodes", None)
+    if get_nodes is None:
+        raise SettingError(f"{type(grid).__name__} does not tell the nodes' public keys; use a SuperLink.")
+    return {node_key(bytes(node.public_key)): node.node_id for node in get_nodes() if node.public_key}
+
+
+def node_key(public_key: bytes) -> str:
+    """Return the short lasting name of a node: the first 128 bits of the SHA-256 of its public key, in hex."""
+    return hashlib.sha256(public_key).hexdigest()[:_KEY_DIGITS]
+
+
+def wait_for_clients(grid: Grid, attendance: Attendance) -> dict[str, int]:
+    """Return {key: number of clients} of the connected nodes once they hold `min_available` clients together.
+
+    Raises `RunStoppedError` after the timeout.
+    """
+    deadline = time.monotonic() + attendance.timeout
+    held: dict[str, int] = {}
+    said = None
+    while True:
+        nodes = connected(grid)
+        unasked = {key: node for key, node in nodes.items() if key not in held}
+        held |= ask(grid, unasked, attendance)
+        present = {key: held[key] for key in nodes if held.get(key)}
+        if sum(present.values()) >= attendance.min_available:
+            return present
+        standing = (
+            f"{sum(present.values())} clients behind {len(present)} connected nodes are there; "
+            f"population.min_available={attendance.min_available} are needed"
+        )
+        if time.monotonic() >= deadline:
+            raise RunStoppedError(
+                f"after {attendance.timeout:g} seconds {standing}. Start more nodes, then go on with run.resume=true."
+            )
+        if standing != said:
+            log.info("waiting: %s (for at most %g seconds)", standing, deadline - time.monotonic())
+            said = standing
+        time.sleep(min(_PAUSE, attendance.timeout))
+
+
+def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance) -> dict[str, int]:
+    """Return how many clients each of `nodes` (key -> node id) holds; who does not answer properly is left out."""
+    if not nodes:
+        return {}
+    messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes.values()]
+    keys = dict(zip(nodes.values(), nodes, strict=True))
+    held = {}
+    replies = exchange(grid, messages, timeout=attendance.query_timeout)
+    asked = {message.metadata.message_id: keys[message.metadata.dst_node_id] for message in messages}
+    for reply in replies:
+        key = asked[reply.metadata.reply_to_message_id]
+        count = claimed(reply)
+        if count is None:
+            log.warning("node %s did not say how many clients it holds; it is asked again", key)
+            continue
+        if count > attendance.max_clients_per_node:
+            log.warning(
+                "node %s holds %d clients; population.max_clients_per_node=%d of them take part",
+                key,
+                count,
+                attendance.max_clients_per_node,
+            )
+        held[key] = min(count, attendance.max_clients_per_node)
+    return held
+
+
+def claimed(reply: Message) -> int | None:
+    """Return the number of clients in a node's answer, or None for an error or anything malformed; never raises."""
+    try:
+        count: Any = reply.content.config_records[wire.HELD][wire.CLIENTS]
+    except Exception:  # whatever a hostile node sends counts as no answer
+        return None
+    return count if type(count) is int and count >= 0 else None

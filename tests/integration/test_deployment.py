@@ -1,0 +1,157 @@
+"""Real SuperLink and SuperNode processes with TLS and node keys, on the loopback interface."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from experiments.loopback import Loopback, make_node_key
+from experiments.records import is_finished
+from runs import metrics, summary
+from server.cohort import Roster
+from tcp_counter import TcpCounter
+
+pytestmark = pytest.mark.deployment
+
+# A node is noticed to be lost after twice its heartbeat interval, which Flower fixes at 30 seconds for its own
+# command: here a node that says 10, the least that a SuperLink takes.
+SHORT_HEARTBEAT = [
+    sys.executable,
+    "-c",
+    "import flwr.common.constant as constant; constant.HEARTBEAT_DEFAULT_INTERVAL = 10\n"
+    "from flwr.supernode.cli.flower_supernode import flower_supernode; flower_supernode()",
+]
+LIMIT = 240  # seconds for any one thing to happen on a busy machine
+
+
+def wait_for(happened, loopback, process=None):
+    """Return when `happened()` is true; fail with the logs when it takes too long or the run ends before."""
+    deadline = time.monotonic() + LIMIT
+    while not happened():
+        has_ended = process is not None and process.poll() is not None and not happened()
+        if has_ended or time.monotonic() > deadline:
+            logs = "\n".join(
+                f"== {file.name}\n{loopback.tail(file.stem)}" for file in loopback.folder.glob("*.log")
+            )
+            pytest.fail(f"{'the run ended' if has_ended else 'too slow'}\n{logs}")
+        time.sleep(0.1)
+
+
+def released(directory):
+    return len(metrics(directory)) if (directory / "metrics.jsonl").exists() else 0
+
+
+def finish(loopback, process, directory):
+    wait_for(lambda: process.poll() is not None, loopback)
+    wait_for(lambda: is_finished(directory), loopback, process)
+
+
+def test_killed_nodes_and_killed_servers(tmp_path):
+    directory = tmp_path / "r"
+    data = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
+    settings = (
+        f"run.directory={directory} {data} population.min_available=12 population.cohort_size=6 "
+        "population.epochs=2 run.checkpoint_every=100"
+    )
+    with Loopback() as loopback:
+        folder = loopback.folder
+        loopback.start_superlink()
+        for node, first in (("a", 0), ("b", 6)):
+            loopback.register(node)
+            loopback.start_supernode(node, f"clients=6 first={first} {data}", command=SHORT_HEARTBEAT)
+        process = loopback.submit(settings)
+
+        # A node killed in round 2 counts as zero vectors; its clients are spent.
+        wait_for(lambda: released(directory) == 1, loopback, process)
+        loopback.kill("b")
+        wait_for(lambda: released(directory) == 2, loopback, process)
+        assert [row["replies"] for row in metrics(directory)] == [6, 6]
+
+        # Started again, it takes part in the next epoch, which waits for it.
+        loopback.start_supernode("b", f"clients=6 first=6 {data}", command=SHORT_HEARTBEAT)
+        wait_for(lambda: released(directory) == 3, loopback, process)
+        assert "ROUND 3" in loopback.log("b").read_text()
+        roster = (directory / "checkpoint/roster.json").read_text()
+        assert Roster.from_json(roster).epoch == 1
+        assert sorted(Roster.from_json(roster).nodes.values()) == [6, 6]
+
+        # The server's machine loses power in round 4: SuperLink and ServerApp are gone.
+        loopback.kill("superlink")
+        assert released(directory) == 3
+        loopback.stop("run")
+        loopback.start_superlink()
+        process = loopback.submit(f"{settings} run.resume=true")
+        finish(loopback, process, directory)
+        assert (directory / "checkpoint/roster.json").read_text() == roster
+    assert [row["round"] for row in metrics(directory)] == [1, 2, 3, 4]
+    assert [row["replies"] for row in metrics(directory)] == [6] * 4
+    assert not list(directory.rglob("secrets*"))
+    assert not folder.exists()
+    assert processes_that_know(str(folder)) == []
+
+
+def processes_that_know(text):
+    """The command lines of running processes that contain `text`."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/cmdline") as file:
+                    line = file.read()
+            except OSError:
+                continue
+            found += [line] if text in line else []
+    return found
+
+
+def refusal(loopback, *arguments):
+    """Exit code and output of a SuperNode that the SuperLink refuses."""
+    command = [*SHORT_HEARTBEAT, "--superlink", f"127.0.0.1:{loopback.port}", "--port", "0", *arguments]
+    done = subprocess.run(
+        command, env=loopback.environment("stranger"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=LIMIT,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("value_type", ["float32", "int8"])
+def test_what_travels_is_what_is_said(tmp_path, value_type):
+    """A million parameters at keep 0.01: at most 1.1 times the values and 4 KiB a client, everything counted."""
+    directory = tmp_path / "r"
+    data = "dataset=synthetic dataset.clients=6 dataset.features=1000 dataset.classes=10"
+    settings = (
+        f"run.directory={directory} {data} model=mlp model.hidden=990 population.min_available=6 "
+        f"population.cohort_size=6 population.epochs=1 compression.keep_probability=0.01 "
+        f"compression.value_type={value_type}"
+    )
+    with Loopback() as loopback, TcpCounter(loopback.port) as counter:
+        loopback.start_superlink()
+        loopback.register("a")
+        loopback.register("c")
+        loopback.start_supernode("a", f"clients=4 {data}", port=counter.port)
+        loopback.start_supernode("c", "clients=2 dataset=by_user_npz dataset.path=/nowhere.npz")
+        make_node_key(loopback.folder, "unregistered")
+        trusted = ("--root-certificates", loopback.certificates.authority)
+        key = ("--auth-supernode-private-key", loopback.folder / "unregistered")
+        if value_type == "float32":
+            for arguments in ((*trusted, *key), trusted, key):  # unknown key, no key, unknown authority
+                code, said = refusal(loopback, *arguments)
+                assert code != 0, said
+        finish(loopback, loopback.submit(settings), directory)
+        inbound = json.loads(loopback.call("flwr", "ls", "loopback", "--format", "json"))
+        assert "takes part with a zero update" in loopback.log("c").read_text()
+        assert "nowhere.npz does not exist" in loopback.log("c").read_text()
+    assert summary(directory)["parameters"] == 1_000_900
+    assert metrics(directory)[0]["replies"] == 6
+    values = 0.01 * 2**20 * (4 if value_type == "float32" else 1)
+    assert summary(directory)["uplink_bytes_per_client"] == pytest.approx(values)
+    on_the_wire = counter.sent / 4  # four clients behind the counter; with TLS, headers, polling, heartbeats
+    reported = inbound["runs"][0]["network-traffic"]["inbound-bytes"] / 6  # by the SuperLink
+    nominal = metrics(directory)[0]["uplink_bytes"] / 6
+    print(f"{value_type}: {values:.0f} value bytes, {nominal:.0f} nominal, {reported:.0f} by the SuperLink's count, "
+          f"{on_the_wire:.0f} on the wire")  # fmt: skip
+    for measured in (nominal, reported, on_the_wire):
+        assert values * 0.98 < measured <= 1.1 * values + 4096

@@ -1,0 +1,65 @@
+"""A deployment inside the test process: a grid of several nodes with public keys, without any transport."""
+
+from itertools import count
+from types import SimpleNamespace
+
+from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
+
+from experiments.local_grid import LocalGrid
+from fedmf.updates import wire
+from server.attendance import node_key
+
+
+def key_of(name):
+    """Return the short key of the node called `name`."""
+    return node_key(name.encode())
+
+
+def holding(clients):
+    """Return a node's answer to a query."""
+    return lambda message: Message(
+        RecordDict({wire.HELD: ConfigRecord({wire.CLIENTS: clients})}), reply_to=message
+    )
+
+
+class Nodes(LocalGrid):
+    """Nodes by name, each with `query(message)` and `train(message)`, which return a reply or None for silence.
+
+    `away` holds the names of nodes that are not connected; a message to one that is `lost` brings Flower's error
+    reply for it.
+    """
+
+    def __init__(self, query, train=None, first_id=100):
+        super().__init__(self)
+        self.query, self.train = dict(query), dict(train or {})
+        self.ids = dict(zip(self.query, count(first_id), strict=False))
+        self.away, self.lost, self.asked = set(), set(), []
+
+    def join(self, name, query, train=None):
+        self.ids[name] = max(self.ids.values()) + 1
+        self.query[name], self.train[name] = query, train
+
+    def get_nodes(self):
+        return [
+            SimpleNamespace(node_id=number, public_key=name.encode())
+            for name, number in self.ids.items()
+            if name not in self.away
+        ]
+
+    def get_node_ids(self):
+        return [node.node_id for node in self.get_nodes()]
+
+    def submit(self, messages):
+        self.waiting = {message.metadata.message_id: message for message in messages}
+        self.asked += messages
+
+    def collect(self, message_ids):
+        message = self.waiting.pop(message_ids[0], None)
+        if message is None:
+            return []
+        name = next(name for name, number in self.ids.items() if number == message.metadata.dst_node_id)
+        if name in self.lost:
+            return [Message(Error(5, "node unavailable"), reply_to=message)]
+        kind = self.query if message.metadata.message_type == MessageType.QUERY else self.train
+        reply = kind[name](message)
+        return [] if reply is None else [reply]

@@ -1,0 +1,250 @@
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+
+from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
+from fedmf.updates import wire
+from nodes import Nodes, holding, key_of
+from plans import KEY, random_vector, small_plan
+from players import honest
+from server import attendance
+from server.attendance import ROSTER, Attendance, DeployedPopulation, connected, wait_for_clients
+from server.cohort import Roster
+from server.optimizer import Optimizer
+from server.state import first_state
+from server.strategy import FedMF
+
+PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)  # 12 clients, 4 rounds of 3, 2 epochs
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+
+
+def fields_of(message):
+    """One task's fields for each client of a message, as a message for one client has them."""
+    record = message.content.config_records[wire.TASK]
+    found = []
+    while (name := wire.numbered(wire.CLIENT, len(found))) in record:
+        key = record[wire.numbered(wire.MASK_KEY, len(found))]
+        found.append({wire.CLIENT: record[name], wire.MASK_KEY: key, wire.EPOCH: record[wire.EPOCH]})
+    return found
+
+
+def vector_of(client):
+    return random_vector(50, 0.5, int(client.rpartition(":")[2]) + 100 * int(client[:2], 16))
+
+
+def answer(message, plan=PLAN):
+    """The reply of an honest node: each client's values on their own."""
+    values = {}
+    for place, fields in enumerate(fields_of(message)):
+        reply = honest(fields, message, vector_of(fields[wire.CLIENT]), plan)
+        values[wire.numbered(wire.VALUES, place)] = reply.content.config_records[wire.UPDATE][wire.VALUES]
+    return Message(RecordDict({wire.UPDATE: ConfigRecord(values)}), reply_to=message)
+
+
+def deployed(folder, held, *, answers=answer, plan=PLAN, tasks=4, least=12, **limits):
+    """A strategy and the grid of nodes that hold `held` (name -> clients)."""
+    grid = Nodes({name: holding(clients) for name, clients in held.items()}, dict.fromkeys(held, answers))
+    releases = []
+    strategy = FedMF(
+        plan,
+        Optimizer(1.0),
+        DeployedPopulation(Attendance(least, **{"timeout": 0.05, "query_timeout": 1.0, **limits}), folder),
+        first_state(plan, np.zeros(plan.dimension, "f4"), KEY),
+        on_release=[lambda state, release: releases.append(release)],
+        tasks_per_message=tasks,
+    )
+    return strategy, grid, releases
+
+
+def tasks_in(grid):
+    return [message for message in grid.asked if message.metadata.message_type == "train"]
+
+
+def test_a_client_is_a_nodes_key_and_the_nodes_number_for_it(tmp_path):
+    strategy, grid, releases = deployed(tmp_path, {"a": 5, "b": 7})
+    strategy.start(grid, num_rounds=4, timeout=0.1)
+    spent = [client for release in releases for client in release.answered]
+    names = {f"{key_of('a')}:{k}" for k in range(5)} | {f"{key_of('b')}:{k}" for k in range(7)}
+    assert len(spent) == 12
+    assert set(spent) == names
+
+
+def test_each_client_is_asked_by_its_own_node_only(tmp_path):
+    strategy, grid, _ = deployed(tmp_path, {"a": 5, "b": 7})
+    strategy.start(grid, num_rounds=8, timeout=0.1)
+    for message in tasks_in(grid):
+        for fields in fields_of(message):
+            name = next(n for n, number in grid.ids.items() if number == message.metadata.dst_node_id)
+            assert fields[wire.CLIENT].startswith(f"{key_of(name)}:")
+
+
+def test_the_sum_does_not_depend_on_how_clients_share_messages(tmp_path):
+    models, messages = [], []
+    for tasks in (1, 2, 100):
+        (tmp_path / str(tasks)).mkdir()
+        strategy, grid, _ = deployed(tmp_path / str(tasks), {"a": 5, "b": 7}, tasks=tasks)
+        strategy.start(grid, timeout=0.1)
+        models.append(strategy.state.model)
+        messages.append(len(tasks_in(grid)))
+    np.testing.assert_array_equal(models[0], models[1])
+    np.testing.assert_array_equal(models[0], models[2])
+    assert messages[0] == 24
+    assert messages[0] > messages[1] > messages[2]
+
+
+def test_a_nodes_sum_is_refused(tmp_path):
+    """One vector for several clients: no bound of theirs could be checked. It counts as zeros, whatever its length."""
+
+    def summing(message):
+        reply = answer(message)
+        record = reply.content.config_records[wire.UPDATE]
+        parts = [np.frombuffer(record[name], "<f4") for name in record]
+        whole = np.zeros(max(map(len, parts)), "<f4")
+        for part in parts:
+            whole[: len(part)] += part
+        return Message(
+            RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: whole.tobytes()})}), reply_to=message
+        )
+
+    strategy, grid, releases = deployed(tmp_path, {"a": 12}, answers=summing, tasks=3)
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    assert len(releases[0].answered) == 3
+    moved = np.linalg.norm(strategy.state.model) * PLAN.denominator
+    assert moved <= PLAN.bounds.radius * (
+        1 + 1e-5
+    )  # at most one client's vector, where the lengths happen to agree
+
+
+def test_an_epoch_waits_for_enough_clients_and_says_so(tmp_path, caplog):
+    strategy, grid, _ = deployed(tmp_path, {"a": 5, "b": 6})
+    with (
+        caplog.at_level(logging.INFO),
+        pytest.raises(RunStoppedError, match=r"11 clients behind 2 .*min_available=12"),
+    ):
+        strategy.start(grid, timeout=0.1)
+    assert "waiting: 11 clients behind 2 connected nodes are there" in caplog.text
+    assert tasks_in(grid) == []
+    assert strategy.state.ledger.entries == ()  # an epoch that nobody began costs nothing
+
+
+def test_nodes_may_join_at_the_next_epoch_only(tmp_path):
+    strategy, grid, releases = deployed(tmp_path, {"a": 12})
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    grid.join("b", holding(12), answer)
+    strategy.start(grid, num_rounds=3, timeout=0.1)
+    first = {client for release in releases for client in release.answered}
+    strategy.start(grid, num_rounds=4, timeout=0.1)
+    second = {client for release in releases[4:] for client in release.answered}
+    assert {client.partition(":")[0] for client in first} == {key_of("a")}
+    assert {client.partition(":")[0] for client in second} == {key_of("a"), key_of("b")}
+    assert len(second) == 12
+
+
+def test_a_node_counts_for_no_more_clients_than_allowed(tmp_path, caplog):
+    strategy, grid, _ = deployed(tmp_path, {"a": 1000, "b": 9}, max_clients_per_node=6)
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    roster = Roster.from_json((tmp_path / ROSTER).read_text())
+    assert roster.nodes == {key_of("a"): 6, key_of("b"): 6}
+    assert "holds 1000 clients" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["12", -1, 12.0, True, [12], b"12"])
+def test_an_answer_that_is_no_count_is_no_answer(value):
+    grid = Nodes({"a": holding(12), "b": holding(value)})
+    held = wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.1))
+    assert held == {key_of("a"): 12}
+
+
+def test_errors_and_silence_are_no_answers():
+    grid = Nodes(
+        {
+            "a": holding(12),
+            "b": lambda message: None,
+            "c": lambda message: Message(Error(2, "x"), reply_to=message),
+            "d": lambda message: Message(RecordDict(), reply_to=message),
+        }
+    )
+    assert wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.05)) == {key_of("a"): 12}
+
+
+def test_a_node_that_is_away_is_silent_and_its_clients_stay_unspent(tmp_path, caplog):
+    strategy, grid, releases = deployed(tmp_path, {"a": 6, "b": 6})
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    grid.away.add("b")
+    strategy.start(grid, num_rounds=2, timeout=0.1)
+    grid.away.clear()
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    assert all(client.startswith(key_of("a")) for release in releases[1:3] for client in release.answered)
+    assert any(len(release.answered) < 3 for release in releases[1:3])
+    assert len(releases[3].answered) == 3
+    assert f"node {key_of('b')} is away" in caplog.text
+
+
+def test_a_lost_nodes_clients_are_spent_and_it_takes_part_in_the_next_epoch(tmp_path):
+    strategy, grid, releases = deployed(tmp_path, {"a": 6, "b": 6})
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    grid.lost.add("b")
+    strategy.start(grid, num_rounds=3, timeout=0.1)
+    grid.lost.clear()
+    strategy.start(grid, num_rounds=4, timeout=0.1)
+    assert [len(release.answered) for release in releases] == [3] * 8
+    assert len({client for release in releases[4:] for client in release.answered}) == 12
+
+
+def test_while_every_node_is_away_nothing_is_released(tmp_path):
+    strategy, grid, releases = deployed(tmp_path, {"a": 12})
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    grid.away.add("a")
+    with pytest.raises(RunStoppedError, match="no node is connected for round 2"):
+        strategy.start(grid, timeout=0.1)
+    assert len(releases) == 1
+
+
+def test_a_restarted_server_goes_on_with_the_same_cohorts_whoever_is_there_now(tmp_path):
+    whole, grid, releases = deployed(tmp_path, {"a": 5, "b": 7})
+    whole.start(grid, num_rounds=4, timeout=0.1)
+    again = DeployedPopulation(Attendance(12, timeout=0.05), tmp_path)
+    other = Nodes({"c": holding(50), "b": holding(7), "a": holding(9)}, first_id=7)
+    for step in (1, 2, 3):
+        again.gather(PLAN, 0, step, other)
+        assert again.cohort(PLAN, step + 1) == sorted(
+            releases[step].answered, key=again.cohort(PLAN, step + 1).index
+        )
+        assert set(again.cohort(PLAN, step + 1)) == set(releases[step].answered)
+    assert other.asked == []
+    again.gather(PLAN, 1, 0, other)
+    assert key_of("c") in Roster.from_json((tmp_path / ROSTER).read_text()).nodes
+
+
+def test_an_epoch_whose_roster_is_lost_is_not_continued(tmp_path):
+    strategy, grid, _ = deployed(tmp_path, {"a": 12})
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    (tmp_path / ROSTER).unlink()
+    with pytest.raises(RunDirectoryError, match="epoch 1, which is under way"):
+        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid)
+    (tmp_path / ROSTER).write_text('{"epoch": 0')
+    with pytest.raises(RunDirectoryError, match="damaged"):
+        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid)
+
+
+def test_cohorts_of_an_epoch_are_disjoint_and_follow_from_roster_and_seed_alone():
+    roster = Roster(1, {"b": 20, "a": 3})
+    cohorts = [roster.cohort(PLAN, number) for number in range(5, 9)]
+    names = [client for cohort in cohorts for client in cohort]
+    assert len(set(names)) == 12
+    assert cohorts == [Roster.from_json(roster.to_json()).cohort(PLAN, number) for number in range(5, 9)]
+    assert roster.names(range(23)) == [f"a:{k}" for k in range(3)] + [f"b:{k}" for k in range(20)]
+
+
+def test_a_grid_without_public_keys_is_refused():
+    class Plain:
+        pass
+
+    with pytest.raises(SettingError, match="does not tell the nodes' public keys"):
+        connected(Plain())
