@@ -119,7 +119,11 @@ def refusal(loopback, *arguments):
 
 @pytest.mark.parametrize("value_type", ["float32", "int8"])
 def test_what_travels_is_what_is_said(tmp_path, value_type):
-    """A million parameters at keep 0.01: at most 1.1 times the values and 4 KiB a client, everything counted."""
+    """A million parameters at keep 0.01: at most 1.1 times the values and 4 KiB a client.
+
+    On the wire counts every byte that the node sends from when it has the model until the round is released: TLS,
+    headers, signatures, polling and heartbeats.
+    """
     directory = tmp_path / "r"
     data = "dataset=synthetic dataset.clients=6 dataset.features=1000 dataset.classes=10"
     settings = (
@@ -140,7 +144,12 @@ def test_what_travels_is_what_is_said(tmp_path, value_type):
             for arguments in ((*trusted, *key), trusted, key):  # unknown key, no key, unknown authority
                 code, said = refusal(loopback, *arguments)
                 assert code != 0, said
-        finish(loopback, loopback.submit(settings), directory)
+        process = loopback.submit(settings)
+        wait_for(lambda: counter.received > 4 * 1_000_900, loopback, process)
+        before = counter.sent
+        wait_for(lambda: released(directory) == 1, loopback, process)
+        on_the_wire = (counter.sent - before) / 4  # four clients behind the counter
+        finish(loopback, process, directory)
         inbound = json.loads(loopback.call("flwr", "ls", "loopback", "--format", "json"))
         assert "takes part with a zero update" in loopback.log("c").read_text()
         assert "nowhere.npz does not exist" in loopback.log("c").read_text()
@@ -148,7 +157,6 @@ def test_what_travels_is_what_is_said(tmp_path, value_type):
     assert metrics(directory)[0]["replies"] == 6
     values = 0.01 * 2**20 * (4 if value_type == "float32" else 1)
     assert summary(directory)["uplink_bytes_per_client"] == pytest.approx(values)
-    on_the_wire = counter.sent / 4  # four clients behind the counter; with TLS, headers, polling, heartbeats
     reported = inbound["runs"][0]["network-traffic"]["inbound-bytes"] / 6  # by the SuperLink
     nominal = metrics(directory)[0]["uplink_bytes"] / 6
     print(f"{value_type}: {values:.0f} value bytes, {nominal:.0f} nominal, {reported:.0f} by the SuperLink's count, "
