@@ -1,13 +1,17 @@
-"""Time the hot kernels against what the machine needs for the same: `python -m experiments.benchmark`.
+"""Time the hot kernels and whole rounds against the least that they could cost: `python -m
+experiments.benchmark`.
 
-Machines are shared and noisy, so every kernel is measured in turns with its floor, as CPU time of one thread,
-and the least of `repeats` turns of each is compared. `kernels=[gaussian_row]` measures some only. JSON:
-{kernel: {ratio, floor, seconds, floor_is, goal}}, times in seconds.
+Machines are shared and noisy, so every row is measured in turns with its floor, as CPU time of this process
+with one thread, and the medians are compared. `rows=[gaussian_row,mask]` measures some only. Progress goes to
+stderr. JSON: {row: {ratio, goal, floor, seconds, floor_is, turns}}, times in CPU seconds; floor_is says what
+the floor is.
 """
 
-import time
+import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,136 +20,83 @@ from omegaconf import DictConfig
 from rich.table import Table
 
 from experiments import command
+from experiments.benchmarks import mechanisms, rounds, updates
+from experiments.benchmarks.row import Row, measure
+from experiments.benchmarks.simulation import Federation, simulation
 from experiments.config_data import Output
 from fedmf.checks import check_at_least, check_choice
-from fedmf.mechanisms import design, prefix_sum
-from fedmf.mechanisms.optimal_solve import certified, solve
-from fedmf.mechanisms.poles import poles, spectral_interval
-from fedmf.mechanisms.smoother import diagonal
-from fedmf.mechanisms.stream import StreamState
-from fedmf.randomness import SecretKey, gaussian_row
 
 DIMENSION = 1 << 20
+KEEP = 0.01
+LOGISTIC, MLP, CNN = Federation("logistic", 62), Federation("mlp", 10), Federation("cnn", 62)
+
+ROWS: dict[str, Callable[[], Row]] = {
+    "design_2048": partial(mechanisms.design_of, 2048),
+    "gaussian_row": partial(mechanisms.normals, DIMENSION),
+    "correlation_step": partial(mechanisms.correlation_step, 4, DIMENSION),
+    "correlation_step_8": partial(mechanisms.correlation_step, 8, DIMENSION),
+    "hadamard": partial(updates.rotation, DIMENSION),
+    "mask": partial(updates.mask, DIMENSION, KEEP),
+    "add_message": partial(updates.add_message, DIMENSION, KEEP),
+    "server_round": partial(rounds.server_round, DIMENSION, 100, KEEP, 8),
+    "simulation_logistic": partial(simulation, LOGISTIC, 1.5),
+    "simulation_mlp": partial(simulation, MLP, None),
+    "simulation_cnn": partial(simulation, CNN, 1.1),
+    "checkpoint": partial(rounds.checkpoint, CNN),
+}
 
 
 @dataclass
 class BenchmarkConfig:
-    """Keys of the command; null kernels are all."""
+    """Keys of the command; null rows are all."""
 
-    kernels: list[str] | None = None
+    rows: list[str] | None = None
     repeats: int = 15
     output: Output = Output.text
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """Two things to run in turns: the kernel, and the least that any implementation of it would do."""
-
-    run: Callable[[], object]
-    floor: Callable[[], object]
-    floor_is: str
-    goal: float | None
-
-
-def design_2048() -> Kernel:
-    """The optimal factorization of 2048 rounds to gap 1e-6."""
-    workload = prefix_sum(2048)
-    v = certified(workload).v
-    return Kernel(
-        lambda: solve(workload),
-        lambda: diagonal(v, workload, poles(spectral_interval(v, workload), 1e-10)),
-        "one evaluation of the fixed-point map at the solution",
-        None,
-    )
-
-
-def gaussian_row_kernel() -> Kernel:
-    """One keyed row of 2^20 normals."""
-    key = SecretKey.generate()
-    buffer = torch.empty(DIMENSION)
-    return Kernel(
-        lambda: gaussian_row(key, 0, DIMENSION),
-        buffer.normal_,
-        "torch normal_, 2^20 float32, neither keyed nor secret",
-        4,
-    )
-
-
-def correlation_step(buffers: int) -> Kernel:
-    """One step of the optimal stream at 2^20 coordinates, in place."""
-    stream = design("optimal", prefix_sum(1024), buffers=buffers).stream
-    rng = np.random.default_rng(0)
-    state = StreamState(512, rng.standard_normal((buffers, DIMENSION), dtype=np.float32))
-    fresh = rng.standard_normal((1, DIMENSION), dtype=np.float32)
-    source = rng.standard_normal((buffers, DIMENSION), dtype=np.float32)
-    target = source.copy()
-    return Kernel(
-        lambda: stream.next(fresh, state, donate=True),
-        lambda: np.copyto(target, source),
-        f"a copy of {buffers} x 2^20 float32",
-        2,
-    )
-
-
-KERNELS: dict[str, Callable[[], Kernel]] = {
-    "design_2048": design_2048,
-    "gaussian_row": gaussian_row_kernel,
-    "correlation_step": lambda: correlation_step(4),
-    "correlation_step_8": lambda: correlation_step(8),
-}
-
-
 def benchmark(config: DictConfig) -> None:
-    """Print the ratio of every kernel chosen to its floor."""
+    """Print the ratio of every row chosen to its floor."""
     check_at_least("repeats", config.repeats, 1)
-    names = list(KERNELS) if config.kernels is None else list(config.kernels)
+    names = list(ROWS) if config.rows is None else list(config.rows)
     for name in names:
-        check_choice("kernels", name, KERNELS)
+        check_choice("rows", name, ROWS)
     torch.set_num_threads(1)
-    results = {name: measure(KERNELS[name](), config.repeats) for name in names}
+    logging.getLogger("server").setLevel(logging.WARNING)  # a line a round would bury the progress
+    keep_freed_memory()
+    results = {}
+    for number, name in enumerate(names, start=1):
+        print(f"{number}/{len(names)} {name}", file=sys.stderr, flush=True)
+        results[name] = measure(ROWS[name](), config.repeats)
     if config.output is Output.json:
         command.print_json(results)
     else:
         _print_table(results)
 
 
-def measure(kernel: Kernel, repeats: int) -> dict[str, Any]:
-    """Return the least CPU times of kernel and floor, measured in turns after one warm-up, and their
-    ratio.
+def keep_freed_memory() -> None:
+    """Bring the allocator to the state of a process that has been running for a while.
+
+    glibc asks the system for every array larger than the largest it has seen freed, and touching new pages
+    costs more than most kernels: without this a row would depend on what ran before it.
     """
-    kernel.run()
-    kernel.floor()
-    pairs = [(_seconds(kernel.run), _seconds(kernel.floor)) for _ in range(repeats)]
-    seconds, floor = (min(column) for column in zip(*pairs, strict=True))
-    return {
-        "ratio": seconds / floor,
-        "floor": floor,
-        "seconds": seconds,
-        "floor_is": kernel.floor_is,
-        "goal": kernel.goal,
-    }
-
-
-def _seconds(action: Callable[[], object]) -> float:
-    begun = time.thread_time()
-    action()
-    return time.thread_time() - begun
+    np.empty(30 << 20, np.uint8)  # freed at once; glibc remembers sizes up to 32 MiB
 
 
 def _print_table(results: dict[str, dict[str, Any]]) -> None:
-    """Print one row a kernel."""
+    """Print one line a row."""
     table = Table(title="CPU time of one thread over the floor of the same run")
-    table.add_column("kernel", no_wrap=True)
+    table.add_column("row", no_wrap=True)
     for heading in ("ratio", "goal", "ms", "floor, ms"):
         table.add_column(heading, justify="right")
     table.add_column("floor")
     for name, row in results.items():
         table.add_row(
             name,
-            f"{row['ratio']:.2f}",
-            "-" if row["goal"] is None else f"{row['goal']:g}",
-            f"{1e3 * row['seconds']:.2f}",
-            f"{1e3 * row['floor']:.2f}",
+            f"{row['ratio']:.3g}",
+            "-" if row["goal"] is None else f"{row['goal']:.3g}",
+            f"{1e3 * row['seconds']:.3g}",
+            f"{1e3 * row['floor']:.3g}",
             row["floor_is"],
         )
     command.console().print(table)

@@ -40,10 +40,10 @@ class FixedPoint:
     def add(self, total: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: Vector) -> None:
         """Add `values` at distinct `coordinates` to `total`, in place. Values beyond the bound count as the
         bound."""
-        scaled = values.astype(np.float64)
-        np.clip(scaled, -self.bound, self.bound, out=scaled)
-        scaled *= 2.0**self.bits
-        total[coordinates] += np.rint(scaled, out=scaled).astype(np.int64)
+        scaled = np.multiply(values, 2.0**self.bits, dtype=np.float64)  # exact: a power of two
+        largest = self.bound * 2.0**self.bits
+        np.clip(scaled, -largest, largest, out=scaled)
+        np.add.at(total, coordinates, np.rint(scaled, out=scaled).astype(np.int64))
 
     def value(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Return the sum, shape of `total`. Float64, until the noise is on: rounding a sum of many values to float32

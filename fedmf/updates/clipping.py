@@ -44,7 +44,10 @@ def clip_l2(update: Vector, bound: float) -> Vector:
     limit = bound * (1 - MARGIN)
     if norm <= limit:
         return update
-    return np.multiply(update, limit / norm, dtype=np.float64).astype(np.float32)  # the factor may be tiny
+    factor = limit / norm
+    if factor > 2.0**-100:  # a normal float32: factor and product round by 2^-24 each, well within the margin
+        return update * np.float32(factor)
+    return np.multiply(update, factor, dtype=np.float64).astype(np.float32)
 
 
 def clip_linf(update: Vector, bound: float) -> Vector:

@@ -11,6 +11,7 @@ table, so that client and server pick the same coordinates whatever their libm, 
 2^-63 per draw of the iid Bernoulli law in total variation.
 """
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +22,7 @@ from fedmf.randomness import SecretKey, uniform_words
 
 _LONGEST_GAP = 1024  # longer gaps are drawn piecewise: the geometric law is memoryless
 _GUARD_BITS = 128
+_GUIDE_BITS = 16  # leading bits of a word that nearly always tell its gap
 
 
 def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
@@ -36,17 +38,18 @@ def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) ->
     check_keep_probability(keep_probability)
     if keep_probability == 1:
         return np.arange(dimension)
-    table = gap_table(keep_probability)
-    pieces: list[npt.NDArray[np.int64]] = []
+    pieces = [np.empty(0, np.int64)]
     position, drawn = -1, 0  # the last coordinate looked at, and how many words were used
     while position < dimension - 1:
         ahead = _draws_for(dimension - 1 - position, keep_probability)
-        gaps = np.searchsorted(table, uniform_words(key, ahead, first=drawn), side="right") + 1
-        is_kept = gaps <= _LONGEST_GAP
-        positions = position + np.cumsum(np.minimum(gaps, _LONGEST_GAP))
-        pieces.append(positions[is_kept & (positions < dimension)])
+        gaps = _gaps(uniform_words(key, ahead, first=drawn), keep_probability)
+        positions = np.cumsum(np.minimum(gaps, _LONGEST_GAP), dtype=np.int64)
+        positions += position
         position, drawn = int(positions[-1]), drawn + ahead
-    return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+        if gaps.max() > _LONGEST_GAP:
+            positions = positions[gaps <= _LONGEST_GAP]
+        pieces.append(positions[: np.searchsorted(positions, dimension)])
+    return np.concatenate(pieces)
 
 
 @lru_cache(maxsize=8)
@@ -68,7 +71,26 @@ def gap_table(keep_probability: float) -> npt.NDArray[np.uint64]:
     return table
 
 
+@lru_cache(maxsize=8)
+def _gap_guide(keep_probability: float) -> npt.NDArray[np.int16]:
+    """Return the gap that the leading bits of a word tell, shape (2^_GUIDE_BITS,), 0 where several share them."""
+    table, low = gap_table(keep_probability), 64 - _GUIDE_BITS
+    smallest = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(low)
+    least = np.searchsorted(table, smallest, side="right")
+    most = np.searchsorted(table, smallest | np.uint64((1 << low) - 1), side="right")
+    return np.where(least == most, least + 1, 0).astype(np.int16)
+
+
+def _gaps(words: npt.NDArray[np.uint64], keep_probability: float) -> npt.NDArray[np.int16]:
+    """Return the gaps that words stand for, shape (k,), int16: searching the table for few of them only."""
+    leading = (words >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)
+    gaps = _gap_guide(keep_probability)[leading]
+    untold = np.flatnonzero(gaps == 0)
+    gaps[untold] = np.searchsorted(gap_table(keep_probability), words[untold], side="right") + 1
+    return gaps
+
+
 def _draws_for(coordinates: int, keep_probability: float) -> int:
     """Return how many words to draw so that one batch nearly always passes `coordinates` more coordinates."""
-    expected = coordinates * (keep_probability + 1 / _LONGEST_GAP)
+    expected = coordinates * keep_probability / -math.expm1(_LONGEST_GAP * math.log1p(-keep_probability))
     return int(expected + 4 * expected**0.5) + 8

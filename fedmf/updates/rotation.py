@@ -21,9 +21,10 @@ from fedmf.updates.vectors import Vector
 Real = TypeVar("Real", np.float32, np.float64)
 
 ROTATIONS = ("hadamard", "identity")
-_RADIX = (
-    16  # one product by H_16 a pass: five passes for 2^20, each a matrix product that runs at memory speed
-)
+_RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product near memory speed
+_COLUMNS = (
+    1 << 11
+)  # handled at once: a block that is read with a stride and written without stays in the cache
 
 
 def padded_dimension(dimension: int, rotation: str) -> int:
@@ -48,14 +49,25 @@ def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
     size = vector.size
     if vector.shape != (size,) or size == 0 or size & (size - 1):
         raise SettingError(f"the vector has shape {vector.shape}; a Hadamard transform needs a power of two.")
-    remaining = size
+    spare, remaining = np.empty_like(vector), size
+    target = np.empty_like(vector)
     while remaining > 1:
         radix = min(_RADIX, remaining)
         # Each pass transforms the slowest axis and makes it the fastest; after all passes the axes are back
         # in order.
-        vector = (vector.reshape(radix, -1).T @ _SYLVESTER[radix].astype(vector.dtype)).reshape(-1)
+        _transform_slowest(vector.reshape(radix, -1), out=target.reshape(-1, radix))
+        vector, target, spare = target, spare, target
         remaining //= radix
     return vector
+
+
+def _transform_slowest(matrix: npt.NDArray[Real], *, out: npt.NDArray[Real]) -> None:
+    """Write (H matrix)^T into `out`, (columns, radix), for `matrix` of shape (radix, columns)."""
+    radix, columns = matrix.shape
+    transform = _SYLVESTER[radix].astype(matrix.dtype)
+    for start in range(0, columns, _COLUMNS):
+        block = slice(start, start + _COLUMNS)
+        np.matmul(matrix[:, block].T, transform, out=out[block])
 
 
 @dataclass(frozen=True)
@@ -82,8 +94,9 @@ class Rotation:
         """Return the rotated update, (d,) -> (D,), same Euclidean norm up to float32 rounding."""
         if self.kind == "identity":
             return update
-        padded = np.zeros(self.padded, np.float32)
+        padded = np.empty(self.padded, np.float32)
         np.multiply(update, self._signs[: self.dimension], out=padded[: self.dimension])
+        padded[self.dimension :] = 0
         return hadamard(padded)
 
     def unrotate(self, rotated: npt.NDArray[Real]) -> npt.NDArray[Real]:

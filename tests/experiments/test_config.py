@@ -30,3 +30,9 @@ def test_defaults_are_those_of_the_documentation():
     assert config.population.rounds_per_epoch is None
     assert (config.privacy.epsilon, config.privacy.delta) == (8.0, 1e-4)
     assert config.compression.keep_probability == 0.1
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
+def test_every_reported_experiment_composes(name):
+    config = composed(f"+experiment={name}")
+    assert config != composed()

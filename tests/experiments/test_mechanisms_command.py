@@ -1,11 +1,11 @@
-"""The mechanisms command, its export and plots, the benchmark and Table 2."""
+"""The mechanisms command, its export and plots, and Table 2."""
 
 import json
 
 import numpy as np
 import pytest
 
-from experiments import benchmark, command, mechanisms
+from experiments import command, mechanisms
 from experiments.reproduce import denisov_table2
 from fedmf.mechanisms import FAMILIES, workload
 from fedmf.mechanisms.optimal_solve import certified
@@ -151,20 +151,6 @@ def test_help_shows_the_keys(capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
     assert "buffers: null" in out
-
-
-def test_benchmark_measures_kernels_over_their_floors(capsys):
-    with pytest.raises(SystemExit) as stop:
-        command.run(
-            benchmark.benchmark,
-            "benchmark",
-            benchmark.BenchmarkConfig,
-            argv=["kernels=[correlation_step]", "repeats=1", "output=json"],
-        )
-    assert stop.value.code == 0
-    row = json.loads(capsys.readouterr().out)["correlation_step"]
-    assert row["ratio"] == pytest.approx(row["seconds"] / row["floor"])
-    assert {"design_2048", "gaussian_row", "correlation_step"} <= set(benchmark.KERNELS)
 
 
 def test_table_2_names_the_entry_that_was_not_converged():

@@ -1,0 +1,2 @@
+"""What `python -m experiments.benchmark` measures: a row is a kernel or a round, and the floor it is held
+against."""

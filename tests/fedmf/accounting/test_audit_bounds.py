@@ -1,0 +1,147 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import binom
+
+from fedmf.accounting.audit_bounds import (
+    epsilon_lower_bound,
+    highest_rate,
+    lowest_rate,
+    one_run_lower_bound,
+    one_run_p_value,
+)
+from fedmf.errors import SettingError
+
+
+@pytest.mark.parametrize("successes", [1, 7, 29])
+def test_rates_invert_the_binomial_tails(successes):
+    """The slow twin: Clopper and Pearson's definition, solved for the rate."""
+    low = brentq(lambda p: binom.sf(successes - 1, 30, p) - 0.025, 1e-12, 1)
+    high = brentq(lambda p: binom.cdf(successes, 30, p) - 0.025, 0, 1 - 1e-12)
+    assert lowest_rate(successes, 30, error=0.025) == pytest.approx(low, rel=1e-9)
+    assert highest_rate(successes, 30, error=0.025) == pytest.approx(high, rel=1e-9)
+
+
+def test_rates_at_the_ends_are_zero_and_one():
+    assert lowest_rate(0, 30, error=0.05) == 0
+    assert highest_rate(30, 30, error=0.05) == 1
+    assert highest_rate(0, 30, error=0.05) == pytest.approx(1 - 0.05 ** (1 / 30))
+
+
+def test_rates_err_no_more_often_than_allowed_and_not_much_less():
+    lows = np.array([lowest_rate(k, 30, error=0.05) for k in range(31)])
+    wrong = [binom.pmf(np.flatnonzero(lows > p), 30, p).sum() for p in np.linspace(0.01, 0.99, 197)]
+    assert 0.04 < max(wrong) <= 0.05
+
+
+def exceeding(epsilon, delta, true_rate, false_rate, trials=60):
+    """The exact probability that the bound exceeds epsilon, by enumeration."""
+    return sum(
+        binom.pmf(k, trials, true_rate) * binom.pmf(f, trials, false_rate)
+        for k, f in itertools.product(range(trials + 1), repeat=2)
+        if epsilon_lower_bound(k, trials, f, trials, delta=delta, confidence=0.95) > epsilon
+    )
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "false_rate"), [(0.5, 0.05, 0.3), (1.0, 0.01, 0.1)])
+def test_epsilon_bound_is_wrong_at_most_as_often_as_stated(epsilon, delta, false_rate):
+    """The worst mechanism allowed: its true positive rate is e^epsilon times the false one, plus delta."""
+    true_rate = math.exp(epsilon) * false_rate + delta
+    assert exceeding(epsilon, delta, true_rate, false_rate) <= 0.05
+
+
+def test_epsilon_bound_would_be_wrong_too_often_with_a_delta_left_out():
+    true_rate = math.exp(0.1) * 0.02 + 0.5
+    assert exceeding(0.1, 0.5, true_rate, 0.02) <= 0.05
+    assert exceeding(0.1, 1e-9, true_rate, 0.02) > 0.9
+
+
+def test_epsilon_bound_of_a_perfect_attack_has_a_closed_form():
+    """All right, none wrong: each rate gets half of the error, 0.025."""
+    for n in (10, 400):
+        expected = math.log((0.025 ** (1 / n) - 0.02) / (1 - 0.025 ** (1 / n)))
+        assert epsilon_lower_bound(n, n, 0, n, delta=0.02, confidence=0.95) == pytest.approx(
+            expected, rel=1e-9
+        )
+
+
+def test_epsilon_bound_is_zero_without_evidence():
+    assert epsilon_lower_bound(0, 100, 0, 100, delta=0.01, confidence=0.95) == 0
+    assert epsilon_lower_bound(50, 100, 50, 100, delta=0.01, confidence=0.95) == 0
+    assert epsilon_lower_bound(100, 100, 100, 100, delta=0.01, confidence=0.95) == 0
+
+
+def test_epsilon_bound_grows_with_evidence_and_shrinks_with_confidence():
+    bounds = [
+        epsilon_lower_bound(3 * n, 5 * n, n // 2, 5 * n, delta=0.01, confidence=c)
+        for n, c in ((20, 0.99), (20, 0.95), (200, 0.95), (20000, 0.95))
+    ]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] == pytest.approx(math.log(0.59 / 0.1), abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("correct", "guesses", "canaries", "delta", "printed"),
+    [(75, 100, 1000, 1e-4, 0.673), (1439, 1510, 100_000, 1e-5, 2.675)],
+)
+def test_one_run_bound_gives_the_numbers_of_the_paper(correct, guesses, canaries, delta, printed):
+    """Steinke, Nasr, Jagielski 2023 (arXiv 2305.08846): Appendix D and section 7; they round and cut to three
+    digits."""
+    bound = one_run_lower_bound(correct, guesses, canaries, delta=delta, confidence=0.95)
+    assert bound == pytest.approx(printed, abs=1e-3)
+
+
+@pytest.mark.parametrize(("correct", "guesses", "canaries"), [(5, 6, 9), (12, 20, 20), (20, 20, 50)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.7])
+def test_one_run_p_value_is_the_theorem_as_printed(correct, guesses, canaries, epsilon):
+    """The slow twin: f by summing the probabilities, the maximum over all i up to m."""
+    rate = math.exp(epsilon) / (math.exp(epsilon) + 1)
+
+    def f(v):
+        return math.fsum(
+            math.comb(guesses, k) * rate**k * (1 - rate) ** (guesses - k)
+            for k in range(max(0, v), guesses + 1)
+        )
+
+    slope = max((f(correct - i) - f(correct)) / i for i in range(1, canaries + 1))
+    expected = f(correct) + 2 * canaries * 0.001 * slope
+    assert one_run_p_value(correct, guesses, canaries, epsilon=epsilon, delta=0.001) == pytest.approx(
+        expected, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (0.5, 0.002), (1.0, 0.01)])
+def test_one_run_bound_is_wrong_at_most_as_often_as_stated(epsilon, delta):
+    """Randomised response that gives each coin away with probability delta is (epsilon, delta)-DP."""
+    rate = delta + (1 - delta) / (1 + math.exp(-epsilon))
+    wrong = sum(
+        binom.pmf(v, 50, rate)
+        for v in range(51)
+        if one_run_lower_bound(v, 50, 50, delta=delta, confidence=0.95) > epsilon
+    )
+    assert wrong <= 0.05
+
+
+def test_one_run_bound_without_delta_is_randomised_response_inverted():
+    bound = one_run_lower_bound(40, 50, 1000, delta=0.0, confidence=0.95)
+    rate = lowest_rate(40, 50, error=0.05)
+    assert bound == pytest.approx(math.log(rate / (1 - rate)), abs=1e-6)
+
+
+def test_one_run_bound_refutes_nothing_with_chance_results():
+    assert one_run_lower_bound(25, 50, 100, delta=1e-5, confidence=0.95) == 0
+    assert one_run_lower_bound(0, 0, 100, delta=1e-5, confidence=0.95) == 0
+
+
+def test_counts_that_do_not_fit_are_refused():
+    with pytest.raises(SettingError, match="between 0 and 10"):
+        lowest_rate(11, 10, error=0.05)
+    with pytest.raises(SettingError, match="at most the next"):
+        one_run_p_value(5, 4, 10, epsilon=1.0, delta=0.0)
+    with pytest.raises(SettingError, match="lie in"):
+        one_run_p_value(3, 4, 10, epsilon=1.0, delta=1.0)
+    with pytest.raises(SettingError, match="confidence"):
+        epsilon_lower_bound(1, 2, 1, 2, delta=0.1, confidence=1.0)
