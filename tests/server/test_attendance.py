@@ -248,3 +248,12 @@ def test_a_grid_without_public_keys_is_refused():
 
     with pytest.raises(SettingError, match="does not tell the nodes' public keys"):
         connected(Plain())
+
+
+def test_a_round_waits_for_the_first_of_its_nodes_to_come_back(tmp_path, monkeypatch):
+    strategy, grid, releases = deployed(tmp_path, {"a": 12}, timeout=60)
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    grid.away.add("a")
+    monkeypatch.setattr(attendance.time, "sleep", lambda seconds: grid.away.clear())
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    assert [len(release.answered) for release in releases] == [3, 3]
