@@ -125,7 +125,7 @@ def test_prepared_clients_answer_with_values_of_the_right_length():
     play = simulation.repeated_round(plan, np.zeros(64, np.float32), Watching(plan))
     strategy = play.args[0]
     assert not np.array_equal(strategy.state.model, np.zeros(64))
-    sizes = [len(m.content.array_records["update"]["values"].data) // 4 for m in messages]
+    sizes = [len(m.content.config_records["update"]["values"]) // 4 for m in messages]
     assert len(sizes) == 4
     assert np.mean(sizes) == pytest.approx(32, abs=12)
 
