@@ -10,7 +10,7 @@ the floor is.
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,13 +22,14 @@ from rich.table import Table
 from experiments import command
 from experiments.benchmarks import mechanisms, rounds, updates
 from experiments.benchmarks.row import Row, measure
-from experiments.benchmarks.simulation import Federation, simulation
+from experiments.benchmarks.simulation import COMPRESSION, Federation, simulation
 from experiments.config_data import Output
 from fedmf.checks import check_at_least, check_choice
 
 DIMENSION = 1 << 20
-KEEP = 0.01
+KEEP = COMPRESSION.keep_probability
 LOGISTIC, MLP, CNN = Federation("logistic", 62), Federation("mlp", 10), Federation("cnn", 62)
+UNROTATED = replace(CNN, compression=replace(COMPRESSION, rotation="identity"))  # what the rotation costs
 
 ROWS: dict[str, Callable[[], Row]] = {
     "design_2048": partial(mechanisms.design_of, 2048),
@@ -42,6 +43,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     "simulation_logistic": partial(simulation, LOGISTIC, 1.5),
     "simulation_mlp": partial(simulation, MLP, None),
     "simulation_cnn": partial(simulation, CNN, 1.1),
+    "simulation_cnn_unrotated": partial(simulation, UNROTATED, 1.1),
     "checkpoint": partial(rounds.checkpoint, CNN),
 }
 

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -49,17 +50,19 @@ def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None
     return rounds_per_epoch
 
 
+@lru_cache(maxsize=2)  # every round of an epoch asks for the same arrangement of all clients
 def epoch_cohorts(
     clients: int, cohort_size: int, rounds_per_epoch: int, *, epoch: int, seed: PublicSeed
 ) -> npt.NDArray[np.int64]:
     """Return the disjoint cohorts of `epoch` (0-based), shape (rounds_per_epoch, cohort_size), int64 client
-    indices.
+    indices, read-only.
 
     A uniformly random arrangement that anyone who knows the public seed can redo: no amplification by
     sampling is claimed.
     """
     rounds_that_fit(clients, cohort_size, rounds_per_epoch)
     order = seed.generator("cohorts", epoch).permutation(clients)
+    order.setflags(write=False)
     return order[: cohort_size * rounds_per_epoch].reshape(rounds_per_epoch, cohort_size)
 
 

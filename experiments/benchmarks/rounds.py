@@ -13,7 +13,7 @@ from client.app import pack
 from experiments.benchmarks.row import Row
 from experiments.benchmarks.simulation import Federation, plan_of, repeated_round, simulated_round
 from experiments.config import RunConfig
-from fedmf.plan import Plan
+from fedmf.plan import Compression, Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from server.checkpoint import Checkpoint
@@ -53,7 +53,7 @@ class PreparedClients:
 
 def server_round(dimension: int, cohort_size: int, keep_probability: float, buffers: int) -> Row:
     """A round as the server sees it: tasks, masks, decoding, sum, rotation, noise, model."""
-    plan = plan_of(dimension, cohort_size, keep_probability, buffers)
+    plan = plan_of(dimension, cohort_size, Compression(keep_probability), buffers)
     return Row(
         repeated_round(plan, np.zeros(dimension, np.float32), PreparedClients(plan)),
         torch.empty(dimension).normal_,
@@ -90,7 +90,7 @@ class CheckpointedRounds:
 def checkpoint(federation: Federation) -> Row:
     """The default checkpoint of a run, a round, over a simulated round of it."""
     dimension, every = sum(p.numel() for p in federation.build().parameters()), RunConfig().checkpoint_every
-    plan = plan_of(dimension, federation.cohort_size, federation.keep_probability)
+    plan = plan_of(dimension, federation.cohort_size, federation.compression)
     return Row(
         CheckpointedRounds(plan, every),
         simulated_round(federation),

@@ -29,6 +29,7 @@ from server.strategy import FedMF
 
 ROUNDS = 1024  # in an epoch: what decides the buffers of the noise stream
 SHAPE = (28, 28)
+COMPRESSION = Compression(keep_probability=0.01)
 TRAINING = TrainingSettings(learning_rate=0.1, batch_size=10, device="cpu")
 
 
@@ -40,7 +41,7 @@ class Federation:
     classes: int
     cohort_size: int = 100
     examples: int = 20
-    keep_probability: float = 0.01
+    compression: Compression = COMPRESSION
 
     def build(self) -> nn.Module:
         """Return the initial model."""
@@ -65,7 +66,8 @@ def simulation(federation: Federation, goal: float | None) -> Row:
         simulated_round(federation),
         partial(bare_round, model, cohort),
         f"bare PyTorch loop with the same cohort: {federation.cohort_size} clients x {federation.examples} "
-        f"examples, batch {TRAINING.batch_size}, {len(flat_parameters(model)):,} parameters",
+        f"examples, batch {TRAINING.batch_size}, {len(flat_parameters(model)):,} parameters; a round: keep "
+        f"{federation.compression.keep_probability:g}, rotation {federation.compression.rotation}",
         goal,
     )
 
@@ -73,18 +75,17 @@ def simulation(federation: Federation, goal: float | None) -> Row:
 def simulated_round(federation: Federation) -> "partial[None]":
     """Return what plays one round of `federation` with the strategy, the client app and the local grid."""
     initial, cohort = flat_parameters(federation.build()), federation.cohort()
-    plan = plan_of(len(initial), federation.cohort_size, federation.keep_probability)
+    plan = plan_of(len(initial), federation.cohort_size, federation.compression)
     app = make_client_app(
         lambda name, context: cohort[int(name) % len(cohort)],
         lambda: Trainer(federation.build(), TRAINING),
-        ClientPlan(plan.bounds, plan.rotation, federation.keep_probability, plan.seed),
+        ClientPlan(plan.bounds, plan.rotation, federation.compression.keep_probability, plan.seed),
     )
     return repeated_round(plan, initial, InProcessPlayer(app))
 
 
-def plan_of(dimension: int, cohort_size: int, keep_probability: float, buffers: int | None = None) -> Plan:
-    """Return the plan of one epoch under the optimal mechanism with the Hadamard rotation."""
-    compression = Compression(keep_probability)
+def plan_of(dimension: int, cohort_size: int, compression: Compression, buffers: int | None = None) -> Plan:
+    """Return the plan of one epoch under the optimal mechanism."""
     return make_plan(
         dimension=dimension,
         participation=Participation(cohort_size * ROUNDS, cohort_size, ROUNDS, epochs=1),

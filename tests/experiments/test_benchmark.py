@@ -13,6 +13,7 @@ from experiments import benchmark, command
 from experiments.benchmarks import mechanisms, rounds, simulation, updates
 from experiments.benchmarks.row import Row, measure
 from experiments.benchmarks.simulation import Federation
+from fedmf.plan import Compression
 from server.strategy import FedMF
 
 TINY = Federation("logistic", 3, cohort_size=4, examples=5)
@@ -113,7 +114,7 @@ def test_a_simulated_round_trains_each_client_and_repeats_itself(monkeypatch):
 
 def test_prepared_clients_answer_with_values_of_the_right_length():
     """Another length would count as the zero vector and cost the server less."""
-    plan = simulation.plan_of(64, 4, 0.5)
+    plan = simulation.plan_of(64, 4, Compression(0.5))
     messages = []
 
     class Watching(rounds.PreparedClients):
@@ -141,7 +142,7 @@ def test_the_bare_loop_is_local_sgd_from_the_same_start_for_every_client():
 
 
 def test_checkpointed_rounds_leave_a_bounded_folder():
-    plan = simulation.plan_of(64, 4, 0.5)
+    plan = simulation.plan_of(64, 4, Compression(0.5))
     row = rounds.CheckpointedRounds(plan, every=3)
     for _ in range(4):
         row()

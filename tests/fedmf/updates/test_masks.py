@@ -8,7 +8,7 @@ from scipy import stats
 
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey, uniform_words
-from fedmf.updates import wire
+from fedmf.updates import masks, wire
 from fedmf.updates.masks import gap_table, kept_coordinates
 
 KEY = SecretKey.reproducible(2)
@@ -42,6 +42,15 @@ def test_gap_table_is_exact(gamma):
     for k in (1, 2, 3, 10, 100, 1024):
         exact = int((1 - (1 - Fraction(gamma)) ** k) * 2**64)
         assert int(table[k - 1]) == min(exact, 2**64 - 1)
+
+
+@pytest.mark.parametrize("gamma", [1e-5, 0.01, 0.5, 0.999])
+def test_words_at_the_edges_between_gaps_stand_for_the_gaps_of_the_table(gamma):
+    """Leading bits tell most gaps without a search: not where an edge of the table lies among them."""
+    table = gap_table(gamma)
+    words = np.concatenate([table - np.uint64(1), table, np.array([0, 2**64 - 1], np.uint64)])
+    expected = [sum(int(edge) <= int(word) for edge in table) + 1 for word in words]
+    assert masks._gaps(words, gamma).tolist() == expected
 
 
 def test_masks_are_the_same_bits_on_every_platform():
@@ -100,10 +109,10 @@ def test_masks_of_clients_rounds_and_epochs_are_uncorrelated():
     """Trap of PRIVACY.md section 7: shared masks. Two equal masks would correlate at 1."""
     keys = [KEY.mask_key(client, step) for client in ("0", "1") for step in (0, 1)]
     keys += [KEY.ratchet().mask_key("0", 0)]
-    masks = np.array([indicator(key) for key in keys])
-    correlations = np.corrcoef(masks)[np.triu_indices(len(keys), 1)]
+    drawn = np.array([indicator(key) for key in keys])
+    correlations = np.corrcoef(drawn)[np.triu_indices(len(keys), 1)]
     assert np.abs(correlations).max() < 5 / np.sqrt(20_000)
-    assert np.corrcoef(masks[0], indicator(KEY.mask_key("0", 0)))[0, 1] == pytest.approx(1)  # the control
+    assert np.corrcoef(drawn[0], indicator(KEY.mask_key("0", 0)))[0, 1] == pytest.approx(1)  # the control
 
 
 def test_both_sides_pick_the_same_coordinates():
