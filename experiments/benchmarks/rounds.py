@@ -36,7 +36,7 @@ class PreparedClients:
     def collect(self, message_ids: list[str]) -> list[Message]:
         """Return the replies to `message_ids`."""
         messages = [self._pending.pop(number) for number in message_ids if number in self._pending]
-        return [pack(self._reply_to(message), message) for message in messages]
+        return [pack([self._reply_to(message)], message) for message in messages]
 
     def _reply_to(self, message: Message) -> wire.Values:
         task = message.content.config_records[wire.TASK]
