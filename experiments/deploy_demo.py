@@ -29,7 +29,7 @@ from experiments.node import Node, node_config
 from experiments.node_check import examine
 from experiments.records import is_finished, read_run
 from experiments.run_directory import RunDirectory
-from experiments.simulate import show
+from experiments.simulate import INTERRUPTED, show
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError
 
@@ -128,4 +128,8 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    command.run(deploy_demo, "deploy_demo", DeployDemoConfig, __doc__)
+    try:
+        command.run(deploy_demo, "deploy_demo", DeployDemoConfig, __doc__)
+    except KeyboardInterrupt:
+        say("interrupted: everything that was started has been stopped")
+        sys.exit(INTERRUPTED)

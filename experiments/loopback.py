@@ -55,6 +55,7 @@ class Loopback:
         self.certificates = make_certificates(self.folder)
         self.port = superlink_port or free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._homes: dict[str, Path] = {}
 
     def __enter__(self) -> Self:
         """Return the deployment, in which nothing runs yet."""
@@ -139,7 +140,7 @@ class Loopback:
     def start(
         self, name: str, command: Sequence[str | Path], *, home: str | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process in a group of its own, so that it and all that it starts can be ended together."""
+        """Start a process in a group and with a Flower home of its own: by these all that it starts is found again."""
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
                 [str(part) for part in command],
@@ -149,7 +150,7 @@ class Loopback:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._processes[name] = process
+        self._processes[name], self._homes[name] = process, self.home(home or name)
         return process
 
     def stop(self, name: str) -> None:
@@ -162,11 +163,20 @@ class Loopback:
         self.kill(name)
 
     def kill(self, name: str) -> None:
-        """End a process and everything that it started at once, as a power cut would."""
+        """End a process and everything that it started at once, as a power cut would.
+
+        A SuperLink's server app is in a group of its own and may outlive it: it is found by its Flower home.
+        """
         process = self._processes.pop(name)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        home = self._homes.pop(name)
+        while left := processes_at(home):
+            for number in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            time.sleep(0.05)
 
     def is_running(self, name: str) -> bool:
         """Say whether a process is there and has not ended."""
@@ -216,6 +226,16 @@ class Loopback:
                 return
             time.sleep(0.1)
         raise RunStoppedError(f"{name} did not listen on port {port} within {timeout:g} seconds.")
+
+
+def processes_at(home: Path) -> list[int]:
+    """Return the processes of this user whose Flower home is `home` (Linux; elsewhere none are found)."""
+    marker, found = f"FLWR_HOME={home}".encode(), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if marker in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
 
 
 def free_port() -> int:
