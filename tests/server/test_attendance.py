@@ -124,7 +124,7 @@ def test_a_nodes_sum_is_refused(tmp_path):
 def test_an_epoch_waits_for_enough_clients_and_says_so(tmp_path, caplog):
     strategy, grid, _ = deployed(tmp_path, {"a": 5, "b": 6}, timeout=1.0)
     with (
-        caplog.at_level(logging.INFO),
+        caplog.at_level(logging.INFO, logger="server"),
         pytest.raises(RunStoppedError, match=r"11 clients behind 2 .*min_available=12"),
     ):
         strategy.start(grid, timeout=0.1)
