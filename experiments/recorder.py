@@ -75,6 +75,7 @@ class Recorder:
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
+        _check_finite(state)
 
     def on_release(self, state: ServerState, release: Release) -> None:
         """Record one released round. Raises `DivergedError` when the model or its loss is no longer finite."""
@@ -88,7 +89,13 @@ class Recorder:
         """Append a released round to the metrics; `seconds` None where a crash took the clock with it."""
         plan = self._experiment.plan
         epoch, step = divmod(release.round - 1, self._rounds_per_epoch)
-        scored = self._score_if_due(state)
+        if step == 0:  # an epoch that has begun counts whole: a run that ends in it must leave its statement
+            self._directory.write_json(PRIVACY, self._statement(state))
+        scored, diverged = None, None
+        try:
+            scored = self._score_if_due(state)
+        except DivergedError as error:  # the round was released all the same: its row comes first
+            diverged = error
         row = {
             "round": release.round,
             "epoch": epoch + 1,
@@ -102,10 +109,10 @@ class Recorder:
         }
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss}
-        if step == 0:  # an epoch that has begun counts whole: a run that ends in it must leave its statement
-            self._directory.write_json(PRIVACY, self._statement(state))
         self._directory.append_metrics(row)
         self._log(row)
+        if diverged is not None:
+            raise diverged
 
     def finish(self, wall_seconds: float) -> dict[str, Any]:
         """Write model, statement and summary; return the summary."""
@@ -118,8 +125,7 @@ class Recorder:
 
     def _score_if_due(self, state: ServerState) -> Score | None:
         """Return the score of the new model on the test set, if this round is one to evaluate."""
-        if not np.isfinite(state.model).all():
-            raise DivergedError(f"the model is no longer finite after round {state.round}; {_REMEDY}")
+        _check_finite(state)
         if state.round % self._every and state.round != self._experiment.plan.participation.rounds:
             return None
         return self._score_of(state)
@@ -215,3 +221,9 @@ class Recorder:
             extra_warnings=dataset.uncovered,
         )
         return {**statement.to_dict(), "paragraph": statement.paragraph()}
+
+
+def _check_finite(state: ServerState) -> None:
+    """Raise `DivergedError` if the model is no longer finite."""
+    if not np.isfinite(state.model).all():
+        raise DivergedError(f"the model is no longer finite after round {state.round}; {_REMEDY}")

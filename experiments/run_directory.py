@@ -12,7 +12,7 @@ import numpy as np
 from experiments.command import finite
 from fedmf.errors import RunDirectoryError
 from fedmf.updates.vectors import Layout, Vector
-from server.files import write_atomically
+from server.files import sync_folder, write_atomically
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
 MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
@@ -46,6 +46,8 @@ class RunDirectory:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunDirectoryError(f"run.directory {self.path} cannot be made: {error.strerror}.") from error
+        for made in (self.path, self.path.parent):
+            sync_folder(made)
         return folder
 
     def write_text(self, name: str, text: str) -> None:
@@ -62,6 +64,9 @@ class RunDirectory:
             file.write(json.dumps(finite(row)) + "\n")
             file.flush()
             os.fsync(file.fileno())
+            is_new = file.tell() == len(json.dumps(finite(row))) + 1
+        if is_new:
+            sync_folder(self.path)
 
     def keep_whole_metrics(self) -> int:
         """Cut a torn last line off metrics.jsonl and return the last round that it holds, 0 for none."""

@@ -21,9 +21,9 @@ from experiments.report import flattened, write_report
 from experiments.run_directory import CONFIG, REPORT, RunDirectory
 from experiments.sweep import FREE
 from fedmf.accounting import Ledger
-from fedmf.errors import RunDirectoryError, RunStoppedError
+from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.plan import Plan
-from server.checkpoint import Checkpoint
+from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population, ReplyPolicy
 from server.files import locked
 from server.state import Release, ServerState, first_state
@@ -62,7 +62,7 @@ def run_session(
     started = time.perf_counter()
     experiment.plan.start_epoch(Ledger())  # a budget below one epoch is refused before anything is written
     folder = directory.create()
-    with locked(folder / "lock"), open_logger(config.logger, directory.path) as log:
+    with locked(folder / LOCK), open_logger(config.logger, directory.path) as log:
         checkpoint = Checkpoint(
             folder,
             settings_of(config),
@@ -82,8 +82,17 @@ def run_session(
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
             tasks_per_message=tasks_per_message,
         )
-        with recorder:
-            engine(strategy)
+        try:
+            with recorder:
+                engine(strategy)
+        except DivergedError:
+            checkpoint.forget_secrets()  # no round can follow
+            raise
+        if strategy.state.secrets is not None:
+            raise RunStoppedError(
+                f"the engine ended after round {strategy.state.round} of {experiment.plan.participation.rounds}; "
+                "go on with run.resume=true."
+            )
         with stopping_on_disk_errors():
             checkpoint.forget_secrets()
             summary = recorder.finish(time.perf_counter() - started)

@@ -32,6 +32,7 @@ class WorkerPool:
         self._initial = (client_app_of, text)
         self._executor = self._start()
         self._running: dict[Future[list[Message]], list[Message]] = {}
+        self._suspects: list[Message] = []
 
     def __enter__(self) -> Self:
         """Return the pool."""
@@ -48,15 +49,18 @@ class WorkerPool:
         size = max(1, math.ceil(len(messages) / (_CHUNKS_A_WORKER * self._workers)))
         for start in range(0, len(messages), size):
             chunk = messages[start : start + size]
-            self._running[self._executor.submit(_play, chunk)] = chunk
+            try:
+                self._running[self._executor.submit(_play, chunk)] = chunk
+            except BrokenExecutor:  # a worker died since the last round
+                self._suspects += chunk
 
     def collect(self, message_ids: list[str]) -> list[Message]:
         """Return the replies of the next chunks to end."""
-        if not self._running:
+        if not self._running and not self._suspects:
             return []
-        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        done = wait(self._running, return_when=FIRST_COMPLETED).done if self._running else set()
         replies: list[Message] = []
-        suspects: list[Message] = []
+        suspects, self._suspects = self._suspects, []
         for future in done:
             chunk = self._running.pop(future)
             try:

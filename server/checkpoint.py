@@ -20,18 +20,19 @@ from typing import Any
 import numpy as np
 
 from fedmf.accounting import Ledger
-from fedmf.errors import RunDirectoryError
+from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.stream import StreamState
 from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server import journal
-from server.files import erase, write_atomically
+from server.files import aside_of, erase, sync_folder, write_atomically
 from server.optimizer import Optimizer
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
 
 FORMAT = "fedmf-checkpoint-1"
 SECRETS = "secrets.npz"
+LOCK = "lock"
 _KEPT = 2  # base files: the newest and the one before it
 
 
@@ -39,7 +40,8 @@ _KEPT = 2  # base files: the newest and the one before it
 class Checkpoint:
     """The folder of one run. `configuration` is what must not change between its processes (key -> value).
 
-    `mechanism` is the fingerprint of the factorization: a saved noise stream fits that one only. A base is written every `every` rounds and at the end of every epoch; the journal covers what lies between.
+    `mechanism` is the fingerprint of the factorization: a saved noise stream fits that one only. A base is
+    written every `every` rounds and at the end of every epoch; the journal covers what lies between.
     """
 
     folder: Path
@@ -52,8 +54,9 @@ class Checkpoint:
 
         What an earlier process left that released nothing is taken away.
         """
-        for path in (*self.folder.glob("base-*.npz"), *self.folder.glob("journal-*.bin")):
-            path.unlink()
+        for path in self.folder.iterdir():
+            if path.name != LOCK:
+                erase(path)
         self._save_secrets(state.secrets)
         self._save_base(state)
 
@@ -74,7 +77,7 @@ class Checkpoint:
 
     def has_released(self) -> bool:
         """Say whether any round was released here; before that a run may begin anew under another key."""
-        return any(self._bases()[1:]) or bool(self._releases(0))
+        return any(self._bases()) or bool(self._releases(0))
 
     def restore(
         self, plan: Plan, optimizer: Optimizer
@@ -90,8 +93,7 @@ class Checkpoint:
         for release in self._releases(newest):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
             replayed.append((state, release))
-        is_over = state.round == plan.participation.rounds
-        secrets = None if is_over else secrets_at(plan, self._load_secrets(), state.round)
+        secrets = secrets_at(plan, self._load_secrets(), state.round) if _goes_on(plan, state) else None
         return replace(state, secrets=secrets), replayed
 
     def rebase(self, state: ServerState) -> None:
@@ -101,9 +103,8 @@ class Checkpoint:
         """
         self._save_secrets(state.secrets)
         self._save_base(state)
-        self._journal(state.round).unlink(
-            missing_ok=True
-        )  # at most a torn record: its whole ones were replayed
+        self._journal(state.round).unlink(missing_ok=True)  # at most a torn record: whole ones were replayed
+        sync_folder(self.folder)
 
     def forget_secrets(self) -> None:
         """Overwrite and remove the secrets: the run is over, also where a budget ended it."""
@@ -161,6 +162,7 @@ class Checkpoint:
         path = self.folder / SECRETS
         if secrets is None:
             erase(path)
+            erase(aside_of(path))
             return
         stream = {} if secrets.stream is None else secrets.stream.to_arrays()
         key = np.frombuffer(secrets.key.reveal(), np.uint8)
@@ -191,6 +193,20 @@ class Checkpoint:
 
     def _journal(self, base: int) -> Path:
         return self.folder / f"journal-{base:06d}.bin"
+
+
+def _goes_on(plan: Plan, state: ServerState) -> bool:
+    """Say whether another round can follow: not after the last one, a spent budget or a diverged model.
+
+    The secrets of a run that is over may be gone already when a crash comes before its last file.
+    """
+    if state.round == plan.participation.rounds or not np.isfinite(state.model).all():
+        return False
+    try:
+        begin_epoch(plan, state)
+    except PrivacyBudgetExhausted:
+        return False
+    return True
 
 
 def _base_name(number: int) -> str:

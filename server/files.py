@@ -15,7 +15,9 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, erase_old: b
     `erase_old` overwrites what was there with zeros before its blocks are given back (docs/reliability.md says
     what a file system may keep all the same).
     """
-    aside = path.with_name(path.name + ".new")
+    aside = aside_of(path)
+    if erase_old:
+        erase(aside)  # what a crash left half-written holds secrets too
     with contextlib.suppress(FileNotFoundError):
         aside.unlink()
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -28,6 +30,11 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, erase_old: b
         sync_folder(path.parent)
         if erase_old and old is not None:
             _overwrite(old)
+
+
+def aside_of(path: Path) -> Path:
+    """Return where the new content of `path` is written before it takes its name."""
+    return path.with_name(path.name + ".new")
 
 
 def erase(path: Path) -> None:

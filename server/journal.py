@@ -10,10 +10,13 @@ import os
 import zlib
 from pathlib import Path
 
+from fedmf.errors import RunDirectoryError
 from fedmf.updates import wire
+from server.files import sync_folder
 from server.state import Release
 
 FORMAT = "fedmf-journal-1"
+_HEADER = b'{"format": "fedmf-journal-'
 
 
 def append(path: Path, release: Release) -> None:
@@ -28,26 +31,41 @@ def append(path: Path, release: Release) -> None:
     }
     line = json.dumps(head).encode()
     checksum = zlib.crc32(payload, zlib.crc32(line))
-    with path.open("ab") as file:
+    with path.open("ab", buffering=0) as file:  # unbuffered: closing must not write again what failed
         before = file.tell()
         try:
-            file.write(b"%08x %s\n" % (checksum, line))
-            file.write(payload)
-            file.flush()
+            _write_all(file.fileno(), b"%08x %s\n" % (checksum, line) + payload)
             os.fsync(file.fileno())
         except OSError:
             os.truncate(path, before)
             raise
+    if before == 0:
+        sync_folder(path.parent)  # the name of a new file must be on disk as well
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data`; one call of the system may take less."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def read(path: Path) -> list[Release]:
-    """Return the releases whose records are whole, in order; what follows a torn record was never released."""
+    """Return the releases whose records are whole, in order; a torn record at the end was never released.
+
+    Raises `RunDirectoryError` for damage in the middle: what follows was released and must not be lost.
+    """
     data = path.read_bytes() if path.exists() else b""
     releases: list[Release] = []
     position = 0
     while (found := _record_at(data, position)) is not None:
         release, position = found
         releases.append(release)
+    if data.find(_HEADER, position + 10) >= 0:  # a torn record has no other header after its own
+        raise RunDirectoryError(
+            f"{path} is damaged after round {releases[-1].round if releases else 0}, and released rounds follow "
+            "the damage; they must not be run again. Restore the file."
+        )
     return releases
 
 

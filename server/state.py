@@ -131,6 +131,12 @@ def secrets_at(plan: Plan, secrets: Secrets, released: int) -> Secrets | None:
     to advance the stream: after a crash the next round meets the noise that it would have met.
     """
     epoch, step = divmod(released, plan.participation.rounds_per_epoch)
+    steps_done = secrets.stream.step if secrets.stream is not None else 0
+    if secrets.epoch > epoch or (secrets.epoch == epoch and steps_done > step):
+        raise ReleaseOrderError(
+            f"the secrets are {secrets.epoch + 1} epochs and {steps_done} rounds on, ahead of the {released} released "
+            "rounds that the journal holds; restore the journal: a released round must not be run again."
+        )
     while secrets.epoch < epoch:
         secrets = Secrets(secrets.epoch + 1, secrets.key.ratchet(), None)
     if released == plan.participation.rounds:

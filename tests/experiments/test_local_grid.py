@@ -1,4 +1,5 @@
 import sys
+import time
 
 import flwr
 import numpy as np
@@ -77,6 +78,17 @@ def test_a_client_that_kills_its_process_takes_no_other_with_it():
         grid = LocalGrid(pool)
         assert named(grid.send_and_receive(tasks("a", "die", "b", "c"))) == ["a", "b", "c", "error"]
         assert named(grid.send_and_receive(tasks("d"))) == ["d"]  # and the pool goes on
+
+
+def test_a_worker_that_dies_between_rounds_takes_no_task_with_it():
+    with WorkerPool(echo_app, "echo", 1) as pool:
+        grid = LocalGrid(pool)
+        assert named(grid.send_and_receive(tasks("a"))) == ["a"]
+        for process in pool._executor._processes.values():
+            process.kill()
+            process.join()
+        time.sleep(0.5)  # until the pool has noticed
+        assert named(grid.send_and_receive(tasks("b", "c"))) == ["b", "c"]
 
 
 def test_faults_happen_as_often_as_asked_and_again_the_same():

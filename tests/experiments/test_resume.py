@@ -17,7 +17,7 @@ import pytest
 
 from experiments.command import guard
 from experiments.simulate import simulate
-from fedmf.errors import RunDirectoryError
+from fedmf.errors import RunStoppedError
 from runs import composed, metrics, model, run, summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +95,31 @@ def test_killed_again_and_again(tmp_path, monkeypatch, straight):
     equal(tmp_path / "r", straight)
 
 
+def test_a_run_that_its_budget_ended_is_finished_after_a_crash_at_the_end(tmp_path, monkeypatch):
+    options = (*SMALL, "privacy.max_epsilon=6")
+    whole = run(tmp_path / "whole", *options)
+
+    def crash(*_):
+        raise Crash
+
+    monkeypatch.setattr("experiments.recorder.Recorder.finish", crash)
+    with pytest.raises(Crash):
+        run(tmp_path / "r", *options)
+    monkeypatch.undo()
+    run(tmp_path / "r", *options, "run.resume=true")
+    equal(tmp_path / "r", whole)
+
+
+def test_a_diverged_run_leaves_its_row_and_statement_and_no_key(tmp_path, capsys):
+    options = (*SMALL, "optimizer.learning_rate=1e39")
+    for resume in ("false", "true"):
+        assert guard(lambda: run(tmp_path / "r", *options, f"run.resume={resume}")) == 2  # noqa: B023
+        assert "no longer finite after round 1" in capsys.readouterr().err
+        assert [row["round"] for row in metrics(tmp_path / "r")] == [1]
+        assert (tmp_path / "r/privacy.json").exists()
+        assert not list((tmp_path / "r").rglob("secrets*"))
+
+
 def test_resume_starts_where_there_is_nothing(tmp_path, straight):
     (tmp_path / "empty").mkdir()
     for name in ("absent", "empty"):
@@ -102,10 +127,10 @@ def test_resume_starts_where_there_is_nothing(tmp_path, straight):
         equal(tmp_path / name, straight)
 
 
-def test_a_torn_first_record_leaves_the_key_as_it_was(tmp_path, monkeypatch):
+def test_a_crash_before_the_first_release_leaves_the_key_as_it_was(tmp_path, monkeypatch):
     """Not reproducible, so that only the saved key can give the same noise twice."""
     options = [option for option in SMALL if "reproducible" not in option]
-    crash_at(monkeypatch, "fsync", 7)
+    crash_at(monkeypatch, "fsync", 10)
     with pytest.raises(Crash):
         run(tmp_path / "r", *options)
     monkeypatch.undo()
@@ -116,7 +141,7 @@ def test_a_torn_first_record_leaves_the_key_as_it_was(tmp_path, monkeypatch):
         "experiments.simulate.run_engine", lambda *_: seen.append(np.load(secret)["key"].tobytes())
     )
     monkeypatch.setattr("experiments.recorder.Recorder.finish", lambda *_: {})
-    with pytest.raises(RunDirectoryError):  # nothing was run, so there is no report to write
+    with pytest.raises(RunStoppedError):  # nothing was run
         run(tmp_path / "r", *options, "run.resume=true")
     assert seen == [before]
 

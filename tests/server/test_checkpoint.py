@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmf.errors import ParticipationError, RunDirectoryError
+from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
 from plans import KEY, random_vector, small_plan
 from server import journal
 from server.checkpoint import SECRETS, Checkpoint
@@ -98,6 +98,27 @@ def test_one_flipped_bit_ends_the_journal(tmp_path):
         spoiled[position] ^= 4
         path.write_bytes(spoiled)
         assert journal.read(path) == []
+
+
+def test_damage_in_the_middle_of_a_journal_is_refused_not_cut_off(tmp_path):
+    path = tmp_path / "journal"
+    ends = []
+    for number in (1, 2, 3):
+        journal.append(path, Release(number, random_vector(5, 1.0), ("1",), 3))
+        ends.append(path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[ends[0] + 20] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(RunDirectoryError, match="damaged after round 1"):
+        journal.read(path)
+
+
+def test_a_new_journal_has_its_name_on_disk_too(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("server.journal.sync_folder", synced.append)
+    for number in (1, 2):
+        journal.append(tmp_path / "journal", Release(number, random_vector(5, 1.0), ("1",), 3))
+    assert synced == [tmp_path]
 
 
 def test_what_could_not_be_forced_to_disk_is_not_in_the_journal(tmp_path, monkeypatch):
@@ -199,6 +220,33 @@ def test_an_epochs_key_is_overwritten_when_the_epoch_ends(tmp_path):
         left = old.read()
     assert left == bytes(len(left))
     assert left
+
+
+def test_a_half_written_secret_is_overwritten_too(tmp_path):
+    aside = tmp_path / "secret.new"
+    aside.write_bytes(b"k" * 100)
+    with aside.open("rb") as old:
+        write_atomically(tmp_path / "secret", b"l" * 100, mode=0o600, erase_old=True)
+        assert old.read() == bytes(100)
+
+
+def test_a_run_that_begins_anew_keeps_nothing_of_the_one_before(tmp_path):
+    checkpoint, state = begun(small_plan(), tmp_path / "c")
+    for name in ("roster.json", "secrets.npz.new", "journal-000000.bin"):
+        (checkpoint.folder / name).write_bytes(b"old")
+    checkpoint.begin(state)
+    assert sorted(path.name for path in checkpoint.folder.iterdir()) == ["base-000000.npz", SECRETS]
+
+
+def test_secrets_ahead_of_the_journal_are_refused(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=1)
+    for _ in range(2):
+        state = advance(plan, state, checkpoint)
+    for path in (*checkpoint.folder.glob("journal-*"), checkpoint.folder / "base-000002.npz"):
+        path.unlink()
+    with pytest.raises(ReleaseOrderError, match="ahead of the 1 released"):
+        checkpoint.restore(plan, SGD)
 
 
 def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
