@@ -80,7 +80,7 @@ class Trainer:
         parameters = list(model.parameters())
         self._flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         self._gradient = torch.zeros_like(self._flat)
-        self._start = torch.zeros(self._flat.shape)
+        self._host = self._flat.cpu()  # on a CPU the same tensor: nothing is copied between them
         _point_into(parameters, self._flat, self._gradient)
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
@@ -90,15 +90,16 @@ class Trainer:
         """
         settings = self._settings
         inputs, targets = torch.from_numpy(x).to(self._device), torch.from_numpy(y).to(self._device)
-        np.copyto(self._start.numpy(), start)
-        self._flat.copy_(self._start)
+        np.copyto(self._host.numpy(), start)
+        self._flat.copy_(self._host)
         for _ in range(settings.epochs):
             shuffled = torch.from_numpy(order.permutation(len(x))).to(self._device)
             for batch in torch.split(shuffled, settings.batch_size):
                 self._gradient.zero_()
                 torch.autograd.backward(loss(self._model(inputs[batch]), targets[batch]))
                 self._flat.add_(self._gradient, alpha=-settings.learning_rate)
-        return (self._flat.cpu() - self._start).numpy()
+        self._host.copy_(self._flat)
+        return self._host.numpy() - start
 
 
 def _point_into(parameters: list[nn.Parameter], flat: torch.Tensor, gradient: torch.Tensor) -> None:

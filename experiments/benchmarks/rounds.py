@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from flwr.app import Message
 
-from client.app import pack
+from client.app import Task, pack, unpack
 from experiments.benchmarks.row import Row
 from experiments.benchmarks.simulation import Federation, plan_of, repeated_round, simulated_round
 from experiments.config import RunConfig
@@ -36,19 +36,17 @@ class PreparedClients:
     def collect(self, message_ids: list[str]) -> list[Message]:
         """Return the replies to `message_ids`."""
         messages = [self._pending.pop(number) for number in message_ids if number in self._pending]
-        return [pack([self._reply_to(message)], message) for message in messages]
+        return [pack(map(self._values_of, unpack(message)[0]), message) for message in messages]
 
-    def _reply_to(self, message: Message) -> wire.Values:
-        task = message.content.config_records[wire.TASK]
-        name = str(task[wire.CLIENT])  # in the one round that is played again and again
-        if name not in self._values:
-            key = SecretKey(bytes(task[wire.MASK_KEY]))  # type: ignore[arg-type]
+    def _values_of(self, task: Task) -> wire.Values:
+        """Return what a client sends in the one round that is played again and again."""
+        if task.client not in self._values:
             plan = self._plan
-            kept = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
+            kept = wire.coordinates(task.mask_key, plan.rotation.padded, plan.compression.keep_probability)
             normals = np.random.default_rng(0).standard_normal(len(kept), dtype=np.float32)
             assert plan.bounds.linf_norm is not None  # `plan_of` bounds every coordinate
-            self._values[name] = normals * np.float32(plan.bounds.linf_norm / 10)
-        return self._values[name]
+            self._values[task.client] = normals * np.float32(plan.bounds.linf_norm / 10)
+        return self._values[task.client]
 
 
 def server_round(dimension: int, cohort_size: int, keep_probability: float, buffers: int) -> Row:

@@ -14,6 +14,7 @@ from experiments.benchmarks import mechanisms, rounds, simulation, updates
 from experiments.benchmarks.row import Row, measure
 from experiments.benchmarks.simulation import Federation
 from fedmf.plan import Compression
+from fedmf.updates import wire
 from server.strategy import FedMF
 
 TINY = Federation("logistic", 3, cohort_size=4, examples=5)
@@ -126,7 +127,7 @@ def test_prepared_clients_answer_with_values_of_the_right_length():
     play = simulation.repeated_round(plan, np.zeros(64, np.float32), Watching(plan))
     strategy = play.args[0]
     assert not np.array_equal(strategy.state.model, np.zeros(64))
-    sizes = [len(m.content.config_records["update"]["values"]) // 4 for m in messages]
+    sizes = [len(m.content.config_records[wire.UPDATE][wire.VALUES]) // 4 for m in messages]
     assert len(sizes) == 4
     assert np.mean(sizes) == pytest.approx(32, abs=12)
 
