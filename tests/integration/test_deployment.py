@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 
 import pytest
 
-from experiments.loopback import Loopback, make_node_key
+from experiments.loopback import Loopback, free_port, make_node_key
 from experiments.records import is_finished
 from runs import metrics, summary
 from server.cohort import Roster
@@ -108,13 +107,15 @@ def processes_that_know(text):
 
 
 def refusal(loopback, *arguments):
-    """Exit code and output of a SuperNode that the SuperLink refuses."""
-    command = [*SHORT_HEARTBEAT, "--superlink", f"127.0.0.1:{loopback.port}", "--port", "0", *arguments]
-    done = subprocess.run(
-        command, env=loopback.environment("stranger"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=LIMIT,
-    )  # fmt: skip
-    return done.returncode, done.stdout
+    """What a SuperNode prints that the SuperLink does not take, once it has ended by itself."""
+    where = ("--superlink", f"127.0.0.1:{loopback.port}", "--port", str(free_port()), "--max-retries", "1")
+    process = loopback.start("stranger", [*SHORT_HEARTBEAT, *where, *arguments])
+    wait_for(lambda: process.poll() is not None, loopback)
+    assert process.returncode != 0
+    loopback.kill("stranger")
+    said = loopback.log("stranger").read_text()
+    loopback.log("stranger").unlink()
+    return said
 
 
 def test_what_travels_is_what_is_said(tmp_path):
@@ -175,9 +176,15 @@ def test_strangers_are_refused():
         make_node_key(loopback.folder, "unregistered")
         trusted = ("--root-certificates", loopback.certificates.authority)
         key = ("--auth-supernode-private-key", loopback.folder / "unregistered")
-        for arguments in ((*trusted, *key), trusted, key):
-            code, said = refusal(loopback, *arguments)
-            assert code != 0, said
+        for arguments, reason in (
+            ((*trusted, *key), "code: 2004"),
+            (trusted, "code: 2001"),
+            (key, "CERTIFICATE_VERIFY_FAILED"),
+        ):
+            said = refusal(loopback, *arguments)
+            assert "Failed to initialize the connection to the SuperLink" in said
+            assert reason in said
+            assert "SuperNode ID" not in said  # what a node prints once it is taken
         loopback.register("known")
         loopback.start_supernode("known", "clients=1")
         wait_for(lambda: "SuperNode ID" in loopback.log("known").read_text(), loopback)
