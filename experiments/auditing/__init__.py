@@ -5,6 +5,7 @@ sabotage   the faults that the audit must catch, injected from outside the produ
 pipeline   the real strategy and client app on the local grid, and what an attacker reads off the releases
 digits     many runs on digits with one canary
 one_run    one run whose clients are all canaries
+work       calls shared out to processes, with the time left
 trials     which pipelines are attacked under which laws, and the verdicts
 report     table and plot
 """
