@@ -4,7 +4,7 @@ experiments.benchmark`.
 Machines are shared and noisy, so every row is measured in turns with its floor, as CPU time of this process
 with one thread, and the medians are compared. `rows=[gaussian_row,mask]` measures some only. Progress goes to
 stderr. JSON: {row: {ratio, goal, floor, seconds, floor_is, turns}}, times in CPU seconds; floor_is says what
-the floor is.
+the floor is. rows=[wire_float32,wire_int8] count the bytes of a real deployment instead.
 """
 
 import logging
@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from rich.table import Table
 
 from experiments import command
-from experiments.benchmarks import mechanisms, rounds, updates
+from experiments.benchmarks import mechanisms, rounds, updates, wire
 from experiments.benchmarks.row import Row, measure
 from experiments.benchmarks.simulation import COMPRESSION, Federation, simulation
 from experiments.config_data import Output
@@ -48,9 +48,16 @@ ROWS: dict[str, Callable[[], Row]] = {
 }
 
 
+# These start a deployment on the loopback interface: measured only when named.
+WIRE_ROWS: dict[str, Callable[[], dict[str, Any]]] = {
+    "wire_float32": partial(wire.uplink, "float32"),
+    "wire_int8": partial(wire.uplink, "int8"),
+}
+
+
 @dataclass
 class BenchmarkConfig:
-    """Keys of the command; null rows are all."""
+    """Keys of the command; null rows are all but the wire_ ones."""
 
     rows: list[str] | None = None
     repeats: int = 15
@@ -62,14 +69,14 @@ def benchmark(config: DictConfig) -> None:
     check_at_least("repeats", config.repeats, 1)
     names = list(ROWS) if config.rows is None else list(config.rows)
     for name in names:
-        check_choice("rows", name, ROWS)
+        check_choice("rows", name, {**ROWS, **WIRE_ROWS})
     torch.set_num_threads(1)
     logging.getLogger("server").setLevel(logging.WARNING)  # a line a round would bury the progress
     keep_freed_memory()
     results = {}
     for number, name in enumerate(names, start=1):
         print(f"{number}/{len(names)} {name}", file=sys.stderr, flush=True)
-        results[name] = measure(ROWS[name](), config.repeats)
+        results[name] = WIRE_ROWS[name]() if name in WIRE_ROWS else measure(ROWS[name](), config.repeats)
     if config.output is Output.json:
         command.print_json(results)
     else:
@@ -85,20 +92,26 @@ def keep_freed_memory() -> None:
     np.empty(30 << 20, np.uint8)  # freed at once; glibc remembers sizes up to 32 MiB
 
 
+def _sizes(row: dict[str, Any]) -> tuple[str, str]:
+    """Return what we need and the floor, in the unit of the row."""
+    if "bytes" in row:
+        return f"{row['bytes']:,.0f} B", f"{row['floor']:,.0f} B"
+    return f"{1e3 * row['seconds']:.3g} ms", f"{1e3 * row['floor']:.3g} ms"
+
+
 def _print_table(results: dict[str, dict[str, Any]]) -> None:
     """Print one line a row."""
-    table = Table(title="CPU time of one thread over the floor of the same run")
+    table = Table(title="CPU time of one thread (wire_: bytes) over the floor of the same run")
     table.add_column("row", no_wrap=True)
-    for heading in ("ratio", "goal", "ms", "floor, ms"):
+    for heading in ("ratio", "goal", "ours", "floor"):
         table.add_column(heading, justify="right")
-    table.add_column("floor")
+    table.add_column("what the floor is")
     for name, row in results.items():
         table.add_row(
             name,
             f"{row['ratio']:.3g}",
             "-" if row["goal"] is None else f"{row['goal']:.3g}",
-            f"{1e3 * row['seconds']:.3g}",
-            f"{1e3 * row['floor']:.3g}",
+            *_sizes(row),
             row["floor_is"],
         )
     command.console().print(table)

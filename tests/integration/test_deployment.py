@@ -1,17 +1,17 @@
 """Real SuperLink and SuperNode processes with TLS and node keys, on the loopback interface."""
 
-import json
 import os
 import sys
 import time
 
 import pytest
 
+from experiments.benchmarks.tcp_counter import TcpCounter
+from experiments.benchmarks.wire import count as count_bytes
 from experiments.loopback import Loopback, free_port, make_node_key
 from experiments.records import is_finished
 from runs import metrics, summary
 from server.cohort import Roster
-from tcp_counter import TcpCounter
 
 pytestmark = pytest.mark.deployment
 
@@ -133,12 +133,7 @@ def test_what_travels_is_what_is_said(tmp_path):
         loopback.start_supernode("c", "clients=2 dataset=by_user_npz dataset.path=/nowhere.npz")
         for value_type, size in (("float32", 4), ("int8", 1)):
             directory = tmp_path / value_type
-            settings = (
-                f"run.directory={directory} {data} model=mlp model.hidden=990 population.min_available=6 "
-                f"population.cohort_size=6 population.epochs=1 compression.keep_probability=0.01 "
-                f"compression.value_type={value_type}"
-            )
-            measured = wire_bytes(loopback, counter, settings, directory)
+            measured = count_bytes(loopback, counter, directory, data, value_type, 6, 4)
             values = 0.01 * 2**20 * size
             assert summary(directory)["parameters"] == 1_000_900
             assert summary(directory)["uplink_bytes_per_client"] == pytest.approx(values)
@@ -149,24 +144,6 @@ def test_what_travels_is_what_is_said(tmp_path):
         # A node whose data cannot be loaded sends zeros for the clients that it declared, and says why.
         assert "takes part with a zero update" in loopback.log("c").read_text()
         assert "nowhere.npz does not exist" in loopback.log("c").read_text()
-
-
-def wire_bytes(loopback, counter, settings, directory):
-    """Uplink bytes a client: nominal, as the SuperLink reports them, and as a forwarder before it counts them."""
-    arrived = counter.received
-    process = loopback.submit(settings)
-    wait_for(lambda: counter.received > arrived + 4 * 1_000_900, loopback, process)
-    before = counter.sent
-    wait_for(lambda: released(directory) == 1, loopback, process)
-    on_the_wire = (counter.sent - before) / 4  # four clients behind the counter
-    finish(loopback, process, directory)
-    runs = json.loads(loopback.call("flwr", "ls", "loopback", "--format", "json"))["runs"]
-    newest = max(runs, key=lambda run: run["pending-at"])
-    return {
-        "nominal": metrics(directory)[0]["uplink_bytes"] / 6,
-        "reported": newest["network-traffic"]["inbound-bytes"] / 6,
-        "on_the_wire": on_the_wire,
-    }
 
 
 def test_strangers_are_refused():

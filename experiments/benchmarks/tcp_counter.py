@@ -3,12 +3,17 @@
 import socket
 import threading
 from contextlib import suppress
+from typing import Self
 
 
 class TcpCounter:
-    """Listens on a free loopback port and forwards to `target`; `sent` and `received` are bytes as the caller sees them."""
+    """Listens on a free loopback port and forwards to port `target`.
 
-    def __init__(self, target):
+    `sent` and `received` are bytes as the caller sees them.
+    """
+
+    def __init__(self, target: int) -> None:
+        """Begin to listen."""
         self.sent = self.received = 0
         self._target = target
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -16,16 +21,18 @@ class TcpCounter:
         self._open = [self._server]
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
+        """Return the counter."""
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
+        """Close every connection."""
         for opened in self._open:
             with suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
             opened.close()
 
-    def _accept(self):
+    def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 caller, _ = self._server.accept()
@@ -34,7 +41,7 @@ class TcpCounter:
                 threading.Thread(target=self._pump, args=(caller, callee, "sent"), daemon=True).start()
                 threading.Thread(target=self._pump, args=(callee, caller, "received"), daemon=True).start()
 
-    def _pump(self, source, sink, name):
+    def _pump(self, source: socket.socket, sink: socket.socket, name: str) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 sink.sendall(data)
