@@ -71,6 +71,7 @@ def count(
     wait_for(lambda: _released(directory) == 1, process)
     on_the_wire = (counter.sent - before) / behind_the_counter
     wait_for(lambda: is_finished(directory), process)
+    process.wait(timeout=_LIMIT)  # it follows the log until the run has ended
     runs = json.loads(loopback.call("flwr", "ls", "loopback", "--format", "json"))["runs"]
     newest = max(runs, key=lambda run: run["pending-at"])
     row = json.loads((directory / METRICS).read_text().splitlines()[0])
