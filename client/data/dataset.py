@@ -4,6 +4,7 @@ Clients are cut lazily from big arrays: `dataset.clients[i]` copies only client 
 memory-mapped file of any size serves thousands of clients without being read whole.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -97,8 +98,27 @@ def as_tokens(x: np.ndarray) -> np.ndarray:
     return x.astype(np.int64)
 
 
+class LazyClients(Sequence[Examples]):
+    """Clients made when asked for: a subclass says how many there are and what client i (0-based) holds."""
+
+    @abstractmethod
+    def client(self, i: int) -> Examples:
+        """Return the examples of client i, 0 <= i < len(self)."""
+
+    @overload
+    def __getitem__(self, index: int) -> Examples: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Examples]: ...
+    def __getitem__(self, index: int | slice) -> Examples | Sequence[Examples]:
+        """Return one client's examples, or a list of several clients' for a slice."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = range(len(self))[index]
+        return self.client(i)
+
+
 @dataclass(frozen=True)
-class ArrayClients(Sequence[Examples]):
+class ArrayClients(LazyClients):
     """Clients that are rows of two big arrays: client i owns the rows `order[bounds[i]:bounds[i + 1]]`.
 
     `x` [N, ...] and `y` [N, ...] may be memory-mapped; `order` int64 holds the training rows client by
@@ -115,15 +135,8 @@ class ArrayClients(Sequence[Examples]):
         """Return the number of clients."""
         return len(self.bounds) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> Examples: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Examples]: ...
-    def __getitem__(self, index: int | slice) -> Examples | Sequence[Examples]:
-        """Return copies of one client's examples (or of several clients', for a slice)."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = range(len(self))[index]
+    def client(self, i: int) -> Examples:
+        """Return copies of one client's examples."""
         rows = self.order[self.bounds[i] : self.bounds[i + 1]]
         return Examples(self.convert(self.x[rows]), self.y[rows].astype(np.int64))
 

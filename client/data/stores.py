@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 
-from client.data.dataset import Examples, cut
+from client.data.dataset import Examples, LazyClients, cut
 from client.data.tf_example import read_example
 from client.imports import need
 from fedmf.errors import DataError
@@ -39,7 +39,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class StoredClients(Sequence[Examples]):
+class StoredClients(LazyClients):
     """Clients of a store: client i is `sizes[i]` examples of user `owners[i]` from `starts[i]` on."""
 
     store: Store
@@ -52,15 +52,8 @@ class StoredClients(Sequence[Examples]):
         """Return the number of clients."""
         return len(self.owners)
 
-    @overload
-    def __getitem__(self, index: int) -> Examples: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Examples]: ...
-    def __getitem__(self, index: int | slice) -> Examples | Sequence[Examples]:
-        """Read and convert one client's examples (or several clients', for a slice)."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = range(len(self))[index]
+    def client(self, i: int) -> Examples:
+        """Read and convert one client's examples."""
         start = int(self.starts[i])
         return self.convert(self.store.read(int(self.owners[i]), start, start + int(self.sizes[i])))
 

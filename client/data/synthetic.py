@@ -1,12 +1,10 @@
 """Made-up points, up to a million clients: drawn when asked for, so that size costs no memory."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 
-from client.data.dataset import CLASSIFICATION, Dataset, Examples
+from client.data.dataset import CLASSIFICATION, Dataset, Examples, LazyClients
 from fedmf.checks import check_at_least, check_non_negative
 from fedmf.errors import SettingError
 
@@ -19,7 +17,7 @@ SPREAD = 2.0
 
 
 @dataclass(frozen=True)
-class SyntheticClients(Sequence[Examples]):
+class SyntheticClients(LazyClients):
     """Clients whose examples are a function of (seed, client number), drawn at each access."""
 
     clients: int
@@ -32,15 +30,8 @@ class SyntheticClients(Sequence[Examples]):
         """Return the number of clients."""
         return self.clients
 
-    @overload
-    def __getitem__(self, index: int) -> Examples: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Examples]: ...
-    def __getitem__(self, index: int | slice) -> Examples | Sequence[Examples]:
-        """Return one client's examples (or several clients', for a slice)."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = range(len(self))[index]
+    def client(self, i: int) -> Examples:
+        """Return one client's examples."""
         return draw(
             self.centres,
             self.examples_per_client,
