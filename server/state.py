@@ -91,11 +91,15 @@ def make_release(
 
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
     goes on the SUM, on all d model coordinates, whoever answered (PRIVACY.md sections 1 and 3). Raises
-    `ParticipationError` if one of them was spent in this epoch already.
+    `ReleaseOrderError` if the run is over (its last key is gone), `ParticipationError` if one of them was spent
+    in this epoch already.
     """
-    state.register.spend(answered)
     secrets = state.secrets
-    assert secrets is not None  # a run that is over asks nobody
+    if secrets is None:
+        raise ReleaseOrderError(
+            f"all {plan.participation.rounds} rounds of this run are released: there is no noise for another."
+        )
+    state.register.spend(answered)
     stream = secrets.stream or plan.factorization.stream.init(plan.dimension)
     noise, stream = next_noise(plan.factorization.stream, stream, secrets.key, dimension=plan.dimension)
     noisy_sum = np.asarray(plan.rotation.unrotate(rotated_sum) + plan.sigma * noise, np.float32)

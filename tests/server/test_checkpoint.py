@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
@@ -149,9 +149,10 @@ def test_a_client_is_not_released_twice_in_an_epoch_after_a_resume(tmp_path):
         st.tuples(
             st.lists(st.sampled_from("abcdef"), max_size=3), st.sampled_from(["go on", "resume", "retry"])
         ),
-        max_size=10,
+        max_size=14,
     )
 )
+@example([([], "retry")] * 7)  # past the last of the 12 rounds
 @settings(max_examples=80, deadline=None)
 def test_no_history_releases_a_client_twice_in_an_epoch(history):
     """Rounds of any names, resumed after a crash or asked for again: what was released never holds a client twice."""
@@ -167,6 +168,10 @@ def test_no_history_releases_a_client_twice_in_an_epoch(history):
             seen = {name for number, held in released if number // 4 == epoch for name in held}
             allowed = len(set(names)) == len(names) and not seen & set(names)
             for _ in range(2 if how == "retry" else 1):  # the second time the same clients, in the next round
+                if state.round == plan.participation.rounds:
+                    with pytest.raises(ReleaseOrderError, match="all 12 rounds"):
+                        advance(plan, state, checkpoint, names)
+                    break
                 try:
                     after = advance(plan, state, checkpoint, names)
                 except ParticipationError:
