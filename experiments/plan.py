@@ -7,10 +7,9 @@ text it also prints what other keep probabilities would cost; `output=json` prin
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
-from rich.table import Table
 
 from experiments import command
 from experiments.config_data import Output
@@ -30,6 +29,9 @@ from fedmf.errors import ParticipationError, SettingError
 from fedmf.participation import rounds_that_fit
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 
@@ -127,8 +129,7 @@ def check(config: DictConfig) -> None:
 
 
 def make_budget(config: DictConfig) -> Budget:
-    """Return the settings that all keep probabilities share; without sparsification linf_over_l2 is "
-    "of no account."""
+    """Return the settings that all keep probabilities share; without sparsification linf_over_l2 counts for nothing."""
     if config.keep_probability == 1 and linf_unknown(config):
         ratio = 1.0
     else:
@@ -235,9 +236,10 @@ def headline(config: DictConfig, budget: Budget, event: EpochRelease, document: 
     )
 
 
-def comparison(config: DictConfig, budget: Budget, event: EpochRelease) -> Table:
-    """Return the table of keep probabilities: at the same epsilon if one was asked for, else at the "
-    "same noise."""
+def comparison(config: DictConfig, budget: Budget, event: EpochRelease) -> "Table":
+    """Return the table of keep probabilities: at the same epsilon if one was asked for, else at the same noise."""
+    from rich.table import Table  # JSON has no need of it
+
     same_epsilon = config.epsilon is not None
     table = Table(
         title=f"What compression costs at the same {'epsilon' if same_epsilon else 'noise of the mean'}"

@@ -192,9 +192,12 @@ def test_mistakes_exit_2_with_one_sentence(overrides, reason, capsys):
     assert printed.err.count("\n") == 1
 
 
-def test_it_imports_no_torch_no_flower_and_no_data():
+def test_it_imports_no_torch_no_flower_no_data_and_no_scipy():
+    """A plan takes half a second of CPU; scipy alone would take as long to import."""
     code = "import sys, experiments.plan; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert not {"torch", "flwr", "client", "server", "matplotlib", "dp_accounting", "sklearn"} & set(modules)
+    assert not {"torch", "flwr", "client", "server", "matplotlib", "dp_accounting", "sklearn", "scipy"} & set(
+        modules
+    )

@@ -128,8 +128,7 @@ def test_epsilon_does_not_know_the_cohort_size():
 
 
 def test_sparsification_is_never_free_and_never_better_than_its_gaussian():
-    """gamma used twice or never: at equal z/gamma, fewer coordinates cost more, and z alone is not "
-    "what counts."""
+    """gamma used twice or never: at equal z/gamma, fewer coordinates cost more, and z alone is not what counts."""
     values = [rdp(EpochRelease(5 * gamma, gamma, 0.006), 6.0) for gamma in (1.0, 0.3, 0.1, 0.01, 0.001)]
     assert values == sorted(values)
     assert values[0] == pytest.approx(values[2], rel=1e-3)

@@ -108,8 +108,7 @@ def test_noise_goes_on_the_sum_also_where_less_than_one_client_is_kept():
 
 @pytest.mark.parametrize("row", ORACLE["shared_mask_and_replacement"])
 def test_shared_and_public_masks_void_the_amplification(row):
-    """A mask known from a second client's large update is a mixture of "kept" and "not kept" seen in "
-    "the clear."""
+    """A mask known from a second client's large update is a mixture of "kept" and "not kept" seen in the clear."""
     order, t, gamma = row["alpha"], row["kappa_over_sigma"] ** 2, row["gamma"]
     shared = math.log(1 - gamma + gamma * math.exp(order * (order - 1) * t / 2)) / (order - 1)
     assert shared == pytest.approx(row["shared_limit"], rel=1e-9)
@@ -122,13 +121,11 @@ def test_shared_and_public_masks_void_the_amplification(row):
 
 
 def test_a_k_fold_loss_profile_may_report_too_little():
-    """Worst for Renyi is not worst for hockey-sticks: one coordinate says epsilon 0 where an even "
-    "split says 15."""
+    """Worst for Renyi is not worst for hockey-sticks: one coordinate says epsilon 0, an even split 15."""
     gamma, delta, total = 1e-3, 1.2e-3, 100.0
 
     def hockey_stick(epsilon, means):
-        """delta of coordinates with these means, by Monte Carlo over none or one of them kept "
-        "(gamma^2 neglected)."""
+        """delta of coordinates with these means, by Monte Carlo over none or one of them kept (gamma^2 neglected)."""
         rng = np.random.default_rng(3)
         found = 0.0
         for kept in range(len(means)):

@@ -11,7 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.stats import norm
 
 from fedmf.accounting import EpochRelease, divergence, gaussian_delta, gaussian_epsilon, privacy_spent, rdp
-from fedmf.accounting.adjacency import triangle
+from fedmf.accounting.adjacency import joint_order, triangle
 from fedmf.accounting.conversion import best_order, epsilon_of_order
 from fedmf.accounting.spent import spent
 from fedmf.errors import NotCoveredError, SettingError
@@ -166,6 +166,21 @@ def test_the_published_replacement_example():
     assert exact.epsilon == pytest.approx(oracle["gdp2"], rel=1e-9)
 
 
+def mironov(curve, order, p):
+    """Mironov 2017, Proposition 11, as printed."""
+    q = p / (p - 1)
+    return (order - 1 / p) / (order - 1) * curve(p * order) + curve(q * (order - 1 / p))
+
+
+@pytest.mark.parametrize("order", [1.001, 1.7, 9.0, 3000.0])
+@pytest.mark.parametrize("p", [1.01, 1.75, 2.0, 40.0])
+def test_conjugate_orders_are_mironovs_triangle(order, p):
+    b, c = p * order, p / (p - 1) * (order - 1 / p)
+    assert joint_order(b, c) == pytest.approx(order, rel=1e-12)
+    for curve in (lambda a: a, lambda a: a**2, math.log):
+        assert triangle(curve, b, c) == pytest.approx(mironov(curve, order, p), rel=1e-9)
+
+
 @pytest.mark.parametrize("row", ORACLE["shared_mask_and_replacement"])
 def test_the_triangle_bound_matches_the_oracle_and_covers_true_replacements(row):
     t = row["kappa_over_sigma"]
@@ -176,7 +191,8 @@ def test_the_triangle_bound_matches_the_oracle_and_covers_true_replacements(row)
 
     order = row["alpha"]
     assert curve(order) == pytest.approx(row["theorem_bound"], rel=1e-9)
-    assert triangle(curve, order, 2.0) == pytest.approx(row["triangle_p2"], rel=1e-9)
+    assert mironov(curve, order, 2.0) == pytest.approx(row["triangle_p2"], rel=1e-9)
+    assert triangle(curve, 2 * order, 2 * order - 1) == pytest.approx(row["triangle_p2"], rel=1e-9)
     best = divergence({event: 1}, order, "replace")
     assert best == pytest.approx(row["triangle_opt"], rel=1e-3)
     assert best >= max(row["replace_pm"], row["replace_half"])
@@ -201,11 +217,20 @@ def test_the_replacement_search_is_as_good_as_a_dense_grid():
         return epochs * rdp(event, order)
 
     dense = min(
-        epsilon_of_order(a, triangle(curve, a, p), delta)
+        epsilon_of_order(a, mironov(curve, a, p), delta)
         for a in np.linspace(4, 10, 31)
         for p in np.linspace(1.3, 2.5, 25)
     )
     assert privacy_spent(event, epochs, delta=delta, adjacency="replace").epsilon <= dense * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
+def test_a_huge_divergence_is_converted_at_an_order_close_to_one(adjacency):
+    event, epochs, delta = EpochRelease(1e-5, 1e-3, 0.1), 10, 1e-9
+    found = privacy_spent(event, epochs, delta=delta, adjacency=adjacency)
+    assert found.order < 1.001
+    at_the_end_of_the_grid = epsilon_of_order(1.001, divergence({event: epochs}, 1.001, adjacency), delta)
+    assert found.epsilon < at_the_end_of_the_grid * 0.9
 
 
 def test_a_mixed_ledger_under_replacement_doubles_the_gaussian_part_only():
