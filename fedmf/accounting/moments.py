@@ -26,6 +26,7 @@ TWO_BUMPS = 1e4  # from this t on the transition holds e^(-t/8) of the mass
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 LARGEST_EXPONENT = 600.0
 SERIES_BELOW = 0.1
+LARGE = 30.0  # logarithms beyond are not exponentiated
 SERIES_TERMS = 12
 LOG_FACTORIAL = np.array([math.lgamma(n + 1) for n in range(LARGEST_SUM + 1)])
 
@@ -80,8 +81,11 @@ def log_moment_integral(order: float, t: float, gamma: float) -> float:
 
 def _log_moment_limit(order: float, t: float, gamma: float) -> float:
     """F = (1-gamma)^a + gamma^a e^{a(a-1) t/2}, the two sides of the transition for large t; its log."""
-    right = order * math.log(gamma) + order * (order - 1) / 2 * t
-    return float(np.logaddexp(order * math.log1p(-gamma), right))
+    left = (order - 1) * math.log1p(-gamma)
+    right = (order - 1) * (math.log(gamma) + order / 2 * t)
+    if right > LARGE:
+        return float(np.logaddexp(math.log1p(-gamma) + left, math.log(gamma) + right))
+    return math.log1p((1 - gamma) * math.expm1(left) + gamma * math.expm1(right))
 
 
 def _edges(order: float, t: float, gamma: float) -> Floats:
@@ -113,16 +117,18 @@ def _log_excess(order: float, v: Floats, gamma: float) -> Floats:
     result = np.empty_like(v)
     y = gamma * np.expm1(np.minimum(v, LARGEST_EXPONENT))
     small = np.abs(order * y) < SERIES_BELOW
-    power = order * np.log1p(y)
-    large = (v >= LARGEST_EXPONENT) | (power >= 30.0)
+    log_base = np.log1p(y)
+    large = (v >= LARGEST_EXPONENT) | (order * log_base >= LARGE)
     middle = ~(small | large)
     with np.errstate(divide="ignore"):  # where v is 0 so is the integrand, its logarithm -inf
         result[small] = np.log(_binomial_series(order, y[small]))
-    result[middle] = np.log(np.expm1(power[middle]) - order * y[middle])
+    # As (1 + y) [(1 + y)^(a-1) - 1] - (a - 1) y, nothing is lost where a is near 1.
+    above, y = order - 1, y[middle]
+    result[middle] = np.log((1 + y) * np.expm1(above * log_base[middle]) - above * y)
     log_base = np.logaddexp(math.log1p(-gamma), math.log(gamma) + v[large])
-    # 1 + a y = a (1 + y) - (a - 1).
-    log_line = math.log(order) + log_base + np.log1p(-(order - 1) / order * np.exp(-log_base))
-    result[large] = order * log_base + np.log1p(-np.exp(log_line - order * log_base))
+    # log of (1 + y)^a over 1 + a y = a (1 + y) - (a - 1)
+    beyond = above * log_base - math.log1p(above) - np.log1p(-above / order * np.exp(-log_base))
+    result[large] = order * log_base + np.log(-np.expm1(-beyond))
     return result
 
 
