@@ -175,12 +175,18 @@ def as_document(config: DictConfig, budget: Budget, event: EpochRelease, *, feas
         "order": spent.order,
         "adjacency": spent.adjacency,
         "accountant": spent.accountant,
-        "rdp": None
-        if config.orders is None
-        else {f"{order:.17g}": divergence({event: 1}, order, config.adjacency) for order in config.orders},
+        "rdp": None if config.orders is None else renyi_curve(config, event),
         "feasible": feasible,
         "uplink_bytes_per_client": uplink_bytes(config, event.keep_probability),
         "mean_noise_std": mean_noise(config, event),
+    }
+
+
+def renyi_curve(config: DictConfig, event: EpochRelease) -> dict[str, float]:
+    """Return the divergence of one epoch by order, as short as the order can be written: 2, 1.1, 2.5."""
+    return {
+        repr(order).removesuffix(".0"): divergence({event: 1}, order, config.adjacency)
+        for order in config.orders
     }
 
 
