@@ -132,6 +132,8 @@ def export(mechanism: Factorization, file: Path) -> None:
 def _designs(config: DictConfig, workload: Workload) -> Iterator[tuple[str, Factorization]]:
     """Yield the families asked for, or all that suit the size, by name."""
     chosen = _chosen(config.families, workload)
+    if config.buffers is not None:
+        _check_buffers_apply(chosen, config.buffers)
     for family in chosen:
         takes_buffers = config.buffers is not None and "buffers" in settings_of(family)
         yield family, design(family, workload, **({"buffers": config.buffers} if takes_buffers else {}))
@@ -148,6 +150,17 @@ def _chosen(families: Sequence[str] | None, workload: Workload) -> Sequence[str]
     if left_out:
         _log.info("left out at %d rounds, as dense: %s", workload.rounds, ", ".join(left_out))
     return [family for family in FAMILIES if family not in left_out]
+
+
+def _check_buffers_apply(chosen: Sequence[str], buffers: int) -> None:
+    """Say which families have no such setting; raise `SettingError` if none has it."""
+    without = [family for family in chosen if "buffers" not in settings_of(family)]
+    if len(without) == len(chosen):
+        raise SettingError(
+            f"buffers is {buffers}, but {', '.join(without)} cannot be told how many; leave it out."
+        )
+    if without:
+        _log.info("buffers=%d says nothing to %s", buffers, ", ".join(without))
 
 
 def _henzinger(workload: Workload) -> float | None:

@@ -1,8 +1,8 @@
 """The inner loops compiled with numba, used where numba can be imported (the extra `fast`); never needed.
 
 `kernel(NAME, T)` is None without numba, and for so few rounds that numpy is done before numba is loaded: the
-caller then takes its own path in plain numpy. The two agree to
-rounding. Noise rows are never computed here: a stream gives the same bits with and without numba.
+caller then takes its own path in plain numpy. The two agree to rounding. Noise rows are never computed here:
+a stream gives the same bits with and without numba.
 """
 
 from collections.abc import Callable

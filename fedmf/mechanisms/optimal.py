@@ -35,12 +35,15 @@ def fit(workload: Workload, buffers: int | None = None) -> Arrays:
     """Return the float32 tables with `buffers` buffers, or the fewest whose loss is within 1e-4 of the lower
     bound.
 
-    Raises `SettingError` for fewer than 1 or more than 64 buffers.
+    Raises `SettingError` for fewer than 1 buffer, more than rounds, or more than 64.
     """
     if buffers is not None:
         check_at_least("buffers", buffers, 1)
-        if buffers > 64:
-            raise SettingError(f"buffers is {buffers}; beyond a dozen nothing is gained, so at most 64.")
+        if buffers > min(workload.rounds, 64):
+            raise SettingError(
+                f"buffers is {buffers}; beyond the {workload.rounds} rounds of an epoch, or a dozen, nothing is "
+                f"gained, so at most {min(workload.rounds, 64)}."
+            )
     solution = optimal_solve.certified(workload)
     process = pole_process(solution, workload)
     reduced = truncate(process, innovations(process), buffers or MOST_BUFFERS)

@@ -6,9 +6,10 @@ two numbers:
 
     state_j = Phi_j state_{j+1} + noise of covariance w_k q_j b_j b_j^T,     output h_j e_j . state_j.
 
-The forward filter of `smoother` gives Phi and q. Kalman's innovations of the sum, from the last round to the
-first, are the triangular factor: lower triangular C with unit columns, z_t = c_t x_t + lam_t . sigma_t as in
-`recurrence`, where
+With Lambda what the forward filter of `smoother` knows about the state and b = (eta, 1), the step w of the
+walk has the law N(-q b^T Lambda Phi0 state_{j+1}, q) given the observations, hence Phi = (I - q b b^T Lambda)
+Phi0. Kalman's innovations of the sum, from the last round to the first, are the triangular factor: lower
+triangular C with unit columns, z_t = c_t x_t + lam_t . sigma_t as in `recurrence`, where
 
     F_t = Phi_t^T,     g_t = h_t Phi_t^T e_t.
 
@@ -26,9 +27,7 @@ from fedmf.mechanisms.poles import poles
 from fedmf.mechanisms.recurrence import StrategyForm
 from fedmf.mechanisms.workload import Workload, rates
 
-QUADRATURE = (
-    1e-8  # relative error of the pole expansion: it touches the loss, far below 1e-4, never the privacy
-)
+QUADRATURE = 1e-8  # relative error of the pole expansion: touches the loss, far below 1e-4, never the privacy
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,19 @@
 """The diagonal of (P + s V)^-1, P = (A^T A)^-1, for all poles s at once, in O(T) and without a subtraction.
 
-P + s V is the precision matrix of a random walk through A, observed at round i with precision r_i = s v_i. A
-backward filter gathers what rounds above i say about round i, a forward filter what rounds up to i say, and
-the two meet in the variance G_ii. Both carry a, b, c (the entries of a 2 x 2 information or covariance matrix
-in the coordinates momentum and output) and their determinant (D, J) as a fourth number of its own: every
-operation adds, multiplies or divides positive numbers, so the result has full relative accuracy whatever the
-condition number. Banded solvers of LAPACK lose it from T ~ 1000 on.
+P is the precision matrix of x = A^T w for white w, a random walk that runs backward in time with two states,
+
+    d_i = d_{i+1} + w_i,     x_i = beta x_{i+1} + eta_i d_i     (both 0 behind the last round),
+
+and P + s V that of the same walk after x_i was observed with precision r_i = s v_i. So G_ii is the variance
+of x_i given all observations. Two filters meet in it:
+
+- `_backward` carries the covariance [[a, b], [b, c]] of (x, d) given the rounds above i, D = a c - b^2;
+- the forward one the information [[A, B], [B, C]] that the rounds up to i hold about (x, d), J = A C - B^2;
+- together (covariance^-1 + information)^-1 has the entry (D C + a)/(D J + A a + 2 B b + C c + 1).
+
+The determinants D and J are carried as numbers of their own: every operation then adds, multiplies or divides
+positive numbers, so that the result has full relative accuracy whatever the condition number. Banded solvers
+of LAPACK lose it from T ~ 1000 on.
 
 With numba (the extra `fast`) the same recursions run compiled; the results agree to rounding.
 """
@@ -66,7 +74,7 @@ def filters(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Floa
 
 
 def _backward(v: Float64, workload: Workload, poles: Poles) -> Float64:
-    """Return (a, b, c, D) of the rounds above each round as seen from it, shape (T, 4, K)."""
+    """Return the covariance a, b, c and determinant D of (x_i, d_i) before x_i is observed, shape (T, 4, K)."""
     beta, eta = workload.momentum, rates(workload)
     gathered = np.empty((len(v), 4, len(poles.shifts)))
     a, b, c, D = np.zeros((4, len(poles.shifts)))

@@ -70,8 +70,10 @@ def test_schedules_change_the_workload(capsys):
     assert cooled["optimal"]["root_loss"] < constant["optimal"]["root_loss"]
 
 
-def test_buffers_reach_the_families_that_have_them(capsys):
-    table = rows(capsys, "rounds=64", "buffers=2", "families=[optimal,blt,banded_toeplitz,independent]")
+def test_buffers_reach_the_families_that_have_them(capsys, caplog):
+    with caplog.at_level("INFO"):
+        table = rows(capsys, "rounds=64", "buffers=2", "families=[optimal,blt,banded_toeplitz,independent]")
+    assert "buffers=2 says nothing to independent" in caplog.text
     assert [row["buffers"] for row in table.values()] == [2, 2, 2, 0]
     assert table["optimal"]["bytes_per_parameter"] == 8
 
@@ -134,6 +136,8 @@ def test_plots_are_written(capsys, tmp_path, monkeypatch):
         (("workload=momentum", "momentum=1"), "momentum is 1.0"),
         (("workload=average",), "workload"),
         (("rounds=8", "buffers=0", "families=[optimal]"), "buffers is 0"),
+        (("rounds=8", "buffers=9", "families=[optimal]"), "buffers is 9"),
+        (("rounds=8", "buffers=4", "families=[binary_tree]"), "binary_tree cannot be told"),
         (("rounds=8", "buffers=9", "families=[banded_toeplitz]"), "buffers is 9"),
         (("rounds=5000", "families=[independent]", "export=/nowhere"), "rounds is 5000"),
         (("colour=blue",), "colour"),

@@ -131,6 +131,14 @@ def test_bounds_are_charged_the_quadrature_error(rounds, monkeypatch):
     assert coarse.upper / (1 + 4e-2) < exact.lower**2
 
 
+def test_the_solution_has_the_length_that_makes_the_lower_bound_tight():
+    """sum v D = sum v: at the optimum D is 1, at any other v this is the best multiple of v."""
+    workload = momentum(30, 0.5)
+    for start in (1e-6, 1.0, 1e6):
+        found = optimal_solve._evaluate(start * np.linspace(1, 2, 30), workload)
+        assert (found.v * found.diagonal).sum() == pytest.approx(found.v.sum(), rel=1e-9)
+
+
 def test_stopping_early_says_the_gap_and_keeps_the_bounds(monkeypatch, caplog, tmp_path):
     early = optimal_solve.solve(prefix_sum(100), max_iterations=2)
     full = optimal_solve.solve(prefix_sum(100))
@@ -240,10 +248,10 @@ def test_scaled_strategies_cost_the_same():
     np.testing.assert_allclose(*noises, atol=1e-5)
 
 
-@pytest.mark.parametrize("buffers", [0, -1, 65])
-def test_senseless_numbers_of_buffers_are_refused(buffers):
+@pytest.mark.parametrize(("rounds", "buffers"), [(10, 0), (10, -1), (10, 11), (100, 65), (1, 2)])
+def test_senseless_numbers_of_buffers_are_refused(rounds, buffers):
     with pytest.raises(SettingError, match=f"buffers is {buffers}"):
-        design("optimal", prefix_sum(10), buffers=buffers)
+        design("optimal", prefix_sum(rounds), buffers=buffers)
 
 
 def test_missing_the_loss_is_said(monkeypatch, caplog):
