@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +18,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from rich.console import Console
 
 from fedmf.errors import FedmfError, RunStoppedError
@@ -57,11 +58,23 @@ def guard(action: Callable[[], object]) -> int:
     except (FedmfError, HydraException, OmegaConfBaseException) as error:
         print(f"error: {sentence(error)}", file=sys.stderr)
         return STOPPED if isinstance(error, RunStoppedError) else USER_MISTAKE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
+        return USER_MISTAKE
+    except ValueError as error:  # such as model=3: Hydra has no class of its own for some of its refusals
+        if not _comes_from_hydra(error):
+            raise
+        print(f"error: {sentence(error)}", file=sys.stderr)
+        return USER_MISTAKE
     return 0
 
 
 def sentence(error: BaseException) -> str:
     """Return the message of `error` on one line, without OmegaConf's trailing coordinates."""
+    if isinstance(error, MissingMandatoryValue) and error.full_key:
+        return f"{error.full_key} is missing; give it as {error.full_key}=VALUE."
     lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
     kept = [
         line
@@ -94,6 +107,12 @@ def finite(document: Any) -> Any:
     if isinstance(document, float) and not math.isfinite(document):
         return None
     return document
+
+
+def _comes_from_hydra(error: BaseException) -> bool:
+    """Say whether `error` was raised by Hydra's own code."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("hydra.")
 
 
 def _call(

@@ -127,8 +127,7 @@ def check(config: DictConfig) -> None:
 
 
 def make_budget(config: DictConfig) -> Budget:
-    """Return the settings that all keep probabilities share; without sparsification linf_over_l2 is "
-    "of no account."""
+    """Return the settings that all keep probabilities share; without sparsification linf_over_l2 does not count."""
     if config.keep_probability == 1 and linf_unknown(config):
         ratio = 1.0
     else:
@@ -154,8 +153,7 @@ def participation_problem(config: DictConfig) -> str | None:
     try:
         rounds_that_fit(config.clients, config.cohort_size, config.rounds_per_epoch)
     except ParticipationError as error:
-        largest = config.clients // (config.rounds_per_epoch or 1)
-        return f"{error} The largest cohort_size that fits is {largest}." if largest else str(error)
+        return str(error)
     return None
 
 
@@ -236,8 +234,7 @@ def headline(config: DictConfig, budget: Budget, event: EpochRelease, document: 
 
 
 def comparison(config: DictConfig, budget: Budget, event: EpochRelease) -> Table:
-    """Return the table of keep probabilities: at the same epsilon if one was asked for, else at the "
-    "same noise."""
+    """Return the table of keep probabilities: at the same epsilon if one was asked for, else at the same noise."""
     same_epsilon = config.epsilon is not None
     table = Table(
         title=f"What compression costs at the same {'epsilon' if same_epsilon else 'noise of the mean'}"

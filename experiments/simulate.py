@@ -23,6 +23,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
 from experiments import command
@@ -123,7 +124,7 @@ def main() -> None:
     )  # as Ctrl-C: the state on disk is whole at any instant
     schema.register()
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True)
-    failures: list[FedmfError] = []
+    failures: list[Exception] = []
     job = partial(_job, failures)
     run = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(job)
     try:
@@ -132,11 +133,11 @@ def main() -> None:
         sys.exit(INTERRUPTED)
 
 
-def _job(failures: list[FedmfError], config: DictConfig) -> None:
+def _job(failures: list[Exception], config: DictConfig) -> None:
     """Simulate; keep a single run's mistake for `guard`: Hydra would add a line of its own to it."""
     try:
         simulate(config)
-    except FedmfError as error:
+    except (FedmfError, OmegaConfBaseException) as error:
         _remove_if_empty(Path(HydraConfig.get().runtime.output_dir))
         if HydraConfig.get().mode == RunMode.MULTIRUN:
             raise  # Hydra goes on with the other jobs and fails at the end
@@ -150,7 +151,7 @@ def _job(failures: list[FedmfError], config: DictConfig) -> None:
         raise
 
 
-def _run_and_raise(run: Callable[[], None], failures: list[FedmfError]) -> None:
+def _run_and_raise(run: Callable[[], None], failures: list[Exception]) -> None:
     run()
     for error in failures:
         raise error

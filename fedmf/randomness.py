@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 
 KEY_BYTES = 32
@@ -81,9 +82,14 @@ class SecretKey:
 
 @dataclass(frozen=True)
 class PublicSeed:
-    """A seed that anyone may know; draws from it protect nobody."""
+    """A seed that anyone may know; draws from it protect nobody. Raises `SettingError` outside 0 .. 2^63 - 1."""
 
     value: int
+
+    def __post_init__(self) -> None:
+        check_at_least("seed", self.value, 0)
+        if self.value >= 2**63:
+            raise SettingError(f"seed is {self.value}; it must be below 2^63.")
 
     def generator(self, purpose: str, *position: int | str) -> np.random.Generator:
         """Return a generator for one purpose and position, unrelated to those of all others.

@@ -67,9 +67,9 @@ def load(
     test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
     training = [sentence for sentence, held_out in zip(texts.sentences, test, strict=True) if not held_out]
     known, learnt = choose_vocabulary(vocabulary, level, training, vocabulary_size)
-    x, y, owner = windows(
-        [known.encode(sentence) for sentence in texts.sentences], length or (20 if level == "words" else 80)
-    )
+    if length is None:
+        length = 20 if level == "words" else 80
+    x, y, owner = windows([known.encode(sentence) for sentence in texts.sentences], length)
     test_rows, train_rows = np.flatnonzero(test[owner]), np.flatnonzero(~test[owner])
     order, bounds = group_by_user(texts.users[owner[train_rows]], examples_per_client)
     overlap = np.isin(texts.users[test], texts.users[~test]).any()

@@ -36,6 +36,8 @@ def load(
     """
     if path is None and not download:
         raise DataError(WHERE)
+    if path is not None and not Path(path).exists():
+        raise DataError(f"dataset.path is {path}, which does not exist. {WHERE}")
     if path is None or hub.is_table(Path(path)):
         return _from_hub(path, examples_per_client)
     return _from_disk(Path(path), examples_per_client)
