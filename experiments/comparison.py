@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,17 +49,24 @@ class Group:
         return estimate([run.summary.get(measure) for run in self.runs])
 
 
-def find_runs(directory: Path) -> tuple[list[Run], list[str]]:
-    """Return the finished runs below `directory`, by path, and the names of unfinished ones."""
+def find_runs(directory: Path) -> tuple[list[Run], dict[str, str]]:
+    """Return the finished runs below `directory`, by path, and why others are left out, by name."""
     if not directory.is_dir():
         raise RunDirectoryError(f"directory is {directory}, which does not exist; it must hold runs.")
     places = sorted(file.parent for file in directory.rglob(CONFIG) if "checkpoint" not in file.parts)
-    finished = [read_run(place) for place in places if is_finished(place)]
+    finished, left_out = [], {}
+    for place in places:
+        try:
+            finished.append(read_run(place))
+        except RunDirectoryError as error:
+            name = str(place.relative_to(directory))
+            left_out[name] = f"unreadable: {error}" if is_finished(place) else "unfinished"
     if not finished:
+        reasons = "".join(f" {name} is {why}" for name, why in left_out.items())
         raise RunDirectoryError(
-            f"{directory} holds no finished run; it must hold at least one with {SUMMARY}."
+            f"{directory} holds no finished run; it must hold at least one with {SUMMARY}.{reasons}"
         )
-    return finished, [str(place.relative_to(directory)) for place in places if not is_finished(place)]
+    return finished, left_out
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
@@ -137,11 +144,11 @@ def bytes_to_reach(run: Run, target: float) -> float | None:
     return None
 
 
-def as_document(groups: Sequence[Group], unfinished: Sequence[str], target: float | None) -> dict[str, Any]:
+def as_document(groups: Sequence[Group], left_out: Mapping[str, str], target: float | None) -> dict[str, Any]:
     """Return the comparison as one JSON document."""
     return {
         "runs": sum(len(group.runs) for group in groups),
-        "unfinished": list(unfinished),
+        "left_out": dict(left_out),
         "target_accuracy": target,
         "groups": [_group_document(group, target) for group in groups],
     }

@@ -27,7 +27,7 @@ from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population, ReplyPolicy
 from server.files import locked
 from server.state import Release, ServerState, first_state
-from server.strategy import FedMF
+from server.strategy import FedMF, look_away
 
 
 def has_finished(config: DictConfig, directory: RunDirectory) -> bool:
@@ -80,6 +80,7 @@ def run_session(
             replies=ReplyPolicy(config.population.min_replies, config.population.max_attempts),
             commit=partial(_commit, checkpoint),
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
+            on_reply=recorder.on_reply if config.run.unprotected_metrics else look_away,
             tasks_per_message=tasks_per_message,
         )
         try:

@@ -32,8 +32,16 @@ log = logging.getLogger(__name__)
 OnRelease = Callable[[ServerState, Release], None]
 
 
+# Called with each client and what it sent, of any type and before any noise: no privacy statement covers it.
+OnReply = Callable[[str, object], None]
+
+
 def keep_nothing(release: Release) -> None:
     """Commit a release nowhere: for runs that need not survive this process."""
+
+
+def look_away(client: str, data: object) -> None:
+    """Look at no reply: what all runs do but those with unprotected metrics."""
 
 
 class FedMF(Strategy):
@@ -54,6 +62,7 @@ class FedMF(Strategy):
         replies: ReplyPolicy | None = None,
         commit: Callable[[Release], None] = keep_nothing,
         on_release: Sequence[OnRelease] = (),
+        on_reply: OnReply = look_away,
         tasks_per_message: int = 1,
     ) -> None:
         self.plan = plan
@@ -63,6 +72,7 @@ class FedMF(Strategy):
         self._replies = replies or ReplyPolicy()
         self._commit = commit
         self._on_release = tuple(on_release)
+        self._on_reply = on_reply
         self._tasks_per_message = tasks_per_message
         self._asked: list[tuple[Message, list[str]]] = []
 
@@ -236,6 +246,7 @@ class FedMF(Strategy):
             # none: not of this cohort and round, or a second reply
             clients = asked.pop(reply.metadata.reply_to_message_id, [])
             for client, data in zip(clients, payloads(reply, len(clients)), strict=True):
+                self._on_reply(client, data)
                 kept = wire.coordinates(epoch_key.mask_key(client, step), dimension, keep_probability)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)

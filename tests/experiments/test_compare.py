@@ -122,8 +122,17 @@ def test_unfinished_runs_are_named_and_do_not_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written_run.write(sweep(tmp_path) / "crashed", summary=None)
+    for name in ("torn", "bare", "odd"):
+        written_run.write(tmp_path / name)
+    (tmp_path / "torn" / "summary.json").write_text('{"accuracy": 0.')
+    (tmp_path / "bare" / "privacy.json").unlink()
+    (tmp_path / "odd" / "metrics.jsonl").write_text("[1]\n")
     document = printed(capsys, tmp_path)
-    assert (document["runs"], document["unfinished"]) == (5, ["crashed"])
+    assert document["runs"] == 5
+    assert list(document["left_out"]) == ["bare", "crashed", "odd", "torn"]
+    assert document["left_out"]["crashed"] == "unfinished"
+    assert "summary.json is not JSON" in document["left_out"]["torn"]
+    assert "left out, crashed: unfinished" in (tmp_path / "compare.html").read_text()
 
 
 def test_a_reproducible_run_is_called_not_private(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,6 +132,19 @@ def test_run_directory_is_that_of_the_contract(tmp_path):
     assert "one image" in statement["paragraph"]
 
 
+def test_measured_sizes_are_recorded_on_request_only_and_labelled(tmp_path):
+    run(tmp_path / "off", *SMALL)
+    assert not any("measured_value_bytes" in row for row in metrics(tmp_path / "off"))
+    run(tmp_path / "on", *SMALL, "run.unprotected_metrics=true")
+    measured = np.array([row["measured_value_bytes"] for row in metrics(tmp_path / "on")])
+    # 20 masks of 1024 coordinates: Binomial(20480, 0.1) values of four bytes, here within six deviations
+    assert np.abs(measured / 4 - 2048).max() < 6 * np.sqrt(20480 * 0.1 * 0.9)
+    assert len(set(measured.tolist())) > 1
+    statement = json.loads((tmp_path / "on/privacy.json").read_text())
+    assert any("measured size" in item for item in statement["not_covered"])
+    assert "Unprotected metrics were recorded" in (tmp_path / "on/report.html").read_text()
+
+
 def test_reproducible_runs_are_equal_and_labelled_everywhere(tmp_path, capsys):
     for name in "ab":
         run(tmp_path / name, *SMALL, "run.reproducible=true", "seed=7")
