@@ -94,11 +94,12 @@ def show(output: Output, directory: RunDirectory, summary: dict[str, object]) ->
     ):
         value = summary[name]
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
-    table.add_row("uplink bytes per client and round", f"{summary['uplink_bytes_per_client']:,.0f}")
+    table.add_row("values a client sends a round", f"{summary['uplink_bytes_per_client']:,.0f} bytes")
+    table.add_row("envelope of its message", f"{summary['envelope_bytes_per_client']:,} bytes")
     table.add_row("wall seconds", f"{summary['wall_seconds']:.1f}")
     console = command.console()
     console.print(table)
-    console.print(statement["paragraph"], highlight=False)
+    console.print(statement["paragraph"], highlight=False, soft_wrap=False)
     console.print(f"report: {directory.path / 'report.html'}", highlight=False)
 
 
