@@ -237,6 +237,13 @@ def test_bad_input_gives_one_sentence_and_writes_nothing(tmp_path, capsys, name)
     assert not directory.exists()
 
 
+def test_a_logger_that_is_not_installed_is_refused_before_anything_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", "logger=wandb"))) == 2
+    assert "needs the package wandb" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
 def test_a_directory_that_holds_a_run_is_left_alone(tmp_path, capsys):
     run(tmp_path / "r", *SMALL)
     before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
