@@ -6,15 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from client.data.dataset import (
-    CLASSIFICATION,
-    ArrayClients,
-    Dataset,
-    Examples,
-    as_float32,
-    describe_unit,
-    group_by_user,
-)
+from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, split_by_user
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
@@ -46,17 +38,16 @@ def load(path: str | Path, *, examples_per_client: int | None = None, classes: i
     test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
     if np.isin(user[test], user[~test]).any():
         overlap = (OVERLAP,)
-    train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
-    order, bounds = group_by_user(user[train_rows], examples_per_client)
-    if len(test_rows) == 0 or len(train_rows) == 0:
-        missing = "test" if len(test_rows) == 0 else "training"
+    if test.all() or not test.any():
+        missing = "training" if test.all() else "test"
         raise DataError(f"{path} has no {missing} example; it must have at least one.")
+    clients, test_examples = split_by_user(x, y, user, test, examples_per_client)
     return Dataset(
         name="by_user_npz",
-        clients=ArrayClients(x, y, train_rows[order], bounds),
-        test=Examples(as_float32(x[test_rows]), y[test_rows].astype(np.int64)),
+        clients=clients,
+        test=test_examples,
         input_shape=tuple(x.shape[1:]),
-        classes=public_classes(path, y[train_rows], y[test_rows], classes),
+        classes=public_classes(path, y[~test], y[test], classes),
         task=CLASSIFICATION,
         licence=LICENCE,
         source=path.name,

@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 
 from client.data.by_user_npz import OVERLAP, SPLIT_SEED, fifth_of_each
-from client.data.dataset import (
-    NEXT_TOKEN,
-    ArrayClients,
-    Dataset,
-    Examples,
-    as_tokens,
-    describe_unit,
-    group_by_user,
-)
+from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, split_by_user
 from client.data.text import CHARACTERS, UNCOUNTED, Vocabulary, most_frequent, read_vocabulary, windows, words
 from fedmf.checks import check_choice
 from fedmf.errors import DataError
@@ -70,13 +62,14 @@ def load(
     if length is None:
         length = 20 if level == "words" else 80
     x, y, owner = windows([known.encode(sentence) for sentence in texts.sentences], length)
-    test_rows, train_rows = np.flatnonzero(test[owner]), np.flatnonzero(~test[owner])
-    order, bounds = group_by_user(texts.users[owner[train_rows]], examples_per_client)
+    clients, test_examples = split_by_user(
+        x, y, texts.users[owner], test[owner], examples_per_client, as_tokens
+    )
     overlap = np.isin(texts.users[test], texts.users[~test]).any()
     return Dataset(
         name="by_user_text",
-        clients=ArrayClients(x, y, train_rows[order], bounds, convert=as_tokens),
-        test=Examples(as_tokens(x[test_rows]), as_tokens(y[test_rows])),
+        clients=clients,
+        test=test_examples,
         input_shape=(x.shape[1],),
         classes=known.size,
         task=NEXT_TOKEN,
