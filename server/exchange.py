@@ -92,10 +92,7 @@ def _pull(grid: Grid, question: str, message: Message | None) -> list[Message]:
         return []
     try:
         return list(grid.pull_messages([question]))
-    except (
-        OSError,
-        httpx.HTTPError,
-    ) as error:  # the way is broken, not the reply: look again until the deadline
+    except (OSError, httpx.HTTPError) as error:  # the way, not the reply: look again until the deadline
         log.warning("no reply could be fetched: %s", error)
         return []
     except Exception as error:

@@ -23,9 +23,7 @@ from fedmf.updates.rounding import TAU, values_of
 from fedmf.updates.vectors import Vector
 
 MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
-TASK = (
-    "task"  # ConfigRecord of a message: EPOCH and STEP, and for each client CLIENT and MASK_KEY, `numbered`
-)
+TASK = "task"  # ConfigRecord of a message: EPOCH, STEP, and for each client CLIENT and MASK_KEY, `numbered`
 UPDATE = "update"  # ConfigRecord of a reply: for each client the bytes of its kept values, VALUES `numbered`
 HELD = "held"  # ConfigRecord of a node's answer to a query: how many clients it holds, under key CLIENTS
 CLIENTS = "clients"
