@@ -28,7 +28,7 @@ from experiments.comparison import (
     group_runs,
     is_not_private,
     label,
-    short,
+    short_names,
 )
 from experiments.config_data import Output
 from experiments.figures import COLOURS, Series, bar_plot, line_plot
@@ -124,8 +124,14 @@ def warnings(runs: Sequence[Run]) -> Iterator[str]:
 
 def results_table(groups: Sequence[Group]) -> Table:
     """Return one row for each group."""
-    settings = [short(key) for key in groups[0].settings]
-    header = [*settings, "seeds", "accuracy", "epsilon spent", "compression", "a client sends"]
+    header = [
+        *short_names(groups[0].settings).values(),
+        "seeds",
+        "accuracy",
+        "epsilon spent",
+        "compression",
+        "a client sends",
+    ]
     rows = [
         (
             *(number(value) for value in group.settings.values()),

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedmf.errors import RunDirectoryError
 # Settings that change neither what is learnt nor what it costs.
 IGNORED = ("seed", "output", "run.", "engine.", "sweep.", "hydra.", "logger")
 MEASURES = ("accuracy", "loss", "epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
+EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
 KEEP = "compression.keep_probability"
 STEP = 0.05
 
@@ -111,21 +113,26 @@ def estimate(values: Sequence[float | None]) -> Estimate | None:
 
 
 def label(settings: dict[str, Any]) -> str:
-    """Return settings in one line, without the names of their groups.
+    """Return settings in one line, under short names; of epsilon and noise multiplier the one that was given.
 
     >>> label({"privacy.epsilon": 8.0, "mechanism.name": "optimal"})
     'epsilon = 8, mechanism = optimal'
     """
-    return ", ".join(f"{short(key)} = {number(value)}" for key, value in settings.items()) or "all runs"
+    names = short_names(settings)
+    shown = [key for key, value in settings.items() if not (value is None and key in EITHER)]
+    return ", ".join(f"{names[key]} = {number(settings[key])}" for key in shown) or "all runs"
 
 
-def short(key: str) -> str:
-    """Return the name of a setting without its group.
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the names of settings without their groups, except where two would then be the same.
 
-    >>> short("compression.keep_probability"), short("mechanism.name")
-    ('keep probability', 'mechanism')
+    >>> short_names(["compression.keep_probability", "client.epochs", "population.epochs"]).values()
+    dict_values(['keep probability', 'client epochs', 'population epochs'])
     """
-    return key.removesuffix(".name").rsplit(".", 1)[-1].replace("_", " ")
+    words = {key: key.removesuffix(".name").replace("_", " ") for key in keys}
+    last = {key: name.rsplit(".", 1)[-1] for key, name in words.items()}
+    times = Counter(last.values())
+    return {key: last[key] if times[last[key]] == 1 else words[key].replace(".", " ") for key in words}
 
 
 def common_accuracy(groups: Sequence[Group]) -> float | None:

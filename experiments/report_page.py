@@ -22,6 +22,7 @@ TEMPLATE = """\
   th, td { text-align: left; vertical-align: top; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid #e4e4e4;
            overflow-wrap: break-word; }
   th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+  th.number { white-space: normal; vertical-align: bottom; }
   td.source { color: #555; font-size: .8rem; overflow-wrap: anywhere; }
   figcaption { color: #555; font-size: .85rem; }
   figure { margin: 1rem 0; }
@@ -41,6 +42,8 @@ TEMPLATE = """\
     h2 { break-after: avoid; }
     figure svg { max-width: 13cm; }
     pre { white-space: pre-wrap; }
+    .wide { overflow: visible; }
+    table { font-size: 8pt; }
   }
 </style>
 </head>

@@ -157,6 +157,16 @@ def test_labels_are_short_and_in_words() -> None:
     assert label({}) == "all runs"
 
 
+def test_labels_tell_settings_of_one_name_apart_and_leave_out_what_was_not_given() -> None:
+    settings = {
+        "client.epochs": 1,
+        "population.epochs": 8,
+        "privacy.epsilon": None,
+        "privacy.noise_multiplier": 0,
+    }
+    assert label(settings) == "client epochs = 1, population epochs = 8, noise multiplier = 0"
+
+
 def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="no finished run"):
         find_runs(tmp_path)
