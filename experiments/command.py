@@ -1,5 +1,5 @@
 """One way to run a command: compose its configuration, call it, turn mistakes into a sentence and exit code
-2.
+2, Ctrl-C into exit code 130.
 
 A command is `python -m experiments.NAME [hydra overrides]`. Data goes to stdout; logs, progress and errors to
 stderr.
@@ -8,6 +8,7 @@ stderr.
 import json
 import logging
 import math
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
+from experiments import INTERRUPTED
 from fedmf.errors import FedmfError, RunStoppedError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -44,10 +46,21 @@ def run(
     doc: str | None = None,
     argv: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Run a command that leaves no output folder, and exit: 0 when done, 2 after a user's mistake."""
+    """Run a command that leaves no output folder, and exit: 0 when done, 2 after a user's mistake, 130 after Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    sys.exit(guard(lambda: _call(function, name, schema, doc, arguments)))
+    end_with(lambda: guard(lambda: _call(function, name, schema, doc, arguments)))
+
+
+def end_with(action: Callable[[], int]) -> NoReturn:
+    """Exit with the code that `action` returns, or with 130 and without a traceback after Ctrl-C or SIGTERM."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
+        code = action()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def guard(action: Callable[[], object]) -> int:
