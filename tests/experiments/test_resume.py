@@ -19,6 +19,7 @@ from experiments.command import guard
 from experiments.simulate import simulate
 from fedmf.errors import RunStoppedError
 from runs import composed, metrics, model, run, summary
+from server import strategy
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = (
@@ -231,6 +232,29 @@ def test_faulty_clients_do_not_stop_a_run_or_its_resume(tmp_path, monkeypatch, f
         run(tmp_path / "r", *SMALL, *faults)
     monkeypatch.undo()
     run(tmp_path / "r", *SMALL, *faults, "run.resume=true")
+    equal(tmp_path / "r", whole)
+
+
+def test_killed_between_attempts_the_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    options = (*SMALL, "faults.drop_out=0.3", "population.min_replies=5", "population.max_attempts=50")
+    asked, crash_at_attempt = [], None
+    real = strategy.exchange
+
+    def exchange(grid, messages, **kwargs):
+        asked.append(messages[0].metadata.group_id)
+        if asked.count("4") == crash_at_attempt:
+            raise Crash
+        return real(grid, messages, **kwargs)
+
+    monkeypatch.setattr(strategy, "exchange", exchange)
+    whole = run(tmp_path / "whole", *options)
+    assert asked.count("4") > 2  # round 4 took several attempts
+    asked.clear()
+    crash_at_attempt = 2
+    with pytest.raises(Crash):
+        run(tmp_path / "r", *options)
+    crash_at_attempt = None
+    run(tmp_path / "r", *options, "run.resume=true")
     equal(tmp_path / "r", whole)
 
 
