@@ -368,7 +368,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
 
     process = command(tmp_path / "r", *SMALL, "run.checkpoint_every=100", preexec_fn=limit)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "run.resume=true" in error
     run(tmp_path / "r", *SMALL[:-1], "run.checkpoint_every=100", "run.resume=true")
