@@ -113,6 +113,23 @@ def test_damage_in_the_middle_of_a_journal_is_refused_not_cut_off(tmp_path):
         journal.read(path)
 
 
+def test_a_journal_of_another_version_is_refused_not_taken_for_torn(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "FORMAT", "fedmf-journal-99")
+    journal.append(tmp_path / "journal", Release(1, random_vector(5, 1.0), ("1",), 3))
+    monkeypatch.undo()
+    with pytest.raises(
+        RunDirectoryError, match=r"format of .*journal is 'fedmf-journal-99'; this version reads"
+    ):
+        journal.read(tmp_path / "journal")
+
+
+def test_a_record_is_whole_although_the_system_takes_a_few_bytes_at_a_time(tmp_path, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    journal.append(tmp_path / "journal", Release(1, random_vector(5, 1.0), ("1",), 3))
+    assert [release.round for release in journal.read(tmp_path / "journal")] == [1]
+
+
 def test_a_new_journal_has_its_name_on_disk_too(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr("server.journal.sync_folder", synced.append)
