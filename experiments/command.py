@@ -26,6 +26,7 @@ from fedmf.errors import FedmfError, RunStoppedError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 USER_MISTAKE, STOPPED = 2, 1
+SPOKEN = (FedmfError, HydraException, OmegaConfBaseException)  # errors whose message is all that a user needs
 
 
 def compose_config(name: str, overrides: Sequence[str], schema: type | None = None) -> DictConfig:
@@ -67,7 +68,7 @@ def guard(action: Callable[[], object]) -> int:
     """Return the exit code of `action`: 0, or with one sentence on stderr 2 for a user's mistake, 1 for a stop."""
     try:
         action()
-    except (FedmfError, HydraException, OmegaConfBaseException) as error:
+    except SPOKEN as error:
         print(f"error: {sentence(error)}", file=sys.stderr)
         return STOPPED if isinstance(error, RunStoppedError) else USER_MISTAKE
     return 0
@@ -86,6 +87,14 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, HydraException) and error.__cause__ is not None:
         return f"{said}: {sentence(error.__cause__)}"
     return said
+
+
+def without_traceback(record: logging.LogRecord) -> bool:
+    """Turn a log record of an error that speaks for itself into its sentence: a filter that lets all records pass."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, SPOKEN):
+        record.msg, record.args, record.exc_info = "%s", (sentence(error),), None
+    return True
 
 
 def console() -> Console:
