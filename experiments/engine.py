@@ -35,6 +35,12 @@ def run_engine(config: DictConfig, server_app: ServerApp, experiment: Experiment
             run_locally(server_app, _spoiled(pool, faults, seed))
 
 
+def shares_messages(config: DictConfig) -> bool:
+    """Say whether clients can share messages: not where each may fail on its own, by a fault or with its process."""
+    is_alone = config.engine.name is EngineName.local and config.engine.workers == 1
+    return is_alone and not Faults(**config.faults).any
+
+
 def simulated_client_app(experiment: Experiment) -> ClientApp:
     """Return the ClientApp that can play every client of the experiment."""
     return make_client_app(experiment.examples_of, experiment.make_trainer, experiment.client_plan)

@@ -30,13 +30,14 @@ from experiments.build import Experiment, build
 from experiments.command import CONF, end_with, finite, guard
 from experiments.config import EngineName
 from experiments.config_data import Output
-from experiments.engine import run_engine
+from experiments.engine import run_engine, shares_messages
 from experiments.run_directory import PRIVACY, RunDirectory
 from experiments.session import has_finished, run_session
 from experiments.sweep import refuse_other_settings
 from fedmf.errors import FedmfError, SettingError
 from server.app import make_server_app
 from server.cohort import SimulatedPopulation
+from server.exchange import tasks_per_message
 from server.strategy import FedMF
 
 
@@ -53,7 +54,14 @@ def simulate(config: DictConfig) -> None:
         )
     experiment = build(config)
     engine = partial(_run_engine, config, experiment)
-    summary = run_session(config, directory, experiment, lambda folder: SimulatedPopulation(), engine)
+    summary = run_session(
+        config,
+        directory,
+        experiment,
+        lambda folder: SimulatedPopulation(),
+        engine,
+        tasks_per_message=tasks_per_message(experiment.plan) if shares_messages(config) else 1,
+    )
     show(config.output, directory, summary)
 
 

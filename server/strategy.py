@@ -128,8 +128,11 @@ class FedMF(Strategy):
         rotated_sum, answered = self._add(replies)
         if len(answered) < self._replies.min_replies:
             return None, None
-        release, secrets = make_release(self.plan, self.state, rotated_sum, answered)
-        state = apply_release(self.plan, self.optimizer, self.state, release, secrets)
+        before = self.state
+        # The noise stream moves on in place. If the commit fails, its rows are drawn from the key again.
+        self.state = replace(before, secrets=replace(self._secrets, stream=None))
+        release, secrets = make_release(self.plan, before, rotated_sum, answered, donate=True)
+        state = apply_release(self.plan, self.optimizer, before, release, secrets)
         self._commit(release)
         self.state, self._asked = state, []
         for callback in self._on_release:
@@ -225,18 +228,18 @@ class FedMF(Strategy):
         Each client's values are decoded and bounded on their own, whichever message they came in.
         """
         plan, asked = self.plan, {message.metadata.message_id: clients for message, clients in self._asked}
+        dimension, keep_probability = plan.rotation.padded, plan.compression.keep_probability
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
-        total = grid.zeros(plan.rotation.padded)
+        total = grid.zeros(dimension)
         answered: list[str] = []
         _, step = self.state.position(plan)
         epoch_key = self._secrets.key
         for reply in replies:
             # none: not of this cohort and round, or a second reply
-            for position, client in enumerate(asked.pop(reply.metadata.reply_to_message_id, [])):
-                key = epoch_key.mask_key(client, step)
-                kept = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
-                values = wire.decode(payload(reply, position), plan.bounds, kept=len(kept))
-                grid.add(total, kept, values)
+            clients = asked.pop(reply.metadata.reply_to_message_id, [])
+            for client, data in zip(clients, payloads(reply, len(clients)), strict=True):
+                kept = wire.coordinates(epoch_key.mask_key(client, step), dimension, keep_probability)
+                grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
         return grid.value(total), answered
 
@@ -247,10 +250,11 @@ def model_record(model: Vector) -> ArrayRecord:
     return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
 
 
-def payload(reply: Message, position: int = 0) -> object:
-    """Return the bytes of the values of the task at `position`, or None for an error or anything malformed;
-    never raises."""
+def payloads(reply: Message, count: int) -> list[object]:
+    """Return the bytes of the values of a message's `count` tasks, each None for an error or anything
+    malformed; never raises."""
     try:
-        return reply.content.config_records[wire.UPDATE][wire.numbered(wire.VALUES, position)]
+        fields = reply.content.config_records[wire.UPDATE]
+        return [fields.get(wire.numbered(wire.VALUES, position)) for position in range(count)]
     except Exception:  # whatever a hostile client sends counts as the zero vector
-        return None
+        return [None] * count

@@ -14,7 +14,7 @@ from experiments import apps
 from experiments.build import build
 from experiments.build_client import client_plan_of
 from experiments.command import without_traceback
-from experiments.deploy import deploy, tasks_per_message
+from experiments.deploy import deploy
 from experiments.local_grid import reply_of, set_identity
 from experiments.node import Node, node_config
 from experiments.node_app import run_config
@@ -226,14 +226,6 @@ def test_client_and_server_derive_the_same_bounds_rotation_and_mask_probability(
         experiment = build(config)
         own: ClientPlan = client_plan_of(config, experiment.plan.dimension)
         assert own == experiment.client_plan
-
-
-def test_a_message_holds_no_more_values_than_the_model_or_four_mebibytes():
-    for more in ("", "compression.keep_probability=1", "compression.value_type=int8"):
-        plan = build(run_config(context(f"{SMALL} {more}"))).plan
-        tasks = tasks_per_message(plan)
-        assert tasks >= 1
-        assert tasks * plan.value_bytes <= max(4 << 20, 4 * plan.dimension)
 
 
 def test_the_check_of_a_node_counts_what_is_there_and_refuses_what_is_declared_beyond():

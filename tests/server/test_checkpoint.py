@@ -89,6 +89,24 @@ def test_every_prefix_of_the_journal_holds_the_rounds_that_were_whole(tmp_path):
         assert (found.answered, found.cohort_size) == (release.answered, release.cohort_size)
 
 
+@pytest.mark.parametrize("released", [0, 1])
+def test_a_torn_record_does_not_hide_what_is_released_after_the_resume(tmp_path, released):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=100)
+    for _ in range(released):
+        state = advance(plan, state, checkpoint)
+    path = checkpoint.folder / "journal-000000.bin"
+    whole = path.stat().st_size if released else 0
+    advance(plan, state, checkpoint)
+    os.truncate(path, whole + 200)
+    restored, _ = checkpoint.restore(plan, SGD)
+    assert restored.round == released
+    checkpoint.rebase(restored)
+    after = advance(plan, restored, checkpoint)
+    again, _ = checkpoint.restore(plan, SGD)
+    same(again, after)
+
+
 def test_one_flipped_bit_ends_the_journal(tmp_path):
     path = tmp_path / "journal"
     journal.append(path, Release(1, random_vector(5, 1.0), ("1",), 3))

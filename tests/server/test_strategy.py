@@ -1,5 +1,6 @@
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -138,6 +139,30 @@ def test_hostile_values_move_the_sum_by_no_more_than_the_bound():
 def strategy_with(**options):
     state = first_state(PLAN, np.zeros(50, "f4"), KEY)
     return FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state, **options)
+
+
+def test_after_a_commit_that_fails_the_round_is_run_again_with_the_same_noise():
+    """The noise stream moves on in place: its rows must be drawn again, not taken from what was overwritten."""
+    plan = small_plan(rounds_per_epoch=4)
+    failures, sums = [3], []
+
+    def commit(release):
+        sums.append(release.noisy_sum)
+        if release.round in failures:
+            failures.remove(release.round)
+            raise OSError("No space left on device")
+
+    state = first_state(plan, np.zeros(50, "f4"), KEY)
+    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state, commit=commit)
+    grid = LocalGrid(Answering(partial(honest, plan=plan)))
+    with pytest.raises(OSError, match="No space"):
+        strategy.start(grid)
+    assert strategy.state.round == 2
+    strategy.start(grid, num_rounds=2)
+    np.testing.assert_array_equal(sums[2], sums[3])
+    straight = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state)
+    straight.start(grid, num_rounds=4)
+    np.testing.assert_array_equal(strategy.state.model, straight.state.model)
 
 
 def test_a_release_is_committed_before_anything_shows_it():
