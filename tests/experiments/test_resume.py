@@ -109,6 +109,8 @@ def test_a_run_that_its_budget_ended_is_finished_after_a_crash_at_the_end(tmp_pa
     monkeypatch.undo()
     run(tmp_path / "r", *options, "run.resume=true")
     equal(tmp_path / "r", whole)
+    assert summary(whole)["epochs"] == 1
+    assert not list(tmp_path.rglob("secrets*"))  # no key of an epoch that never begins
 
 
 def test_a_diverged_run_leaves_its_row_and_statement_and_no_key(tmp_path, capsys):

@@ -270,6 +270,16 @@ def test_a_half_written_secret_is_overwritten_too(tmp_path):
         assert old.read() == bytes(100)
 
 
+def test_a_run_that_is_over_erases_a_half_written_secret_too(tmp_path):
+    checkpoint, _ = begun(small_plan(), tmp_path / "c")
+    aside = checkpoint.folder / f"{SECRETS}.new"
+    aside.write_bytes(b"k" * 100)
+    with aside.open("rb") as old:
+        checkpoint.forget_secrets()
+        assert old.read() == bytes(100)
+    assert not list(checkpoint.folder.glob("secrets*"))
+
+
 def test_a_run_that_begins_anew_keeps_nothing_of_the_one_before(tmp_path):
     checkpoint, state = begun(small_plan(), tmp_path / "c")
     for name in ("roster.json", "secrets.npz.new", "journal-000000.bin"):
