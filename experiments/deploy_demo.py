@@ -72,7 +72,7 @@ def run_in(loopback: Loopback, config: DictConfig, directory: RunDirectory) -> N
     say(f"flwr run . loopback --stream -c 'overrides=\"{settings}\"'")
     train(loopback, settings, config.timeout)
     if not is_finished(directory.path):
-        raise RunStoppedError(f"the run did not finish:\n{loopback.tail('run')}")
+        raise RunStoppedError("the run did not finish; its log above says why.")
 
 
 def start(loopback: Loopback, nodes: int) -> None:
