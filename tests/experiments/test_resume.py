@@ -182,6 +182,23 @@ def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, monke
     assert "must not be run again" in capsys.readouterr().err
 
 
+def test_rounds_shown_after_the_last_checkpoint_are_not_run_again_without_their_journal(
+    tmp_path, monkeypatch, capsys
+):
+    """The secrets are as old as the checkpoint: only the metrics tell that rounds were released since."""
+    options = (*SMALL, "run.checkpoint_every=100")
+    crash_at(monkeypatch, "fsync", 21)
+    with pytest.raises(Crash):
+        run(tmp_path / "r", *options)
+    monkeypatch.undo()
+    shown = metrics(tmp_path / "r")
+    assert 0 < len(shown) < 3
+    (tmp_path / "r/checkpoint/journal-000000.bin").unlink()
+    assert guard(lambda: run(tmp_path / "r", *options, "run.resume=true")) == 2
+    assert f"shows round {len(shown)}, but its journal ends at round 0" in capsys.readouterr().err
+    assert metrics(tmp_path / "r") == shown
+
+
 def test_no_file_but_the_secret_one_holds_a_key(tmp_path, monkeypatch):
     from fedmf.randomness import SecretKey
 
