@@ -182,21 +182,35 @@ def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, monke
     assert "must not be run again" in capsys.readouterr().err
 
 
+def between_checkpoints(directory, monkeypatch):
+    """Leave a run that crashed in its first epoch, with no checkpoint since the start; returns the rows shown."""
+    crash_at(monkeypatch, "fsync", 21)
+    with pytest.raises(Crash):
+        run(directory, *SMALL, "run.checkpoint_every=100")
+    monkeypatch.undo()
+    shown = metrics(directory)
+    assert 0 < len(shown) < 3
+    return shown
+
+
 def test_rounds_shown_after_the_last_checkpoint_are_not_run_again_without_their_journal(
     tmp_path, monkeypatch, capsys
 ):
     """The secrets are as old as the checkpoint: only the metrics tell that rounds were released since."""
-    options = (*SMALL, "run.checkpoint_every=100")
-    crash_at(monkeypatch, "fsync", 21)
-    with pytest.raises(Crash):
-        run(tmp_path / "r", *options)
-    monkeypatch.undo()
-    shown = metrics(tmp_path / "r")
-    assert 0 < len(shown) < 3
+    shown = between_checkpoints(tmp_path / "r", monkeypatch)
     (tmp_path / "r/checkpoint/journal-000000.bin").unlink()
-    assert guard(lambda: run(tmp_path / "r", *options, "run.resume=true")) == 2
+    resumed = (*SMALL, "run.checkpoint_every=100", "run.resume=true")
+    assert guard(lambda: run(tmp_path / "r", *resumed)) == 2
     assert f"shows round {len(shown)}, but its journal ends at round 0" in capsys.readouterr().err
     assert metrics(tmp_path / "r") == shown
+
+
+def test_a_torn_line_of_metrics_is_written_again(tmp_path, monkeypatch, straight):
+    between_checkpoints(tmp_path / "r", monkeypatch)
+    path = tmp_path / "r/metrics.jsonl"
+    os.truncate(path, path.stat().st_size - 20)
+    run(tmp_path / "r", *SMALL, "run.checkpoint_every=100", "run.resume=true")
+    equal(tmp_path / "r", straight)
 
 
 def test_no_file_but_the_secret_one_holds_a_key(tmp_path, monkeypatch):
