@@ -219,7 +219,10 @@ class FedMF(Strategy):
 
     @property
     def _secrets(self) -> Secrets:
-        assert self.state.secrets is not None  # a run that is over asks nobody
+        if self.state.secrets is None:
+            raise ReleaseOrderError(
+                f"the run is over after round {self.state.round}: it asks and releases no more."
+            )
         return self.state.secrets
 
     def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:
