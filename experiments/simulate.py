@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -29,7 +28,7 @@ from rich.table import Table
 from experiments import command
 from experiments import config as schema
 from experiments.build import Experiment, build
-from experiments.command import CONF, finite, guard
+from experiments.command import CONF, end_with, finite, guard
 from experiments.config import EngineName
 from experiments.config_data import Output
 from experiments.engine import run_engine, shares_messages
@@ -41,8 +40,6 @@ from server.app import make_server_app
 from server.cohort import SimulatedPopulation
 from server.exchange import tasks_per_message
 from server.strategy import FedMF
-
-INTERRUPTED = 130
 
 
 def simulate(config: DictConfig) -> None:
@@ -120,18 +117,12 @@ def main() -> None:
     )
     logging.getLogger("flwr").setLevel(logging.WARNING)
     logging.getLogger("flwr").propagate = False  # it has a handler of its own
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # as Ctrl-C: the state on disk is whole at any instant
     schema.register()
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True)
     failures: list[Exception] = []
     job = partial(_job, failures)
     run = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(job)
-    try:
-        sys.exit(guard(partial(_run_and_raise, run, failures)))
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    end_with(partial(guard, partial(_run_and_raise, run, failures)))
 
 
 def _job(failures: list[Exception], config: DictConfig) -> None:

@@ -55,8 +55,10 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iter
 
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
     pause, patience, heard = _SHORTEST_PAUSE, _PATIENCE, time.monotonic()
-    while awaited:
-        before = len(awaited)
+    is_last = False
+    while awaited and not is_last:
+        # The last pass begins after the deadline: a pull that blocked until then makes no other node silent.
+        is_last, before = time.monotonic() >= deadline, len(awaited)
         for question in list(awaited):
             for reply in _pull(grid, question, awaited.get(question)):
                 if awaited.pop(reply.metadata.reply_to_message_id, None) is not None:
@@ -64,10 +66,10 @@ def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterat
         now = time.monotonic()
         if len(awaited) < before:
             pause, heard = _SHORTEST_PAUSE, now
-            if now < deadline:
-                continue
-        # a grid in one process knows that no reply can come any more
-        if getattr(grid, "is_exhausted", False) or now >= deadline:
+            continue
+        if getattr(
+            grid, "is_exhausted", False
+        ):  # a grid in one process knows that no reply can come any more
             return
         if now - heard >= patience:
             _nudge(grid, awaited.values())

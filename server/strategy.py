@@ -205,7 +205,8 @@ class FedMF(Strategy):
         """Return the model after the next round, asked for until enough have answered.
 
         Every attempt is of the same round: the same masks, the same noise row, and nothing shown in between.
-        Raises `RunStoppedError` after `max_attempts`.
+        Raises `RunStoppedError` after `max_attempts`. Whoever resumes the run then decides that the round is tried
+        as often again; as nothing was released, that shows nothing but silence.
         """
         number = self.state.round + 1
         for attempt in range(1, self._replies.max_attempts + 1):
@@ -222,12 +223,16 @@ class FedMF(Strategy):
             )
         raise RunStoppedError(
             f"round {number} had fewer than population.min_replies={self._replies.min_replies} replies in "
-            f"{self._replies.max_attempts} attempts; the run stops with the model of round {number - 1}."
+            f"{self._replies.max_attempts} attempts; the run stops with the model of round {number - 1}. When more "
+            "clients are there, go on with run.resume=true."
         )
 
     @property
     def _secrets(self) -> Secrets:
-        assert self.state.secrets is not None  # a run that is over asks nobody
+        if self.state.secrets is None:
+            raise ReleaseOrderError(
+                f"the run is over after round {self.state.round}: it asks and releases no more."
+            )
         return self.state.secrets
 
     def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:

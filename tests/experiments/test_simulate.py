@@ -282,7 +282,7 @@ def test_a_diverged_run_stops_and_says_so(tmp_path, capsys):
 def command(*arguments, cwd):
     return subprocess.run(
         [sys.executable, "-m", "experiments.simulate", *arguments],
-        cwd=cwd, capture_output=True, text=True, timeout=120, env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        cwd=cwd, capture_output=True, text=True, timeout=300, env={"PYTHONPATH": str(ROOT), "PATH": ""},
     )  # fmt: skip
 
 

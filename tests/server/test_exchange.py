@@ -68,6 +68,15 @@ def test_the_deadline_ends_the_wait_and_silence_is_silence():
     assert 0.2 <= time.monotonic() - started < 2
 
 
+def test_a_node_whose_reply_blocks_until_the_deadline_silences_no_other():
+    class Blocking(Scripted):
+        def pull_messages(self, message_ids):
+            time.sleep(0.3 if message_ids == ["0"] else 0)
+            return super().pull_messages(message_ids)
+
+    assert heard(Blocking({"1": [[], [answer(1)]]}), 2, timeout=0.2) == [("1", False)]
+
+
 def test_replies_to_other_questions_are_dropped():
     assert heard(Scripted({"0": [[answer(7)], [answer(0)]]}), 1, timeout=5) == [("0", False)]
 

@@ -260,11 +260,16 @@ def test_a_round_with_too_few_replies_is_asked_for_again_with_the_same_masks():
 
 
 def test_a_run_stops_after_so_many_attempts_with_nothing_released_or_spent():
-    reports = []
+    reports, asked = [], []
     policy = ReplyPolicy(min_replies=1, max_attempts=2)
     with pytest.raises(RunStoppedError, match="in 2 attempts"):
-        run(lambda f, m: None, replies=policy, on_release=[lambda state, release: reports.append(release)])
+        run(
+            lambda f, m: asked.append(f[wire.CLIENT]),
+            replies=policy,
+            on_release=[lambda state, release: reports.append(release)],
+        )
     assert reports == []
+    assert sorted(asked) == sorted([str(client) for client in cohort_of(PLAN, 1)] * 2)
 
 
 def test_errors_count_as_replies_for_the_policy():
