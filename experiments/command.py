@@ -13,17 +13,19 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-from rich.console import Console
 
 from experiments import INTERRUPTED
 from fedmf.errors import FedmfError, RunStoppedError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 USER_MISTAKE, STOPPED = 2, 1
@@ -110,8 +112,10 @@ def without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def console() -> Console:
+def console() -> "Console":
     """Return a console for results on stdout: as wide as the terminal, and wide enough for any table where there is none."""
+    from rich.console import Console  # JSON has no need of it
+
     return Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
 
 

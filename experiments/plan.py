@@ -7,10 +7,9 @@ text it also prints what other keep probabilities would cost; `output=json` prin
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
-from rich.table import Table
 
 from experiments import command
 from experiments.config_data import Output
@@ -30,6 +29,9 @@ from fedmf.errors import ParticipationError, SettingError
 from fedmf.participation import rounds_that_fit
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 
@@ -172,12 +174,18 @@ def as_document(config: DictConfig, budget: Budget, event: EpochRelease, *, feas
         "order": spent.order,
         "adjacency": spent.adjacency,
         "accountant": spent.accountant,
-        "rdp": None
-        if config.orders is None
-        else {f"{order:.17g}": divergence({event: 1}, order, config.adjacency) for order in config.orders},
+        "rdp": None if config.orders is None else renyi_curve(config, event),
         "feasible": feasible,
         "uplink_bytes_per_client": uplink_bytes(config, event.keep_probability),
         "mean_noise_std": mean_noise(config, event),
+    }
+
+
+def renyi_curve(config: DictConfig, event: EpochRelease) -> dict[str, float]:
+    """Return the divergence of one epoch by order, as short as the order can be written: 2, 1.1, 2.5."""
+    return {
+        repr(order).removesuffix(".0"): divergence({event: 1}, order, config.adjacency)
+        for order in config.orders
     }
 
 
@@ -233,8 +241,10 @@ def headline(config: DictConfig, budget: Budget, event: EpochRelease, document: 
     )
 
 
-def comparison(config: DictConfig, budget: Budget, event: EpochRelease) -> Table:
+def comparison(config: DictConfig, budget: Budget, event: EpochRelease) -> "Table":
     """Return the table of keep probabilities: at the same epsilon if one was asked for, else at the same noise."""
+    from rich.table import Table  # JSON has no need of it
+
     same_epsilon = config.epsilon is not None
     table = Table(
         title=f"What compression costs at the same {'epsilon' if same_epsilon else 'noise of the mean'}"

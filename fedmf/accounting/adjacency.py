@@ -9,64 +9,106 @@ zeroed (the weak triangle inequality of Renyi divergences; Mironov 2017, Proposi
 
     e_replace(a) = (a - 1/p)/(a - 1) e(p a) + e(q (a - 1/p)).
 
+With x' = x/(x - 1) for the conjugate of an order x, b = p a and c = q (a - 1/p) this reads
+
+    e_replace(a) = c' e(b) + e(c)      for any b, c > 1 with b' c' = a',
+
+which is what is searched: each curve value serves many pairs.
+
 At keep probability 1 replacement is exact with 2 kappa_2.
 """
 
 import math
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Literal
-
-import numpy as np
-import numpy.typing as npt
-from scipy.optimize import fmin, minimize_scalar
 
 from fedmf.accounting.conversion import Curve, best_order, epsilon_of_order
 from fedmf.accounting.renyi import check_order
+from fedmf.accounting.search import find_minimum
 
 Adjacency = Literal["zero_out", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = ("zero_out", "replace")
 
-LOG_SHARE = math.log(0.75)  # log(p - 1) near its optimum, which is flat: where a search starts
+LOG_TOLERANCE = 1e-3  # of log(b - 1), which at a minimum is 1e-6 of epsilon
+LARGEST_LOG_SHARE = 6.0
+SWEEP_TOLERANCE = 1e-7
+REACH = 8.0
+MOST_SWEEPS = 20
 
 
 def replace_divergence(curve: Curve, order: float) -> float:
     """Return e_replace(order), best over p, from the zero-out `curve`; never below curve(order)."""
     check_order(order)
-    result = minimize_scalar(
-        lambda share: triangle(curve, order, 1 + math.exp(share)), bounds=(-6.0, 6.0), method="bounded"
+    _, value = find_minimum(
+        lambda log_share: _at_share(curve, order, 1 + math.exp(log_share)),
+        -LARGEST_LOG_SHARE,
+        LARGEST_LOG_SHARE,
+        tolerance=LOG_TOLERANCE,
     )
-    return float(result.fun)
+    return value
 
 
-def triangle(curve: Curve, order: float, p: float) -> float:
-    """Return (a - 1/p)/(a - 1) e(p a) + e(q (a - 1/p)) for one p > 1: a valid replacement divergence at a."""
-    q = p / (p - 1)
-    inner = order - 1 / p
-    return inner / (order - 1) * curve(p * order) + curve(q * inner)
+def triangle(curve: Curve, b: float, c: float) -> float:
+    """Return c' e(b) + e(c) for orders b, c > 1: a replacement divergence at `joint_order(b, c)`."""
+    return c / (c - 1) * curve(b) + curve(c)
+
+
+def joint_order(b: float, c: float) -> float:
+    """Return a with a' = b' c'.
+
+    >>> joint_order(4.0, 3.0)  # (4/3)(3/2) = 2
+    2.0
+    """
+    return 1 + (b - 1) * (c - 1) / (b + c - 1)
 
 
 def best_replace_order(curve: Curve, plain: Curve, delta: float) -> tuple[float, float | None]:
-    """Return (epsilon, order) at `delta` under replacement, best over real orders a and p.
+    """Return (epsilon, order) at `delta` under replacement, best over real orders b and c.
 
     `curve` is the zero-out curve of the sparsified epochs, `plain` the curve, already under replacement, of
     the epochs with keep probability 1; the two compose by addition. The order is None if none gives a
-    finite epsilon.
+    finite epsilon. Every pair gives a valid epsilon: the best with b = c first, then b and c in turns.
     """
-    zero_out, start = best_order(lambda a: curve(a) + plain(a), delta)
+    known = cache(curve)
+    best, start = best_order(lambda a: triangle(known, *_equal_pair(a)) + plain(a), delta)
     if start is None:
         return math.inf, None
-    found = fmin(
-        _objective,
-        np.array([math.log((start - 1) / 2), LOG_SHARE]),
-        args=(curve, plain, delta),
-        xtol=1e-2,
-        ftol=1e-7 * zero_out,
-        maxiter=200,
-        disp=False,
+    b, c = _equal_pair(start)
+    epsilon = partial(_epsilon, curve=known, plain=plain, delta=delta)
+    for _ in range(MOST_SWEEPS):
+        before = best
+        b, _ = _improve(partial(epsilon, c=c), b)
+        c, best = _improve(partial(epsilon, b), c)
+        if best >= before * (1 - SWEEP_TOLERANCE):
+            break
+    return best, joint_order(b, c)
+
+
+def _epsilon(b: float, c: float, *, curve: Curve, plain: Curve, delta: float) -> float:
+    order = joint_order(b, c)
+    if order == 1:  # by rounding
+        return math.inf
+    return epsilon_of_order(order, triangle(curve, b, c) + plain(order), delta)
+
+
+def _equal_pair(order: float) -> tuple[float, float]:
+    """(b, b) with joint_order(b, b) = order: b' = sqrt(a')."""
+    b = order + math.sqrt(order * (order - 1))
+    return b, b
+
+
+def _improve(function: Callable[[float], float], order: float) -> tuple[float, float]:
+    """(order, value) where `function` is least within a factor 8 of order - 1; never above where it is."""
+    log_order, value = find_minimum(
+        lambda u: function(1 + math.exp(u)),
+        math.log((order - 1) / REACH),
+        math.log((order - 1) * REACH),
+        tolerance=LOG_TOLERANCE,
     )
-    return max(zero_out, _objective(found, curve, plain, delta)), 1 + math.exp(found[0])
+    return min((value, 1 + math.exp(log_order)), (function(order), order))[::-1]
 
 
-def _objective(logs: npt.NDArray[np.float64], curve: Curve, plain: Curve, delta: float) -> float:
-    """Epsilon at a = 1 + e^logs[0], p = 1 + e^logs[1]."""
-    order, p = 1 + math.exp(logs[0]), 1 + math.exp(logs[1])
-    return epsilon_of_order(order, triangle(curve, order, p) + plain(order), delta)
+def _at_share(curve: Curve, order: float, p: float) -> float:
+    """Mironov's form for one p > 1."""
+    return triangle(curve, p * order, (p * order - 1) / (p - 1))

@@ -9,11 +9,10 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
-
-from scipy.optimize import brentq
+from functools import cache, partial
 
 from fedmf.accounting.release import EpochRelease
+from fedmf.accounting.search import find_root
 from fedmf.accounting.spent import privacy_spent
 from fedmf.checks import check_at_least, check_open_unit, check_positive
 from fedmf.errors import SettingError
@@ -44,25 +43,22 @@ def calibrate_noise_multiplier(
     check_open_unit("delta", delta)
     check_at_least("epochs", epochs, 1)
 
-    start, tolerance = keep_probability * math.sqrt(epochs) / epsilon, LOG_TOLERANCE
-    if adjacency == "replace" and keep_probability < 1:
-        # Its curve is dear; zero-out needs less noise, most often more than half of it: a bracket at once.
-        tolerance = LOOSE_LOG_TOLERANCE
-        start = 2 * calibrate_noise_multiplier(
-            epsilon=epsilon,
-            delta=delta,
-            keep_probability=keep_probability,
-            linf_over_l2=linf_over_l2,
-            epochs=epochs,
-            accountant=accountant,
-        )
+    start = keep_probability * math.sqrt(epochs) / _gaussian_mu(epsilon, delta)
+    if adjacency == "replace":
+        start *= 2
     cost = partial(privacy_spent, epochs=epochs, delta=delta, adjacency=adjacency, accountant=accountant)
     return solve_noise_multiplier(
         lambda z: cost(EpochRelease(z, keep_probability, linf_over_l2)).epsilon,
         epsilon,
         start=start,
-        tolerance=tolerance,
+        tolerance=LOOSE_LOG_TOLERANCE if adjacency == "replace" else LOG_TOLERANCE,
     )
+
+
+def _gaussian_mu(epsilon: float, delta: float) -> float:
+    """The mu with mu^2/2 + mu sqrt(2 log(1/delta)) = epsilon: near what a Gaussian may have, by Renyi."""
+    surprise = 2 * math.log(1 / delta)
+    return 2 * epsilon / (math.sqrt(surprise + 2 * epsilon) + math.sqrt(surprise))
 
 
 def solve_noise_multiplier(
@@ -73,15 +69,17 @@ def solve_noise_multiplier(
     tolerance: float = LOG_TOLERANCE,
 ) -> float:
     """Return the smallest argument at which a decreasing `epsilon_of` is at most `target`, from above."""
-    low, high = _bracket(epsilon_of, target, start)
-    root = brentq(
-        lambda u: math.log(min(max(epsilon_of(math.exp(u)) / target, 1e-3), 1e300)),  # nearly linear
-        math.log(low),
-        math.log(high),
-        xtol=tolerance,
+    known = cache(epsilon_of)
+    low, high = _bracket(known, target, start)
+    found = math.exp(
+        find_root(
+            lambda u: math.log(min(max(known(math.exp(u)) / target, 1e-3), 1e300)),  # nearly linear
+            math.log(low),
+            math.log(high),
+            tolerance=tolerance,
+        )
     )
-    found = math.exp(root)
-    while epsilon_of(found) > target:
+    while known(found) > target:
         found *= 1 + 2 * tolerance
     return found
 

@@ -13,15 +13,17 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from fedmf.accounting.renyi import check_order
+from fedmf.accounting.search import find_minimum
 
 Curve = Callable[[float], float]
 """Total Renyi divergence of a run as a function of the order a > 1; non-decreasing."""
 
 # Orders 1 + 1e-3 .. 1e8, a factor 1.5 apart in a - 1: the start of a search over all real orders.
 GRID = 1 + np.geomspace(1e-3, 1e8, 64)
+GRID_FACTOR = 1.5
+LOWEST = 1e-9  # of a - 1, where the grid goes on downwards for an epsilon of millions
 CANDIDATE_SLACK = 1.05
 LOG_ORDER_TOLERANCE = 1e-6
 
@@ -54,7 +56,7 @@ def _unclamped(order: float, divergence: float, delta: float) -> float:
 
 
 def _scan(curve: Curve, delta: float) -> tuple[list[float], list[float]]:
-    """Grid orders from the lowest up, and their epsilon; ends where no higher order can be better.
+    """Grid orders and their epsilon; ends where no higher order can be better, and no lower one seems so.
 
     The curve and log((a-1)/a) grow with the order and the last term is at most 0 while a delta <= 1, so
     once their sum exceeds the best value found, all higher orders lose. That also spares the dearest
@@ -69,6 +71,10 @@ def _scan(curve: Curve, delta: float) -> tuple[list[float], list[float]]:
         least = divergence + math.log1p(-1 / order) - max(0.0, math.log(order * delta)) / (order - 1)
         if least > min(values):
             break
+    while values[0] == min(values) and orders[0] - 1 > LOWEST:
+        order = 1 + (orders[0] - 1) / GRID_FACTOR
+        orders.insert(0, order)
+        values.insert(0, _unclamped(order, curve(order), delta))
     return orders, values
 
 
@@ -88,10 +94,10 @@ def _refine(
 ) -> tuple[float, float]:
     """The minimum between the two neighbours of a grid order, by bounded Brent in log(a - 1)."""
     low, high = orders[max(index - 1, 0)], orders[min(index + 1, len(orders) - 1)]
-    result = minimize_scalar(
+    log_order, value = find_minimum(
         lambda u: _unclamped(1 + math.exp(u), curve(1 + math.exp(u)), delta),
-        bounds=(math.log(low - 1), math.log(high - 1)),
-        method="bounded",
-        options={"xatol": LOG_ORDER_TOLERANCE},
+        math.log(low - 1),
+        math.log(high - 1),
+        tolerance=LOG_ORDER_TOLERANCE,
     )
-    return min((float(result.fun), 1 + math.exp(float(result.x))), (values[index], orders[index]))
+    return min((value, 1 + math.exp(log_order)), (values[index], orders[index]))

@@ -14,12 +14,12 @@ mu^2 = E kappa_2^2 / sigma^2 (Denisov et al. 2022, Theorem 2.1), kappa_2 doubled
 
 import math
 
-import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
-
+from fedmf.accounting.search import find_root
 from fedmf.checks import check_non_negative, check_open_unit
 from fedmf.errors import SettingError
+
+FAR = 26.0  # standard deviations from which on the tail is taken from its asymptotic series
+PRECISION = 1e-15
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -31,10 +31,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         return 0.0
     if math.isinf(mu):
         return 1.0
-    first = float(log_ndtr(mu / 2 - epsilon / mu))
-    second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    # Rounding may put the second term an ulp above the first where both vanish.
-    return math.exp(first) * -math.expm1(min(0.0, second - first))
+    return math.exp(_log_delta(epsilon, mu))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -47,8 +44,26 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return math.inf
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0
-    high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1.0
-    root = brentq(
-        lambda eps: gaussian_delta(eps, mu) - delta, 0.0, high, xtol=1e-300, rtol=4 * np.finfo(float).eps
+    # There delta is at most Phi(mu/2 - epsilon/mu) <= delta/2.
+    high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))
+    return find_root(
+        lambda epsilon: _log_delta(epsilon, mu) - math.log(delta), 0.0, high, tolerance=PRECISION * high
     )
-    return float(root)
+
+
+def _log_delta(epsilon: float, mu: float) -> float:
+    first = log_normal_cdf(mu / 2 - epsilon / mu)
+    second = epsilon + log_normal_cdf(-mu / 2 - epsilon / mu)
+    # Rounding may put the second term an ulp above the first where both vanish.
+    return first + math.log(-math.expm1(second - first)) if second < first else -math.inf
+
+
+def log_normal_cdf(x: float) -> float:
+    """Return log Phi(x), the standard normal distribution function, to 1e-13 relative."""
+    if x > 0:
+        return math.log1p(-math.erfc(x / math.sqrt(2)) / 2)
+    if x > -FAR:
+        return math.log(math.erfc(-x / math.sqrt(2)) / 2)
+    u = 1 / (x * x)  # Phi(x) = phi(x)/|x| (1 - u + 3 u^2 - 15 u^3 + ...)
+    series = -u * (1 - 3 * u * (1 - 5 * u * (1 - 7 * u * (1 - 9 * u))))
+    return -x * x / 2 - math.log(-x * math.sqrt(2 * math.pi)) + math.log1p(series)

@@ -26,8 +26,7 @@ MOST_EPOCHS = 1 << 40
 
 
 def mean_noise_std(noise_multiplier: float, *, keep_probability: float, cohort_size: int) -> float:
-    """Return z/(gamma n): the noise on each coordinate of the mean of one independent round, per unit
-    of Delta_2."""
+    """Return z/(gamma n): the noise on each coordinate of the mean of one independent round, in units of Delta_2."""
     check_non_negative("noise_multiplier", noise_multiplier)
     check_keep_probability(keep_probability)
     check_at_least("cohort_size", cohort_size, 1)
@@ -167,8 +166,7 @@ def most_epochs(
 
 
 def _smallest(holds: Callable[[int], bool], largest: int) -> int | None:
-    """The smallest integer in [1, largest] at which the monotone `holds` is true, by doubling and
-    bisection."""
+    """The smallest integer in [1, largest] at which the monotone `holds` is true: doubling, then bisection."""
     high = 1
     while not holds(high):
         high *= 2

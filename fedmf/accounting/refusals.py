@@ -48,8 +48,7 @@ def check_mask(kind: str) -> None:
 
 
 def check_weighting(kind: str) -> None:
-    """Raise `NotCoveredError` with the reason for a mean that is not the sum over gamma times the
-    planned n."""
+    """Raise `NotCoveredError` with the reason for a mean other than the sum over gamma times the planned n."""
     if kind != COVERED_WEIGHTING:
         check_choice("weighting", kind, (COVERED_WEIGHTING, *REFUSED_WEIGHTINGS))
         raise NotCoveredError(

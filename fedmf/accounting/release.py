@@ -47,7 +47,7 @@ class EpochRelease:
     @property
     def ratio(self) -> float:
         """K = (kappa_2 / kappa_inf)^2, a real number of at least 1."""
-        return max(1.0, 1.0 / self.linf_over_l2**2)
+        return 1.0 / self.linf_over_l2**2
 
     @property
     def effective_noise_multiplier(self) -> float:

@@ -160,6 +160,21 @@ def test_an_unreleased_round_runs_again_with_the_same_noise_row():
     np.testing.assert_array_equal(*rows)
 
 
+def test_old_noise_on_new_data_is_never_released():
+    """Trap: the difference of two releases with one noise row is a client's update, to the last digit."""
+    plan = small_plan(family="independent", dimension=20_000)
+    state, update = start(plan), random_vector(plan.rotation.padded, 1.0)
+    first, secrets = make_release(plan, state, update, ["a"])
+    second, _ = make_release(plan, state, np.zeros_like(update), ["a"])
+    leak = first.noisy_sum - second.noisy_sum
+    assert np.corrcoef(leak, plan.rotation.unrotate(update))[0, 1] > 0.9999
+    after = apply_release(plan, SGD, state, first, secrets)
+    with pytest.raises(ReleaseOrderError, match="round 1 cannot follow round 1"):
+        apply_release(plan, SGD, after, second, secrets)
+    third, _ = make_release(plan, after, np.zeros_like(update), [])
+    assert abs(np.corrcoef(third.noisy_sum, second.noisy_sum)[0, 1]) < 5 / np.sqrt(20_000)
+
+
 @pytest.mark.parametrize("released", [0, 1, 3, 4, 6, 7])
 def test_secrets_are_found_again_from_an_older_copy(released):
     """Whatever copy a crash left, the next round meets the noise and the masks that it would have met."""

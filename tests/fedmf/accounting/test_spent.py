@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
+from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from fedmf.accounting import EpochRelease, divergence, gaussian_delta, gaussian_epsilon, privacy_spent, rdp
-from fedmf.accounting.adjacency import triangle
-from fedmf.accounting.conversion import best_order, epsilon_of_order
+from fedmf.accounting.adjacency import joint_order, triangle
+from fedmf.accounting.conversion import GRID, best_order, epsilon_of_order
+from fedmf.accounting.gaussian import log_normal_cdf
 from fedmf.accounting.spent import spent
 from fedmf.errors import NotCoveredError, SettingError
 
@@ -29,15 +31,15 @@ def test_conversion_at_integer_orders_matches_the_oracle(row, form):
     order = row[f"order_int_{form}"]
     total = row["E"] * rdp(release(row), order, form)
     assert epsilon_of_order(order, total, row["delta"]) == pytest.approx(
-        float(row[f"eps_int_{form}"]), rel=1e-9
+        float(row[f"eps_int_{form}"]), rel=1e-9, abs=0
     )
 
 
 @pytest.mark.parametrize("row", ORACLE["epsilon"])
 def test_epsilon_over_real_orders_matches_the_oracle(row):
     found = privacy_spent(release(row), row["E"], delta=row["delta"])
-    assert found.epsilon_rdp == pytest.approx(row["eps_continuous_floor"], rel=1e-9)
-    assert found.order == pytest.approx(row["order_continuous"], rel=1e-4)
+    assert found.epsilon_rdp == pytest.approx(row["eps_continuous_floor"], rel=1e-9, abs=0)
+    assert found.order == pytest.approx(row["order_continuous"], rel=1e-4, abs=0)
     assert found.epsilon_rdp <= float(row["eps_int_floor"])
 
 
@@ -70,6 +72,22 @@ def test_the_search_finds_the_lower_of_two_valleys():
     assert best_order(curve, 1e-5)[0] <= dense * 1.001
 
 
+def test_a_narrow_valley_between_grid_orders_is_found_although_another_seems_lower():
+    shallow, deep = GRID[20], math.sqrt((GRID[27] - 1) * (GRID[28] - 1)) + 1
+
+    def epsilon(order):
+        away = [math.log((order - 1) / (place - 1)) for place in (shallow, deep)]
+        return 3 - 0.04 * math.exp(-((away[0] / 0.3) ** 2)) - 0.05 * math.exp(-((away[1] / 0.15) ** 2))
+
+    def curve(order):
+        return epsilon(order) - epsilon_of_order(order, 10.0, 1e-5) + 10.0
+
+    assert min(map(epsilon, GRID)) == pytest.approx(2.96, abs=1e-4)
+    found, order = best_order(curve, 1e-5)
+    assert found == pytest.approx(2.95, abs=1e-4)
+    assert order == pytest.approx(deep, rel=0.01)
+
+
 def test_conversion_is_never_negative():
     assert epsilon_of_order(1e6, 0.0, 1e-5) == 0
     assert privacy_spent(EpochRelease(1e9, 0.1, 0.5), 1, delta=1e-5).epsilon == 0
@@ -92,7 +110,13 @@ def test_no_noise_is_infinite_and_not_private():
 def test_gaussian_profile_is_the_one_of_balle_and_wang():
     for mu, epsilon in [(0.5, 0.3), (1.0, 2.0), (4.0, 1.0), (0.05, 0.01)]:
         expected = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
-        assert gaussian_delta(epsilon, mu) == pytest.approx(expected, rel=1e-9)
+        assert gaussian_delta(epsilon, mu) == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+def test_the_normal_distribution_function_keeps_its_precision_into_both_tails():
+    x = np.concatenate([np.linspace(-40, 8, 400), [-26.001, -25.999, -1e3, -1e6, -1e-9, 0.0]])
+    ours = [log_normal_cdf(value) for value in x]
+    np.testing.assert_allclose(ours, log_ndtr(x), rtol=1e-12)
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 5.0, 40.0])
@@ -102,7 +126,7 @@ def test_gaussian_epsilon_inverts_its_profile(mu, delta):
     if epsilon == 0:
         assert gaussian_delta(0.0, mu) <= delta
     else:
-        assert gaussian_delta(epsilon, mu) == pytest.approx(delta, rel=1e-9)
+        assert gaussian_delta(epsilon, mu) == pytest.approx(delta, rel=1e-9, abs=0)
 
 
 def test_gaussian_edges():
@@ -117,7 +141,9 @@ def test_gaussian_edges():
 
 def test_without_sparsification_the_exact_number_is_reported_beside_a_larger_rdp_one():
     found = privacy_spent(EpochRelease(5.0, 1.0, 0.006), 16, delta=1e-5)
-    assert found.epsilon == found.epsilon_exact == pytest.approx(gaussian_epsilon(4 / 5, 1e-5), rel=1e-12)
+    assert (
+        found.epsilon == found.epsilon_exact == pytest.approx(gaussian_epsilon(4 / 5, 1e-5), rel=1e-12, abs=0)
+    )
     assert 1.04 < found.epsilon_rdp / found.epsilon < 1.09
 
 
@@ -125,7 +151,7 @@ def test_the_exact_number_agrees_with_dp_accounting():
     accountant = PLDAccountant(value_discretization_interval=1e-4)
     accountant.compose(dp_event.GaussianDpEvent(5.0), 16)
     found = privacy_spent(EpochRelease(5.0, 1.0, 1.0), 16, delta=1e-5)
-    assert found.epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+    assert found.epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3, abs=0)
 
 
 @pytest.mark.parametrize("mu_square", [0.01, 1.0, 25.0])
@@ -146,7 +172,7 @@ def test_different_epochs_compose_by_adding_divergences():
     found = spent({first: 2, second: 3}, delta=1e-5)
     assert found.epsilon_exact is None
     total = 2 * rdp(first, found.order) + 3 * rdp(second, found.order)
-    assert found.epsilon == pytest.approx(epsilon_of_order(found.order, total, 1e-5), rel=1e-9)
+    assert found.epsilon == pytest.approx(epsilon_of_order(found.order, total, 1e-5), rel=1e-9, abs=0)
     assert found.epsilon > max(
         spent({first: 2}, delta=1e-5).epsilon, spent({second: 3}, delta=1e-5).epsilon_rdp
     )
@@ -158,12 +184,27 @@ def test_the_published_replacement_example():
     event = EpochRelease(p["z"], p["gamma"], p["r"])
     zero_out = privacy_spent(event, p["E"], delta=p["delta"])
     replace = privacy_spent(event, p["E"], delta=p["delta"], adjacency="replace")
-    assert zero_out.epsilon == pytest.approx(oracle["zero_out"], rel=1e-3)
+    assert zero_out.epsilon == pytest.approx(oracle["zero_out"], rel=1e-3, abs=0)
     assert 3.66 < replace.epsilon <= 3.678
     exact = privacy_spent(
         EpochRelease(p["z"] / p["gamma"], 1.0, 1.0), p["E"], delta=p["delta"], adjacency="replace"
     )
-    assert exact.epsilon == pytest.approx(oracle["gdp2"], rel=1e-9)
+    assert exact.epsilon == pytest.approx(oracle["gdp2"], rel=1e-9, abs=0)
+
+
+def mironov(curve, order, p):
+    """Mironov 2017, Proposition 11, as printed."""
+    q = p / (p - 1)
+    return (order - 1 / p) / (order - 1) * curve(p * order) + curve(q * (order - 1 / p))
+
+
+@pytest.mark.parametrize("order", [1.001, 1.7, 9.0, 3000.0])
+@pytest.mark.parametrize("p", [1.01, 1.75, 2.0, 40.0])
+def test_conjugate_orders_are_mironovs_triangle(order, p):
+    b, c = p * order, p / (p - 1) * (order - 1 / p)
+    assert joint_order(b, c) == pytest.approx(order, rel=1e-12, abs=0)
+    for curve in (lambda a: a, lambda a: a**2, math.log):
+        assert triangle(curve, b, c) == pytest.approx(mironov(curve, order, p), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("row", ORACLE["shared_mask_and_replacement"])
@@ -175,10 +216,11 @@ def test_the_triangle_bound_matches_the_oracle_and_covers_true_replacements(row)
         return rdp(event, order)
 
     order = row["alpha"]
-    assert curve(order) == pytest.approx(row["theorem_bound"], rel=1e-9)
-    assert triangle(curve, order, 2.0) == pytest.approx(row["triangle_p2"], rel=1e-9)
+    assert curve(order) == pytest.approx(row["theorem_bound"], rel=1e-9, abs=0)
+    assert mironov(curve, order, 2.0) == pytest.approx(row["triangle_p2"], rel=1e-9, abs=0)
+    assert triangle(curve, 2 * order, 2 * order - 1) == pytest.approx(row["triangle_p2"], rel=1e-9, abs=0)
     best = divergence({event: 1}, order, "replace")
-    assert best == pytest.approx(row["triangle_opt"], rel=1e-3)
+    assert best == pytest.approx(row["triangle_opt"], rel=1e-3, abs=0)
     assert best >= max(row["replace_pm"], row["replace_half"])
 
 
@@ -201,11 +243,20 @@ def test_the_replacement_search_is_as_good_as_a_dense_grid():
         return epochs * rdp(event, order)
 
     dense = min(
-        epsilon_of_order(a, triangle(curve, a, p), delta)
+        epsilon_of_order(a, mironov(curve, a, p), delta)
         for a in np.linspace(4, 10, 31)
         for p in np.linspace(1.3, 2.5, 25)
     )
     assert privacy_spent(event, epochs, delta=delta, adjacency="replace").epsilon <= dense * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
+def test_a_huge_divergence_is_converted_at_an_order_close_to_one(adjacency):
+    event, epochs, delta = EpochRelease(1e-5, 1e-3, 0.1), 10, 1e-9
+    found = privacy_spent(event, epochs, delta=delta, adjacency=adjacency)
+    assert found.order < 1.001
+    at_the_end_of_the_grid = epsilon_of_order(1.001, divergence({event: epochs}, 1.001, adjacency), delta)
+    assert found.epsilon < at_the_end_of_the_grid * 0.9
 
 
 def test_a_mixed_ledger_under_replacement_doubles_the_gaussian_part_only():
@@ -213,8 +264,10 @@ def test_a_mixed_ledger_under_replacement_doubles_the_gaussian_part_only():
     order = 5.0
     both = divergence({plain: 2, sparse: 3}, order, "replace")
     parts = divergence({plain: 2}, order, "replace") + divergence({sparse: 3}, order, "replace")
-    assert both == pytest.approx(parts, rel=1e-9)
-    assert divergence({plain: 2}, order, "replace") == pytest.approx(4 * 2 * order / (2 * 16), rel=1e-12)
+    assert both == pytest.approx(parts, rel=1e-9, abs=0)
+    assert divergence({plain: 2}, order, "replace") == pytest.approx(
+        4 * 2 * order / (2 * 16), rel=1e-12, abs=0
+    )
     found = spent({plain: 2, sparse: 3}, delta=1e-5, adjacency="replace")
     assert found.epsilon > spent({plain: 2, sparse: 3}, delta=1e-5).epsilon
 

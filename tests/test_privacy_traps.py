@@ -1,0 +1,32 @@
+"""docs/privacy.md names the test of every known trap: none may be missing, and none may be a name only."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TRAPS = 22
+DEFINED = {
+    name
+    for file in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^def (test_\w+)", file.read_text(), flags=re.MULTILINE)
+}
+
+
+def test_every_known_trap_has_its_test():
+    table = (ROOT / "docs/privacy.md").read_text().partition("### The known traps")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| [^|`]+ \| `(test_\w+)` \|$", table, flags=re.MULTILINE)
+    assert len(named) == len(set(named)) == TRAPS
+    assert set(named) <= DEFINED
+
+
+@pytest.mark.parametrize("document", ["privacy.md", "mechanisms.md"])
+def test_every_test_that_a_document_names_is_there(document):
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / document).read_text())
+    assert set(named) <= DEFINED
+
+
+def test_a_wrong_name_would_be_seen():
+    assert "test_that_nobody_wrote" not in DEFINED
+    assert "test_every_known_trap_has_its_test" in DEFINED
