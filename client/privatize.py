@@ -25,9 +25,8 @@ def privatize(
         return rotation.rotate(update)[coordinates(mask_key, rotation.padded, keep_probability)]
     assert bounds.linf_norm is not None
     rotated = rotation.rotate(clip_l2(update, bounds.l2_norm))
-    bounded = clip_l2(
-        clip_linf(rotated, bounds.linf_norm), bounds.l2_norm
-    )  # the rotation rounds: look at L2 once more
+    # Rotating rounds, and may lengthen: look at the L2 norm once more.
+    bounded = clip_l2(clip_linf(rotated, bounds.linf_norm), bounds.l2_norm)
     kept = coordinates(mask_key, rotation.padded, keep_probability)
     if bounds.value_type == "int8":
         levels = round_to_levels(bounded, l2_bound=bounds.l2_norm, linf_bound=bounds.linf_norm, key=mask_key)

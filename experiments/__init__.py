@@ -5,6 +5,21 @@ spinning OpenMP threads are ruinous on a shared machine, and nothing may call ho
 """
 
 import os
+import signal
+import sys
+from types import FrameType
+
+INTERRUPTED = 130  # exit code after Ctrl-C or SIGTERM
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End without a traceback: nothing has begun yet."""
+    sys.exit(INTERRUPTED)
+
+
+if sys.argv[:1] == ["-m"]:  # Python is about to import one of our commands, which takes seconds
+    for _number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(_number, _leave)
 
 for _name, _value in {
     "OMP_WAIT_POLICY": "passive",

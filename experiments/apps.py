@@ -23,10 +23,12 @@ client_app = ClientApp()
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train with the nodes of a SuperLink; everything a run needs is in its overrides."""
+    from experiments.command import without_traceback
     from experiments.deploy import deploy
     from experiments.node_app import run_config
 
     show_logs()
+    logging.getLogger("flwr").addFilter(without_traceback)  # it logs what ends the app
     deploy(run_config(context), grid)
 
 

@@ -66,6 +66,9 @@ def build(config: DictConfig) -> Experiment:
     asked."""
     check_at_least("engine.workers", config.engine.workers, 1)
     check_at_least("run.checkpoint_every", config.run.checkpoint_every, 1)
+    if config.run.evaluate_every is not None:
+        check_at_least("run.evaluate_every", config.run.evaluate_every, 1)
+    seed = PublicSeed(config.seed)
     if Faults(**config.faults).any and config.engine.name is not EngineName.local:
         raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
     optimizer = Optimizer(
@@ -91,7 +94,7 @@ def build(config: DictConfig) -> Experiment:
         bounds=bounds_of(config, dimension),
         privacy=privacy,
         factorization=design(config.mechanism.name, workload_of(config, participation.rounds_per_epoch)),
-        seed=PublicSeed(config.seed),
+        seed=seed,
     )
     initial = flat_parameters(model)
     return Experiment(dataset, model, initial, Trainer(model, training), plan, optimizer, training)

@@ -1,5 +1,5 @@
 """One way to run a command: compose its configuration, call it, turn mistakes into a sentence and exit code
-2.
+2, Ctrl-C into exit code 130.
 
 A command is `python -m experiments.NAME [hydra overrides]`. Data goes to stdout; logs, progress and errors to
 stderr.
@@ -8,7 +8,9 @@ stderr.
 import json
 import logging
 import math
+import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,8 +19,9 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from experiments import INTERRUPTED
 from fedmf.errors import FedmfError, RunStoppedError
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 USER_MISTAKE, STOPPED = 2, 1
+SPOKEN = (FedmfError, HydraException, OmegaConfBaseException)  # errors whose message is all that a user needs
 
 
 def compose_config(name: str, overrides: Sequence[str], schema: type | None = None) -> DictConfig:
@@ -46,24 +50,47 @@ def run(
     doc: str | None = None,
     argv: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Run a command that leaves no output folder, and exit: 0 when done, 2 after a user's mistake."""
+    """Run a command that leaves no output folder, and exit: 0 when done, 2 after a user's mistake, 130 after Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    sys.exit(guard(lambda: _call(function, name, schema, doc, arguments)))
+    end_with(lambda: guard(lambda: _call(function, name, schema, doc, arguments)))
+
+
+def end_with(action: Callable[[], int]) -> NoReturn:
+    """Exit with the code that `action` returns, or with 130 and without a traceback after Ctrl-C or SIGTERM."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
+        code = action()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def guard(action: Callable[[], object]) -> int:
     """Return the exit code of `action`: 0, or with one sentence on stderr 2 for a user's mistake, 1 for a stop."""
     try:
         action()
-    except (FedmfError, HydraException, OmegaConfBaseException) as error:
+    except SPOKEN as error:
         print(f"error: {sentence(error)}", file=sys.stderr)
         return STOPPED if isinstance(error, RunStoppedError) else USER_MISTAKE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
+        return USER_MISTAKE
+    except ValueError as error:  # such as model=3: Hydra has no class of its own for some of its refusals
+        if not _comes_from_hydra(error):
+            raise
+        print(f"error: {sentence(error)}", file=sys.stderr)
+        return USER_MISTAKE
     return 0
 
 
 def sentence(error: BaseException) -> str:
     """Return the message of `error` on one line, without OmegaConf's trailing coordinates."""
+    if isinstance(error, MissingMandatoryValue) and error.full_key:
+        return f"{error.full_key} is missing; give it as {error.full_key}=VALUE."
     lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
     kept = [
         line
@@ -75,6 +102,14 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, HydraException) and error.__cause__ is not None:
         return f"{said}: {sentence(error.__cause__)}"
     return said
+
+
+def without_traceback(record: logging.LogRecord) -> bool:
+    """Turn a log record of an error that speaks for itself into its sentence: a filter that lets all records pass."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, SPOKEN):
+        record.msg, record.args, record.exc_info = "%s", (sentence(error),), None
+    return True
 
 
 def console() -> "Console":
@@ -98,6 +133,12 @@ def finite(document: Any) -> Any:
     if isinstance(document, float) and not math.isfinite(document):
         return None
     return document
+
+
+def _comes_from_hydra(error: BaseException) -> bool:
+    """Say whether `error` was raised by Hydra's own code."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("hydra.")
 
 
 def _call(

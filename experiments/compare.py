@@ -1,13 +1,13 @@
 """Compare the runs below a directory: `python -m experiments.compare directory=DIR`.
 
 Runs that differ in nothing but their seed are one group, shown as a mean with its standard error. Prints a
-table (or JSON) and writes DIR/compare.csv and DIR/compare.html, a page with plots. Unfinished runs are named,
-not counted.
+table (or JSON) and writes DIR/compare.csv and DIR/compare.html, a page with plots. Unfinished and unreadable runs are
+named, not counted.
 """
 
 import csv
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from experiments.comparison import (
     group_runs,
     is_not_private,
     label,
-    short,
+    short_names,
 )
 from experiments.config_data import Output
 from experiments.figures import COLOURS, Series, bar_plot, line_plot
@@ -62,20 +62,20 @@ class CompareConfig:
 def compare(config: DictConfig) -> None:
     """Print the comparison of the runs below `config.directory`, and write it there."""
     directory = Path(config.directory)
-    runs, unfinished = find_runs(directory)
+    runs, left_out = find_runs(directory)
     groups = group_runs(runs)
     target = config.target_accuracy
     if target is None:
         target = common_accuracy(groups)
     else:
         check_open_unit("target_accuracy", target)
-    document = as_document(groups, unfinished, target)
+    document = as_document(groups, left_out, target)
     write_csv(directory / CSV, document["groups"])
-    write_page(page(directory, groups, unfinished, target), directory / PAGE)
+    write_page(page(directory, groups, left_out, target), directory / PAGE)
     if config.output is Output.json:
         command.print_json(document)
     else:
-        _print_table(directory, groups, unfinished)
+        _print_table(directory, groups, left_out)
 
 
 def write_csv(file: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -87,13 +87,15 @@ def write_csv(file: Path, rows: Sequence[dict[str, Any]]) -> None:
             writer.writerow(row | {"seeds": " ".join(map(str, row["seeds"]))})
 
 
-def page(directory: Path, groups: Sequence[Group], unfinished: Sequence[str], target: float | None) -> Page:
+def page(directory: Path, groups: Sequence[Group], left_out: Mapping[str, str], target: float | None) -> Page:
     """Return the page of a comparison."""
     runs = [run for group in groups for run in group.runs]
     varied = ", ".join(groups[0].settings) or "nothing but the seed"
     sections = [
         Section(
-            "Results", points=[f"unfinished: {name}" for name in unfinished], table=results_table(groups)
+            "Results",
+            points=[f"left out, {name}: {why}" for name, why in left_out.items()],
+            table=results_table(groups),
         ),
         *keep_probability_section(groups),
         accuracy_section(groups),
@@ -122,8 +124,14 @@ def warnings(runs: Sequence[Run]) -> Iterator[str]:
 
 def results_table(groups: Sequence[Group]) -> Table:
     """Return one row for each group."""
-    settings = [short(key) for key in groups[0].settings]
-    header = [*settings, "seeds", "accuracy", "epsilon spent", "compression", "a client sends"]
+    header = [
+        *short_names(groups[0].settings).values(),
+        "seeds",
+        "accuracy",
+        "epsilon spent",
+        "compression",
+        "a client sends",
+    ]
     rows = [
         (
             *(number(value) for value in group.settings.values()),
@@ -232,7 +240,9 @@ def _accuracy_series(name: str, points: Sequence[tuple[float, Estimate]]) -> Ser
 
 def _shown(count: int) -> str:
     """Return how many lines a plot shows of how many there are."""
-    return f"{count} lines" if count <= MOST_LINES else f"{MOST_LINES} of {count} lines"
+    if count > MOST_LINES:
+        return f"{MOST_LINES} of {count} lines"
+    return f"{count} lines" if count > 1 else "one line"
 
 
 def _percent(value: Estimate | None) -> str:
@@ -249,7 +259,7 @@ def _bytes(value: Estimate | None) -> str:
     return "–" if value is None else size(value.mean)
 
 
-def _print_table(directory: Path, groups: Sequence[Group], unfinished: Sequence[str]) -> None:
+def _print_table(directory: Path, groups: Sequence[Group], left_out: Mapping[str, str]) -> None:
     """Print the results and where the files are."""
     results = results_table(groups)
     table = RichTable(title=f"Runs below {directory}: mean ± standard error over seeds")
@@ -261,8 +271,8 @@ def _print_table(directory: Path, groups: Sequence[Group], unfinished: Sequence[
     console.print(table)
     for sentence in (*warnings([run for group in groups for run in group.runs]),):
         console.print(sentence, highlight=False)
-    for name in unfinished:
-        console.print(f"unfinished: {name}", highlight=False)
+    for name, why in left_out.items():
+        console.print(f"left out, {name}: {why}", highlight=False, markup=False)
     console.print(f"page: {directory / PAGE}\ntable: {directory / CSV}", highlight=False, soft_wrap=True)
 
 

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedmf.errors import RunDirectoryError
 # Settings that change neither what is learnt nor what it costs.
 IGNORED = ("seed", "output", "run.", "engine.", "sweep.", "hydra.", "logger")
 MEASURES = ("accuracy", "loss", "epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
+EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
 KEEP = "compression.keep_probability"
 STEP = 0.05
 
@@ -49,17 +51,24 @@ class Group:
         return estimate([run.summary.get(measure) for run in self.runs])
 
 
-def find_runs(directory: Path) -> tuple[list[Run], list[str]]:
-    """Return the finished runs below `directory`, by path, and the names of unfinished ones."""
+def find_runs(directory: Path) -> tuple[list[Run], dict[str, str]]:
+    """Return the finished runs below `directory`, by path, and why others are left out, by name."""
     if not directory.is_dir():
         raise RunDirectoryError(f"directory is {directory}, which does not exist; it must hold runs.")
     places = sorted(file.parent for file in directory.rglob(CONFIG) if "checkpoint" not in file.parts)
-    finished = [read_run(place) for place in places if is_finished(place)]
+    finished, left_out = [], {}
+    for place in places:
+        try:
+            finished.append(read_run(place))
+        except RunDirectoryError as error:
+            name = str(place.relative_to(directory))
+            left_out[name] = f"unreadable: {error}" if is_finished(place) else "unfinished"
     if not finished:
+        reasons = "".join(f" {name} is {why}" for name, why in left_out.items())
         raise RunDirectoryError(
-            f"{directory} holds no finished run; it must hold at least one with {SUMMARY}."
+            f"{directory} holds no finished run; it must hold at least one with {SUMMARY}.{reasons}"
         )
-    return finished, [str(place.relative_to(directory)) for place in places if not is_finished(place)]
+    return finished, left_out
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
@@ -104,21 +113,26 @@ def estimate(values: Sequence[float | None]) -> Estimate | None:
 
 
 def label(settings: dict[str, Any]) -> str:
-    """Return settings in one line, without the names of their groups.
+    """Return settings in one line, under short names; of epsilon and noise multiplier the one that was given.
 
     >>> label({"privacy.epsilon": 8.0, "mechanism.name": "optimal"})
     'epsilon = 8, mechanism = optimal'
     """
-    return ", ".join(f"{short(key)} = {number(value)}" for key, value in settings.items()) or "all runs"
+    names = short_names(settings)
+    shown = [key for key, value in settings.items() if not (value is None and key in EITHER)]
+    return ", ".join(f"{names[key]} = {number(settings[key])}" for key in shown) or "all runs"
 
 
-def short(key: str) -> str:
-    """Return the name of a setting without its group.
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the names of settings without their groups, except where two would then be the same.
 
-    >>> short("compression.keep_probability"), short("mechanism.name")
-    ('keep probability', 'mechanism')
+    >>> short_names(["compression.keep_probability", "client.epochs", "population.epochs"]).values()
+    dict_values(['keep probability', 'client epochs', 'population epochs'])
     """
-    return key.removesuffix(".name").rsplit(".", 1)[-1].replace("_", " ")
+    words = {key: key.removesuffix(".name").replace("_", " ") for key in keys}
+    last = {key: name.rsplit(".", 1)[-1] for key, name in words.items()}
+    times = Counter(last.values())
+    return {key: last[key] if times[last[key]] == 1 else words[key].replace(".", " ") for key in words}
 
 
 def common_accuracy(groups: Sequence[Group]) -> float | None:
@@ -137,11 +151,11 @@ def bytes_to_reach(run: Run, target: float) -> float | None:
     return None
 
 
-def as_document(groups: Sequence[Group], unfinished: Sequence[str], target: float | None) -> dict[str, Any]:
+def as_document(groups: Sequence[Group], left_out: Mapping[str, str], target: float | None) -> dict[str, Any]:
     """Return the comparison as one JSON document."""
     return {
         "runs": sum(len(group.runs) for group in groups),
-        "unfinished": list(unfinished),
+        "left_out": dict(left_out),
         "target_accuracy": target,
         "groups": [_group_document(group, target) for group in groups],
     }

@@ -12,13 +12,11 @@ from experiments.build import Experiment, build
 from experiments.run_directory import RunDirectory
 from experiments.session import has_finished, run_session
 from fedmf.errors import SettingError
-from fedmf.plan import Plan
 from server.attendance import Attendance, DeployedPopulation
+from server.exchange import tasks_per_message
 from server.strategy import FedMF
 
 log = logging.getLogger(__name__)
-
-_LEAST_MESSAGE = 4 << 20  # bytes of values; below it a message costs more than what it carries
 
 
 def deploy(config: DictConfig, grid: Grid) -> None:
@@ -73,14 +71,6 @@ def declared_unit(experiment: Experiment) -> Experiment:
     dataset = experiment.dataset
     unit = f"{dataset.unit}, on the word of the operator of the node that holds it"
     return replace(experiment, dataset=replace(dataset, unit=unit))
-
-
-def tasks_per_message(plan: Plan) -> int:
-    """Return how many clients of a node share a message: as many as keep its reply no larger than the model.
-
-    Then the server holds O(d) values at a time, however large the cohort. (Small models: up to 4 MiB.)
-    """
-    return max(1, int(max(_LEAST_MESSAGE, 4 * plan.dimension) // plan.value_bytes))
 
 
 def _start(grid: Grid, timeout: float, strategy: FedMF) -> None:

@@ -10,7 +10,6 @@ By default it trains for one epoch of 6 rounds, not the 8 epochs of `make run`:
 """
 
 import re
-import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from experiments.node import Node, node_config
 from experiments.node_check import examine
 from experiments.records import is_finished, read_run
 from experiments.run_directory import RunDirectory
-from experiments.simulate import INTERRUPTED, show
+from experiments.simulate import show
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError
 
@@ -54,18 +53,26 @@ def deploy_demo(config: DictConfig) -> None:
     check_positive("timeout", config.timeout)
     directory = RunDirectory(Path(config.directory or default_directory()).resolve())
     directory.refuse_if_used()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    with Loopback() as loopback:
-        say(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
-        start(loopback, config.nodes)
-        settings = (
-            f"run.directory='{directory.path}' population.min_available={clients_in_all()} {config.overrides}"
-        )
-        say(f"flwr run . loopback --stream -c 'overrides=\"{settings}\"'")
-        train(loopback, settings, config.timeout)
-        if not is_finished(directory.path):
-            raise RunStoppedError(f"the run did not finish:\n{loopback.tail('run')}")
+    try:
+        with Loopback() as loopback:
+            run_in(loopback, config, directory)
+    except KeyboardInterrupt:
+        say("interrupted: everything that was started has been stopped")
+        raise
     show(config.output, directory, read_run(directory.path).summary)
+
+
+def run_in(loopback: Loopback, config: DictConfig, directory: RunDirectory) -> None:
+    """Start SuperLink and nodes and train into `directory`. Raises `RunStoppedError` if the run does not finish."""
+    say(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
+    start(loopback, config.nodes)
+    settings = (
+        f"run.directory='{directory.path}' population.min_available={clients_in_all()} {config.overrides}"
+    )
+    say(f"flwr run . loopback --stream -c 'overrides=\"{settings}\"'")
+    train(loopback, settings, config.timeout)
+    if not is_finished(directory.path):
+        raise RunStoppedError("the run did not finish; its log above says why.")
 
 
 def start(loopback: Loopback, nodes: int) -> None:
@@ -128,8 +135,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        command.run(deploy_demo, "deploy_demo", DeployDemoConfig, __doc__)
-    except KeyboardInterrupt:
-        say("interrupted: everything that was started has been stopped")
-        sys.exit(INTERRUPTED)
+    command.run(deploy_demo, "deploy_demo", DeployDemoConfig, __doc__)

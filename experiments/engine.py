@@ -4,10 +4,12 @@ The apps are the same. Worker processes get the configuration as text and build 
 """
 
 from functools import lru_cache
+from threading import Event, Lock
+from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
+from flwr.serverapp import Grid, ServerApp
 from omegaconf import DictConfig, OmegaConf
 
 from client.app import make_client_app
@@ -31,6 +33,12 @@ def run_engine(config: DictConfig, server_app: ServerApp, experiment: Experiment
     else:
         with WorkerPool(client_app_of, text, workers) as pool:
             run_locally(server_app, _spoiled(pool, faults, seed))
+
+
+def shares_messages(config: DictConfig) -> bool:
+    """Say whether clients can share messages: not where each may fail on its own, by a fault or with its process."""
+    is_alone = config.engine.name is EngineName.local and config.engine.workers == 1
+    return is_alone and not Faults(**config.faults).any
 
 
 def simulated_client_app(experiment: Experiment) -> ClientApp:
@@ -63,19 +71,54 @@ def remote_client_app(text: str) -> ClientApp:
 
 
 def run_on_ray(server_app: ServerApp, client_app: ClientApp, workers: int) -> None:
-    """Run the apps on Flower's Ray engine with `workers` supernodes. Raises `SettingError` without it."""
+    """Run the apps on Flower's Ray engine with `workers` supernodes. Raises `SettingError` without it.
+
+    Flower runs the ServerApp in a thread and does not wait for it when Ctrl-C or an error ends the engine: here
+    that thread has ended in any case, so that nothing is released once this returns or raises.
+    """
     try:
         from flwr.simulation import run_simulation
     except ImportError as error:
         raise SettingError(
             "engine is ray, but Ray is not installed; install the extra: pip install 'fedmf[ray]'."
         ) from error
-    run_simulation(
-        server_app,
-        client_app,
-        workers,
-        backend_config={
-            "client_resources": {"num_cpus": 1.0, "num_gpus": 0.0},
-            "init_args": {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False},
-        },
-    )
+    stop, running = Event(), Lock()
+    try:
+        run_simulation(
+            until_stopped(server_app, stop, running),
+            client_app,
+            workers,
+            backend_config={
+                "client_resources": {"num_cpus": 1.0, "num_gpus": 0.0},
+                "init_args": {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False},
+            },
+        )
+    finally:
+        stop.set()
+        with running:  # the round under way is released or dropped by now
+            pass
+
+
+def until_stopped(server_app: ServerApp, stop: Event, running: Lock) -> ServerApp:
+    """Return `server_app` as one that ends at its next use of the grid once `stop` is set; holds `running` meanwhile."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        with running:
+            server_app(_StoppableGrid(grid, stop), context)  # type: ignore[arg-type]
+
+    return app
+
+
+class _StoppableGrid:
+    """A Grid that ends the thread that uses it once `stop` is set."""
+
+    def __init__(self, grid: Grid, stop: Event) -> None:
+        self._grid = grid
+        self._stop = stop
+
+    def __getattr__(self, name: str) -> Any:
+        if self._stop.is_set():
+            raise SystemExit  # no Exception, which would count as a client's unreadable reply
+        return getattr(self._grid, name)

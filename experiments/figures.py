@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import matplotlib
@@ -14,7 +15,9 @@ from matplotlib.ticker import MaxNLocator
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-SIZE = (5.0, 3.1)
+SIZE = (5.0, 3.1)  # inches
+LINE_LENGTH, LINE_HEIGHT = 62, 0.17  # characters and inches of a label's lines
+SHORT_LABEL = 32  # characters that fit into a plot beside its lines
 STYLE = {
     "svg.fonttype": "none",
     "font.size": 10,
@@ -53,18 +56,22 @@ def line_plot(
     """Return a line plot as one <svg> element; `name` is unique on its page and becomes the prefix of all
     ids.
 
-    Axis labels carry the units. A legend appears when there is more than one line.
+    Axis labels carry the units. A legend appears when there is more than one line: in the plot if its labels are
+    short, else below it.
     """
     style: Any = {**STYLE, "svg.hashsalt": name}
+    labels = [in_lines(line.label) for line in series]
+    below = max(map(len, labels)) > SHORT_LABEL
+    legend_height = below * LINE_HEIGHT * (1 + sum(1 + label.count("\n") for label in labels))
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=SIZE, layout="constrained")
+        figure = Figure(figsize=(SIZE[0], SIZE[1] + legend_height), layout="constrained")
         axes = figure.add_subplot()
         for index, line in enumerate(series):
             axes.errorbar(
                 line.x,
                 line.y,
                 yerr=line.error,
-                label=line.label,
+                label=labels[index],
                 color=COLOURS[index % len(COLOURS)],
                 linestyle=DASHES[index % len(DASHES)],
                 marker=MARKERS[index % len(MARKERS)] if markers or len(line.x) == 1 else None,
@@ -85,27 +92,43 @@ def line_plot(
             axes.set_yscale("log")
         if y_from is not None:
             axes.set_ylim(bottom=y_from)
-        if len(series) > 1:
+        if below and len(series) > 1:
+            figure.legend(fontsize=8, loc="outside lower left")
+        elif len(series) > 1:
             axes.legend(fontsize=8)
         return as_svg(figure, name)
 
 
 def bar_plot(name: str, bars: Sequence[tuple[str, float, float | None]], *, x_label: str) -> str:
-    """Return horizontal bars (label, value, error) as one <svg> element, the first one on top."""
+    """Return horizontal bars (label, value, error) as one <svg> element, the first one on top, each below its
+    label."""
     style: Any = {**STYLE, "svg.hashsalt": name}
+    labels = [in_lines(label) for label, _, _ in bars]
+    lines = max(1 + label.count("\n") for label in labels)
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(SIZE[0], 1.0 + 0.35 * len(bars)), layout="constrained")
+        figure = Figure(
+            figsize=(SIZE[0], 0.8 + (0.3 + LINE_HEIGHT * lines) * len(bars)), layout="constrained"
+        )
         axes = figure.add_subplot()
         axes.barh(
-            [label for label, _, _ in bars],
+            range(len(bars)),
             [value for _, value, _ in bars],
+            height=0.4,
             xerr=[error or 0.0 for _, _, error in bars],
             color=COLOURS[0],
             capsize=3,
         )
-        axes.invert_yaxis()
+        for place, label in enumerate(labels):
+            axes.text(0, place - 0.25, label, fontsize=8, verticalalignment="bottom")
+        axes.set_yticks([])
+        axes.set_ylim(len(bars) - 0.6, -0.9)
         axes.set_xlabel(x_label)
         return as_svg(figure, name)
+
+
+def in_lines(label: str) -> str:
+    """Return a label in lines that fit below a plot, no setting parted from its value."""
+    return fill(label.replace(" = ", "\u00a0=\u00a0"), LINE_LENGTH)
 
 
 def as_svg(figure: Figure, name: str) -> str:

@@ -58,9 +58,8 @@ class LocalGrid(Grid):
         set_identity()
         self._player = player
         self._ids = count(1)
-        self.is_exhausted = (
-            False  # no reply can come any more: `server.exchange` need not wait for its deadline
-        )
+        # Whether no reply can come any more: `server.exchange` then need not wait for its deadline.
+        self.is_exhausted = False
 
     def set_run(self, run: Run) -> None:
         """Do nothing: this grid serves one run."""

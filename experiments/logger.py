@@ -29,6 +29,23 @@ class Log(Protocol):
         """Send the numbers of `row`, at the step `row["round"]`."""
 
 
+MODULES = {
+    LoggerName.tensorboard: "torch.utils.tensorboard",
+    LoggerName.mlflow: "mlflow",
+    LoggerName.wandb: "wandb",
+}
+
+
+def module_of(name: LoggerName) -> Any:
+    """Return the package of the logger called `name`, None for none.
+
+    Raises `SettingError` when it is not installed.
+    """
+    if name not in MODULES:
+        return None
+    return need(MODULES[name], f"logger={name.value}", extra=name.value)
+
+
 @contextmanager
 def open_logger(name: LoggerName, directory: Path) -> Iterator[Log]:
     """Yield the logger called `name` for the run in `directory`, and close it at the end.
@@ -36,20 +53,18 @@ def open_logger(name: LoggerName, directory: Path) -> Iterator[Log]:
     TensorBoard writes below `directory`/tensorboard; the others go where their own environment variables say.
     Raises `SettingError` when the package is not installed.
     """
+    module = module_of(name)
     if name is LoggerName.tensorboard:
-        module = need("torch.utils.tensorboard", "logger=tensorboard", extra="tensorboard")
         writer = module.SummaryWriter(str(directory / "tensorboard"))
         try:
             yield _TensorBoard(writer)
         finally:
             writer.close()
     elif name is LoggerName.mlflow:
-        mlflow = need("mlflow", "logger=mlflow", extra="mlflow")
-        with mlflow.start_run(run_name=directory.name):
-            yield _Mlflow(mlflow)
+        with module.start_run(run_name=directory.name):
+            yield _Mlflow(module)
     elif name is LoggerName.wandb:
-        wandb = need("wandb", "logger=wandb", extra="wandb")
-        run = wandb.init(project="fedmf", name=directory.name, dir=str(directory))
+        run = module.init(project="fedmf", name=directory.name, dir=str(directory))
         try:
             yield _Wandb(run)
         finally:

@@ -129,7 +129,7 @@ def check(config: DictConfig) -> None:
 
 
 def make_budget(config: DictConfig) -> Budget:
-    """Return the settings that all keep probabilities share; without sparsification linf_over_l2 counts for nothing."""
+    """Return the settings that all keep probabilities share; without sparsification linf_over_l2 does not count."""
     if config.keep_probability == 1 and linf_unknown(config):
         ratio = 1.0
     else:
@@ -155,8 +155,7 @@ def participation_problem(config: DictConfig) -> str | None:
     try:
         rounds_that_fit(config.clients, config.cohort_size, config.rounds_per_epoch)
     except ParticipationError as error:
-        largest = config.clients // (config.rounds_per_epoch or 1)
-        return f"{error} The largest cohort_size that fits is {largest}." if largest else str(error)
+        return str(error)
     return None
 
 

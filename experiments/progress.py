@@ -98,7 +98,7 @@ class View:
             "speed": f"{speed:.2g} rounds/s",
             "accuracy": "not evaluated yet" if standing.accuracy is None else f"{standing.accuracy:.1%}",
             "privacy": standing.privacy(),
-            "uplink": f"{standing.bytes_per_client:,.0f} bytes a client and round",
+            "uplink": f"{standing.bytes_per_client:,.0f} bytes a client and round, envelope included",
             "time left": f"{(standing.rounds - standing.round) / max(speed, 1e-9):.0f} s",
         }
         return {**facts, "secrets": self._label} if self._label else facts

@@ -49,6 +49,7 @@ class Recorder:
         self._last_release = time.perf_counter()
         self._scored: tuple[int, Score] | None = None  # round and score
         self._state: ServerState | None = None
+        self._measured: dict[str, int] = {}  # bytes of each client's values in the round under way
 
     def __enter__(self) -> Self:
         """Start the progress view."""
@@ -76,6 +77,10 @@ class Recorder:
             if release.round > recorded:
                 self._append(then, release, None)
         _check_finite(state)
+
+    def on_reply(self, client: str, data: object) -> None:
+        """Measure what a client sent, for run.unprotected_metrics: the size reveals how much its mask kept."""
+        self._measured[client] = len(data) if isinstance(data, bytes) else 0
 
     def on_release(self, state: ServerState, release: Release) -> None:
         """Record one released round. Raises `DivergedError` when the model or its loss is no longer finite."""
@@ -109,6 +114,9 @@ class Recorder:
         }
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss}
+        if self._measured:
+            row["measured_value_bytes"] = sum(self._measured.values())
+            self._measured = {}
         self._directory.append_metrics(row)
         self._log(row)
         if diverged is not None:

@@ -73,7 +73,7 @@ def _read_json(file: Path) -> dict[str, Any]:
         raise RunDirectoryError(f"{file} does not exist; the run has not finished.")
     try:
         document = json.loads(file.read_text())
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise RunDirectoryError(f"{file} is not JSON ({error}).") from error
     if not isinstance(document, dict):
         raise RunDirectoryError(f"{file} holds a {type(document).__name__}; it must hold one JSON object.")
@@ -85,6 +85,9 @@ def _read_lines(file: Path) -> tuple[dict[str, Any], ...]:
     if not file.is_file():
         raise RunDirectoryError(f"{file} does not exist; the run has not released a round.")
     try:
-        return tuple(json.loads(line) for line in file.read_text().splitlines() if line.strip())
-    except json.JSONDecodeError as error:
+        lines = tuple(json.loads(line) for line in file.read_text().splitlines() if line.strip())
+    except ValueError as error:
         raise RunDirectoryError(f"{file} is not JSON lines ({error}).") from error
+    if not all(isinstance(line, dict) and "round" in line for line in lines):
+        raise RunDirectoryError(f"{file} holds a line that is no round of a run.")
+    return lines

@@ -132,8 +132,17 @@ def lead(run: Run) -> str:
         f"The {model} model reaches {percent(summary.get('accuracy'))} accuracy on {data} after "
         f"{number(summary.get('rounds'))} rounds {private}; a client sends "
         f"{number(summary.get('uplink_bytes_per_client'))} bytes of values a round, "
-        f"{number(round(summary['compression_ratio'], 1))} times fewer than uncompressed."
+        f"{times_less(summary['compression_ratio'])} than uncompressed."
     )
+
+
+def times_less(ratio: float) -> str:
+    """Return a compression ratio in words that go before "than".
+
+    >>> times_less(6.348), times_less(0.6348)
+    ('6.3 times less', '1.6 times more')
+    """
+    return f"{ratio:.1f} times less" if ratio >= 1 else f"{1 / ratio:.1f} times more"
 
 
 def warnings(run: Run) -> Iterator[str]:
@@ -157,11 +166,17 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 
 def privacy_section(privacy: dict[str, Any]) -> Section:
-    """Return the privacy statement in words, and every list in it as points."""
-    lists = {key: value for key, value in privacy.items() if isinstance(value, list)}
-    points = [f"{key.replace('_', ' ')}: {number(item)}" for key, items in lists.items() for item in items]
-    paragraphs = str(privacy.get("paragraph", f"{PRIVACY} holds no paragraph.")).split("\n\n")
-    return Section("What is private", paragraphs, points)
+    """Return the privacy statement in words, and what it says in lists as points, each thing once."""
+    text = str(privacy.get("paragraph", f"{PRIVACY} holds no paragraph."))
+    said = text.partition(" Not covered: ")[0]
+    points = [
+        f"{key.replace('_', ' ')}: {number(item)}"
+        for key, items in privacy.items()
+        if isinstance(items, list)
+        for item in items
+        if str(item) not in said
+    ]
+    return Section("What is private", said.split("\n\n"), points)
 
 
 def statement_section(privacy: dict[str, Any]) -> Section:
@@ -271,7 +286,7 @@ def compression_section(summary: dict[str, Any], settings: tuple[float, str, str
     ]
     growth = (
         "The loss to padding depends on how far d lies below a power of two; the envelope of a message "
-        "(about half a kilobyte) weighs less the larger the model. Larger models also afford a smaller "
+        f"({number(summary.get('envelope_bytes_per_client'))} bytes) weighs less the larger the model. Larger models also afford a smaller "
         "keep probability at the same epsilon, which is where the ratio grows. The table holds this run's "
         "keep probability and value type fixed."
     )
@@ -283,7 +298,7 @@ def reason(count: int, settings: tuple[float, str, str]) -> str:
     """Return in words how many of `count` parameters are sent, and how much less than all that is."""
     keep, rotation, value_type = settings
     padded, bits = padded_size(count, rotation), 8 * VALUE_BYTES[value_type]
-    ideal = FLOAT_BYTES / (keep * VALUE_BYTES[value_type])
+    ideal, sent = FLOAT_BYTES / (keep * VALUE_BYTES[value_type]), ratio(count, settings)
     if padded == count:
         return (
             f"Nothing is padded, so keeping each value with probability {number(keep)} at {bits} bits sends "
@@ -293,7 +308,7 @@ def reason(count: int, settings: tuple[float, str, str]) -> str:
         f"The Hadamard rotation works on powers of two, so {count:,} parameters are padded to {padded:,}, "
         f"and a client keeps each of the {padded:,} rotated values with probability {number(keep)}: on "
         f"average {number(keep * padded)} values of {bits} bits. Against {count:,} parameters of 32 bits "
-        f"that is {ratio(count, settings):.1f} times less, not {number(ideal)} times."
+        f"that is {times_less(sent)}" + (f", not {number(ideal)} times." if sent >= 1 else ".")
     )
 
 

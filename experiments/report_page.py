@@ -22,18 +22,28 @@ TEMPLATE = """\
   th, td { text-align: left; vertical-align: top; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid #e4e4e4;
            overflow-wrap: break-word; }
   th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+  th.number { white-space: normal; vertical-align: bottom; }
   td.source { color: #555; font-size: .8rem; overflow-wrap: anywhere; }
   figcaption { color: #555; font-size: .85rem; }
   figure { margin: 1rem 0; }
-  figure svg { width: 100%; height: auto; display: block; }
+  figure svg { width: 100%; max-width: 38rem; height: auto; display: block; }
   pre { overflow-x: auto; font-size: .8rem; line-height: 1.35; background: #f6f6f6; padding: .6rem; }
   footer { margin-top: 2rem; color: #555; font-size: .85rem; }
+  @media screen and (max-width: 34rem) { /* a phone: the source goes below its figure */
+    table.sourced tr { display: grid; grid-template-columns: 1fr auto; border-bottom: 1px solid #e4e4e4; padding: .25rem 0; }
+    table.sourced :is(th, td) { border: 0; padding: 0; }
+    table.sourced td + td:not(.source) { padding-left: .6rem; text-align: right; }
+    table.sourced td.source { grid-column: 1 / -1; }
+    table.sourced thead { display: none; }
+  }
   @media print {
     body { max-width: none; padding: 0; font-size: 10pt; }
     figure, table tr { break-inside: avoid; }
     h2 { break-after: avoid; }
     figure svg { max-width: 13cm; }
     pre { white-space: pre-wrap; }
+    .wide { overflow: visible; }
+    table { font-size: 8pt; }
   }
 </style>
 </head>
@@ -53,7 +63,7 @@ TEMPLATE = """\
 {% for point in section.points %}<li>{{ point }}</li>
 {% endfor %}</ul>
 {% endif %}
-{% if section.table %}<div class="wide"><table>
+{% if section.table %}<div class="wide"><table{% if section.table.header[-1] == "from" and section.table.header | length == 3 %} class="sourced"{% endif %}>
 <thead><tr>{% for cell in section.table.header %}<th scope="col"{% if loop.index0 in section.table.numbers %} class="number"{% elif section.table.header[loop.index0] == "from" %} class="source"{% endif %}>{{ cell }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in section.table.rows %}<tr>{% for cell in row %}<td{% if loop.index0 in section.table.numbers %} class="number"{% elif section.table.header[loop.index0] == "from" %} class="source"{% endif %}>{{ cell }}</td>{% endfor %}</tr>

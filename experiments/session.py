@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import Experiment, secret_of
 from experiments.config import EngineName
-from experiments.logger import open_logger
+from experiments.logger import module_of, open_logger
 from experiments.recorder import Recorder
 from experiments.records import is_finished
 from experiments.report import flattened, write_report
@@ -27,7 +27,7 @@ from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population, ReplyPolicy
 from server.files import locked
 from server.state import Release, ServerState, first_state
-from server.strategy import FedMF
+from server.strategy import FedMF, look_away
 
 
 def has_finished(config: DictConfig, directory: RunDirectory) -> bool:
@@ -60,7 +60,9 @@ def run_session(
     `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`.
     """
     started = time.perf_counter()
-    experiment.plan.start_epoch(Ledger())  # a budget below one epoch is refused before anything is written
+    # A budget below one epoch and a logger that is not installed are refused before anything is written.
+    experiment.plan.start_epoch(Ledger())
+    module_of(config.logger)
     folder = directory.create()
     with locked(folder / LOCK), open_logger(config.logger, directory.path) as log:
         checkpoint = Checkpoint(
@@ -80,6 +82,7 @@ def run_session(
             replies=ReplyPolicy(config.population.min_replies, config.population.max_attempts),
             commit=partial(_commit, checkpoint),
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
+            on_reply=recorder.on_reply if config.run.unprotected_metrics else look_away,
             tasks_per_message=tasks_per_message,
         )
         try:

@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -23,24 +22,24 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
 from experiments import command
 from experiments import config as schema
 from experiments.build import Experiment, build
-from experiments.command import CONF, finite, guard
+from experiments.command import CONF, end_with, finite, guard
 from experiments.config import EngineName
 from experiments.config_data import Output
-from experiments.engine import run_engine
+from experiments.engine import run_engine, shares_messages
 from experiments.run_directory import PRIVACY, RunDirectory
 from experiments.session import has_finished, run_session
 from experiments.sweep import refuse_other_settings
 from fedmf.errors import FedmfError, SettingError
 from server.app import make_server_app
 from server.cohort import SimulatedPopulation
+from server.exchange import tasks_per_message
 from server.strategy import FedMF
-
-INTERRUPTED = 130
 
 
 def simulate(config: DictConfig) -> None:
@@ -56,7 +55,14 @@ def simulate(config: DictConfig) -> None:
         )
     experiment = build(config)
     engine = partial(_run_engine, config, experiment)
-    summary = run_session(config, directory, experiment, lambda folder: SimulatedPopulation(), engine)
+    summary = run_session(
+        config,
+        directory,
+        experiment,
+        lambda folder: SimulatedPopulation(),
+        engine,
+        tasks_per_message=tasks_per_message(experiment.plan) if shares_messages(config) else 1,
+    )
     show(config.output, directory, summary)
 
 
@@ -85,11 +91,12 @@ def show(output: Output, directory: RunDirectory, summary: dict[str, object]) ->
     ):
         value = summary[name]
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
-    table.add_row("uplink bytes per client and round", f"{summary['uplink_bytes_per_client']:,.0f}")
+    table.add_row("values a client sends a round", f"{summary['uplink_bytes_per_client']:,.0f} bytes")
+    table.add_row("envelope of its message", f"{summary['envelope_bytes_per_client']:,} bytes")
     table.add_row("wall seconds", f"{summary['wall_seconds']:.1f}")
     console = command.console()
     console.print(table)
-    console.print(statement["paragraph"], highlight=False)
+    console.print(statement["paragraph"], highlight=False, soft_wrap=False)
     console.print(f"report: {directory.path / 'report.html'}", highlight=False)
 
 
@@ -110,25 +117,19 @@ def main() -> None:
     )
     logging.getLogger("flwr").setLevel(logging.WARNING)
     logging.getLogger("flwr").propagate = False  # it has a handler of its own
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # as Ctrl-C: the state on disk is whole at any instant
     schema.register()
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True)
-    failures: list[FedmfError] = []
+    failures: list[Exception] = []
     job = partial(_job, failures)
     run = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(job)
-    try:
-        sys.exit(guard(partial(_run_and_raise, run, failures)))
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    end_with(partial(guard, partial(_run_and_raise, run, failures)))
 
 
-def _job(failures: list[FedmfError], config: DictConfig) -> None:
+def _job(failures: list[Exception], config: DictConfig) -> None:
     """Simulate; keep a single run's mistake for `guard`: Hydra would add a line of its own to it."""
     try:
         simulate(config)
-    except FedmfError as error:
+    except (FedmfError, OmegaConfBaseException) as error:
         _remove_if_empty(Path(HydraConfig.get().runtime.output_dir))
         if HydraConfig.get().mode == RunMode.MULTIRUN:
             raise  # Hydra goes on with the other jobs and fails at the end
@@ -142,7 +143,7 @@ def _job(failures: list[FedmfError], config: DictConfig) -> None:
         raise
 
 
-def _run_and_raise(run: Callable[[], None], failures: list[FedmfError]) -> None:
+def _run_and_raise(run: Callable[[], None], failures: list[Exception]) -> None:
     run()
     for error in failures:
         raise error

@@ -123,6 +123,15 @@ def _in_child(run: DictConfig, directory: Path, kill: _Kill | None) -> int:
             status = command.guard(lambda: _child(run, directory, kill))
         finally:
             os._exit(status)
+    try:
+        return _status(child, kill)
+    except BaseException:  # Ctrl-C: the child goes with its parent
+        os.kill(child, signal.SIGKILL)
+        raise
+
+
+def _status(child: int, kill: _Kill | None) -> int:
+    """Return a child's exit status once it has ended, by itself or by the clock."""
     if kill is not None and kill.kind == "timer":
         deadline = time.monotonic() + kill.seconds
         while time.monotonic() < deadline:

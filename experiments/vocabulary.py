@@ -1,13 +1,19 @@
-"""Make a vocabulary from PUBLIC text: `python -m experiments.vocabulary text=FILE file=words.txt size=10000`.
+"""Make a vocabulary from PUBLIC text: `python -m experiments.vocabulary file=words.txt size=10000 text=FILE`.
 
-Never point it at the training users' texts: a vocabulary is public, and privacy accounting does not cover it.
+Without `text` the words are those of Python's own documentation, which is on every machine: its language
+reference and the docstrings of its standard library (PSF licence). Never point it at the training users'
+texts: a vocabulary is public, and privacy accounting does not cover it.
 """
 
+import ast
 import gzip
 import sys
-from collections.abc import Iterator
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pydoc_data.topics import topics
 
 from omegaconf import DictConfig
 
@@ -20,28 +26,30 @@ from fedmf.errors import DataError
 
 @dataclass
 class VocabularyConfig:
-    """Keys of the command: public text (plain or .gz), where to write, and how many words to keep."""
+    """Keys of the command: where to write, how many words to keep, public text (plain or .gz; null: Python's)."""
 
-    text: str = "???"
     file: str = "???"
     size: int = 10_000
+    text: str | None = None
     output: Output = Output.text
 
 
 def vocabulary(config: DictConfig) -> None:
     """Write the most frequent words of `config.text` to `config.file`, one on each line."""
-    source, target = Path(config.text), Path(config.file)
+    target = Path(config.file)
     check_at_least("size", config.size, 1)
     if target.exists():
         raise DataError(f"{target} exists already; file must name a new file.")
-    tokens = most_frequent((words(line) for line in read_lines(source)), config.size)
+    lines: Iterable[str] = documentation() if config.text is None else read_lines(Path(config.text))
+    tokens = most_frequent(map(words, lines), config.size)
     if not tokens:
-        raise DataError(f"{source} holds no words; text must name a file of public text.")
+        raise DataError(f"{config.text} holds no words; text must name a file of public text.")
     target.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    source = config.text or f"the documentation of Python {sys.version.split()[0]}"
     if config.output is Output.json:
-        command.print_json({"file": str(target), "words": len(tokens)})
+        command.print_json({"file": str(target), "words": len(tokens), "source": source})
     else:
-        print(f"{len(tokens)} words written to {target}", file=sys.stdout)
+        print(f"{len(tokens)} words of {source} written to {target}")
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -55,6 +63,33 @@ def read_lines(path: Path) -> Iterator[str]:
             yield from file
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as UTF-8 text ({error}).") from error
+
+
+def documentation() -> Iterator[str]:
+    """Yield the texts of Python's language reference and the docstrings of its standard library."""
+    yield from topics.values()
+    library = Path(sysconfig.get_path("stdlib"))
+    for module in sorted(sys.stdlib_module_names):
+        for file in (library / f"{module}.py", *sorted((library / module).rglob("*.py"))):
+            if file.is_file() and not any("test" in part for part in file.relative_to(library).parts):
+                yield from docstrings(file.read_bytes())
+
+
+def docstrings(source: bytes) -> Iterator[str]:
+    """Yield the docstrings of a Python module, its classes and functions; none for what is no Python.
+
+    >>> list(docstrings(b"class Cat: 'An animal.'"))
+    ['', 'An animal.']
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old modules hold escapes that today's Python warns of
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
 
 
 if __name__ == "__main__":

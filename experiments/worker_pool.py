@@ -14,9 +14,8 @@ from flwr.clientapp import ClientApp
 
 from experiments.local_grid import CLIENT_APP_RAISED, local_context, reply_of, set_identity
 
-_CHUNKS_A_WORKER = (
-    4  # tasks travel in chunks that share one copy of the model; several, so that no worker waits long
-)
+# Tasks travel in chunks that share one copy of the model: several, so that no worker waits long.
+_CHUNKS_A_WORKER = 4
 
 _client_app: ClientApp | None = None  # of this worker process
 

@@ -42,10 +42,12 @@ def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None
         return largest
     check_at_least("population.rounds_per_epoch", rounds_per_epoch, 1)
     if rounds_per_epoch > largest:
+        smaller = clients // rounds_per_epoch
         raise ParticipationError(
             f"{rounds_per_epoch} disjoint cohorts of {cohort_size} need "
             f"{rounds_per_epoch * cohort_size} clients, but there are {clients}; "
-            f"the largest population.rounds_per_epoch that fits is {largest}."
+            f"the largest population.rounds_per_epoch that fits is {largest}"
+            + (f", the largest population.cohort_size that fits is {smaller}." if smaller else ".")
         )
     return rounds_per_epoch
 

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 
 KEY_BYTES = 32
-_PAIRS_PER_BLOCK = (
-    1 << 14
-)  # 16-byte AES blocks handled at once: all buffers together stay within the L2 cache
+_PAIRS_PER_BLOCK = 1 << 14  # 16-byte AES blocks at once: all buffers together stay in the L2 cache
+_BLOCK = np.dtype([("radius", "<u8"), ("unused", "<u4"), ("angle", "<u4")])  # of one pair of normals
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,14 @@ class SecretKey:
 
 @dataclass(frozen=True)
 class PublicSeed:
-    """A seed that anyone may know; draws from it protect nobody."""
+    """A seed that anyone may know; draws from it protect nobody. Raises `SettingError` outside 0 .. 2^63 - 1."""
 
     value: int
+
+    def __post_init__(self) -> None:
+        check_at_least("seed", self.value, 0)
+        if self.value >= 2**63:
+            raise SettingError(f"seed is {self.value}; it must be below 2^63.")
 
     def generator(self, purpose: str, *position: int | str) -> np.random.Generator:
         """Return a generator for one purpose and position, unrelated to those of all others.
@@ -121,25 +126,25 @@ def gaussian_row(key: SecretKey, row: int, dimension: int) -> npt.NDArray[np.flo
     normals = np.empty(dimension + dimension % 2, np.float32)
     zeros = bytes(16 * _PAIRS_PER_BLOCK)
     raw = bytearray(16 * _PAIRS_PER_BLOCK + 15)  # update_into asks for one block less a byte to spare
-    words = np.frombuffer(raw, "<u8", 2 * _PAIRS_PER_BLOCK).reshape(-1, 2)
+    blocks = np.frombuffer(raw, _BLOCK, _PAIRS_PER_BLOCK)
     for start in range(0, normals.size, 2 * _PAIRS_PER_BLOCK):
         pairs = normals[start : start + 2 * _PAIRS_PER_BLOCK].reshape(-1, 2)
         stream.update_into(zeros, raw)
-        _box_muller(words[: len(pairs)], pairs)
+        _box_muller(blocks[: len(pairs)], pairs)
     return normals[:dimension]
 
 
-def _box_muller(words: npt.NDArray[np.uint64], pairs: npt.NDArray[np.float32]) -> None:
-    """Fill `pairs`, shape (k, 2), with normals made from `words`, shape (k, 2)."""
-    radius = np.add(words[:, 0], 0.5, dtype=np.float64)
-    radius *= 2.0**-64
-    np.log(radius, out=radius)
+def _box_muller(blocks: npt.NDArray[np.void], pairs: npt.NDArray[np.float32]) -> None:
+    """Fill `pairs`, shape (k, 2), with normals made from `blocks`, shape (k,)."""
+    uniform = np.add(blocks["radius"], 0.5, dtype=np.float64)
+    uniform *= 2.0**-64
+    radius = np.log(uniform, out=uniform).astype(np.float32)
     radius *= -2
     np.sqrt(radius, out=radius)
-    angle = (words[:, 1] >> np.uint64(40)).astype(np.float32)
+    angle = (blocks["angle"] >> np.uint32(8)).astype(np.float32)
     angle *= np.float32(2 * np.pi / 2**24)
-    np.multiply(np.cos(angle), radius, out=pairs[:, 0], casting="same_kind")
-    np.multiply(np.sin(angle), radius, out=pairs[:, 1], casting="same_kind")
+    np.multiply(np.cos(angle), radius, out=pairs[:, 0])
+    np.multiply(np.sin(angle), radius, out=pairs[:, 1])
 
 
 def _keystream(key: SecretKey, block: int):  # type: ignore[no-untyped-def]

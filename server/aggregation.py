@@ -1,8 +1,8 @@
 """The sum of a cohort's masked updates, the same bit for bit in whatever order the replies come.
 
-Values are added as 64-bit fixed-point integers. The scale leaves room for n values at the bound; the
-rounding, at most bound * n * 2^-62 a value, is far below that of float32. Memory is one vector however large
-the cohort.
+Values are added as 64-bit fixed-point integers. The scale leaves room for n values at the bound. Each is cut
+toward zero by at most bound * n * 2^-62, far below its own rounding in float32, so that it never gets longer.
+Memory is one vector however large the cohort.
 """
 
 import math
@@ -16,6 +16,7 @@ from fedmf.updates.vectors import Vector
 # Without clipping nothing bounds a value. Beyond this one (a million times a usual weight) it counts as this
 # one.
 UNCLIPPED_BOUND = 2.0**20
+_MOST_BITS = 100  # a float32 within the smallest bound there is, times 2^100, is still a float32
 
 
 @dataclass(frozen=True)
@@ -31,19 +32,18 @@ class FixedPoint:
         """Return the finest grid for `terms` values of absolute size at most `bound` (None: the unclipped
         bound)."""
         bound = UNCLIPPED_BOUND if bound is None else bound
-        return cls(62 - math.ceil(math.log2(bound * (terms + 1))), bound)
+        return cls(min(62 - math.ceil(math.log2(bound * (terms + 1))), _MOST_BITS), bound)
 
     def zeros(self, dimension: int) -> npt.NDArray[np.int64]:
         """Return an empty sum, shape (dimension,), int64."""
         return np.zeros(dimension, np.int64)
 
     def add(self, total: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: Vector) -> None:
-        """Add `values` at distinct `coordinates` to `total`, in place. Values beyond the bound count as the
-        bound."""
-        scaled = np.multiply(values, 2.0**self.bits, dtype=np.float64)  # exact: a power of two
-        largest = self.bound * 2.0**self.bits
-        np.clip(scaled, -largest, largest, out=scaled)
-        np.add.at(total, coordinates, np.rint(scaled, out=scaled).astype(np.int64))
+        """Add `values` (k,) float32 at distinct `coordinates` to `total`, in place. Values beyond the bound
+        count as the bound."""
+        scaled = np.clip(values, -self.bound, self.bound)
+        scaled *= np.float32(2.0**self.bits)  # exact: a power of two
+        np.add.at(total, coordinates, scaled.astype(np.int64))
 
     def value(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Return the sum, shape of `total`. Float64, until the noise is on: rounding a sum of many values to float32

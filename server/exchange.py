@@ -3,22 +3,38 @@
 Replies are pulled one question at a time. Flower unpacks them while pulling, after it has told the SuperLink
 that they arrived: a reply whose bytes cannot be unpacked would take every other one of its batch with it, and
 one client would decide whether others are heard.
+
+A node that lost its SuperLink while it fetched a task stays one reply behind (seen with Flower 1.41): it holds
+each reply back until another message comes, or it is started again. So a node that keeps us waiting is nudged:
+it is sent a question whose answer nobody reads.
 """
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import httpx
-from flwr.app import Error, Message
+from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedmf.errors import RunStoppedError
+from fedmf.plan import Plan
 
 log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between two looks for replies when none has come
+_PATIENCE = 30.0  # seconds without any reply before nodes are nudged; then twice as long
+_LEAST_MESSAGE = 4 << 20  # bytes of values; below it a message costs more than what it carries
 _UNREADABLE = 0  # Flower's code for an unknown error
+
+
+def tasks_per_message(plan: Plan) -> int:
+    """Return how many clients of a node share a message: as many as keep its reply no larger than the model.
+
+    Then the server holds O(d) values at a time, however large the cohort. (Small models: up to 4 MiB.)
+    """
+    return max(1, int(max(_LEAST_MESSAGE, 4 * plan.dimension) // plan.value_bytes))
 
 
 def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iterator[Message]:
@@ -38,20 +54,38 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iter
 
 
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
-    pause = _SHORTEST_PAUSE
-    while awaited:
-        before = len(awaited)
+    pause, patience, heard = _SHORTEST_PAUSE, _PATIENCE, time.monotonic()
+    is_last = False
+    while awaited and not is_last:
+        # The last pass begins after the deadline: a pull that blocked until then makes no other node silent.
+        is_last, before = time.monotonic() >= deadline, len(awaited)
         for question in list(awaited):
             for reply in _pull(grid, question, awaited.get(question)):
                 if awaited.pop(reply.metadata.reply_to_message_id, None) is not None:
                     yield reply
-        has_arrived = len(awaited) < before
-        is_exhausted = not has_arrived and getattr(grid, "is_exhausted", False)  # a grid in one process knows
-        if is_exhausted or time.monotonic() >= deadline:
+        now = time.monotonic()
+        if len(awaited) < before:
+            pause, heard = _SHORTEST_PAUSE, now
+            continue
+        if getattr(
+            grid, "is_exhausted", False
+        ):  # a grid in one process knows that no reply can come any more
             return
-        if not has_arrived:
-            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-        pause = _SHORTEST_PAUSE if has_arrived else min(2 * pause, _LONGEST_PAUSE)
+        if now - heard >= patience:
+            _nudge(grid, awaited.values())
+            patience, heard = 2 * patience, now
+        time.sleep(min(pause, max(0.0, deadline - now)))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _nudge(grid: Grid, messages: Iterable[Message]) -> None:
+    """Send the nodes of `messages` a question, so that they send what they hold back."""
+    nodes = {message.metadata.dst_node_id: message.metadata.group_id for message in messages}
+    log.warning("%d nodes have not answered yet; they are asked for a sign of life", len(nodes))
+    with suppress(OSError, httpx.HTTPError):  # the way is broken: there will be another time
+        grid.push_messages(
+            [Message(RecordDict(), node, MessageType.QUERY, group_id=group) for node, group in nodes.items()]
+        )
 
 
 def _pull(grid: Grid, question: str, message: Message | None) -> list[Message]:
@@ -60,10 +94,7 @@ def _pull(grid: Grid, question: str, message: Message | None) -> list[Message]:
         return []
     try:
         return list(grid.pull_messages([question]))
-    except (
-        OSError,
-        httpx.HTTPError,
-    ) as error:  # the way is broken, not the reply: look again until the deadline
+    except (OSError, httpx.HTTPError) as error:  # the way, not the reply: look again until the deadline
         log.warning("no reply could be fetched: %s", error)
         return []
     except Exception as error:

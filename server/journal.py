@@ -9,6 +9,7 @@ import json
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 from fedmf.errors import RunDirectoryError
 from fedmf.updates import wire
@@ -53,14 +54,21 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def read(path: Path) -> list[Release]:
     """Return the releases whose records are whole, in order; a torn record at the end was never released.
 
-    Raises `RunDirectoryError` for damage in the middle: what follows was released and must not be lost.
+    Raises `RunDirectoryError` for records of another version, and for damage in the middle: what follows was
+    released and must not be lost.
     """
     data = path.read_bytes() if path.exists() else b""
     releases: list[Release] = []
     position = 0
     while (found := _record_at(data, position)) is not None:
-        release, position = found
-        releases.append(release)
+        head, payload, position = found
+        if head.get("format") != FORMAT:
+            raise RunDirectoryError(
+                f"format of {path} is {head.get('format')!r}; this version reads {FORMAT!r}."
+            )
+        releases.append(
+            Release(head["round"], wire.to_vector(payload), tuple(head["answered"]), head["cohort_size"])
+        )
     if data.find(_HEADER, position + 10) >= 0:  # a torn record has no other header after its own
         raise RunDirectoryError(
             f"{path} is damaged after round {releases[-1].round if releases else 0}, and released rounds follow "
@@ -69,8 +77,8 @@ def read(path: Path) -> list[Release]:
     return releases
 
 
-def _record_at(data: bytes, position: int) -> tuple[Release, int] | None:
-    """Return the whole record at `position` and where it ends, or None."""
+def _record_at(data: bytes, position: int) -> tuple[dict[str, Any], bytes, int] | None:
+    """Return head and payload of the whole record at `position` and where it ends, or None."""
     end = data.find(b"\n", position)
     if end < 0:
         return None
@@ -79,11 +87,10 @@ def _record_at(data: bytes, position: int) -> tuple[Release, int] | None:
         head = json.loads(line)
         payload = data[end + 1 : end + 1 + int(head["bytes"])]
         is_separated = data[position + 8 : position + 9] == b" "
-        if not is_separated or head["format"] != FORMAT or len(payload) != head["bytes"]:
+        if not is_separated or len(payload) != head["bytes"]:
             return None
     except (ValueError, KeyError, TypeError):
         return None
     if zlib.crc32(payload, zlib.crc32(line)) != checksum:
         return None
-    release = Release(head["round"], wire.to_vector(payload), tuple(head["answered"]), head["cohort_size"])
-    return release, end + 1 + len(payload)
+    return head, payload, end + 1 + len(payload)

@@ -35,8 +35,7 @@ class Optimizer:
         """Return the new model and velocity, each (d,) float32, after a mean update (d,) that points
         downhill; `progress` in [0, 1) is rounds done over all rounds of the run."""
         rate = self.learning_rate * share(self.schedule, progress)
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # who diverges is told so by the check on the model
+        # Who diverges is told so by the check on the model, not by a warning.
+        with np.errstate(over="ignore", invalid="ignore"):
             velocity = self.momentum * velocity + mean
             return model + rate * velocity, velocity

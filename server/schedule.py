@@ -5,7 +5,7 @@ fresh mechanism state); model, momentum and schedule live on. Schedule and momen
 sums, so they cost no privacy. `workload=momentum` fits the mechanism to the momentum, at a constant rate.
 
 The cooldown is that of Denisov, McMahan, Rush, Smith, Thakurta (NeurIPS 2022), section 5: constant, then a
-straight line to a twentieth of the rate over the last quarter of the rounds.
+straight line towards a twentieth of the rate over the last quarter of the rounds.
 """
 
 from fedmf.checks import check_choice
@@ -20,7 +20,7 @@ def share(schedule: str, progress: float) -> float:
     """Return the rate of a round over the first one, in (0, 1]; `progress` is rounds done over all rounds.
 
     "constant" is 1; "decay" falls in a straight line that would reach 0 after the last round; "cooldown" is 1
-    for three quarters of the run, then falls to 0.05.
+    for three quarters of the run, then falls in a straight line that would reach 0.05 after the last round.
 
     >>> [share("cooldown", done / 8) for done in range(8)]
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.525]

@@ -85,23 +85,32 @@ def begin_epoch(plan: Plan, state: ServerState) -> ServerState:
 
 
 def make_release(
-    plan: Plan, state: ServerState, rotated_sum: npt.NDArray[np.float64], answered: list[str]
+    plan: Plan,
+    state: ServerState,
+    rotated_sum: npt.NDArray[np.float64],
+    answered: list[str],
+    *,
+    donate: bool = False,
 ) -> tuple[Release, Secrets]:
     """Return the next round's release, and the secrets after it.
 
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
-    goes on the SUM, on all d model coordinates, whoever answered (PRIVACY.md sections 1 and 3). Raises
+    goes on the SUM, on all d model coordinates, whoever answered (PRIVACY.md sections 1 and 3). A stream
+    that is not at this round is advanced first, see `secrets_at`. With `donate` the next stream takes the buffers
+    of the state's: `state` is then spent. Raises
     `ReleaseOrderError` if the run is over (its last key is gone), `ParticipationError` if one of them was spent
     in this epoch already.
     """
-    secrets = state.secrets
+    secrets = None if state.secrets is None else secrets_at(plan, state.secrets, state.round)
     if secrets is None:
         raise ReleaseOrderError(
             f"all {plan.participation.rounds} rounds of this run are released: there is no noise for another."
         )
     state.register.spend(answered)
     stream = secrets.stream or plan.factorization.stream.init(plan.dimension)
-    noise, stream = next_noise(plan.factorization.stream, stream, secrets.key, dimension=plan.dimension)
+    noise, stream = next_noise(
+        plan.factorization.stream, stream, secrets.key, dimension=plan.dimension, donate=donate
+    )
     noisy_sum = np.asarray(plan.rotation.unrotate(rotated_sum) + plan.sigma * noise, np.float32)
     release = Release(state.round + 1, noisy_sum, tuple(answered), plan.participation.cohort_size)
     return release, replace(secrets, stream=stream)

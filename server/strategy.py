@@ -32,8 +32,16 @@ log = logging.getLogger(__name__)
 OnRelease = Callable[[ServerState, Release], None]
 
 
+# Called with each client and what it sent, of any type and before any noise: no privacy statement covers it.
+OnReply = Callable[[str, object], None]
+
+
 def keep_nothing(release: Release) -> None:
     """Commit a release nowhere: for runs that need not survive this process."""
+
+
+def look_away(client: str, data: object) -> None:
+    """Look at no reply: what all runs do but those with unprotected metrics."""
 
 
 class FedMF(Strategy):
@@ -54,6 +62,7 @@ class FedMF(Strategy):
         replies: ReplyPolicy | None = None,
         commit: Callable[[Release], None] = keep_nothing,
         on_release: Sequence[OnRelease] = (),
+        on_reply: OnReply = look_away,
         tasks_per_message: int = 1,
     ) -> None:
         self.plan = plan
@@ -63,6 +72,7 @@ class FedMF(Strategy):
         self._replies = replies or ReplyPolicy()
         self._commit = commit
         self._on_release = tuple(on_release)
+        self._on_reply = on_reply
         self._tasks_per_message = tasks_per_message
         self._asked: list[tuple[Message, list[str]]] = []
 
@@ -128,8 +138,11 @@ class FedMF(Strategy):
         rotated_sum, answered = self._add(replies)
         if len(answered) < self._replies.min_replies:
             return None, None
-        release, secrets = make_release(self.plan, self.state, rotated_sum, answered)
-        state = apply_release(self.plan, self.optimizer, self.state, release, secrets)
+        before = self.state
+        # The noise stream moves on in place. If the commit fails, its rows are drawn from the key again.
+        self.state = replace(before, secrets=replace(self._secrets, stream=None))
+        release, secrets = make_release(self.plan, before, rotated_sum, answered, donate=True)
+        state = apply_release(self.plan, self.optimizer, before, release, secrets)
         self._commit(release)
         self.state, self._asked = state, []
         for callback in self._on_release:
@@ -192,7 +205,8 @@ class FedMF(Strategy):
         """Return the model after the next round, asked for until enough have answered.
 
         Every attempt is of the same round: the same masks, the same noise row, and nothing shown in between.
-        Raises `RunStoppedError` after `max_attempts`.
+        Raises `RunStoppedError` after `max_attempts`. Whoever resumes the run then decides that the round is tried
+        as often again; as nothing was released, that shows nothing but silence.
         """
         number = self.state.round + 1
         for attempt in range(1, self._replies.max_attempts + 1):
@@ -209,12 +223,16 @@ class FedMF(Strategy):
             )
         raise RunStoppedError(
             f"round {number} had fewer than population.min_replies={self._replies.min_replies} replies in "
-            f"{self._replies.max_attempts} attempts; the run stops with the model of round {number - 1}."
+            f"{self._replies.max_attempts} attempts; the run stops with the model of round {number - 1}. When more "
+            "clients are there, go on with run.resume=true."
         )
 
     @property
     def _secrets(self) -> Secrets:
-        assert self.state.secrets is not None  # a run that is over asks nobody
+        if self.state.secrets is None:
+            raise ReleaseOrderError(
+                f"the run is over after round {self.state.round}: it asks and releases no more."
+            )
         return self.state.secrets
 
     def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:
@@ -223,18 +241,19 @@ class FedMF(Strategy):
         Each client's values are decoded and bounded on their own, whichever message they came in.
         """
         plan, asked = self.plan, {message.metadata.message_id: clients for message, clients in self._asked}
+        dimension, keep_probability = plan.rotation.padded, plan.compression.keep_probability
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
-        total = grid.zeros(plan.rotation.padded)
+        total = grid.zeros(dimension)
         answered: list[str] = []
         _, step = self.state.position(plan)
         epoch_key = self._secrets.key
         for reply in replies:
             # none: not of this cohort and round, or a second reply
-            for position, client in enumerate(asked.pop(reply.metadata.reply_to_message_id, [])):
-                key = epoch_key.mask_key(client, step)
-                kept = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
-                values = wire.decode(payload(reply, position), plan.bounds, kept=len(kept))
-                grid.add(total, kept, values)
+            clients = asked.pop(reply.metadata.reply_to_message_id, [])
+            for client, data in zip(clients, payloads(reply, len(clients)), strict=True):
+                self._on_reply(client, data)
+                kept = wire.coordinates(epoch_key.mask_key(client, step), dimension, keep_probability)
+                grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
         return grid.value(total), answered
 
@@ -245,10 +264,11 @@ def model_record(model: Vector) -> ArrayRecord:
     return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
 
 
-def payload(reply: Message, position: int = 0) -> object:
-    """Return the bytes of the values of the task at `position`, or None for an error or anything malformed;
-    never raises."""
+def payloads(reply: Message, count: int) -> list[object]:
+    """Return the bytes of the values of a message's `count` tasks, each None for an error or anything
+    malformed; never raises."""
     try:
-        return reply.content.config_records[wire.UPDATE][wire.numbered(wire.VALUES, position)]
+        fields = reply.content.config_records[wire.UPDATE]
+        return [fields.get(wire.numbered(wire.VALUES, position)) for position in range(count)]
     except Exception:  # whatever a hostile client sends counts as the zero vector
-        return None
+        return [None] * count

@@ -6,15 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from client.data.dataset import (
-    CLASSIFICATION,
-    ArrayClients,
-    Dataset,
-    Examples,
-    as_float32,
-    describe_unit,
-    group_by_user,
-)
+from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, split_by_user
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
@@ -46,17 +38,16 @@ def load(path: str | Path, *, examples_per_client: int | None = None, classes: i
     test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
     if np.isin(user[test], user[~test]).any():
         overlap = (OVERLAP,)
-    train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
-    order, bounds = group_by_user(user[train_rows], examples_per_client)
-    if len(test_rows) == 0 or len(train_rows) == 0:
-        missing = "test" if len(test_rows) == 0 else "training"
+    if test.all() or not test.any():
+        missing = "training" if test.all() else "test"
         raise DataError(f"{path} has no {missing} example; it must have at least one.")
+    clients, test_examples = split_by_user(x, y, user, test, examples_per_client)
     return Dataset(
         name="by_user_npz",
-        clients=ArrayClients(x, y, train_rows[order], bounds),
-        test=Examples(as_float32(x[test_rows]), y[test_rows].astype(np.int64)),
+        clients=clients,
+        test=test_examples,
         input_shape=tuple(x.shape[1:]),
-        classes=public_classes(path, y[train_rows], y[test_rows], classes),
+        classes=public_classes(path, y[~test], y[test], classes),
         task=CLASSIFICATION,
         licence=LICENCE,
         source=path.name,
@@ -72,14 +63,12 @@ def read_arrays(path: Path) -> Mapping[str, np.ndarray]:
             return {file.stem: np.load(file, mmap_mode="r") for file in sorted(path.glob("*.npy"))}
         if not path.is_file():
             raise DataError(f"The data file {path} does not exist; dataset.path must name an .npz file.")
+        if not zipfile.is_zipfile(path):
+            raise DataError(f"{path} is no .npz file; it must be one, with {', '.join(REQUIRED)}.")
         with np.load(path) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(
-                    f"{path} is a single array; it must be an .npz file with {', '.join(REQUIRED)}."
-                )
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read as an .npz file ({error}).") from error
+        raise DataError(f"{path} cannot be read as arrays of numbers or strings ({error}).") from error
 
 
 def fifth_of_each(users: np.ndarray, *, seed: int) -> np.ndarray:
@@ -144,8 +133,10 @@ def _check_types(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         np.isfinite(part).all() for part in np.array_split(x, 1 + x.nbytes // 2**26)
     ):
         raise DataError(f"x in {path} holds values that are not finite; all must be finite numbers.")
-    if not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
-        raise DataError(f"y in {path} is {y.dtype} from {y.min()}; it must hold integer labels from 0.")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise DataError(f"y in {path} is {y.dtype}; it must hold integer labels from 0.")
+    if y.min() < 0:
+        raise DataError(f"y in {path} holds the label {y.min()}; labels count from 0.")
     if user is not None and user.dtype.kind not in "iuUS":
         raise DataError(f"user in {path} is {user.dtype}; it must hold integers or strings.")
     if "split" in arrays and not np.isin(arrays["split"], (0, 1)).all():

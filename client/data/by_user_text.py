@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 
 from client.data.by_user_npz import OVERLAP, SPLIT_SEED, fifth_of_each
-from client.data.dataset import (
-    NEXT_TOKEN,
-    ArrayClients,
-    Dataset,
-    Examples,
-    as_tokens,
-    describe_unit,
-    group_by_user,
-)
+from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, split_by_user
 from client.data.text import CHARACTERS, UNCOUNTED, Vocabulary, most_frequent, read_vocabulary, windows, words
 from fedmf.checks import check_choice
 from fedmf.errors import DataError
@@ -67,16 +59,17 @@ def load(
     test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
     training = [sentence for sentence, held_out in zip(texts.sentences, test, strict=True) if not held_out]
     known, learnt = choose_vocabulary(vocabulary, level, training, vocabulary_size)
-    x, y, owner = windows(
-        [known.encode(sentence) for sentence in texts.sentences], length or (20 if level == "words" else 80)
+    if length is None:
+        length = 20 if level == "words" else 80
+    x, y, owner = windows([known.encode(sentence) for sentence in texts.sentences], length)
+    clients, test_examples = split_by_user(
+        x, y, texts.users[owner], test[owner], examples_per_client, as_tokens
     )
-    test_rows, train_rows = np.flatnonzero(test[owner]), np.flatnonzero(~test[owner])
-    order, bounds = group_by_user(texts.users[owner[train_rows]], examples_per_client)
     overlap = np.isin(texts.users[test], texts.users[~test]).any()
     return Dataset(
         name="by_user_text",
-        clients=ArrayClients(x, y, train_rows[order], bounds, convert=as_tokens),
-        test=Examples(as_tokens(x[test_rows]), as_tokens(y[test_rows])),
+        clients=clients,
+        test=test_examples,
         input_shape=(x.shape[1],),
         classes=known.size,
         task=NEXT_TOKEN,

@@ -141,6 +141,23 @@ class ArrayClients(LazyClients):
         return Examples(self.convert(self.x[rows]), self.y[rows].astype(np.int64))
 
 
+def split_by_user(
+    x: np.ndarray,
+    y: np.ndarray,
+    users: np.ndarray,
+    test: np.ndarray,
+    examples_per_client: int | None,
+    convert: Callable[[np.ndarray], np.ndarray] = as_float32,
+) -> tuple[ArrayClients, Examples]:
+    """Return (clients, test set) of `x` [N, ...] and `y` [N, ...]: the rows where `test` [N] is false, by
+    `users` [N], and those where it is true.
+    """
+    train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
+    order, bounds = group_by_user(users[train_rows], examples_per_client)
+    clients = ArrayClients(x, y, train_rows[order], bounds, convert)
+    return clients, Examples(convert(x[test_rows]), y[test_rows].astype(np.int64))
+
+
 def group_by_user(users: np.ndarray, examples_per_client: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return (order, bounds) of `ArrayClients`: rows user by user (increasing), rows in file order.
 

@@ -7,7 +7,15 @@ import numpy as np
 
 from client.data import hub, leaf
 from client.data.by_user_npz import OVERLAP, SPLIT_SEED, fifth_of_each
-from client.data.dataset import CLASSIFICATION, ArrayClients, Dataset, Examples, describe_unit, group_by_user
+from client.data.dataset import (
+    CLASSIFICATION,
+    ArrayClients,
+    Dataset,
+    Examples,
+    describe_unit,
+    group_by_user,
+    split_by_user,
+)
 from client.data.stores import Columns, first_examples, open_tff, stored_clients
 from fedmf.errors import DataError
 
@@ -36,6 +44,8 @@ def load(
     """
     if path is None and not download:
         raise DataError(WHERE)
+    if path is not None and not Path(path).exists():
+        raise DataError(f"dataset.path is {path}, which does not exist. {WHERE}")
     if path is None or hub.is_table(Path(path)):
         return _from_hub(path, examples_per_client)
     return _from_disk(Path(path), examples_per_client)
@@ -77,12 +87,7 @@ def _from_hub(path: str | None, examples_per_client: int | None) -> Dataset:
     x = 255 - np.stack([hub.pixels(image) for image in table["image"]])
     y, writers = np.array(table["character"], dtype=np.int64), np.array(table["writer_id"])
     test = fifth_of_each(writers, seed=SPLIT_SEED)
-    train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
-    order, bounds = group_by_user(writers[train_rows], examples_per_client)
-    clients = ArrayClients(x, y, train_rows[order], bounds)
-    return _dataset(
-        clients, Examples(x[test_rows].astype(np.float32) / 255, y[test_rows]), examples_per_client
-    )
+    return _dataset(*split_by_user(x, y, writers, test, examples_per_client), examples_per_client)
 
 
 def _dataset(clients: Sequence[Examples], test: Examples, examples_per_client: int | None) -> Dataset:

@@ -44,6 +44,8 @@ def load(
     """
     if path is None and not download:
         raise DataError(WHERE)
+    if path is not None and not Path(path).exists():
+        raise DataError(f"dataset.path is {path}, which does not exist. {WHERE}")
     train, test = _from_hub(path) if path is None or hub.is_table(Path(path)) else _from_disk(Path(path))
     order, bounds = group_by_user(train[2], examples_per_client)
     return Dataset(

@@ -38,6 +38,8 @@ def load(
     """
     if path is None:
         raise DataError(WHERE)
+    if not Path(path).exists():
+        raise DataError(f"dataset.path is {path}, which does not exist. {WHERE}")
     if vocabulary is None:
         raise DataError(WHICH_WORDS)
     check_at_least("dataset.test_examples", test_examples, 1)

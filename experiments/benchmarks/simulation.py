@@ -23,6 +23,7 @@ from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bou
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector
 from server.cohort import SimulatedPopulation
+from server.exchange import tasks_per_message
 from server.optimizer import Optimizer
 from server.state import first_state
 from server.strategy import FedMF
@@ -104,9 +105,14 @@ def plan_of(dimension: int, cohort_size: int, compression: Compression, buffers:
 
 
 def repeated_round(plan: Plan, initial: Vector, player: Player) -> "partial[None]":
-    """Return what plays the second round of an epoch, the same one at each call."""
+    """Return what plays the second round of an epoch, the same one at each call but for its noise: the noise
+    stream goes on in place."""
     strategy = FedMF(
-        plan, Optimizer(1.0, 0.9), SimulatedPopulation(), first_state(plan, initial, SecretKey.generate())
+        plan,
+        Optimizer(1.0, 0.9),
+        SimulatedPopulation(),
+        first_state(plan, initial, SecretKey.generate()),
+        tasks_per_message=tasks_per_message(plan),
     )
     grid = LocalGrid(player)
     strategy.start(grid, num_rounds=1)

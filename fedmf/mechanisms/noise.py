@@ -12,14 +12,15 @@ from fedmf.randomness import SecretKey, gaussian_row
 
 
 def next_noise(
-    stream: NoiseStream, state: StreamState, key: SecretKey, *, dimension: int
+    stream: NoiseStream, state: StreamState, key: SecretKey, *, dimension: int, donate: bool = False
 ) -> tuple[npt.NDArray[np.float32], StreamState]:
     """Return the noise row of the stream's next round for unit variance, (dimension,) float32, and the new
-    state.
+    state; with `donate` in the buffers of the old one, which is then spent.
 
     The caller multiplies by sigma = noise multiplier * sensitivity of C * L2 radius of one client's vector.
     The covariance of the rows of an epoch is A^-1 B B^T A^-T in every coordinate (Denisov et al. 2022,
     Algorithm 1).
     """
-    fresh = np.stack([gaussian_row(key, row, dimension) for row in stream.rows_of(state.step)])
-    return stream.next(fresh, state)
+    rows = [gaussian_row(key, row, dimension) for row in stream.rows_of(state.step)]
+    fresh = rows[0][np.newaxis] if len(rows) == 1 else np.stack(rows)
+    return stream.next(fresh, state, donate=donate)

@@ -27,7 +27,8 @@ from fedmf.mechanisms.poles import poles
 from fedmf.mechanisms.recurrence import StrategyForm
 from fedmf.mechanisms.workload import Workload, rates
 
-QUADRATURE = 1e-8  # relative error of the pole expansion: touches the loss, far below 1e-4, never the privacy
+# Relative error of the pole expansion. It touches the loss, far below 1e-4, never the privacy.
+QUADRATURE = 1e-8
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from fedmf.updates.clipping import default_linf_bound
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import Bounds
 
+_RAREST = 2.0**-32  # a mask keeps with the wanted probability to 2^-64: here that is 2^-32 of it
+
 
 @dataclass(frozen=True)
 class Compression:
@@ -20,6 +22,10 @@ class Compression:
 
     def __post_init__(self) -> None:
         check_keep_probability(self.keep_probability)
+        if self.keep_probability < _RAREST:
+            raise SettingError(
+                f"keep_probability is {self.keep_probability}; masks of 64 bits need at least 2^-32."
+            )
         padded_dimension(1, self.rotation)
 
 

@@ -38,18 +38,20 @@ def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) ->
     check_keep_probability(keep_probability)
     if keep_probability == 1:
         return np.arange(dimension)
-    pieces = [np.empty(0, np.int64)]
+    pieces: list[npt.NDArray[np.int64]] = []
     position, drawn = -1, 0  # the last coordinate looked at, and how many words were used
     while position < dimension - 1:
         ahead = _draws_for(dimension - 1 - position, keep_probability)
         gaps = _gaps(uniform_words(key, ahead, first=drawn), keep_probability)
-        positions = np.cumsum(np.minimum(gaps, _LONGEST_GAP), dtype=np.int64)
-        positions += position
-        position, drawn = int(positions[-1]), drawn + ahead
         if gaps.max() > _LONGEST_GAP:
-            positions = positions[gaps <= _LONGEST_GAP]
-        pieces.append(positions[: np.searchsorted(positions, dimension)])
-    return np.concatenate(pieces)
+            positions = position + np.cumsum(np.minimum(gaps, _LONGEST_GAP), dtype=np.int64)
+            kept = positions[gaps <= _LONGEST_GAP]
+        else:
+            kept = positions = np.cumsum(gaps, dtype=np.int64)
+            positions += position
+        position, drawn = int(positions[-1]), drawn + ahead
+        pieces.append(kept[: np.searchsorted(kept, dimension)])
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.int64), *pieces])
 
 
 @lru_cache(maxsize=8)
@@ -84,7 +86,7 @@ def _gap_guide(keep_probability: float) -> npt.NDArray[np.int16]:
 def _gaps(words: npt.NDArray[np.uint64], keep_probability: float) -> npt.NDArray[np.int16]:
     """Return the gaps that words stand for, shape (k,), int16: searching the table for few of them only."""
     leading = (words >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)
-    gaps = _gap_guide(keep_probability)[leading]
+    gaps = _gap_guide(keep_probability).take(leading)
     untold = np.flatnonzero(gaps == 0)
     gaps[untold] = np.searchsorted(gap_table(keep_probability), words[untold], side="right") + 1
     return gaps

@@ -22,9 +22,7 @@ Real = TypeVar("Real", np.float32, np.float64)
 
 ROTATIONS = ("hadamard", "identity")
 _RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product near memory speed
-_COLUMNS = (
-    1 << 11
-)  # handled at once: a block that is read with a stride and written without stays in the cache
+_COLUMNS = 1 << 11  # at once: a block that is read with a stride and written without stays in the cache
 
 
 def padded_dimension(dimension: int, rotation: str) -> int:

@@ -7,6 +7,7 @@ mask key. A message may carry the tasks of several clients of one node: the fiel
 so are the values in the reply, every client's on their own and under their own mask.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,7 @@ from fedmf.updates.rounding import TAU, values_of
 from fedmf.updates.vectors import Vector
 
 MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
-TASK = (
-    "task"  # ConfigRecord of a message: EPOCH and STEP, and for each client CLIENT and MASK_KEY, `numbered`
-)
+TASK = "task"  # ConfigRecord of a message: EPOCH, STEP, and for each client CLIENT and MASK_KEY, `numbered`
 UPDATE = "update"  # ConfigRecord of a reply: for each client the bytes of its kept values, VALUES `numbered`
 HELD = "held"  # ConfigRecord of a node's answer to a query: how many clients it holds, under key CLIENTS
 CLIENTS = "clients"
@@ -104,9 +103,10 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
     if bounds.value_type == "int8":
         assert bounds.linf_norm is not None  # make_bounds refuses int8 without bounds
         values = values_of(np.maximum(values, -127), bounds.linf_norm)
-    if not np.isfinite(values).all():
+    largest = float(max(values.max(initial=0), -values.min(initial=0)))  # NaN where one is: both pass it on
+    if not math.isfinite(largest):
         return np.zeros(kept, np.float32)
-    if bounds.linf_norm is not None:
+    if bounds.linf_norm is not None and largest > bounds.linf_norm:
         values = clip_linf(values, bounds.linf_norm)
     if bounds.radius is not None and l2_norm(values) > bounds.radius:
         values = clip_l2(values, bounds.radius)

@@ -122,8 +122,17 @@ def test_unfinished_runs_are_named_and_do_not_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written_run.write(sweep(tmp_path) / "crashed", summary=None)
+    for name in ("torn", "bare", "odd"):
+        written_run.write(tmp_path / name)
+    (tmp_path / "torn" / "summary.json").write_text('{"accuracy": 0.')
+    (tmp_path / "bare" / "privacy.json").unlink()
+    (tmp_path / "odd" / "metrics.jsonl").write_text("[1]\n")
     document = printed(capsys, tmp_path)
-    assert (document["runs"], document["unfinished"]) == (5, ["crashed"])
+    assert document["runs"] == 5
+    assert list(document["left_out"]) == ["bare", "crashed", "odd", "torn"]
+    assert document["left_out"]["crashed"] == "unfinished"
+    assert "summary.json is not JSON" in document["left_out"]["torn"]
+    assert "left out, crashed: unfinished" in (tmp_path / "compare.html").read_text()
 
 
 def test_a_reproducible_run_is_called_not_private(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,6 +155,16 @@ def test_labels_are_short_and_in_words() -> None:
         == "keep probability = 0.1, mechanism = blt"
     )
     assert label({}) == "all runs"
+
+
+def test_labels_tell_settings_of_one_name_apart_and_leave_out_what_was_not_given() -> None:
+    settings = {
+        "client.epochs": 1,
+        "population.epochs": 8,
+        "privacy.epsilon": None,
+        "privacy.noise_multiplier": 0,
+    }
+    assert label(settings) == "client epochs = 1, population epochs = 8, noise multiplier = 0"
 
 
 def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The deployed apps inside the test process: real configuration, real training, no transport."""
 
+import io
 import json
+import logging
 import shlex
 
 import numpy as np
@@ -11,7 +13,8 @@ from client.app import ClientPlan
 from experiments import apps
 from experiments.build import build
 from experiments.build_client import client_plan_of
-from experiments.deploy import deploy, tasks_per_message
+from experiments.command import without_traceback
+from experiments.deploy import deploy
 from experiments.local_grid import reply_of, set_identity
 from experiments.node import Node, node_config
 from experiments.node_app import run_config
@@ -169,6 +172,33 @@ def test_what_a_deployment_cannot_do_is_refused_before_anything_is_written(tmp_p
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        (
+            "run.directory=relative",
+            "run.directory is relative; a deployment needs an absolute path on the server's",
+        ),
+        ("population.bogus=1", "Could not override 'population.bogus'."),
+    ],
+)
+def test_a_mistake_reaches_the_log_of_the_run_as_one_sentence(run, says):
+    log, written = logging.getLogger("flwr"), io.StringIO()
+    handler = logging.StreamHandler(written)
+    log.addHandler(handler)
+    try:
+        with pytest.raises(Exception, match=r"directory|bogus") as mistake:
+            apps.server_app(Nodes({}), context(run))
+        for error in (mistake.value, ZeroDivisionError("ours")):  # as Flower logs what ends the app
+            log.error("%s raised an exception", "ServerApp", exc_info=error)
+    finally:
+        log.removeHandler(handler)
+        log.removeFilter(without_traceback)
+    said, *surprise = written.getvalue().splitlines()
+    assert said.startswith(says)
+    assert surprise == ["ServerApp raised an exception", "ZeroDivisionError: ours"]
+
+
 def test_a_used_directory_is_refused_and_a_finished_run_left_alone(tmp_path, capsys):
     run, config = configured(tmp_path / "r")
     deploy(config, network(run, TWO))
@@ -196,14 +226,6 @@ def test_client_and_server_derive_the_same_bounds_rotation_and_mask_probability(
         experiment = build(config)
         own: ClientPlan = client_plan_of(config, experiment.plan.dimension)
         assert own == experiment.client_plan
-
-
-def test_a_message_holds_no_more_values_than_the_model_or_four_mebibytes():
-    for more in ("", "compression.keep_probability=1", "compression.value_type=int8"):
-        plan = build(run_config(context(f"{SMALL} {more}"))).plan
-        tasks = tasks_per_message(plan)
-        assert tasks >= 1
-        assert tasks * plan.value_bytes <= max(4 << 20, 4 * plan.dimension)
 
 
 def test_the_check_of_a_node_counts_what_is_there_and_refuses_what_is_declared_beyond():

@@ -129,6 +129,25 @@ def test_the_note_says_why_the_ratio_is_not_the_ideal_one(tmp_path: Path) -> Non
     assert "that is 6.3 times less, not 10 times" in text
 
 
+def test_a_run_that_sends_more_than_its_parameters_is_not_called_compressed(tmp_path: Path) -> None:
+    everything = {"keep_probability": 1.0, "rotation": "hadamard", "value_type": "float32"}
+    html = page(tmp_path, summary={"compression_ratio": 0.6348}, config={"compression": everything})
+    text = " ".join(Reader(html).text.split())
+    assert "1.6 times more than uncompressed" in text
+    assert "that is 1.6 times more." in text
+
+
+def test_the_page_says_once_what_is_not_covered(tmp_path: Path) -> None:
+    statement = {
+        "paragraph": "It is private. Beware. Not covered: tests; a search.",
+        "not_covered": ["tests", "a search"],
+        "warnings": ["Beware."],
+    }
+    text = " ".join(Reader(page(tmp_path, privacy=statement)).text.split())
+    assert "not covered: tests not covered: a search" in text
+    assert [text.count(words) for words in ("tests", "a search", "Beware.")] == [1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("count", "rotation", "padded"),
     [(1, "hadamard", 1), (1024, "hadamard", 1024), (1025, "hadamard", 2048), (1025, "identity", 1025)],

@@ -19,6 +19,7 @@ from experiments.command import guard
 from experiments.simulate import simulate
 from fedmf.errors import RunStoppedError
 from runs import composed, metrics, model, run, summary
+from server import strategy
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = (
@@ -108,6 +109,8 @@ def test_a_run_that_its_budget_ended_is_finished_after_a_crash_at_the_end(tmp_pa
     monkeypatch.undo()
     run(tmp_path / "r", *options, "run.resume=true")
     equal(tmp_path / "r", whole)
+    assert summary(whole)["epochs"] == 1
+    assert not list(tmp_path.rglob("secrets*"))  # no key of an epoch that never begins
 
 
 def test_a_diverged_run_leaves_its_row_and_statement_and_no_key(tmp_path, capsys):
@@ -179,6 +182,37 @@ def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, monke
     assert "must not be run again" in capsys.readouterr().err
 
 
+def between_checkpoints(directory, monkeypatch):
+    """Leave a run that crashed in its first epoch, with no checkpoint since the start; returns the rows shown."""
+    crash_at(monkeypatch, "fsync", 21)
+    with pytest.raises(Crash):
+        run(directory, *SMALL, "run.checkpoint_every=100")
+    monkeypatch.undo()
+    shown = metrics(directory)
+    assert 0 < len(shown) < 3
+    return shown
+
+
+def test_rounds_shown_after_the_last_checkpoint_are_not_run_again_without_their_journal(
+    tmp_path, monkeypatch, capsys
+):
+    """The secrets are as old as the checkpoint: only the metrics tell that rounds were released since."""
+    shown = between_checkpoints(tmp_path / "r", monkeypatch)
+    (tmp_path / "r/checkpoint/journal-000000.bin").unlink()
+    resumed = (*SMALL, "run.checkpoint_every=100", "run.resume=true")
+    assert guard(lambda: run(tmp_path / "r", *resumed)) == 2
+    assert f"shows round {len(shown)}, but its journal ends at round 0" in capsys.readouterr().err
+    assert metrics(tmp_path / "r") == shown
+
+
+def test_a_torn_line_of_metrics_is_written_again(tmp_path, monkeypatch, straight):
+    between_checkpoints(tmp_path / "r", monkeypatch)
+    path = tmp_path / "r/metrics.jsonl"
+    os.truncate(path, path.stat().st_size - 20)
+    run(tmp_path / "r", *SMALL, "run.checkpoint_every=100", "run.resume=true")
+    equal(tmp_path / "r", straight)
+
+
 def test_no_file_but_the_secret_one_holds_a_key(tmp_path, monkeypatch):
     from fedmf.randomness import SecretKey
 
@@ -234,6 +268,29 @@ def test_faulty_clients_do_not_stop_a_run_or_its_resume(tmp_path, monkeypatch, f
     equal(tmp_path / "r", whole)
 
 
+def test_killed_between_attempts_the_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    options = (*SMALL, "faults.drop_out=0.3", "population.min_replies=5", "population.max_attempts=50")
+    asked, crash_at_attempt = [], None
+    real = strategy.exchange
+
+    def exchange(grid, messages, **kwargs):
+        asked.append(messages[0].metadata.group_id)
+        if asked.count("4") == crash_at_attempt:
+            raise Crash
+        return real(grid, messages, **kwargs)
+
+    monkeypatch.setattr(strategy, "exchange", exchange)
+    whole = run(tmp_path / "whole", *options)
+    assert asked.count("4") > 2  # round 4 took several attempts
+    asked.clear()
+    crash_at_attempt = 2
+    with pytest.raises(Crash):
+        run(tmp_path / "r", *options)
+    crash_at_attempt = None
+    run(tmp_path / "r", *options, "run.resume=true")
+    equal(tmp_path / "r", whole)
+
+
 def test_too_few_replies_stop_the_run_with_exit_code_1(tmp_path, capsys):
     config = composed(
         f"run.directory={tmp_path / 'r'}", *SMALL, "faults.drop_out=1", "population.min_replies=1"
@@ -243,46 +300,97 @@ def test_too_few_replies_stop_the_run_with_exit_code_1(tmp_path, capsys):
     assert not (tmp_path / "r/metrics.jsonl").exists()
 
 
+started = []
+
+
+@pytest.fixture(autouse=True)
+def _no_process_outlives_its_test():
+    yield
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    started.clear()
+
+
 def command(directory, *options, **kwargs):
     arguments = [sys.executable, "-m", "experiments.simulate", f"run.directory={directory}", *options]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         arguments, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **kwargs
     )
+    started.append(process)
+    return process
 
 
-LONG = (
+LONG = (  # minutes: it cannot end by itself before it is told to
     "population.cohort_size=20",
     "population.rounds_per_epoch=70",
-    "population.epochs=4",
+    "population.epochs=100",
     "run.reproducible=true",
 )
 
 
 def wait_for_rounds(directory, count, process):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (directory / "metrics.jsonl").exists() or len(metrics(directory)) < count:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
+def ended_by(number, process):
+    """Send a signal and return what the process prints on its way out."""
+    process.send_signal(number)
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    return error
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_with_130_and_says_how_to_go_on(tmp_path, number):
+    for rounds in (3, 100):
+        process = command(tmp_path / "r", *LONG, f"run.resume={rounds > 3}")
+        wait_for_rounds(tmp_path / "r", rounds, process)
+        assert re.search(r"run\.directory=\S+ run\.resume=true", ended_by(number, process))
+    shown = [row["round"] for row in metrics(tmp_path / "r")]
+    assert shown == list(range(1, len(shown) + 1))
+
+
+@pytest.mark.slow
+def test_a_second_process_on_a_directory_is_refused(tmp_path, capsys):
     process = command(tmp_path / "r", *LONG)
-    wait_for_rounds(tmp_path / "r", 3, process)
-    second = command(tmp_path / "r", *LONG, "run.resume=true")
-    _, refused = second.communicate(timeout=60)
-    assert second.returncode == 2
-    assert "another process" in refused
-    process.send_signal(number)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert re.search(r"run\.directory=\S+ run\.resume=true", error)
-    again = command(tmp_path / "r", *LONG, "run.resume=true")
-    again.communicate(timeout=300)
-    assert again.returncode == 0
-    assert [row["round"] for row in metrics(tmp_path / "r")] == list(range(1, 281))
+    wait_for_rounds(tmp_path / "r", 1, process)
+    assert guard(lambda: run(tmp_path / "r", *LONG, "run.resume=true")) == 2
+    assert "another process is running" in capsys.readouterr().err
+    ended_by(signal.SIGTERM, process)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_ctrl_c_ends_flowers_engine_too_and_nothing_is_released_afterwards(tmp_path):
+    process = command(tmp_path / "r", *LONG, "engine=ray", start_new_session=True)
+    wait_for_rounds(tmp_path / "r", 2, process)
+    assert "run.resume=true" in ended_by(signal.SIGINT, process)
+    shown = [row["round"] for row in metrics(tmp_path / "r")]
+    assert shown == list(range(1, len(shown) + 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_a_command_is_still_imported_leaves_no_traceback(tmp_path, number):
+    process = command(tmp_path / "r")
+    while not catches(process.pid, signal.SIGTERM):  # Python by itself does not: the handler is ours
+        assert process.poll() is None
+    assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
+    assert ended_by(number, process) == ""
+    assert not (tmp_path / "r").exists()
+
+
+def catches(pid, number):
+    """Whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> (number - 1) & 1
 
 
 @pytest.mark.slow
@@ -293,7 +401,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
 
     process = command(tmp_path / "r", *SMALL, "run.checkpoint_every=100", preexec_fn=limit)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "run.resume=true" in error
     run(tmp_path / "r", *SMALL[:-1], "run.checkpoint_every=100", "run.resume=true")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from client.data import DATASETS, load
+from client.data.text import SPECIAL, read_vocabulary
 from client.models import build, parameter_count
 from experiments.command import CONF
 from fedmf.errors import DataError, SettingError
@@ -17,7 +18,6 @@ from fedmf.errors import DataError, SettingError
 ROOT = CONF.parent
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
-PUBLIC_TEXT = "It was the best of times, it was the worst of times.\n"
 
 
 def blocks() -> list[tuple[str, str]]:
@@ -65,7 +65,6 @@ def test_the_data_page_names_every_data_set() -> None:
 
 @pytest.mark.slow
 def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
-    (tmp_path / "public.txt").write_text(PUBLIC_TEXT)
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": search, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
     for language, text in blocks():
@@ -87,4 +86,4 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     assert all((tmp_path / "runs" / page).is_file() for page in pages)
     assert "one user = one client" in (tmp_path / "runs" / "mine" / "privacy.json").read_text()
     assert len(list((tmp_path / "runs" / "sweep").glob("*/summary.json"))) == 4
-    assert (tmp_path / "words.txt").read_text().splitlines()[:2] == ["it", "of"]
+    assert read_vocabulary(tmp_path / "words.txt").size == 10_000 + SPECIAL

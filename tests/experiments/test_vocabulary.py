@@ -1,6 +1,7 @@
 """The vocabulary command."""
 
 import gzip
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,17 @@ def test_the_file_holds_the_most_frequent_words_of_the_text(tmp_path: Path, name
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     run(f"text={tmp_path / name}", f"file={tmp_path / 'words.txt'}", "size=4")
     assert read_vocabulary(tmp_path / "words.txt").tokens == ("the", "cat", "dog", "saw")
+
+
+def test_without_a_text_the_words_are_those_of_pythons_documentation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdlib_module_names", frozenset({"json", "statistics", "_no_python"}))
+    run(f"file={tmp_path / 'words.txt'}", "size=2000")
+    known = read_vocabulary(tmp_path / "words.txt").tokens
+    assert len(known) == 2000
+    assert {"the", "class", "statement", "median"} <= set(known)
+    assert "documentation of Python 3." in capsys.readouterr().out
 
 
 def test_nothing_is_written_over_and_mistakes_are_sentences(tmp_path: Path) -> None:

@@ -242,6 +242,12 @@ def test_cohorts_of_an_epoch_are_disjoint_and_follow_from_roster_and_seed_alone(
     assert roster.names(range(23)) == [f"a:{k}" for k in range(3)] + [f"b:{k}" for k in range(20)]
 
 
+def test_a_node_that_no_key_vouches_for_takes_no_part(tmp_path):
+    strategy, grid, _ = deployed(tmp_path, {"a": 12, "": 50})
+    strategy.start(grid, num_rounds=4, timeout=0.1)
+    assert {message.metadata.dst_node_id for message in grid.asked} == {grid.ids["a"]}
+
+
 def test_a_grid_without_public_keys_is_refused():
     class Plain:
         pass

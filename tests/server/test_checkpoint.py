@@ -89,6 +89,24 @@ def test_every_prefix_of_the_journal_holds_the_rounds_that_were_whole(tmp_path):
         assert (found.answered, found.cohort_size) == (release.answered, release.cohort_size)
 
 
+@pytest.mark.parametrize("released", [0, 1])
+def test_a_torn_record_does_not_hide_what_is_released_after_the_resume(tmp_path, released):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=100)
+    for _ in range(released):
+        state = advance(plan, state, checkpoint)
+    path = checkpoint.folder / "journal-000000.bin"
+    whole = path.stat().st_size if released else 0
+    advance(plan, state, checkpoint)
+    os.truncate(path, whole + 200)
+    restored, _ = checkpoint.restore(plan, SGD)
+    assert restored.round == released
+    checkpoint.rebase(restored)
+    after = advance(plan, restored, checkpoint)
+    again, _ = checkpoint.restore(plan, SGD)
+    same(again, after)
+
+
 def test_one_flipped_bit_ends_the_journal(tmp_path):
     path = tmp_path / "journal"
     journal.append(path, Release(1, random_vector(5, 1.0), ("1",), 3))
@@ -111,6 +129,23 @@ def test_damage_in_the_middle_of_a_journal_is_refused_not_cut_off(tmp_path):
     path.write_bytes(data)
     with pytest.raises(RunDirectoryError, match="damaged after round 1"):
         journal.read(path)
+
+
+def test_a_journal_of_another_version_is_refused_not_taken_for_torn(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "FORMAT", "fedmf-journal-99")
+    journal.append(tmp_path / "journal", Release(1, random_vector(5, 1.0), ("1",), 3))
+    monkeypatch.undo()
+    with pytest.raises(
+        RunDirectoryError, match=r"format of .*journal is 'fedmf-journal-99'; this version reads"
+    ):
+        journal.read(tmp_path / "journal")
+
+
+def test_a_record_is_whole_although_the_system_takes_a_few_bytes_at_a_time(tmp_path, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    journal.append(tmp_path / "journal", Release(1, random_vector(5, 1.0), ("1",), 3))
+    assert [release.round for release in journal.read(tmp_path / "journal")] == [1]
 
 
 def test_a_new_journal_has_its_name_on_disk_too(tmp_path, monkeypatch):
@@ -233,6 +268,16 @@ def test_a_half_written_secret_is_overwritten_too(tmp_path):
     with aside.open("rb") as old:
         write_atomically(tmp_path / "secret", b"l" * 100, mode=0o600, erase_old=True)
         assert old.read() == bytes(100)
+
+
+def test_a_run_that_is_over_erases_a_half_written_secret_too(tmp_path):
+    checkpoint, _ = begun(small_plan(), tmp_path / "c")
+    aside = checkpoint.folder / f"{SECRETS}.new"
+    aside.write_bytes(b"k" * 100)
+    with aside.open("rb") as old:
+        checkpoint.forget_secrets()
+        assert old.read() == bytes(100)
+    assert not list(checkpoint.folder.glob("secrets*"))
 
 
 def test_a_run_that_begins_anew_keeps_nothing_of_the_one_before(tmp_path):

@@ -5,7 +5,8 @@ from flwr.app import Message, MessageType, RecordDict
 
 from experiments.local_grid import set_identity
 from fedmf.errors import RunStoppedError
-from server.exchange import exchange
+from plans import small_plan
+from server.exchange import exchange, tasks_per_message
 
 
 class Scripted:
@@ -67,6 +68,15 @@ def test_the_deadline_ends_the_wait_and_silence_is_silence():
     assert 0.2 <= time.monotonic() - started < 2
 
 
+def test_a_node_whose_reply_blocks_until_the_deadline_silences_no_other():
+    class Blocking(Scripted):
+        def pull_messages(self, message_ids):
+            time.sleep(0.3 if message_ids == ["0"] else 0)
+            return super().pull_messages(message_ids)
+
+    assert heard(Blocking({"1": [[], [answer(1)]]}), 2, timeout=0.2) == [("1", False)]
+
+
 def test_replies_to_other_questions_are_dropped():
     assert heard(Scripted({"0": [[answer(7)], [answer(0)]]}), 1, timeout=5) == [("0", False)]
 
@@ -76,3 +86,62 @@ def test_tasks_that_could_not_be_sent_are_silent_and_none_at_all_stops_the_run()
     for ids in ([], [None, None]):
         with pytest.raises(RunStoppedError, match="none of the round's tasks"):
             heard(Scripted({}, ids=ids), 2)
+
+
+class OneBehind:
+    """A grid whose node holds each reply back until another message comes (Flower 1.41, after a lost SuperLink)."""
+
+    def __init__(self, nudges_needed=1):
+        self.messages, self._needed = [], nudges_needed
+
+    def push_messages(self, messages):
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = str(len(self.messages))
+            self.messages.append(message)
+        return [message.metadata.message_id for message in messages]
+
+    def pull_messages(self, message_ids):
+        (question,) = message_ids
+        return [answer(question)] if len(self.messages) > int(question) + self._needed else []
+
+
+def test_a_node_that_holds_its_reply_back_is_nudged(monkeypatch):
+    monkeypatch.setattr("server.exchange._PATIENCE", 0.05)
+    grid = OneBehind(nudges_needed=2)
+    assert heard(grid, 1, timeout=5) == [("0", False)]
+    nudges = grid.messages[1:]
+    assert [nudge.metadata.message_type for nudge in nudges] == [MessageType.QUERY] * 2
+    assert all(nudge.metadata.dst_node_id == 1 and not nudge.content for nudge in nudges)
+
+
+def test_who_answers_in_time_is_not_nudged(monkeypatch):
+    monkeypatch.setattr("server.exchange._PATIENCE", 60)
+    assert heard(OneBehind(), 1) == []
+    grid = OneBehind(nudges_needed=0)
+    assert heard(grid, 1) == [("0", False)]
+    assert len(grid.messages) == 1
+
+
+def test_a_nudge_that_cannot_be_sent_ends_nothing(monkeypatch):
+    monkeypatch.setattr("server.exchange._PATIENCE", 0.01)
+    grid = Scripted({"0": [[], [], [], [answer(0)]]})
+    push = grid.push_messages
+
+    def broken(messages):
+        if messages[0].metadata.message_type == MessageType.QUERY:
+            raise ConnectionError("down")
+        return push(messages)
+
+    grid.push_messages = broken
+    assert heard(grid, 1, timeout=5) == [("0", False)]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"keep_probability": 1.0}, {"value_type": "int8"}, {"dimension": 3_000_000}]
+)
+def test_a_message_holds_no_more_values_than_the_model_or_four_mebibytes(settings):
+    plan = small_plan(**settings)
+    tasks = tasks_per_message(plan)
+    largest = max(4 << 20, 4 * plan.dimension)
+    assert tasks >= 1
+    assert tasks * plan.value_bytes <= largest < (tasks + 1) * plan.value_bytes

@@ -121,6 +121,8 @@ def test_second_release_of_a_client_is_refused_and_changes_nothing():
     before = once.model.copy()
     with pytest.raises(ParticipationError, match="client b"):
         release(plan, SGD, once, zero, ["c", "b"])
+    with pytest.raises(ParticipationError, match="client b"):
+        make_release(plan, once, zero, ["b"])  # refused before any noise is drawn
     np.testing.assert_array_equal(once.model, before)
     assert once.round == 1
     assert once.register.spent == {"a", "b"}

@@ -1,5 +1,6 @@
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -140,6 +141,30 @@ def strategy_with(**options):
     return FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state, **options)
 
 
+def test_after_a_commit_that_fails_the_round_is_run_again_with_the_same_noise():
+    """The noise stream moves on in place: its rows must be drawn again, not taken from what was overwritten."""
+    plan = small_plan(rounds_per_epoch=4)
+    failures, sums = [3], []
+
+    def commit(release):
+        sums.append(release.noisy_sum)
+        if release.round in failures:
+            failures.remove(release.round)
+            raise OSError("No space left on device")
+
+    state = first_state(plan, np.zeros(50, "f4"), KEY)
+    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state, commit=commit)
+    grid = LocalGrid(Answering(partial(honest, plan=plan)))
+    with pytest.raises(OSError, match="No space"):
+        strategy.start(grid)
+    assert strategy.state.round == 2
+    strategy.start(grid, num_rounds=2)
+    np.testing.assert_array_equal(sums[2], sums[3])
+    straight = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state)
+    straight.start(grid, num_rounds=4)
+    np.testing.assert_array_equal(strategy.state.model, straight.state.model)
+
+
 def test_a_release_is_committed_before_anything_shows_it():
     seen = []
     strategy = strategy_with(
@@ -235,11 +260,16 @@ def test_a_round_with_too_few_replies_is_asked_for_again_with_the_same_masks():
 
 
 def test_a_run_stops_after_so_many_attempts_with_nothing_released_or_spent():
-    reports = []
+    reports, asked = [], []
     policy = ReplyPolicy(min_replies=1, max_attempts=2)
     with pytest.raises(RunStoppedError, match="in 2 attempts"):
-        run(lambda f, m: None, replies=policy, on_release=[lambda state, release: reports.append(release)])
+        run(
+            lambda f, m: asked.append(f[wire.CLIENT]),
+            replies=policy,
+            on_release=[lambda state, release: reports.append(release)],
+        )
     assert reports == []
+    assert sorted(asked) == sorted([str(client) for client in cohort_of(PLAN, 1)] * 2)
 
 
 def test_errors_count_as_replies_for_the_policy():
