@@ -1,6 +1,7 @@
 """The command line: help for every command, and mistakes that Hydra or the file system notices first."""
 
 import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,9 @@ def test_every_command_has_help_that_names_its_keys(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
-    monkeypatch.delitem(sys.modules, f"experiments.{name}", raising=False)  # runpy warns of a second copy
+    for copy in (f"experiments.{name}", f"experiments.{name}.__main__"):  # runpy warns of a second copy
+        monkeypatch.delitem(sys.modules, copy, raising=False)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the handlers are those of the tests
     with pytest.raises(SystemExit) as end:
         runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=False)
     assert end.value.code == 0
