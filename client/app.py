@@ -27,8 +27,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ClientPlan:
-    """What a client needs of the run's plan: the bounds it enforces itself, the rotation, the keep
-    probability, the public seed."""
+    """What a client needs of the run's plan: the bounds it enforces itself, the rotation,
+    the keep probability, the public seed.
+    """
 
     bounds: Bounds
     rotation: Rotation
@@ -103,8 +104,9 @@ def safe_update(
     context: Context,
     seed: PublicSeed,
 ) -> Vector:
-    """Return the client's update (d,), or the zero vector after any exception, which is logged on this
-    machine only."""
+    """Return the client's update (d,), or the zero vector after any exception,
+    which is logged on this machine only.
+    """
     try:
         examples = examples_of(task.client, context)
         order = seed.generator("data order", task.client, task.epoch)

@@ -1,5 +1,6 @@
-"""What a client does to its update before anything leaves it. The order is the privacy proof's: do not change
-it."""
+"""What a client does to its update before anything leaves it.
+The order is the privacy proof's: do not change it.
+"""
 
 import numpy as np
 

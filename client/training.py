@@ -21,8 +21,9 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How a client trains: SGD at `learning_rate`, `epochs` passes over its examples in shuffled batches of
-    `batch_size`."""
+    """How a client trains: SGD at `learning_rate`, `epochs` passes over its examples
+    in shuffled batches of `batch_size`.
+    """
 
     learning_rate: float
     batch_size: int = 10
@@ -37,8 +38,9 @@ class TrainingSettings:
 
 
 def pick_device(device: str) -> torch.device:
-    """Return the torch device that client.device names; "auto" is CUDA where there is one. Raises
-    `SettingError` without."""
+    """Return the torch device that client.device names; "auto" is CUDA where there is one.
+    Raises `SettingError` without.
+    """
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise SettingError("client.device is cuda, but torch sees no CUDA device; use cpu or auto.")

@@ -62,8 +62,9 @@ class Experiment:
 
 
 def build(config: DictConfig) -> Experiment:
-    """Return the experiment that `config` describes. Raises a `FedmfError` for anything that cannot run as
-    asked."""
+    """Return the experiment that `config` describes.
+    Raises a `FedmfError` for anything that cannot run as asked.
+    """
     check_at_least("engine.workers", config.engine.workers, 1)
     check_at_least("run.checkpoint_every", config.run.checkpoint_every, 1)
     if config.run.evaluate_every is not None:
@@ -130,8 +131,9 @@ def workload_of(config: DictConfig, rounds: int) -> Workload:
 
 
 def secret_of(config: DictConfig) -> SecretKey:
-    """Return the run secret: from the operating system, or from the seed for a run that is reproducible, NOT
-    private."""
+    """Return the run secret: from the operating system,
+    or from the seed for a run that is reproducible, NOT private.
+    """
     if config.run.reproducible:
         return SecretKey.reproducible(config.seed)
     return SecretKey.generate()

@@ -246,8 +246,8 @@ def free_port() -> int:
 
 
 def make_certificates(folder: Path, *, days: int = 2) -> Certificates:
-    """Write a certificate authority of our own and a certificate for the loopback address; the authority's key is
-    not kept.
+    """Write a certificate authority of our own and a certificate for the loopback address;
+    the authority's key is not kept.
     """
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = _name("fedmf loopback authority")

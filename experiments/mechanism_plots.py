@@ -1,5 +1,5 @@
-"""Plots of factorizations: error by round, the matrices as heat maps, and error against the number of
-rounds.
+"""Plots of factorizations: error by round, the matrices as heat maps,
+and error against the number of rounds.
 """
 
 from collections.abc import Mapping
@@ -37,8 +37,8 @@ def write(designs: Mapping[str, Factorization], directory: Path) -> list[Path]:
 
 
 def error_by_round(designs: Mapping[str, Factorization]) -> Figure:
-    """Return the error of every round: left the workload of `designs`, right momentum 0.9 (Denisov et al.,
-    Fig. 1).
+    """Return the error of every round: left the workload of `designs`,
+    right momentum 0.9 (Denisov et al., Fig. 1).
     """
     rounds = next(iter(designs.values())).rounds
     figure = Figure(figsize=(10, 4), layout="constrained")

@@ -52,8 +52,8 @@ class ScheduleName(Enum):
 
 @dataclass
 class MechanismsConfig:
-    """Keys of the command; null families are all that suit the size, null buffers each family's own
-    choice.
+    """Keys of the command; null families are all that suit the size,
+    null buffers each family's own choice.
     """
 
     rounds: int = 1024
@@ -119,8 +119,8 @@ def as_document(name: str, mechanism: Factorization) -> dict[str, Any]:
 
 
 def export(mechanism: Factorization, file: Path) -> None:
-    """Write the dense encoder C and decoder B, float64, and the stream's own noise on the identity, as
-    `file`.
+    """Write the dense encoder C and decoder B, float64, and the stream's own noise
+    on the identity, as `file`.
     """
     decoder, encoder = mechanism.materialize()
     noise = feed(mechanism.stream, np.eye(mechanism.stream.fresh_rows, dtype=np.float32))

@@ -1,5 +1,6 @@
-"""What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere. Both go to
-stderr."""
+"""What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere.
+Both go to stderr.
+"""
 
 import sys
 import time
@@ -38,8 +39,9 @@ class Standing:
 
 
 class View:
-    """A context in which `show` displays the standing; on a terminal in place, elsewhere as a line now and
-    then."""
+    """A context in which `show` displays the standing; on a terminal in place,
+    elsewhere as a line now and then.
+    """
 
     def __init__(self, rounds: int, label: str = "") -> None:
         self._console = Console(stderr=True)

@@ -16,8 +16,8 @@ from fedmf.errors import RunDirectoryError
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. `rounds` are the lines of metrics.jsonl; `mechanism` is empty for a run that wrote
-    none.
+    """A finished run. `rounds` are the lines of metrics.jsonl;
+    `mechanism` is empty for a run that wrote none.
     """
 
     directory: Path
@@ -34,8 +34,8 @@ class Run:
 
 
 def read_run(directory: Path) -> Run:
-    """Return what the run in `directory` recorded; raise `RunDirectoryError` when a file is missing or
-    malformed.
+    """Return what the run in `directory` recorded;
+    raise `RunDirectoryError` when a file is missing or malformed.
     """
     mechanism = _read_json(directory / MECHANISM) if (directory / MECHANISM).is_file() else {}
     return Run(

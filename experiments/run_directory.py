@@ -28,8 +28,9 @@ class RunDirectory:
     path: Path
 
     def refuse_if_used(self) -> None:
-        """Raise `RunDirectoryError` if this directory, or a file in its place, already holds something of a
-        run."""
+        """Raise `RunDirectoryError` if this directory, or a file in its place,
+        already holds something of a run.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise RunDirectoryError(f"run.directory is {self.path}, which is a file; name a directory.")
         held = [name for name in _A_RUN if (self.path / name).exists()]

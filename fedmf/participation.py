@@ -56,8 +56,8 @@ def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None
 def epoch_cohorts(
     clients: int, cohort_size: int, rounds_per_epoch: int, *, epoch: int, seed: PublicSeed
 ) -> npt.NDArray[np.int64]:
-    """Return the disjoint cohorts of `epoch` (0-based), shape (rounds_per_epoch, cohort_size), int64 client
-    indices, read-only.
+    """Return the disjoint cohorts of `epoch` (0-based), shape (rounds_per_epoch, cohort_size),
+    int64 client indices, read-only.
 
     A uniformly random arrangement that anyone who knows the public seed can redo: no amplification by
     sampling is claimed.

@@ -32,8 +32,9 @@ def make_server_app(
 
 
 def wait_for_nodes(grid: Grid, count: int, timeout: float) -> None:
-    """Return when `count` nodes are connected. Raises `ParticipationError` after `timeout` seconds
-    without."""
+    """Return when `count` nodes are connected.
+    Raises `ParticipationError` after `timeout` seconds without them.
+    """
     deadline = time.monotonic() + timeout
     while (connected := len(list(grid.get_node_ids()))) < count:
         if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
-"""Who takes part, and where a client is reached. The privacy unit is the client; a node is only where its
-task runs.
+"""Who takes part, and where a client is reached. The privacy unit is the client;
+a node is only where its task runs.
 """
 
 import json
@@ -46,8 +46,8 @@ class Population(Protocol):
 
 
 class SimulatedPopulation:
-    """Clients of a simulation, named by their index: any node can play any client, so they are dealt out
-    evenly.
+    """Clients of a simulation, named by their index: any node can play any client,
+    so they are dealt out evenly.
     """
 
     def gather(self, plan: Plan, epoch: int, step: int, grid: Any) -> None:

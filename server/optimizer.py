@@ -1,5 +1,6 @@
-"""The server optimizer: SGD with momentum on the released mean update. Post-processing: it costs no
-privacy."""
+"""The server optimizer: SGD with momentum on the released mean update.
+Post-processing: it costs no privacy.
+"""
 
 from dataclasses import dataclass
 

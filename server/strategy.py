@@ -1,5 +1,5 @@
-"""The Flower strategy: it asks a cohort, adds what comes back, and releases the noisy model. All arithmetic
-is elsewhere.
+"""The Flower strategy: it asks a cohort, adds what comes back, and releases the noisy model.
+All arithmetic is elsewhere.
 
 It overrides `start` because Flower's own gathers all replies before it aggregates, and can neither stop nor
 resume.
@@ -169,8 +169,8 @@ class FedMF(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run the rounds that are left, at most `num_rounds`, each waiting up to `timeout` seconds for
-        replies.
+        """Run the rounds that are left, at most `num_rounds`, each waiting
+        up to `timeout` seconds for replies.
 
         The model comes from the state, so `initial_arrays` may be left out. An epoch that would exceed
         max_epsilon is not begun: the run ends there with the model so far (raises `PrivacyBudgetExhausted` if
@@ -259,14 +259,16 @@ class FedMF(Strategy):
 
 
 def model_record(model: Vector) -> ArrayRecord:
-    """Return the flat model (d,) as the ArrayRecord that tasks carry; made once a round and shared by all of
-    them."""
+    """Return the flat model (d,) as the ArrayRecord that tasks carry;
+    made once a round and shared by all of them.
+    """
     return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
 
 
 def payloads(reply: Message, count: int) -> list[object]:
-    """Return the bytes of the values of a message's `count` tasks, each None for an error or anything
-    malformed; never raises."""
+    """Return the bytes of the values of a message's `count` tasks,
+    each None for an error or anything malformed; never raises.
+    """
     try:
         fields = reply.content.config_records[wire.UPDATE]
         return [fields.get(wire.numbered(wire.VALUES, position)) for position in range(count)]

@@ -41,15 +41,17 @@ class Law:
     noise: float = 1.0
 
     def score(self, observations: Float64) -> Float64:
-        """Return the log-likelihood ratio of "in" over "out", (runs,), of observations (runs, epochs,
-        coordinates)."""
+        """Return the log-likelihood ratio of "in" over "out", (runs,),
+        of observations (runs, epochs, coordinates).
+        """
         ratio = self._log_density(observations, self.kept_in)
         ratio -= self._log_density(observations, self.kept_out)
         return np.asarray(ratio.sum(axis=(1, 2)))
 
     def _log_density(self, observations: Float64, kept: Float64) -> Float64:
-        """Log density of each observation, but for a constant, when copies are kept with probabilities
-        `kept`."""
+        """Log density of each observation, but for a constant,
+        when copies are kept with probabilities `kept`.
+        """
         copies = np.flatnonzero(kept)
         offsets = self.shifts[:, None, None] * copies  # (epochs, 1, copies)
         terms = ((observations[..., None] - offsets) / self.noise) ** 2 / -2 + np.log(kept[copies])
@@ -163,8 +165,9 @@ def choose_rule(law: Law, *, runs: int, delta: float, confidence: float, rng: np
 def _pessimistic_bound(
     hits: npt.NDArray[np.bool_], misses: npt.NDArray[np.bool_], trials: int, delta: float, confidence: float
 ) -> float:
-    """The bound from `trials` runs each, when true positives fall short by one standard deviation and false
-    ones exceed."""
+    """The bound from `trials` runs each,
+    when true positives fall short by one standard deviation and false ones exceed.
+    """
     hit, miss = float(hits.mean()), float(misses.mean())
     return epsilon_lower_bound(
         max(0.0, trials * hit - (trials * hit * (1 - hit)) ** 0.5),

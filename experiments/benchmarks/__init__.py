@@ -1,2 +1,3 @@
-"""What `python -m experiments.benchmark` measures: a row is a kernel or a round, and the floor it is held
-against."""
+"""What `python -m experiments.benchmark` measures: a row is a kernel or a round,
+and the floor it is held against.
+"""

@@ -18,8 +18,8 @@ _FEWEST = 3
 
 @dataclass(frozen=True)
 class Row:
-    """`run` is what we do, `floor` the least that any implementation of it would do, `floor_is` says what
-    that is.
+    """`run` is what we do, `floor` the least that any implementation of it would do,
+    `floor_is` says what that is.
 
     `goal` is the ratio to stay below, None where the floor is only a yardstick. One call of `run` does the
     work of `units` calls of `floor`.

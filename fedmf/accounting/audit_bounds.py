@@ -27,8 +27,8 @@ TOLERANCE = 1e-9
 
 
 def lowest_rate(successes: float, trials: int, *, error: float) -> float:
-    """Return the Clopper-Pearson lower bound on a success probability; wrong with probability at most
-    `error`.
+    """Return the Clopper-Pearson lower bound on a success probability;
+    wrong with probability at most `error`.
 
     `successes` may be fractional (an expected count), which is for planning only.
 
@@ -116,8 +116,8 @@ def one_run_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float
 def one_run_lower_bound(
     correct: int, guesses: int, canaries: int, *, delta: float, confidence: float
 ) -> float:
-    """Return the epsilon, in nats, up to which the guesses refute (epsilon, delta)-DP; 0 where none is
-    refuted.
+    """Return the epsilon, in nats, up to which the guesses refute (epsilon, delta)-DP;
+    0 where none is refuted.
 
     See `one_run_p_value`. Whatever refutes epsilon refutes all smaller ones, which are stronger claims. The
     paper's own example (its Appendix D):

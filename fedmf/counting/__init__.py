@@ -1,5 +1,5 @@
-"""Continual counting: private running sums with a stated (epsilon, delta), and online learning on top of
-them.
+"""Continual counting: private running sums with a stated (epsilon, delta),
+and online learning on top of them.
 """
 
 from fedmf.counting.counter import Counter, CounterState, continual_counter

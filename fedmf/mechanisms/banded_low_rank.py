@@ -1,5 +1,5 @@
-"""Denisov et al.'s efficient approximation of the optimum: B' = h diagonals plus a matrix of rank r below
-them.
+"""Denisov et al.'s efficient approximation of the optimum: B' = h diagonals plus a matrix
+of rank r below them.
 
 The decoder B of the optimum is approximated by B'_ij = b_ij for i - j < h and L_i . R_j below, fitted by
 alternating least squares, and C' = B'^-1 A is RECOMPUTED from it: with the old C the product would not be A
@@ -26,8 +26,8 @@ RIDGE = 1e-10  # relative to the largest entry: rows near the edges determine fe
 
 
 def fit(workload: Workload, bands: int | None = None, rank: int | None = None) -> Arrays:
-    """Return the tables of `bands` diagonals and `rank` (4 and 4 if None, fewer where T is small) with their
-    cost.
+    """Return the tables of `bands` diagonals and `rank` (4 and 4 if None, fewer where T is small)
+    with their cost.
 
     Raises `SettingError` for bands or rank below 1 or above T, and for more than 4096 rounds.
     """
@@ -80,8 +80,8 @@ def alternating_least_squares(
 
 
 def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float64:
-    """Return, for every row i, the weights on the rows of `right` up to i - bands that fit target row i
-    best.
+    """Return, for every row i, the weights on the rows of `right` up to i - bands
+    that fit target row i best.
     """
     rank = right.shape[1]
     grams = np.zeros((len(target), rank, rank))
@@ -92,8 +92,8 @@ def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float
 
 
 def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) -> Float32:
-    """Return the tables of x = A^-1 B' z. State: the last p rows z and the r sums of R_j z_j over the rows
-    before them.
+    """Return the tables of x = A^-1 B' z. State: the last p rows z and the r sums
+    of R_j z_j over the rows before them.
 
     A^-1 mixes rows t, t - 1 and, with momentum, t - 2 of B'. All are linear in the state once p = h, or h + 1
     with momentum: older entries of each of these rows lie in the low-rank part.
@@ -116,8 +116,8 @@ def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) ->
 def _noise_rows(
     bands: Float64, left: Float64, right: Float64, workload: Workload, past: int
 ) -> tuple[Float64, Float64]:
-    """Return row t of A^-1 B' as weights on z_t .. z_{t-p}, (T, p + 1), and on the sums before them, (T,
-    r).
+    """Return row t of A^-1 B' as weights on z_t .. z_{t-p}, (T, p + 1),
+    and on the sums before them, (T, r).
     """
     rounds, h = bands.shape
     window, sums = np.zeros((rounds, past + 1)), np.zeros(left.shape)
@@ -136,8 +136,8 @@ def _noise_rows(
 
 
 def _inverse_bands(workload: Workload) -> list[Float64]:
-    """Return the diagonals of A^-1 = M_beta^-1 diag(1/eta) (I - Z): two, or three with momentum, (T,)
-    each.
+    """Return the diagonals of A^-1 = M_beta^-1 diag(1/eta) (I - Z):
+    two, or three with momentum, (T,) each.
     """
     inverse = 1 / workloads.rates(workload)
     before = workload.momentum * np.concatenate([[0.0], inverse[:-1]])

@@ -21,8 +21,8 @@ DEFAULT_BUFFERS = 8
 
 
 def fit(workload: Workload, buffers: int | None = None) -> Arrays:
-    """Return the coefficients of the bands, `buffers` + 1 of them (8 + 1 if None, at most T), with their
-    cost.
+    """Return the coefficients of the bands, `buffers` + 1 of them (8 + 1 if None, at most T),
+    with their cost.
 
     Optimised for a constant learning rate; the cost is that of the workload itself. Raises `SettingError` for
     fewer than 0 or more than T - 1 buffers.

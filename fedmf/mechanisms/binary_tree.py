@@ -1,5 +1,5 @@
-"""The binary tree mechanism: every node of the dyadic tree is measured, a prefix sum adds up to log2 T of
-them.
+"""The binary tree mechanism: every node of the dyadic tree is measured,
+a prefix sum adds up to log2 T of them.
 
 As published (Dwork et al. 2010, Chan et al. 2011), nodes that no prefix uses count in the sensitivity. Other
 workloads post-process the prefix sums: B = A S^-1 B_tree.

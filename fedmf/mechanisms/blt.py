@@ -1,5 +1,5 @@
-"""Buffered linear Toeplitz matrices: C with coefficients 1 and sum_i omega_i theta_i^(k-1), optimised; r
-buffers.
+"""Buffered linear Toeplitz matrices: C with coefficients 1 and sum_i omega_i theta_i^(k-1),
+optimised; r buffers.
 
 C^-1 has the same form. The recurrence S' = theta S + x, z = x + omega . S becomes S' = (theta - 1 omega^T) S
 + z when solved for x; with omega > 0 it is similar to the symmetric theta - sqrt(omega) sqrt(omega)^T, whose
@@ -56,8 +56,8 @@ def _powers(decays: Float64, count: int) -> Float64:
 
 
 def _optimise(workload: Workload, buffers: int) -> tuple[Float64, Float64]:
-    """Return theta and omega: from a quadrature of the square root's coefficients, by L-BFGS on
-    logarithms.
+    """Return theta and omega: from a quadrature of the square root's coefficients,
+    by L-BFGS on logarithms.
     """
     start = np.concatenate(_start(workload.rounds, buffers))
     found = minimize(
@@ -67,8 +67,8 @@ def _optimise(workload: Workload, buffers: int) -> tuple[Float64, Float64]:
 
 
 def _start(rounds: int, buffers: int) -> tuple[Float64, Float64]:
-    """Return logit theta and log omega of a quadrature of 1/sqrt(pi k) = integral of e^-sk / (pi sqrt(s))
-    ds.
+    """Return logit theta and log omega of a quadrature of
+    1/sqrt(pi k) = integral of e^-sk / (pi sqrt(s)) ds.
     """
     rates = np.geomspace(1 / (rounds + 1), 1, buffers + 2)[1:-1]
     spacing = np.log(rounds + 1) / (buffers + 1)
@@ -82,8 +82,8 @@ def _parameters(point: Float64) -> tuple[Float64, Float64]:
 
 
 def _objective(point: Float64, workload: Workload) -> tuple[float, Float64]:
-    """Return log L and its gradient by logit theta and log omega; infinite where C^-1 grows beyond all
-    measure.
+    """Return log L and its gradient by logit theta and log omega;
+    infinite where C^-1 grows beyond all measure.
     """
     theta, omega = _parameters(point)
     rounds = workload.rounds

@@ -50,8 +50,8 @@ def henzinger_upper(rounds: int) -> float:
 
 
 def prefix_sum_schatten(rounds: int) -> float:
-    """Return ||S||_1 / sqrt(n) for prefix sums, whose singular values are 1 / (2 sin((2k - 1) pi / (4n +
-    2))).
+    """Return ||S||_1 / sqrt(n) for prefix sums,
+    whose singular values are 1 / (2 sin((2k - 1) pi / (4n + 2))).
 
     >>> round(prefix_sum_schatten(16), 6)
     6.513799

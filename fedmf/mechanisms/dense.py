@@ -1,5 +1,5 @@
-"""Factorizations held as dense matrices, for oracles and small T: their cost, and a stream that keeps every
-fresh row.
+"""Factorizations held as dense matrices, for oracles and small T: their cost,
+and a stream that keeps every fresh row.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ def check_rounds(family: str, rounds: int, most: int) -> None:
 
 
 def deployed(noising: Float64, workload: Workload) -> Arrays:
-    """Return the lower triangular C^-1 as rounded to float32, and sensitivity and error of exactly these
-    numbers.
+    """Return the lower triangular C^-1 as rounded to float32, and sensitivity
+    and error of exactly these numbers.
     """
     rounded = np.tril(noising).astype(np.float32)
     exact = rounded.astype(np.float64)
@@ -41,8 +41,8 @@ def _inverse(lower: Float64) -> Float64:
 
 @dataclass(frozen=True)
 class DenseStream(SquareStream):
-    """A noise stream of `rounds` steps that multiplies by C^-1, (T, T) float32 lower triangular, row by
-    row.
+    """A noise stream of `rounds` steps that multiplies by C^-1,
+    (T, T) float32 lower triangular, row by row.
     """
 
     rounds: int

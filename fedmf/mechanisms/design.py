@@ -43,8 +43,8 @@ FAMILIES = tuple(_MODULES)
 
 
 def design(family: str, workload: Workload, **settings: int | None) -> Factorization:
-    """Return the factorization of `workload` by `family`, from the cache on disk where it was computed
-    before.
+    """Return the factorization of `workload` by `family`, from the cache on disk
+    where it was computed before.
 
     `settings` are those of the family's `fit`, such as `buffers`. Raises `SettingError` for an unknown
     family, a setting the family does not have, or a value out of range.
@@ -78,8 +78,8 @@ def settings_of(family: str) -> tuple[str, ...]:
 
 
 def suits(family: str, workload: Workload) -> bool:
-    """Return whether `family` takes a workload of this many rounds: those with dense matrices have a
-    limit.
+    """Return whether `family` takes a workload of this many rounds:
+    those with dense matrices have a limit.
     """
     return workload.rounds <= getattr(_MODULES[family], "MOST_ROUNDS", workload.rounds)
 

@@ -71,8 +71,8 @@ class Factorization:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of what the stream computes; a saved stream state belongs to the stream of equal
-        fingerprint.
+        """A digest of what the stream computes; a saved stream state
+        belongs to the stream of equal fingerprint.
         """
         digest = hashlib.sha256(f"{self.family} {self.workload}".encode())
         for name, value in sorted(vars(self.stream).items()):
@@ -81,8 +81,8 @@ class Factorization:
         return digest.hexdigest()
 
     def materialize(self) -> tuple[Float64, Float64]:
-        """Return the dense decoder B (T, m) and encoder C (m, T), float64, as deployed: for tests and small
-        T.
+        """Return the dense decoder B (T, m) and encoder C (m, T), float64, as deployed:
+        for tests and small T.
         """
         noising = self.stream.materialize_noising()
         return workloads.apply(self.workload, noising), self.stream.materialize_strategy()

@@ -62,8 +62,8 @@ def _filter_pole(
     steps: Float64,
     variances: Float64,
 ) -> None:
-    """The two filters of one pole: fills `gathered` (T, 4), `steps` (4, T) with B, C, t, q, and `variances`
-    (T,).
+    """The two filters of one pole: fills `gathered` (T, 4), `steps` (4, T) with B, C, t, q,
+    and `variances` (T,).
     """
     n = len(v)
     a = b = c = D = 0.0

@@ -32,8 +32,8 @@ MOST_BUFFERS = 12
 
 
 def fit(workload: Workload, buffers: int | None = None) -> Arrays:
-    """Return the float32 tables with `buffers` buffers, or the fewest whose loss is within 1e-4 of the lower
-    bound.
+    """Return the float32 tables with `buffers` buffers, or the fewest
+    whose loss is within 1e-4 of the lower bound.
 
     Raises `SettingError` for fewer than 1 buffer, more than rounds, or more than 64.
     """
@@ -58,8 +58,8 @@ def stream(workload: Workload, arrays: Arrays) -> RecurrentStream:
 
 
 def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> Arrays:
-    """Return the deployment with the fewest buffers whose loss is within EXCESS of the bound, by
-    bisection.
+    """Return the deployment with the fewest buffers whose loss is within EXCESS
+    of the bound, by bisection.
     """
     failing, passing = 0, MOST_BUFFERS + 1
     best: Arrays = {}

@@ -1,5 +1,5 @@
-"""The papers' own way to the optimum: a fixed point with one eigendecomposition a step, for any lower
-triangular A.
+"""The papers' own way to the optimum: a fixed point with one eigendecomposition a step,
+for any lower triangular A.
 
 v <- diag (V^1/2 A^T A V^1/2)^1/2, Denisov et al. (NeurIPS 2022), Theorem 3.2, with C^T C = X(v). An oracle
 for `optimal` on small T, and the way to workloads that are not momentum. Not an oracle for learning rates

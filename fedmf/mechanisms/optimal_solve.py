@@ -118,8 +118,8 @@ def _evaluate(v: Float64, workload: Workload) -> _Iterate:
 
 
 def _step(history: list[tuple[Float64, Float64]]) -> Float64:
-    """Return Anderson's step in log v from pairs (log v, log D): damped residual minus its best linear
-    prediction.
+    """Return Anderson's step in log v from pairs (log v, log D):
+    damped residual minus its best linear prediction.
     """
     residual = history[-1][1]
     step = residual
@@ -132,8 +132,8 @@ def _step(history: list[tuple[Float64, Float64]]) -> Float64:
 
 
 def certified(workload: Workload) -> Solution:
-    """Return `solve(workload)` from the cache on disk where it is there; warns if the gap asked for was not
-    reached.
+    """Return `solve(workload)` from the cache on disk where it is there;
+    warns if the gap asked for was not reached.
     """
     arrays = cached("solution", {"workload": workload}, lambda: _to_arrays(solve(workload)))
     low, high, lower, upper = (float(number) for number in arrays["numbers"])

@@ -87,8 +87,8 @@ def _transition(filtered: Float64, eta: Float64, beta: float) -> Float64:
 
 
 def innovations(process: PoleProcess) -> Innovations:
-    """Return the gains and standard deviations of the innovations: a Riccati recursion from the last
-    round.
+    """Return the gains and standard deviations of the innovations:
+    a Riccati recursion from the last round.
     """
     if (kernel := compiled.kernel("innovations", len(process.scale))) is not None:
         return Innovations(*kernel(*vars(process).values()))
@@ -128,8 +128,8 @@ def transport(transition: Float64, rows: Float64) -> Float64:
 
 
 def exact_form(process: PoleProcess) -> StrategyForm:
-    """Return C as a recurrence of s K states with dense F, (T, sK, sK): the truncation's twin, for tests and
-    small T.
+    """Return C as a recurrence of s K states with dense F, (T, sK, sK):
+    the truncation's twin, for tests and small T.
     """
     inner = innovations(process)
     identity = np.broadcast_to(np.eye(process.states), (len(inner.c), process.states, process.states))

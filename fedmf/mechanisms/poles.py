@@ -49,8 +49,8 @@ def poles(interval: Interval, tolerance: float) -> Poles:
 
 
 def _jacobi(u: Float64, period: float, ratio: float) -> tuple[Float64, Float64, Float64]:
-    """Return sn, cn, dn of parameter 1 - ratio; beyond half a period by reflection, where ellipj would lose
-    cn.
+    """Return sn, cn, dn of parameter 1 - ratio; beyond half a period by reflection,
+    where ellipj would lose cn.
     """
     near = u <= period / 2
     sn, cn, dn, _ = ellipj(np.where(near, u, period - u), 1 - ratio)

@@ -26,8 +26,8 @@ CHUNK = 1024  # steps whose matrices are prepared at once
 
 @dataclass(frozen=True)
 class StrategyForm:
-    """C as a recurrence from x to z: F (n, r, r), g and lam (n, r), c (n), float64; n is T, or 1 if
-    time-invariant.
+    """C as a recurrence from x to z: F (n, r, r), g and lam (n, r), c (n), float64;
+    n is T, or 1 if time-invariant.
     """
 
     F: Float64
@@ -60,8 +60,8 @@ def strategy_form(tables: Float32) -> StrategyForm:
 
 
 def column_norms(form: StrategyForm, rounds: int) -> Float64:
-    """Return the 2-norms of the columns of C, shape (T,), by a backward recursion over the observability
-    Gramian.
+    """Return the 2-norms of the columns of C, shape (T,),
+    by a backward recursion over the observability Gramian.
     """
     if (kernel := compiled.kernel("column_norms", rounds)) is not None:
         return np.asarray(kernel(form.F, form.g, form.lam, form.c, rounds))
@@ -129,8 +129,8 @@ def _with_output(stream: LinearStream, steps: range, workload: Workload) -> tupl
 
 @dataclass(frozen=True)
 class RecurrentStream(SquareStream):
-    """A noise stream of `rounds` steps from its tables: (T, r + 1, r + 1) float32, or (1, r + 1, r + 1) for
-    all steps.
+    """A noise stream of `rounds` steps from its tables: (T, r + 1, r + 1) float32,
+    or (1, r + 1, r + 1) for all steps.
 
     A step costs one product of an (r + 1) x (r + 1) matrix and r + 1 rows; the state is r rows.
     """
@@ -170,8 +170,8 @@ class RecurrentStream(SquareStream):
         return row, StreamState(state.step + 1, updated)
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return the columns of the tables in float64, the last as the covariance it causes; see
-        `LinearStream`.
+        """Return the columns of the tables in float64,
+        the last as the covariance it causes; see `LinearStream`.
         """
         tables = self.tables[np.minimum(steps, len(self.tables) - 1)].astype(np.float64)
         return tables[:, :, :-1], tables[:, :, -1:] * tables[:, None, :, -1]

@@ -37,8 +37,8 @@ def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
 
 
 def _tridiagonal(v: Float64, poles: Poles) -> Float64:
-    """Return the diagonal for momentum 0 and rates 1: P is tridiagonal, 1/G_ii = forward + backward pivot -
-    entry.
+    """Return the diagonal for momentum 0 and rates 1: P is tridiagonal,
+    1/G_ii = forward + backward pivot - entry.
 
     The subtraction is harmless here: G_ii <= T bounds its relative error by T times the rounding error.
     """

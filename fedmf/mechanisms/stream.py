@@ -1,5 +1,5 @@
-"""Noise streams: from independent Gaussian rows to the correlated rows that a server adds, one round at a
-time.
+"""Noise streams: from independent Gaussian rows to the correlated rows that a server adds,
+one round at a time.
 
 A stream is two functions: `init` makes the first state from the vector length, `next` takes the fresh rows of
 a step and the state and returns the noise row and the next state. The stream itself holds only settings and
@@ -25,8 +25,8 @@ CACHED = 1 << 16  # float32 numbers of each scratch array: several of them fit i
 
 @dataclass(frozen=True)
 class StreamState:
-    """Steps done in this epoch (0 before the first) and the rows still needed, shape (buffers, dimension)
-    float32.
+    """Steps done in this epoch (0 before the first) and the rows still needed,
+    shape (buffers, dimension) float32.
     """
 
     step: int
@@ -89,13 +89,13 @@ class NoiseStream(Protocol):
     def next(
         self, fresh: Float32, state: StreamState, *, donate: bool = False
     ) -> tuple[Float32, StreamState]:
-        """Return the noise row (dimension,) float32 and the next state from fresh rows (k, dimension)
-        float32.
+        """Return the noise row (dimension,) float32 and the next state
+        from fresh rows (k, dimension) float32.
         """
 
     def materialize_strategy(self) -> Float64:
-        """Return the dense C, shape (m, T) float64, of the matrices as they are deployed. For tests and
-        small T.
+        """Return the dense C, shape (m, T) float64, of the matrices as they are deployed.
+        For tests and small T.
         """
 
     def materialize_noising(self) -> Float64:
@@ -146,8 +146,8 @@ def check_next(stream: NoiseStream, fresh: Float32, state: StreamState) -> None:
 
 
 def copy_of(buffers: Float32, filled: int) -> Float32:
-    """Return a copy of rows of which the first `filled` are in use; the system provides the others as they
-    fill.
+    """Return a copy of rows of which the first `filled` are in use;
+    the system provides the others as they fill.
     """
     copied = np.zeros_like(buffers)
     copied[:filled] = buffers[:filled]

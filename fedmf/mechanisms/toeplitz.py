@@ -18,8 +18,8 @@ from fedmf.mechanisms.workload import Workload
 
 
 def materialize(coefs: Float64, rounds: int) -> Float64:
-    """Return the dense lower triangular Toeplitz matrix, shape (rounds, rounds), of coefficients of any
-    length.
+    """Return the dense lower triangular Toeplitz matrix, shape (rounds, rounds),
+    of coefficients of any length.
     """
     column = np.zeros(rounds)
     column[: len(coefs)] = coefs[:rounds]
@@ -66,8 +66,8 @@ def row_norms(noising: Float64, workload: Workload) -> Float64:
 
 
 def deployed(coefs: Float64, workload: Workload) -> Arrays:
-    """Return c_k / c_0 as rounded to float32, and sensitivity and error of exactly these coefficients of
-    C.
+    """Return c_k / c_0 as rounded to float32, and sensitivity and error
+    of exactly these coefficients of C.
     """
     rounded = (coefs / coefs[0]).astype(np.float32)
     exact = rounded.astype(np.float64)
@@ -115,8 +115,8 @@ class ToeplitzStream(SquareStream):
         return row, StreamState(state.step + 1, updated)
 
     def _weights(self, step: int) -> Float32:
-        """Return c_k in the order in which the ring holds x_{step - k}; places not yet filled are left
-        out.
+        """Return c_k in the order in which the ring holds x_{step - k};
+        places not yet filled are left out.
         """
         filled = min(step, self.buffers)
         ages = (step - 1 - np.arange(filled)) % max(self.buffers, 1) + 1

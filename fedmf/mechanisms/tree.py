@@ -1,5 +1,5 @@
-"""The tree of dyadic intervals over the rounds of an epoch, and the noise stream of estimators that go up the
-tree.
+"""The tree of dyadic intervals over the rounds of an epoch, and the noise stream
+of estimators that go up the tree.
 
 A node of height h is a block of 2^h rounds that ends at a multiple of 2^h; only blocks that are complete
 within the epoch exist, since no online estimator uses others. Round t completes the nodes of height 0 to k, k
@@ -36,8 +36,8 @@ def nodes_before(step: int) -> int:
 
 
 def levels(rounds: int) -> int:
-    """Return the number of heights, floor(log2 T) + 1: how many nodes the first round lies in, the most of
-    all.
+    """Return the number of heights, floor(log2 T) + 1: how many nodes the first round lies in,
+    the most of all.
     """
     return rounds.bit_length()
 
@@ -52,8 +52,8 @@ def strategy(rounds: int) -> Float64:
 
 
 def deployed(weights: Float64, workload: Workload) -> Arrays:
-    """Return the estimator's weights as rounded, the sensitivity sqrt(floor(log2 T) + 1) and the per-round
-    error.
+    """Return the estimator's weights as rounded, the sensitivity sqrt(floor(log2 T) + 1)
+    and the per-round error.
     """
     rounded = weights.astype(np.float32)
     stream = TreeStream(workload.rounds, rounded)
@@ -64,8 +64,8 @@ def deployed(weights: Float64, workload: Workload) -> Arrays:
 
 @dataclass(frozen=True)
 class TreeStream:
-    """A noise stream of `rounds` steps from the weight of each node's own measurement, by height (levels,)
-    float32.
+    """A noise stream of `rounds` steps from the weight of each node's own measurement,
+    by height (levels,) float32.
 
     The state holds, for every height, the estimate of the last node completed there. Step t consumes one
     fresh row for each node it completes. The row emitted is the change of the estimate of the prefix sum: the
@@ -126,8 +126,8 @@ class TreeStream:
         return row, StreamState(state.step + 1, updated)
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return each step's map of the buffers and covariance of its fresh rows; see
-        `recurrence.LinearStream`.
+        """Return each step's map of the buffers
+        and covariance of its fresh rows; see `recurrence.LinearStream`.
         """
         maps = [self._whole_maps(top) for top in range(self.buffers)]
         tops = [height(step) for step in steps]

@@ -52,8 +52,8 @@ def truncate(process: PoleProcess, inner: Innovations, buffers: int) -> Strategy
 
 
 def _gramians(process: PoleProcess, inner: Innovations) -> Iterator[tuple[slice, Float64, Float64]]:
-    """Yield (rounds, Wc, Wo) chunk by chunk from the last; Wc is recomputed from its values at the chunk
-    starts.
+    """Yield (rounds, Wc, Wo) chunk by chunk from the last;
+    Wc is recomputed from its values at the chunk starts.
     """
     rounds = len(inner.c)
     starts = range(0, rounds, CHUNK)
@@ -105,8 +105,8 @@ def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
 
 
 def _balance(reach: Float64, observed: Float64, r: int) -> tuple[Float64, Float64]:
-    """Return T (n, r, sK) and Z (n, sK, r), with T Z = I where reached, of the r largest eigenvalues of Wc
-    Wo.
+    """Return T (n, r, sK) and Z (n, sK, r), with T Z = I where reached,
+    of the r largest eigenvalues of Wc Wo.
 
     With Wo = R R^T and R^T Wc R = Y diag(L) Y^T these are T = Y^T R^T and Z = Wc R Y / L. States are first
     scaled to equal reach, since their sizes differ by many orders of magnitude.

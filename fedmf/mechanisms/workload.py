@@ -71,8 +71,8 @@ def prefix_sum(rounds: int) -> Workload:
 
 
 def momentum(rounds: int, beta: float, learning_rates: tuple[float, ...] | None = None) -> Workload:
-    """Return the workload of gradient descent with momentum `beta` and one learning rate a round (None: all
-    1).
+    """Return the workload of gradient descent with momentum `beta`
+    and one learning rate a round (None: all 1).
     """
     return Workload(
         rounds, beta, None if learning_rates is None else tuple(float(rate) for rate in learning_rates)

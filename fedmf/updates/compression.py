@@ -13,8 +13,9 @@ _RAREST = 2.0**-32  # a mask keeps with the wanted probability to 2^-64: here th
 
 @dataclass(frozen=True)
 class Compression:
-    """How an update travels: each coordinate kept with `keep_probability` gamma after the `rotation`, as
-    `value_type`."""
+    """How an update travels: each coordinate kept with `keep_probability` gamma
+    after the `rotation`, as `value_type`.
+    """
 
     keep_probability: float
     rotation: str = "hadamard"
@@ -37,8 +38,8 @@ def make_bounds(
     cohort_size: int,
     compression: Compression,
 ) -> Bounds:
-    """Return the bounds to enforce: `linf_norm` None means the formula with the Hadamard rotation, `l2_norm`
-    without.
+    """Return the bounds to enforce: `linf_norm` None means the formula
+    with the Hadamard rotation, `l2_norm` without.
 
     Raises `SettingError` for an L-infinity bound without an L2 bound, and for int8 values without bounds.
     """

@@ -26,8 +26,8 @@ _GUIDE_BITS = 16  # leading bits of a word that nearly always tell its gap
 
 
 def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
-    """Return the kept coordinates in increasing order, shape (k,), int64, each in [0, dimension) kept with
-    `keep_probability`.
+    """Return the kept coordinates in increasing order, shape (k,), int64,
+    each in [0, dimension) kept with `keep_probability`.
 
     Takes O(gamma * dimension) time. The same arguments give the same coordinates on every platform.
 
@@ -56,8 +56,8 @@ def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) ->
 
 @lru_cache(maxsize=8)
 def gap_table(keep_probability: float) -> npt.NDArray[np.uint64]:
-    """Return floor((1 - (1-gamma)^k) 2^64) for k = 1 .. 1024, uint64, exact in integer arithmetic; 0 < gamma
-    < 1.
+    """Return floor((1 - (1-gamma)^k) 2^64) for k = 1 .. 1024,
+    uint64, exact in integer arithmetic; 0 < gamma < 1.
 
     A uniform 64-bit word u stands for the gap k (the next k-1 coordinates dropped, the k-th kept) when it
     lies in [table[k-2], table[k-1]), and for "none of the next 1024 is kept" when it is not below the last

@@ -1,5 +1,5 @@
-"""Stochastic rounding of a client's rotated update to int8: a quarter of the bytes, at a stated cost in
-radius.
+"""Stochastic rounding of a client's rotated update to int8: a quarter of the bytes,
+at a stated cost in radius.
 
 It happens on the client, on the WHOLE rotated vector, before the mask (PRIVACY.md section 3): rounding can
 lengthen a vector, and the server, which sees masked values only, could not check. The grid is -127 .. 127
@@ -23,8 +23,8 @@ Levels = npt.NDArray[np.int8]
 
 
 def round_to_levels(vector: Vector, *, l2_bound: float, linf_bound: float, key: SecretKey) -> Levels:
-    """Return `vector`, (D,) within both bounds, rounded to levels (D,), int8, with norm at most (1 + TAU)
-    l2_bound.
+    """Return `vector`, (D,) within both bounds, rounded to levels (D,), int8,
+    with norm at most (1 + TAU) l2_bound.
 
     Unbiased up to the rejected draws: a draw that is too long is redrawn, and after 20 of them the vector is
     rounded toward zero, which never lengthens it. Draws come from `key`, on a purpose of their own, so that

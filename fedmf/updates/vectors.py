@@ -35,15 +35,17 @@ class Layout:
         return sum(self._sizes())
 
     def flatten(self, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Vector:
-        """Return all arrays as one vector (d,), float32. Raises `SettingError` when names or shapes
-        differ."""
+        """Return all arrays as one vector (d,), float32.
+        Raises `SettingError` when names or shapes differ.
+        """
         if Layout.of(arrays) != self:
             raise SettingError(f"parameters are {Layout.of(arrays)}; the model has {self}.")
         return np.concatenate([np.asarray(array, np.float32).ravel() for array in arrays.values()])
 
     def split(self, vector: Vector) -> dict[str, Vector]:
-        """Return the vector (d,) as named arrays: views, nothing is copied. Raises `SettingError` for another
-        length."""
+        """Return the vector (d,) as named arrays: views, nothing is copied.
+        Raises `SettingError` for another length.
+        """
         if vector.shape != (self.dimension,):
             raise SettingError(
                 f"the vector has shape {vector.shape}; the model has {self.dimension} parameters."

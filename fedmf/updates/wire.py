@@ -1,5 +1,5 @@
-"""What travels: names of message parts and fields, for client and server alike, and the bytes of a masked
-update.
+"""What travels: names of message parts and fields, for client and server alike,
+and the bytes of a masked update.
 
 A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
 only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
@@ -89,8 +89,8 @@ def to_vector(data: bytes) -> Vector:
 
 
 def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
-    """Return a reply's bytes as (kept,) float32 within `bounds`; whatever is malformed counts as the zero
-    vector.
+    """Return a reply's bytes as (kept,) float32 within `bounds`;
+    whatever is malformed counts as the zero vector.
 
     Another type or length, or a non-finite value, gives zeros; what exceeds a bound is clipped to it, so that
     no client moves the sum further than its bound. Never raises for any `data`: one client's data must not

@@ -77,8 +77,8 @@ def test_sums_are_the_exact_ones_plus_noise_that_does_not_depend_on_them():
 
 
 def test_error_bound_covers_all_rounds_at_once():
-    """600 runs of 64 rounds; at most 5 % may leave the bound: 95 % of 570 expected, below 540 has chance
-    1e-7.
+    """600 runs of 64 rounds; at most 5 % may leave the bound: 95 % of 570 expected,
+    below 540 has chance 1e-7.
     """
     counter = continual_counter(64, epsilon=1.0, delta=1e-6, dimension=600)
     bound = continual_counter(64, epsilon=1.0, delta=1e-6).error_bound(failure=0.05)

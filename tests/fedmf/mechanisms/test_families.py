@@ -1,5 +1,5 @@
-"""What is particular to one family: published formulas, gradients, fits, refusals; bounds and
-post-processing.
+"""What is particular to one family: published formulas, gradients, fits, refusals;
+bounds and post-processing.
 """
 
 from functools import partial
@@ -74,8 +74,8 @@ def test_tree_rows_are_complete_dyadic_blocks(rounds):
 
 
 def test_honaker_weights_are_the_best_from_below():
-    """The variance of a node's estimate equals its weight 1/(2 - 2^-h): recomputed by least squares on its
-    subtree.
+    """The variance of a node's estimate equals its weight 1/(2 - 2^-h):
+    recomputed by least squares on its subtree.
     """
     for h in range(5):
         C = tree.strategy(2**h)
@@ -257,8 +257,8 @@ def test_states_of_another_format_are_refused(change, message):
 
 
 def test_only_dense_families_hold_square_arrays():
-    """At 300 rounds no stream but the two dense ones, and the history of the square root, holds T rows of T
-    numbers.
+    """At 300 rounds no stream but the two dense ones, and the history of the square root,
+    holds T rows of T numbers.
     """
     for family in ("optimal", "sqrt_toeplitz", "binary_tree", "honaker_online", "banded_toeplitz", "blt",
                    "banded_low_rank", "independent"):  # fmt: skip

@@ -80,8 +80,8 @@ def test_filters_give_the_diagonal_of_the_inverse(workload):
 
 
 def test_filters_keep_relative_precision_where_matrices_lose_it():
-    """beta .99, n = 1500, tiny shifts: against 40-digit arithmetic on the same recursion of exact
-    rationals.
+    """beta .99, n = 1500, tiny shifts: against 40-digit arithmetic
+    on the same recursion of exact rationals.
     """
     workload = momentum(30, 0.99, schedule("cosine", 30, last=1e-5))
     v = np.ones(30)
@@ -107,8 +107,8 @@ def test_solver_agrees_with_the_dense_fixed_point(workload):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 30), st.sampled_from([0.0, 0.5, 0.9]), st.integers(0, 1000))
 def test_both_bounds_hold_for_any_v(rounds, beta, seed):
-    """The left is below and the right above the optimum for every positive v, not only for the fixed
-    point.
+    """The left is below and the right above the optimum for every positive v,
+    not only for the fixed point.
     """
     workload = momentum(rounds, beta)
     optimum = dense_solve(workloads.materialize(workload), gap=1e-7, max_iterations=3000)
@@ -120,8 +120,8 @@ def test_both_bounds_hold_for_any_v(rounds, beta, seed):
 
 @pytest.mark.parametrize("rounds", [5, 40, 100])
 def test_bounds_are_charged_the_quadrature_error(rounds, monkeypatch):
-    """With poles so few that they err by 1 %, the certificate still holds; without the charge it would
-    not.
+    """With poles so few that they err by 1 %, the certificate still holds;
+    without the charge it would not.
     """
     exact = optimal_solve.solve(prefix_sum(rounds), gap=1e-8)
     monkeypatch.setattr(optimal_solve, "QUADRATURE", 1e-2)

@@ -29,8 +29,9 @@ def test_rounding_is_unbiased():
 
 @pytest.mark.parametrize("linf", [0.06, 1.0])
 def test_radius_is_held_also_where_nearly_every_draw_is_too_long(linf):
-    """With a coarse grid a rounded vector would be up to 1.4 times as long; then rounding goes toward
-    zero."""
+    """With a coarse grid a rounded vector would be up to 1.4 times as long;
+    then rounding goes toward zero.
+    """
     for seed in range(5):
         vector = clip_linf(unit_vector(seed=seed), linf)
         levels = round_to_levels(vector, l2_bound=1.0, linf_bound=linf, key=KEY)
