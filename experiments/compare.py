@@ -33,17 +33,9 @@ from experiments.comparison import (
 from experiments.config_data import Output
 from experiments.figures import COLOURS, Series, bar_plot, line_plot
 from experiments.records import Run
-from experiments.report import (
-    Page,
-    Plot,
-    Section,
-    Table,
-    number,
-    percent,
-    size,
-    write_page,
-)
+from experiments.report_page import Page, Plot, Section, Table, write_page
 from experiments.run_directory import CONFIG, METRICS, SUMMARY
+from experiments.wording import number, percent, size
 from fedmf.checks import check_open_unit
 
 CSV, PAGE = "compare.csv", "compare.html"

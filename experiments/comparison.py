@@ -5,12 +5,13 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from experiments.records import Run, is_finished, read_run
-from experiments.report import flattened, number, running_sum
 from experiments.run_directory import CONFIG, SUMMARY
+from experiments.wording import flattened, number
 from fedmf.errors import RunDirectoryError
 
 # Settings that change neither what is learnt nor what it costs.
@@ -144,7 +145,7 @@ def common_accuracy(groups: Sequence[Group]) -> float | None:
 
 def bytes_to_reach(run: Run, target: float) -> float | None:
     """Return the bytes that all clients had sent when a scored round first reached `target`, or None."""
-    sent = running_sum([line["uplink_bytes"] for line in run.rounds])
+    sent = accumulate(float(line["uplink_bytes"]) for line in run.rounds)
     for line, total in zip(run.rounds, sent, strict=True):
         if (line.get("accuracy") or 0.0) >= target:
             return total

@@ -1,23 +1,18 @@
 """report.html of a run: one self-contained page on which every number names the file that it comes from."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, StrictUndefined
 
 from experiments.figures import Series, line_plot
 from experiments.records import Run, read_run
-from experiments.report_page import TEMPLATE
-from experiments.run_directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
-
-REPORT = "report.html"
-FLOAT_BYTES = 4
-VALUE_BYTES = {"float32": 4, "int8": 1}
-# How the ratio grows with the model: name, parameters on 10 classes.
-SIZES = (("logistic, 8 x 8", 650), ("mlp, 28 x 28", 203_530), ("cnn, 28 x 28", 1_011_466))
+from experiments.report_compression import FLOAT_BYTES, compression_of, compression_section
+from experiments.report_page import Page, Plot, Section, Table, write_page
+from experiments.run_directory import CONFIG, MECHANISM, METRICS, PRIVACY, REPORT, SUMMARY
+from experiments.wording import flattened, number, percent, size, times_less
 
 # Key of summary.json -> (words, unit). Keys that are not here are printed under their own names.
 WORDS: dict[str, tuple[str, str]] = {
@@ -42,49 +37,6 @@ WORDS: dict[str, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under a header; `numbers` are the columns set right-aligned."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numbers: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Plot:
-    """An <svg> element and its caption."""
-
-    name: str
-    svg: str
-    caption: str
-
-
-@dataclass(frozen=True)
-class Section:
-    """One part of a page, shown in the order of the fields."""
-
-    title: str
-    paragraphs: Sequence[str] = ()
-    points: Sequence[str] = ()
-    table: Table | None = None
-    figure: Plot | None = None
-    verbatim: str = ""
-
-
-@dataclass(frozen=True)
-class Page:
-    """A whole page: what report.html shows."""
-
-    title: str
-    lead: str
-    sections: Sequence[Section]
-    warnings: Sequence[str] = ()
-    footer: str = field(
-        default="Written by fedmf. The page is complete in itself: it asks nothing of any network."
-    )
-
-
 def write_report(directory: Path) -> Path:
     """Write report.html from the other files of the run in `directory` and return its path.
 
@@ -95,15 +47,6 @@ def write_report(directory: Path) -> Path:
     return write_page(run_page(read_run(directory)), directory / REPORT)
 
 
-def write_page(page: Page, file: Path) -> Path:
-    """Render `page` to `file`."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    file.write_text(environment.from_string(TEMPLATE).render(page=page))
-    return file
-
-
 def run_page(run: Run) -> Page:
     """Return the page of one run."""
     sections = [
@@ -112,7 +55,7 @@ def run_page(run: Run) -> Page:
         *progress_sections(run),
         mechanism_section(run.mechanism),
         bytes_section(run),
-        compression_section(run.summary, compression_settings(run.config)),
+        compression_section(run.summary, compression_of(run.config)),
         statement_section(run.privacy),
         Section(f"Settings ({CONFIG})", verbatim=yaml.safe_dump(run.config, sort_keys=False)),
     ]
@@ -134,15 +77,6 @@ def lead(run: Run) -> str:
         f"{number(summary.get('uplink_bytes_per_client'))} bytes of values a round, "
         f"{times_less(summary['compression_ratio'])} than uncompressed."
     )
-
-
-def times_less(ratio: float) -> str:
-    """Return a compression ratio in words that go before "than".
-
-    >>> times_less(6.348), times_less(0.6348)
-    ('6.3 times less', '1.6 times more')
-    """
-    return f"{ratio:.1f} times less" if ratio >= 1 else f"{1 / ratio:.1f} times more"
 
 
 def warnings(run: Run) -> Iterator[str]:
@@ -247,10 +181,8 @@ def bytes_section(run: Run) -> Section:
     rounds, sent = run.column("uplink_bytes")
     envelope = run.summary.get("envelope_bytes_per_client") or 0
     dense = FLOAT_BYTES * run.summary["parameters"] + envelope
-    whole = running_sum(
-        [dense * line["replies"] for line in run.rounds if line.get("uplink_bytes") is not None]
-    )
-    total = running_sum(sent)
+    replies = [line["replies"] for line in run.rounds if line.get("uplink_bytes") is not None]
+    total, whole = list(accumulate(sent)), list(accumulate(dense * count for count in replies))
     if not rounds or not total[-1]:
         return Section("Bytes against an uncompressed run", [f"{METRICS} records no bytes."])
     series = [
@@ -265,124 +197,6 @@ def bytes_section(run: Run) -> Section:
     )
     svg = line_plot("bytes", series, x_label="round", y_label="sent by clients (MB)", y_from=0)
     return Section("Bytes against an uncompressed run", figure=Plot("bytes", svg, caption))
-
-
-def compression_settings(config: dict[str, Any]) -> tuple[float, str, str]:
-    """Return (keep probability, rotation, value type) of a run's config."""
-    own = config.get("compression") or {}
-    return (
-        float(own.get("keep_probability", 1.0)),
-        str(own.get("rotation", "hadamard")),
-        str(own.get("value_type", "float32")),
-    )
-
-
-def compression_section(summary: dict[str, Any], settings: tuple[float, str, str]) -> Section:
-    """Return why the ratio is what it is, and how it grows with the model."""
-    count, rotation = int(summary["parameters"]), settings[1]
-    rows = [
-        (name, f"{d:,}", f"{padded_size(d, rotation):,}", f"{ratio(d, settings):.1f}")
-        for name, d in (("this run", count), *SIZES)
-    ]
-    growth = (
-        "The loss to padding depends on how far d lies below a power of two; the envelope of a message "
-        f"({number(summary.get('envelope_bytes_per_client'))} bytes) weighs less the larger the model. Larger models also afford a smaller "
-        "keep probability at the same epsilon, which is where the ratio grows. The table holds this run's "
-        "keep probability and value type fixed."
-    )
-    table = Table(("model", "parameters d", "sent from, D", "compression"), rows, numbers=(1, 2, 3))
-    return Section("Why the compression is what it is", [reason(count, settings), growth], table=table)
-
-
-def reason(count: int, settings: tuple[float, str, str]) -> str:
-    """Return in words how many of `count` parameters are sent, and how much less than all that is."""
-    keep, rotation, value_type = settings
-    padded, bits = padded_size(count, rotation), 8 * VALUE_BYTES[value_type]
-    ideal, sent = FLOAT_BYTES / (keep * VALUE_BYTES[value_type]), ratio(count, settings)
-    if padded == count:
-        return (
-            f"Nothing is padded, so keeping each value with probability {number(keep)} at {bits} bits sends "
-            f"{number(ideal)} times less than {count:,} parameters of 32 bits."
-        )
-    return (
-        f"The Hadamard rotation works on powers of two, so {count:,} parameters are padded to {padded:,}, "
-        f"and a client keeps each of the {padded:,} rotated values with probability {number(keep)}: on "
-        f"average {number(keep * padded)} values of {bits} bits. Against {count:,} parameters of 32 bits "
-        f"that is {times_less(sent)}" + (f", not {number(ideal)} times." if sent >= 1 else ".")
-    )
-
-
-def padded_size(parameters: int, rotation: str) -> int:
-    """Return D: the next power of two for the Hadamard rotation, d itself without.
-
-    >>> padded_size(650, "hadamard"), padded_size(650, "identity")
-    (1024, 650)
-    """
-    return 1 << (parameters - 1).bit_length() if rotation == "hadamard" else parameters
-
-
-def ratio(parameters: int, settings: tuple[float, str, str]) -> float:
-    """Return 4 d over the value bytes that a client sends on average.
-
-    >>> round(ratio(650, (0.1, "hadamard", "float32")), 2)
-    6.35
-    """
-    keep, rotation, value_type = settings
-    return FLOAT_BYTES * parameters / (keep * padded_size(parameters, rotation) * VALUE_BYTES[value_type])
-
-
-def flattened(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of every leaf, keys of nested objects joined by dots."""
-    for key, value in document.items():
-        if isinstance(value, dict):
-            yield from flattened(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def number(value: Any) -> str:
-    """Return a value as people read it: four significant digits, thousands separated,
-    a dash for what is not known.
-
-    >>> number(1437), number(0.19912), number(1e-4), number(None), number(True)
-    ('1,437', '0.1991', '0.0001', '–', 'yes')
-    """
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{int(value):,}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
-    return str(value)
-
-
-def percent(value: float | None) -> str:
-    """Return a share in [0, 1] as a percentage with one decimal."""
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def size(count: float) -> str:
-    """Return a number of bytes in a unit that people read.
-
-    >>> size(512), size(4.2e6)
-    ('512 B', '4.2 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.4g} {unit}"
-        count /= 1000
-    raise AssertionError("the loop returns")
-
-
-def running_sum(values: Sequence[float]) -> list[float]:
-    """Return the sums of all beginnings of `values`."""
-    total, sums = 0.0, []
-    for value in values:
-        total += value
-        sums.append(total)
-    return sums
 
 
 def root_mean_square(values: Sequence[float]) -> float:

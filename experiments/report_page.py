@@ -1,4 +1,13 @@
-"""The Jinja template of report.html. It is Python text because a Flower app bundle carries no HTML files."""
+"""A self-contained HTML page: what stands on it, its template, and how it is rendered.
+
+The template is Python text because a Flower app bundle carries no HTML files.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
 
 TEMPLATE = """\
 <!DOCTYPE html>
@@ -84,3 +93,53 @@ TEMPLATE = """\
 </body>
 </html>
 """
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a header; `numbers` are the columns set right-aligned."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """An <svg> element and its caption."""
+
+    name: str
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of a page, shown in the order of the fields."""
+
+    title: str
+    paragraphs: Sequence[str] = ()
+    points: Sequence[str] = ()
+    table: Table | None = None
+    figure: Plot | None = None
+    verbatim: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole page: what report.html shows."""
+
+    title: str
+    lead: str
+    sections: Sequence[Section]
+    warnings: Sequence[str] = ()
+    footer: str = "Written by fedmf. The page is complete in itself: it asks nothing of any network."
+
+
+def write_page(page: Page, file: Path) -> Path:
+    """Render `page` to `file`."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    file.write_text(environment.from_string(TEMPLATE).render(page=page))
+    return file

@@ -17,9 +17,10 @@ from experiments.config import EngineName
 from experiments.logger import module_of, open_logger
 from experiments.recorder import Recorder
 from experiments.records import is_finished
-from experiments.report import flattened, write_report
+from experiments.report import write_report
 from experiments.run_directory import CONFIG, REPORT, RunDirectory
 from experiments.sweep import FREE
+from experiments.wording import flattened
 from fedmf.accounting import Ledger
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.plan import Plan

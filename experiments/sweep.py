@@ -11,8 +11,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.records import read_config
-from experiments.report import flattened
 from experiments.run_directory import CONFIG
+from experiments.wording import flattened
 from fedmf.errors import RunDirectoryError
 
 # What may differ between the first call and the one that resumes: speed and output, not the run.

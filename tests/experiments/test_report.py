@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 import written_run
-from experiments.report import padded_size, ratio, write_report
+from experiments.report import write_report
+from experiments.report_compression import ratio
 from fedmf.errors import RunDirectoryError
+from fedmf.updates.compression import Compression
 
 
 class Reader(HTMLParser):
@@ -148,19 +150,9 @@ def test_the_page_says_once_what_is_not_covered(tmp_path: Path) -> None:
     assert [text.count(words) for words in ("tests", "a search", "Beware.")] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("count", "rotation", "padded"),
-    [(1, "hadamard", 1), (1024, "hadamard", 1024), (1025, "hadamard", 2048), (1025, "identity", 1025)],
-)
-def test_padding_is_to_the_next_power_of_two_for_the_rotation_only(
-    count: int, rotation: str, padded: int
-) -> None:
-    assert padded_size(count, rotation) == padded
-
-
 def test_the_ratio_counts_the_bytes_of_a_value() -> None:
-    assert ratio(1024, (0.1, "hadamard", "int8")) == pytest.approx(40)
-    assert ratio(650, (0.1, "identity", "float32")) == pytest.approx(10)
+    assert ratio(1024, Compression(0.1, "hadamard", "int8")) == pytest.approx(40)
+    assert ratio(650, Compression(0.1, "identity", "float32")) == pytest.approx(10)
 
 
 def test_runs_that_are_not_private_say_so_first(tmp_path: Path) -> None:

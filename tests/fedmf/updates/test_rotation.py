@@ -9,6 +9,14 @@ from fedmf.randomness import PublicSeed
 from fedmf.updates.rotation import Rotation, hadamard, padded_dimension
 
 
+@pytest.mark.parametrize(
+    ("count", "kind", "padded"),
+    [(1, "hadamard", 1), (1024, "hadamard", 1024), (1025, "hadamard", 2048), (1025, "identity", 1025)],
+)
+def test_padding_is_to_the_next_power_of_two_for_the_rotation_only(count, kind, padded):
+    assert padded_dimension(count, kind) == padded
+
+
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 32, 64, 128, 512, 2048])
 def test_transform_matches_the_dense_matrix(size):
     vector = np.random.default_rng(0).normal(size=size).astype("f4")
