@@ -1,7 +1,7 @@
 """The Flower ClientApp: unpack the tasks, train, privatize, pack each client's kept values.
 
 Any exception in training becomes a zero update, logged here only: otherwise one client's data would decide
-what the server releases, and zero-out privacy would be lost with certainty (PRIVACY.md section 3).
+what the server releases, and zero-out privacy would be lost with certainty (docs/privacy.md, section 5).
 """
 
 import logging

@@ -19,7 +19,7 @@ def privatize(
 
     Clip, rotate, clip, (round,) mask; never rescaled. Guarantee: the whole rotated vector g, of which the
     kept values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <= bounds.linf_norm where those are
-    given (PRIVACY.md section 3).
+    given (docs/privacy.md, section 5).
     """
     update = zero_if_not_finite(update)
     if bounds.l2_norm is None:

@@ -1,9 +1,9 @@
-"""Who takes part when: every epoch splits the clients into disjoint cohorts, so that no client is heard twice
-in an epoch.
+"""Who takes part when: every epoch splits the clients into disjoint cohorts,
+so that no client is heard twice in an epoch.
 
-The privacy theorem covers one participation per client and epoch (PRIVACY.md section 1). The schedule gives
-at most one; the register refuses a second one at the moment of release, whatever path led there (retry,
-resume, duplicate).
+The privacy theorem covers one participation per client and epoch (docs/privacy.md, section 2). The schedule
+gives at most one; the register refuses a second one at the moment of release, whatever path led there
+(retry, resume, duplicate).
 """
 
 import json

@@ -1,9 +1,9 @@
 """Stochastic rounding of a client's rotated update to int8: a quarter of the bytes,
 at a stated cost in radius.
 
-It happens on the client, on the WHOLE rotated vector, before the mask (PRIVACY.md section 3): rounding can
-lengthen a vector, and the server, which sees masked values only, could not check. The grid is -127 .. 127
-times Delta_inf / 127.
+It happens on the client, on the WHOLE rotated vector, before the mask (docs/privacy.md, section 5):
+rounding can lengthen a vector, and the server, which sees masked values only, could not check. The grid is
+-127 .. 127 times Delta_inf / 127.
 """
 
 import numpy as np

@@ -64,7 +64,7 @@ WORTHLESS = {
 
 @pytest.mark.parametrize("name", WORTHLESS)
 def test_errors_and_malformed_replies_count_as_zero_vectors(name):
-    """PRIVACY.md section 3: such a client is spent and counted, and the sum does not change."""
+    """docs/reliability.md: such a client is spent and counted, and the sum does not change."""
     reports = []
     strategy, _ = run(WORTHLESS[name], on_release=[lambda state, report: reports.append(report)])
     assert not strategy.state.model.any()
@@ -73,7 +73,7 @@ def test_errors_and_malformed_replies_count_as_zero_vectors(name):
 
 
 def test_a_crashing_client_changes_nothing_but_its_own_zero():
-    """Trap of PRIVACY.md section 7: a reply's values decide a release."""
+    """A known trap of docs/privacy.md: a reply's values decide a release."""
 
     def crash_first(fields, message):
         first = str(cohort_of(PLAN, 1)[0])

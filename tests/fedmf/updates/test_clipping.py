@@ -13,7 +13,7 @@ any_float32 = hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(widt
 @given(any_float32, st.floats(1e-6, 1e6))
 @settings(max_examples=300, deadline=None)
 def test_whatever_comes_in_leaves_within_both_bounds(vector, bound):
-    """Traps of PRIVACY.md section 7: NaN, inf, and the float32 norm of 1e30 that overflows."""
+    """Known traps of docs/privacy.md: NaN, inf, and the float32 norm of 1e30 that overflows."""
     clipped = clip_l2(zero_if_not_finite(vector), bound)
     assert np.isfinite(clipped).all()
     assert np.linalg.norm(clipped.astype("f8")) <= bound

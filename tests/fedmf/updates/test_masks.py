@@ -107,7 +107,7 @@ def indicator(key, dimension=20_000, gamma=0.1):
 
 
 def test_masks_of_clients_rounds_and_epochs_are_uncorrelated():
-    """Trap of PRIVACY.md section 7: shared masks. Two equal masks would correlate at 1."""
+    """A known trap of docs/privacy.md: shared masks. Two equal masks would correlate at 1."""
     keys = [KEY.mask_key(client, step) for client in ("0", "1") for step in (0, 1)]
     keys += [KEY.ratchet().mask_key("0", 0)]
     drawn = np.array([indicator(key) for key in keys])

@@ -32,7 +32,7 @@ def test_transform_refuses_other_sizes(size):
 
 @pytest.mark.parametrize("make", [lambda n: np.eye(n)[0], np.ones, lambda n: (-1.0) ** np.arange(n)])
 def test_transform_is_orthonormal_on_the_traps(make):
-    """Trap of PRIVACY.md section 7: an un-normalised Hadamard matrix lengthens e_1 or the constant row."""
+    """A known trap of docs/privacy.md: an un-normalised Hadamard matrix lengthens e_1 or the constant row."""
     vector = make(256).astype("f4")
     assert np.linalg.norm(hadamard(vector)) == pytest.approx(np.linalg.norm(vector), rel=1e-6)
     np.testing.assert_allclose(hadamard(hadamard(vector)), vector, atol=1e-5)

@@ -7,7 +7,7 @@ from fedmf.updates.vectors import Layout
 ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array(7, np.float32)}
 
 
-def test_flat_and_back():
+def test_splitting_undoes_flattening():
     layout = Layout.of(ARRAYS)
     flat = layout.flatten(ARRAYS)
     assert flat.shape == (layout.dimension,) == (7,)
