@@ -6,8 +6,6 @@ that is removed at the end.
 """
 
 import contextlib
-import datetime
-import ipaddress
 import os
 import shutil
 import signal
@@ -18,16 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
+from experiments.certificates import make_certificates, make_node_key
 from experiments.command import CONF
 from fedmf.errors import RunStoppedError
 
@@ -38,21 +31,12 @@ _MEMORY = Path("/dev/shm")
 _GRACE = 10.0  # seconds for a process to end by itself
 
 
-@dataclass(frozen=True)
-class Certificates:
-    """PEM files: the authority that both sides trust, and the SuperLink's own certificate and key."""
-
-    authority: Path
-    certificate: Path
-    key: Path
-
-
 class Loopback:
     """The processes of one deployment. A context: at its end, however it comes, all are ended and the folder is gone."""
 
     def __init__(self, *, superlink_port: int | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fedmf-", dir=_MEMORY if _MEMORY.is_dir() else None))
-        self.certificates = make_certificates(self.folder)
+        self.certificates = make_certificates(self.folder, HOST)
         self.port = superlink_port or free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._homes: dict[str, Path] = {}
@@ -178,10 +162,6 @@ class Loopback:
                     os.kill(number, signal.SIGKILL)
             time.sleep(0.05)
 
-    def is_running(self, name: str) -> bool:
-        """Say whether a process is there and has not ended."""
-        return name in self._processes and self._processes[name].poll() is None
-
     def refuse_ended(self) -> None:
         """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself."""
         for name, process in self._processes.items():
@@ -243,83 +223,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def make_certificates(folder: Path, *, days: int = 2) -> Certificates:
-    """Write a certificate authority of our own and a certificate for the loopback address;
-    the authority's key is not kept.
-    """
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority = _name("fedmf loopback authority")
-    is_authority = x509.BasicConstraints(ca=True, path_length=0)
-    root = _builder(authority, authority, authority_key, days).add_extension(is_authority, critical=True)
-    root = root.add_extension(
-        x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False
-    )
-    addresses = x509.SubjectAlternativeName(
-        [x509.IPAddress(ipaddress.ip_address(HOST)), x509.DNSName("localhost")]
-    )
-    own = _builder(_name(HOST), authority, key, days).add_extension(addresses, critical=False)
-    own = own.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
-    )
-    files = Certificates(folder / "ca.crt", folder / "server.pem", folder / "server.key")
-    for file, builder in ((files.authority, root), (files.certificate, own)):
-        signed = builder.sign(authority_key, hashes.SHA256())
-        file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    _write_secret(
-        files.key,
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
-    return files
-
-
-def make_node_key(folder: Path, node: str) -> Path:
-    """Write a node's key pair, folder/NODE and folder/NODE.pub in OpenSSH's format, and return the public file."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    _write_secret(
-        folder / node,
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        ),
-    )
-    public = folder / f"{node}.pub"
-    public.write_bytes(
-        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    )
-    return public
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
-) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=days))
-    )
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _write_secret(file: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, from the first byte on."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as opened:
-        opened.write(data)
 
 
 @contextlib.contextmanager

@@ -6,12 +6,6 @@ from collections.abc import Collection
 from fedmf.errors import SettingError
 
 
-def check_finite(name: str, value: float) -> None:
-    """Raise `SettingError` unless `value` is a finite number."""
-    if not math.isfinite(value):
-        raise SettingError(f"{name} is {value}; it must be a finite number.")
-
-
 def check_positive(name: str, value: float) -> None:
     """Raise `SettingError` unless 0 < `value` < infinity."""
     if not (value > 0 and math.isfinite(value)):

@@ -8,7 +8,8 @@ import pytest
 
 from experiments.benchmarks.tcp_counter import TcpCounter
 from experiments.benchmarks.wire import count as count_bytes
-from experiments.loopback import Loopback, free_port, make_node_key
+from experiments.certificates import make_node_key
+from experiments.loopback import Loopback, free_port
 from experiments.records import is_finished
 from runs import metrics, summary
 from server.cohort import Roster
