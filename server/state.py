@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.accounting import Ledger
-from fedmf.errors import ReleaseOrderError
+from fedmf.errors import ReleaseOrderError, SettingError
 from fedmf.mechanisms.noise import next_noise
 from fedmf.mechanisms.stream import StreamState
 from fedmf.participation import Register
@@ -67,7 +67,12 @@ class Release:
 
 
 def first_state(plan: Plan, model: Vector, key: SecretKey) -> ServerState:
-    """Return the state before the first round; `key` is the run secret, which is the first epoch's key."""
+    """Return the state before the first round; `key` is the run secret, which is the first epoch's key.
+
+    Raises `SettingError` for a model (d,) of another length than the plan's.
+    """
+    if len(model) != plan.dimension:
+        raise SettingError(f"the model has {len(model)} parameters; this plan is for {plan.dimension}.")
     return ServerState(0, model, np.zeros_like(model), Ledger(), Register(), Secrets(0, key, None))
 
 
@@ -95,11 +100,12 @@ def make_release(
     """Return the next round's release, and the secrets after it.
 
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
-    goes on the SUM, on all d model coordinates, whoever answered (PRIVACY.md sections 1 and 3). A stream
-    that is not at this round is advanced first, see `secrets_at`. With `donate` the next stream takes the buffers
-    of the state's: `state` is then spent. Raises
-    `ReleaseOrderError` if the run is over (its last key is gone), `ParticipationError` if one of them was spent
-    in this epoch already.
+    goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md, sections 1 and 5). A stream
+    that is not at this round is advanced first, see `secrets_at`. With `donate` the next stream takes the
+    buffers of the state's: `state` is then spent.
+
+    Raises `ReleaseOrderError` if the run is over (its last key is gone), `ParticipationError` if one of them
+    was spent in this epoch already.
     """
     secrets = None if state.secrets is None else secrets_at(plan, state.secrets, state.round)
     if secrets is None:

@@ -1,6 +1,6 @@
 """The privacy statement of one run: the same facts as privacy.json and as a paragraph in plain words.
 
-`write_statement` is the only place that decides what is said, `Statement` only holds and prints it.
+`write_statement` is the only place that decides what is said; `Statement` checks, holds and prints it.
 """
 
 import dataclasses
@@ -52,7 +52,8 @@ class Statement:
     the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
     * l2_norm. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
     K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
-    the observed one is None before a run ends.
+    the observed one is None before a run ends.  Raises `SettingError` for impossible values, also for an
+    observed participation above the epochs started: the accounting would not cover it.
     """
 
     private: bool
@@ -86,6 +87,22 @@ class Statement:
     secrets: str
     not_covered: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_at_least("rounds_per_epoch", self.rounds_per_epoch, 1)
+        check_at_least("epochs", self.epochs, 0)
+        check_at_least("epochs_planned", self.epochs_planned, self.epochs)
+        check_at_least("cohort_size", self.cohort_size, 1)
+        check_at_least("clients", self.clients, 1)
+        check_non_negative("sigma", self.sigma)
+        for name, norm in (("l2_norm", self.l2_norm), ("linf_norm", self.linf_norm)):
+            if norm is not None:
+                check_positive(name, norm)
+        if self.participation_observed is not None and self.participation_observed > self.epochs:
+            raise SettingError(
+                f"participation_observed is {self.participation_observed} in {self.epochs} epochs; a client "
+                "may take part at most once per epoch."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON-ready values (privacy.json): infinite becomes None, tuples lists."""
@@ -183,23 +200,8 @@ def write_statement(
 
     l2_norm, linf_norm: Delta_2 and Delta_inf as enforced (the radius accounted), None without clipping.
     participation_observed: the largest number of epochs any one client took part in.  unit_of_privacy: say
-    so where a large user was cut into several clients.  Raises `SettingError` for impossible values, also
-    for an observed participation above the epochs started: the accounting would not cover it.
+    so where a large user was cut into several clients.  Raises `SettingError` as `Statement` does.
     """
-    check_at_least("rounds_per_epoch", rounds_per_epoch, 1)
-    check_at_least("epochs", epochs, 0)
-    check_at_least("epochs_planned", epochs_planned, epochs)
-    check_at_least("cohort_size", cohort_size, 1)
-    check_at_least("clients", clients, 1)
-    check_non_negative("sigma", sigma)
-    for name, norm in (("l2_norm", l2_norm), ("linf_norm", linf_norm)):
-        if norm is not None:
-            check_positive(name, norm)
-    if participation_observed is not None and participation_observed > epochs:
-        raise SettingError(
-            f"participation_observed is {participation_observed} in {epochs} epochs; a client may take "
-            "part at most once per epoch."
-        )
     noisy = event.noise_multiplier > 0 and spent.is_private
     return Statement(
         private=noisy and not reproducible,
@@ -239,8 +241,10 @@ def write_statement(
 def delta_warning(delta: float, clients: int) -> str | None:
     """Return a sentence where delta is at least 1/clients, else None.
 
-    Such a delta allows a mechanism that publishes one client's data whole.
+    Such a delta allows a mechanism that publishes one client's data whole. Raises `SettingError` unless
+    `clients` is a whole number of at least 1.
     """
+    check_at_least("clients", clients, 1)
     if delta < 1 / clients:
         return None
     return (

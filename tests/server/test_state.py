@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrderError
+from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrderError, SettingError
 from plans import KEY, random_vector, small_plan
 from server.optimizer import Optimizer
 from server.state import Secrets, apply_release, begin_epoch, first_state, make_release, secrets_at
@@ -29,6 +29,11 @@ def run(plan, rounds, key=KEY, optimizer=SGD):
         state = release(plan, optimizer, begin_epoch(plan, state), np.zeros(plan.rotation.padded, "f4"), [])
         models.append(state.model)
     return np.array(models), state
+
+
+def test_a_model_of_another_length_than_the_plans_is_refused():
+    with pytest.raises(SettingError, match="49 parameters; this plan is for 50"):
+        first_state(small_plan(dimension=50), np.zeros(49, np.float32), KEY)
 
 
 @pytest.mark.parametrize("family", ["independent", "sqrt_toeplitz", "optimal"])
@@ -62,7 +67,7 @@ def test_noise_does_not_depend_on_who_answers_or_on_the_data():
 
 
 def test_denominator_is_the_planned_cohort():
-    """Trap of PRIVACY.md section 7: drop one client and only SUM changes."""
+    """A known trap of docs/privacy.md: drop one client and only SUM changes."""
     plan = small_plan(noise_multiplier=0)
     update = random_vector(64, 1.0)
     models = [release(plan, SGD, start(plan), update, names).model for names in (["0"], ["0", "1", "2"])]

@@ -124,6 +124,7 @@ def test_a_unit_of_privacy_of_ones_own_is_stated():
         ("participation_observed", 17),
         ("epochs_planned", 15),
         ("cohort_size", 0),
+        ("clients", 0),
         ("sigma", -1.0),
         ("l2_norm", 0.0),
     ],
