@@ -8,6 +8,7 @@ from textwrap import fill
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -67,18 +68,7 @@ def line_plot(
         figure = Figure(figsize=(SIZE[0], SIZE[1] + legend_height), layout="constrained")
         axes = figure.add_subplot()
         for index, line in enumerate(series):
-            axes.errorbar(
-                line.x,
-                line.y,
-                yerr=line.error,
-                label=labels[index],
-                color=COLOURS[index % len(COLOURS)],
-                linestyle=DASHES[index % len(DASHES)],
-                marker=MARKERS[index % len(MARKERS)] if markers or len(line.x) == 1 else None,
-                markersize=4,
-                capsize=3,
-                drawstyle="steps-post" if steps else "default",
-            )
+            _draw(axes, line, index, labels[index], steps=steps, markers=markers)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         if log_x:
@@ -97,6 +87,22 @@ def line_plot(
         elif len(series) > 1:
             axes.legend(fontsize=8)
         return as_svg(figure, name)
+
+
+def _draw(axes: Axes, line: Series, index: int, label: str, *, steps: bool, markers: bool) -> None:
+    """Draw one line in the look of its place among the others; a lone point gets its marker in any case."""
+    axes.errorbar(
+        line.x,
+        line.y,
+        yerr=line.error,
+        label=label,
+        color=COLOURS[index % len(COLOURS)],
+        linestyle=DASHES[index % len(DASHES)],
+        marker=MARKERS[index % len(MARKERS)] if markers or len(line.x) == 1 else None,
+        markersize=4,
+        capsize=3,
+        drawstyle="steps-post" if steps else "default",
+    )
 
 
 def bar_plot(name: str, bars: Sequence[tuple[str, float, float | None]], *, x_label: str) -> str:

@@ -86,22 +86,29 @@ def run_session(
             on_reply=recorder.on_reply if config.run.unprotected_metrics else look_away,
             tasks_per_message=tasks_per_message,
         )
-        try:
-            with recorder:
-                engine(strategy)
-        except DivergedError:
-            checkpoint.forget_secrets()  # no round can follow
-            raise
-        if strategy.state.secrets is not None:
-            raise RunStoppedError(
-                f"the engine ended after round {strategy.state.round} of {experiment.plan.participation.rounds}; "
-                "go on with run.resume=true."
-            )
+        _play(strategy, engine, checkpoint, recorder)
         with stopping_on_disk_errors():
             checkpoint.forget_secrets()
             summary = recorder.finish(time.perf_counter() - started)
             write_report(directory.path)
     return summary
+
+
+def _play(
+    strategy: FedMF, engine: Callable[[FedMF], None], checkpoint: Checkpoint, recorder: Recorder
+) -> None:
+    """Let the engine play the rounds that are left. Raises `RunStoppedError` if it ends before the last."""
+    try:
+        with recorder:
+            engine(strategy)
+    except DivergedError:
+        checkpoint.forget_secrets()  # no round can follow
+        raise
+    if strategy.state.secrets is not None:
+        raise RunStoppedError(
+            f"the engine ended after round {strategy.state.round} of {strategy.plan.participation.rounds}; "
+            "go on with run.resume=true."
+        )
 
 
 def _begin_or_restore(
