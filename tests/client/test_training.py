@@ -45,9 +45,12 @@ def test_resident_model_trains_as_plain_pytorch(name):
 def test_start_may_be_read_only_and_is_left_alone():
     start = flat_parameters(build("logistic", **SHAPE))
     start.setflags(write=False)
-    Trainer(build("logistic", **SHAPE), TrainingSettings(1.0)).update(
+    before = start.copy()
+    update = Trainer(build("logistic", **SHAPE), TrainingSettings(1.0)).update(
         start, *examples(), order=np.random.default_rng(0)
     )
+    assert update.any()
+    np.testing.assert_array_equal(start, before)
 
 
 def test_layout_names_parameters_in_the_order_of_the_vector():

@@ -129,7 +129,7 @@ def test_gaussian_epsilon_inverts_its_profile(mu, delta):
         assert gaussian_delta(epsilon, mu) == pytest.approx(delta, rel=1e-9, abs=0)
 
 
-def test_gaussian_edges():
+def test_the_gaussian_delta_and_epsilon_at_no_and_infinite_signal_and_out_of_range():
     assert gaussian_delta(1.0, 0.0) == 0
     assert gaussian_delta(1.0, math.inf) == 1
     assert gaussian_epsilon(math.inf, 1e-5) == math.inf

@@ -110,7 +110,7 @@ def test_printed_optimum_at_4096_was_not_converged():
         (1024, 100.33047049936138, 81.68486056004528, 93.10670040766128),
     ],
 )
-def test_closed_form_bounds(rounds, upper, lower, schatten):
+def test_closed_form_bounds_match_their_reference_values(rounds, upper, lower, schatten):
     assert bounds.henzinger_upper(rounds) == pytest.approx(upper, rel=1e-12)
     assert bounds.henzinger_lower(rounds) == pytest.approx(lower, rel=1e-12)
     assert bounds.prefix_sum_schatten(rounds) == pytest.approx(schatten, rel=1e-12)
