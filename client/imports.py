@@ -1,6 +1,8 @@
 """Code from elsewhere: packages that only some data sets need, and a user's own loaders and models."""
 
 import importlib
+import inspect
+from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -35,3 +37,22 @@ def import_path(name: str, key: str) -> Any:
         raise SettingError(
             f"{key} is {name!r}, which cannot be imported ({error}); it must be package.module:name."
         ) from error
+
+
+def check_takes(
+    function: Callable[..., Any], given: Mapping[str, Any], *, group: str, who: str, own: Collection[str] = ()
+) -> None:
+    """Raise `SettingError` if `given` (settings of `group`) holds one that `function` does not take.
+
+    `who` names the function in the message; `own` are parameters that are no settings.
+
+    >>> check_takes(lambda size: size, {"size": 3}, group="dataset", who="mine:load")
+    """
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    known = [key for key in parameters if key not in own]
+    for key, value in given.items():
+        if key not in known:
+            takes = ", ".join(f"{group}.{other}" for other in known) or "no settings"
+            raise SettingError(f"{group}.{key} is {value!r}, but {who} does not use it; it takes {takes}.")

@@ -11,7 +11,6 @@ Models have parameters only, no buffers: what is trained is exactly what is priv
 batch normalisation, and no dropout either, so that training depends on the data and the seed alone.
 """
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from client.data.dataset import CLASSIFICATION, NEXT_TOKEN
-from client.imports import import_path
+from client.imports import check_takes, import_path
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 
@@ -146,15 +145,7 @@ def build(
     """
     builder = _builder(name, task)
     given = {key: value for key, value in settings.items() if value is not None}
-    parameters = inspect.signature(builder).parameters
-    known = [key for key in parameters if key not in ("input_shape", "classes")]
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    for key, value in given.items():
-        if key not in known and not open_ended:
-            raise SettingError(
-                f"model.{key} is {value!r}, but {name} does not use it; it takes "
-                f"{', '.join(known) or 'no settings'}."
-            )
+    check_takes(builder, given, group="model", who=name, own=("input_shape", "classes"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = builder(input_shape=input_shape, classes=classes, **given)

@@ -39,7 +39,7 @@ class TrainingSettings:
 
 def pick_device(device: str) -> torch.device:
     """Return the torch device that client.device names; "auto" is CUDA where there is one.
-    Raises `SettingError` without.
+    Raises `SettingError` for "cuda" on a machine without.
     """
     available = torch.cuda.is_available()
     if device == "cuda" and not available:

@@ -50,7 +50,9 @@ def run(
     doc: str | None = None,
     argv: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Run a command that leaves no output folder, and exit: 0 when done, 2 after a user's mistake, 130 after Ctrl-C."""
+    """Run a command that leaves no output folder, and exit:
+    0 when done, 2 after a user's mistake, 130 after Ctrl-C.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     end_with(lambda: guard(lambda: _call(function, name, schema, doc, arguments)))
@@ -113,7 +115,9 @@ def without_traceback(record: logging.LogRecord) -> bool:
 
 
 def console() -> "Console":
-    """Return a console for results on stdout: as wide as the terminal, and wide enough for any table where there is none."""
+    """Return a console for results on stdout: as wide as the terminal,
+    and wide enough for any table where there is none.
+    """
     from rich.console import Console  # JSON has no need of it
 
     return Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)

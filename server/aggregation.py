@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from fedmf.updates.vectors import Vector
 
-# Without clipping nothing bounds a value. Beyond this one (a million times a usual weight) it counts as this
-# one.
+# Without clipping nothing bounds a value. Beyond this one (a million times a usual weight) it counts as it.
 UNCLIPPED_BOUND = 2.0**20
 _MOST_BITS = 100  # a float32 within the smallest bound there is, times 2^100, is still a float32
 
@@ -49,6 +48,9 @@ class FixedPoint:
         np.add.at(total, coordinates, scaled.astype(np.int64))
 
     def value(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the sum, shape of `total`. Float64, until the noise is on: rounding a sum of many values to float32
-        could lengthen one client's part beyond the bound that is accounted."""
+        """Return the sum, shape of `total`.
+
+        Float64, until the noise is on: rounding a sum of many values to float32 could lengthen one client's
+        part beyond the bound that is accounted.
+        """
         return np.multiply(total, 2.0**-self.bits, dtype=np.float64)

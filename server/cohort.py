@@ -112,7 +112,9 @@ class Roster:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the roster that `to_json` wrote. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
+        """Return the roster that `to_json` wrote.
+        Raises `ValueError`, `KeyError` or `TypeError` for anything else.
+        """
         document = json.loads(text)
         return cls(int(document["epoch"]), {str(key): int(count) for key, count in document["nodes"].items()})
 

@@ -67,9 +67,7 @@ def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterat
         if len(awaited) < before:
             pause, heard = _SHORTEST_PAUSE, now
             continue
-        if getattr(
-            grid, "is_exhausted", False
-        ):  # a grid in one process knows that no reply can come any more
+        if getattr(grid, "is_exhausted", False):  # a grid in one process knows when no more can come
             return
         if now - heard >= patience:
             _nudge(grid, awaited.values())

@@ -27,10 +27,8 @@ from server.state import Release, Secrets, ServerState, apply_release, begin_epo
 
 log = logging.getLogger(__name__)
 
-
 # Called in turn with the new state and its release, once it is committed.
 OnRelease = Callable[[ServerState, Release], None]
-
 
 # Called with each client and what it sent, of any type and before any noise: no privacy statement covers it.
 OnReply = Callable[[str, object], None]
@@ -47,9 +45,9 @@ def look_away(client: str, data: object) -> None:
 class FedMF(Strategy):
     """Federated averaging under a streaming matrix mechanism with restart, over secretly masked updates.
 
-    `commit` puts a release where it survives a crash, before any client or caller can see it: an exception there
-    leaves the round unreleased. `state` is the one thing that changes between rounds. Messages of the round under way are kept to tell
-    whose reply is whose.
+    `commit` puts a release where it survives a crash, before any client or caller can see it: an exception
+    there leaves the round unreleased. `state` is the one thing that changes between rounds. Messages of the
+    round under way are kept to tell whose reply is whose.
     """
 
     def __init__(

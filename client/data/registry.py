@@ -17,7 +17,7 @@ from client.data import (
     synthetic,
 )
 from client.data.dataset import Dataset
-from client.imports import import_path
+from client.imports import check_takes, import_path
 from fedmf.errors import DataError, SettingError
 
 
@@ -64,15 +64,8 @@ def load(
     loader = _loader(name)
     given = {"path": path, "examples_per_client": examples_per_client, "vocabulary": vocabulary, **settings}
     given = {key: value for key, value in given.items() if value is not None}
-    parameters = inspect.signature(loader).parameters
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    for key in given:
-        if key not in parameters and not open_ended:
-            takes = ", ".join(f"dataset.{known}" for known in parameters) or "no settings"
-            raise SettingError(
-                f"dataset.{key} is {given[key]!r}, but dataset {name} does not use it; it takes {takes}."
-            )
-    for key, parameter in parameters.items():
+    check_takes(loader, given, group="dataset", who=f"dataset {name}")
+    for key, parameter in inspect.signature(loader).parameters.items():
         if (
             parameter.default is parameter.empty
             and parameter.kind is not parameter.VAR_KEYWORD

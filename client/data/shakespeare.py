@@ -23,6 +23,7 @@ LICENCE = "text: public domain; LEAF and hub copies BSD-2-Clause"
 SOURCE = "LEAF (Caldas et al. 2018); TFF shakespeare; hub flwrlabs/shakespeare"
 HUB = "flwrlabs/shakespeare"
 LENGTH = 80
+VOCABULARY = Vocabulary(tuple(LEAF_CHARACTERS))
 WHERE = (
     "Dataset shakespeare needs files: set dataset.path to the folder of TFF's shakespeare_train.h5 and "
     "shakespeare_test.h5, to TFF's shakespeare.sqlite, to a LEAF folder with train/*.json and test/*.json, "
@@ -61,9 +62,6 @@ def load(
         uncovered=(OVERLAP,),
         uncounted=UNCOUNTED,
     )
-
-
-VOCABULARY = Vocabulary(tuple(LEAF_CHARACTERS))
 
 
 def _from_disk(path: Path) -> tuple[Tokens, Tokens]:

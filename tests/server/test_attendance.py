@@ -99,7 +99,9 @@ def test_the_sum_does_not_depend_on_how_clients_share_messages(tmp_path):
 
 
 def test_a_nodes_sum_is_refused(tmp_path):
-    """One vector for several clients: no bound of theirs could be checked. It counts as zeros, whatever its length."""
+    """One vector for several clients: no bound of theirs could be checked.
+    It counts as zeros, whatever its length.
+    """
 
     def summing(message):
         reply = answer(message)
