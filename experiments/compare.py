@@ -247,7 +247,7 @@ def _percent(value: Estimate | None) -> str:
 
 
 def _bytes(value: Estimate | None) -> str:
-    """Return a number of bytes in a unit that people read."""
+    """Return a mean number of bytes in a unit that people read, a dash where there is none."""
     return "–" if value is None else size(value.mean)
 
 
@@ -261,7 +261,7 @@ def _print_table(directory: Path, groups: Sequence[Group], left_out: Mapping[str
         table.add_row(*row)
     console = command.console()
     console.print(table)
-    for sentence in (*warnings([run for group in groups for run in group.runs]),):
+    for sentence in warnings([run for group in groups for run in group.runs]):
         console.print(sentence, highlight=False)
     for name, why in left_out.items():
         console.print(f"left out, {name}: {why}", highlight=False, markup=False)

@@ -5,6 +5,7 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 defaults list.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from typing import Any
@@ -150,13 +151,19 @@ def register() -> None:
 
 
 def arguments(config: DictConfig | DatasetConfig | ModelConfig) -> dict[str, Any]:
-    """Return a composed group as keyword arguments of `client.data.load` or `client.models.build`.
-
-    A `settings` mapping is merged in, so that a loader of one's own sees plain arguments.
-    """
+    """Return a composed group as keyword arguments of `client.data.load` or `client.models.build`."""
     node = OmegaConf.structured(config) if is_dataclass(config) else config
     plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     if not isinstance(plain, dict):
         raise TypeError(f"a dataset or model group is a mapping, not {type(plain).__name__}")
-    settings = plain.pop("settings", None) or {}
-    return {str(key): value for key, value in {**plain, **settings}.items()}
+    return merged({str(key): value for key, value in plain.items()})
+
+
+def merged(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a group with its `settings` merged in: a loader or model of one's own sees plain arguments.
+
+    >>> merged({"name": "mine:load", "path": None, "settings": {"size": 3}})
+    {'name': 'mine:load', 'path': None, 'size': 3}
+    """
+    own = {key: value for key, value in group.items() if key != "settings"}
+    return {**own, **(group.get("settings") or {})}

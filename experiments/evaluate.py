@@ -42,10 +42,11 @@ def evaluate(config: DictConfig) -> None:
     dataset = load(**chosen)
     model = load_model(directory, own["model"], dataset)
     result = score(model, dataset.test, uncounted=dataset.uncounted, batch_size=config.batch_size)
+    document = as_document(result, dataset, model)
     if config.output is Output.json:
-        command.print_json(as_document(result, dataset, model))
+        command.print_json(document)
     else:
-        _print_table(directory, as_document(result, dataset, model))
+        _print_table(directory, document)
 
 
 def choose_dataset(own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -53,8 +54,7 @@ def choose_dataset(own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]
 
     Another data set's name drops all of the run's own values.
     """
-    own = {**own, **(own.get("settings") or {})}
-    own.pop("settings", None)
+    own = config_data.merged(own)
     given = {key: value for key, value in given.items() if value not in (None, "")}
     if given.get("name", own["name"]) != own["name"]:
         return given
@@ -67,8 +67,7 @@ def load_model(directory: Path, config: dict[str, Any], dataset: Dataset) -> nn.
     Raises `RunDirectoryError` when there is no model.npz, `SettingError` when the data set does not fit the
     model.
     """
-    settings = {**config, **(config.get("settings") or {})}
-    settings.pop("settings", None)
+    settings = config_data.merged(config)
     model = models.build(
         settings.pop("name"),
         input_shape=dataset.input_shape,

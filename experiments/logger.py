@@ -74,7 +74,7 @@ def open_logger(name: LoggerName, directory: Path) -> Iterator[Log]:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers of a row, the round apart.
+    """Return the numbers of a row, the round apart.
 
     >>> numbers({"round": 3, "accuracy": 0.5, "epsilon": None})
     {'accuracy': 0.5}

@@ -16,9 +16,8 @@ from fedmf.mechanisms.arrays import Float64
 
 LARGEST_HEAT_MAP = 512
 LARGEST_TREE = 1 << 14
-LIMIT_RATIO = np.pi**2 / (
-    2 * np.log(2) ** 2
-)  # of squared errors, tree over square root, T -> infinity: 10.27
+# Of squared errors, tree over square root, T -> infinity: 10.27.
+LIMIT_RATIO = np.pi**2 / (2 * np.log(2) ** 2)
 
 
 def write(designs: Mapping[str, Factorization], directory: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from rich.table import Table
 
 from experiments import command, mechanism_plots
+from experiments.config import WorkloadName
 from experiments.config_data import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -32,13 +33,6 @@ _log = logging.getLogger(__name__)
 
 MOST_EXPORTED = 4096
 POST_PROCESSED = "optimal_for_prefix_sum"
-
-
-class WorkloadName(Enum):
-    """What is to be released."""
-
-    prefix_sum = "prefix_sum"
-    momentum = "momentum"
 
 
 class ScheduleName(Enum):

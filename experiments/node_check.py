@@ -6,12 +6,10 @@ Exits 2 with one sentence where the data cannot be loaded or hold fewer clients 
 it counts the parameters, which must be those of the server.
 """
 
-import sys
 from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from client.models import parameter_count
@@ -31,7 +29,7 @@ def node_check(config: DictConfig) -> None:
     table = Table(title="This node's data load", show_header=False)
     for name, value in found.items():
         table.add_row(name.replace("_", " "), f"{value}")
-    Console(file=sys.stdout).print(table)
+    command.console().print(table)
 
 
 def examine(node: Node, config: DictConfig) -> dict[str, Any]:

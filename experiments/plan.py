@@ -208,7 +208,7 @@ def mean_noise(config: DictConfig, event: EpochRelease) -> float | None:
 def print_text(config: DictConfig, budget: Budget, event: EpochRelease, document: dict[str, Any]) -> None:
     """Print the plan in words and the table of keep probabilities."""
     console = command.console()
-    console.print(headline(config, budget, event, document))
+    console.print(headline(config, event, document))
     for order, value in (document["rdp"] or {}).items():
         console.print(f"One epoch at Renyi order {order}: {value:.6g}")
     if not document["feasible"]:
@@ -219,7 +219,7 @@ def print_text(config: DictConfig, budget: Budget, event: EpochRelease, document
         console.print(comparison(config, budget, event))
 
 
-def headline(config: DictConfig, budget: Budget, event: EpochRelease, document: dict[str, Any]) -> str:
+def headline(config: DictConfig, event: EpochRelease, document: dict[str, Any]) -> str:
     """Return the plan in plain words."""
     if event.noise_multiplier == 0:
         return "NOT private: noise_multiplier is 0, epsilon is infinite at every delta under every adjacency."
@@ -231,9 +231,8 @@ def headline(config: DictConfig, budget: Budget, event: EpochRelease, document: 
     )
     return "\n".join(
         (
-            f"epsilon = {document['epsilon']:.4g} at delta = {config.delta:g} ({how}), unit of privacy: one "
-            "client, "
-            f"adjacency {config.adjacency}; epochs (one participation each): {config.epochs}.",
+            f"epsilon = {document['epsilon']:.4g} at delta = {config.delta:g} ({how}), "
+            f"unit of privacy: one client, adjacency {config.adjacency}; epochs (one participation each): {config.epochs}.",
             f"Noise multiplier {event.noise_multiplier:.4g} of the sum, "
             f"{event.effective_noise_multiplier:.4g} of the mean; "
             f"keep probability {event.keep_probability:g}, Delta_inf/Delta_2 {event.linf_over_l2:.4g}.",

@@ -62,12 +62,12 @@ class RunDirectory:
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Append one released round to metrics.jsonl and return when it is on disk."""
         with (self.path / METRICS).open("a", encoding="utf-8") as file:
+            is_new = file.tell() == 0
             file.write(json.dumps(finite(row)) + "\n")
             file.flush()
             os.fsync(file.fileno())
-            is_new = file.tell() == len(json.dumps(finite(row))) + 1
         if is_new:
-            sync_folder(self.path)
+            sync_folder(self.path)  # the name of a new file must be on disk as well
 
     def keep_whole_metrics(self) -> int:
         """Cut a torn last line off metrics.jsonl and return the last round that it holds, 0 for none."""

@@ -28,7 +28,7 @@ from rich.table import Table
 from experiments import command
 from experiments import config as schema
 from experiments.build import Experiment, build
-from experiments.command import CONF, end_with, finite, guard
+from experiments.command import CONF, end_with, guard
 from experiments.config import EngineName
 from experiments.config_data import Output
 from experiments.engine import run_engine, shares_messages
@@ -75,7 +75,7 @@ def _run_engine(config: DictConfig, experiment: Experiment, strategy: FedMF) -> 
 def show(output: Output, directory: RunDirectory, summary: dict[str, object]) -> None:
     """Print what a finished run did: a table for people, or summary.json for programs."""
     if output is Output.json:
-        print(json.dumps(finite(summary), indent=2))
+        command.print_json(summary)
         return
     statement = json.loads((directory.path / PRIVACY).read_text())
     table = Table(title="Result", show_header=False)

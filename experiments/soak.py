@@ -34,7 +34,12 @@ from experiments.simulate import default_directory, simulate
 from fedmf.checks import check_at_least
 from fedmf.errors import RunDirectoryError, RunStoppedError
 
-KINDS = ("timer", "before", "after", "torn")
+KINDS = {
+    "timer": "at a random moment",
+    "before": "just before a forced write",
+    "after": "just after a forced write",
+    "torn": "with the file being written cut short",
+}
 _FORCED_WRITES = 40  # a kill at a write happens within this many of them
 _LONGEST_LIFE = 3.0  # seconds until a kill by the clock
 
@@ -74,7 +79,7 @@ def kill_and_compare(run: DictConfig, folder: Path, kills: int, rng: random.Rand
         while survived.total() < kills:
             directory = folder / f"run-{finished}"
             while True:
-                kind = KINDS[survived.total() % len(KINDS)] if survived.total() < kills else None
+                kind = list(KINDS)[survived.total() % len(KINDS)] if survived.total() < kills else None
                 status = _in_child(run, directory, None if kind is None else _Kill.draw(kind, rng))
                 if status == 0:
                     break
@@ -228,18 +233,10 @@ def _print(output: Output, outcome: dict[str, Any]) -> None:
         return
     table = Table(title="Kill test", show_header=False)
     for kind, count in outcome["kills"].items():
-        table.add_row(f"kills survived, {_WORDS[kind]}", str(count))
+        table.add_row(f"kills survived, {KINDS[kind]}", str(count))
     table.add_row("runs finished", str(outcome["runs"]))
     table.add_row("differences from the undisturbed run", str(len(outcome["differences"])))
     command.console().print(table)
-
-
-_WORDS = {
-    "timer": "at a random moment",
-    "before": "just before a forced write",
-    "after": "just after a forced write",
-    "torn": "with the file being written cut short",
-}
 
 
 if __name__ == "__main__":
