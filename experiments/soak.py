@@ -4,7 +4,8 @@ A reference run goes through undisturbed. Then the same run is started again and
 and killed with SIGKILL: at a random moment; just before or just after a file is forced to disk; or with the
 file that was being written cut at a random byte, as a power failure would leave it. Every run that gets to
 its end must equal the reference bit for bit: model, metrics (less seconds), summary. Needs a place for the
-runs: `directory`, which must not hold any yet (default: a temporary one, removed at the end).
+runs: `directory`, which must not hold any yet (default: a temporary one, removed at the end). `overrides` is a
+list of those of simulate: 'overrides=["population.epochs=2", "seed=3"]'.
 """
 
 import json

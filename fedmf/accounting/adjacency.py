@@ -4,8 +4,8 @@ zero_out: one client's vector is replaced by zero in its round (both directions)
 one. replace: one client's data are changed to another's. Under "rows differ by at most Delta_2" the theorem
 is false (K = 4, d = 7, gamma = .01, kappa = sigma: true D_2 = 7.556e-4 > 6.873e-4), and with kappa doubled
 it is not proved. It follows from the zero-out curve e by going through the stream in which that client is
-zeroed (the weak triangle inequality of Renyi divergences; Mironov 2017, Proposition 11): for all a > 1, p >
-1, 1/p + 1/q = 1,
+zeroed (the weak triangle inequality of Renyi divergences; Mironov 2017, Proposition 11): for all a > 1,
+p > 1, 1/p + 1/q = 1,
 
     e_replace(a) = (a - 1/p)/(a - 1) e(p a) + e(q (a - 1/p)).
 

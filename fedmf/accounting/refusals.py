@@ -1,6 +1,7 @@
-"""What the privacy theorem does not cover, refused with the reason. Other layers call these; nothing guesses.
+"""What the privacy theorem does not cover, refused with the reason.
 
-Unknown events are refused in `events`, orders of 1 or below in `renyi.check_order`.
+A run has no option for any of these; the checks are for code that builds on the accountant. Unknown events
+are refused in `events`, orders of 1 or below in `renyi.check_order`.
 
     >>> check_mask("bernoulli")
     >>> check_mask("fixed_size")
@@ -18,25 +19,20 @@ COVERED_MASK = "bernoulli"
 COVERED_WEIGHTING = "uniform"
 
 REFUSED_MASKS = {
-    "fixed_size": "exactly k of d coordinates makes coordinates dependent, the theorem needs "
-    "independent ones, and "
-    "its bound is false for orders near 1",
+    "fixed_size": "exactly k of d coordinates makes coordinates dependent, the theorem needs independent ones, "
+    "and its bound is false for orders near 1",
     "top_k": "which coordinates are kept depends on the data, so that the choice itself reveals them",
-    "shared": "two clients under one mask lose the amplification: at gamma = .01, kappa = sigma the "
-    "divergence is 99 "
-    "times the theorem's at order 2, 1482 times at order 4",
-    "public": "a mask that anyone can recompute amplifies nothing: the coordinates it keeps are a "
-    "plain Gaussian "
-    "release",
+    "shared": "two clients under one mask lose the amplification: at gamma = .01, kappa = sigma the divergence "
+    "is 99 times the theorem's at order 2, 1482 times at order 4",
+    "public": "a mask that anyone can recompute amplifies nothing: the coordinates it keeps are a plain "
+    "Gaussian release",
     "reused": "a mask is fresh for each client, epoch and round; a second use makes the rounds dependent",
 }
 REFUSED_WEIGHTINGS = {
-    "examples": "the number of a client's examples is private: weights would change the sensitivity of "
-    "the sum and "
-    "the denominator with one client's data",
-    "replies": "dividing by the number of replies makes the release depend on who answered; the "
-    "denominator is gamma "
-    "times the planned cohort size",
+    "examples": "the number of a client's examples is private: weights would change the sensitivity of the sum "
+    "and the denominator with one client's data",
+    "replies": "dividing by the number of replies makes the release depend on who answered; the denominator is "
+    "gamma times the planned cohort size",
 }
 
 

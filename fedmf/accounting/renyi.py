@@ -5,8 +5,8 @@ Per coordinate, with t = (kappa / sigma)^2 and E over x ~ N(0, 1),
     y = gamma expm1(sqrt(t) x - t/2),   F_a(t) = E (1 + y)^a,   f_a(t) = log F_a(t) / (a - 1).
 
 Theorem (Chen, Isik, Kairouz, No, Oh, Xu, ICML 2024, Theorem 5.1, corrected; adaptive streams; zero-out
-adjacency, both directions; one participation per epoch): with K = (kappa_2/kappa_inf)^2 one epoch is (a,
-eps(a))-RDP for
+adjacency, both directions; one participation per epoch): with K = (kappa_2/kappa_inf)^2 one epoch is
+(a, eps(a))-RDP for
 
     eps(a) = floor(K) f_a(t) + f_a(kappa_2^2/sigma^2 - floor(K) t),  t = kappa_inf^2/sigma^2     form="floor"
            <= K f_a(t)                                                                           form="ratio"

@@ -32,11 +32,11 @@ class PrivacySpent:
     """(epsilon, delta) of a run under one adjacency, with what it was computed from.
 
     epsilon: of the chosen accountant, in nats; the exact value where known (keep probability 1 throughout);
-    infinite
-        where a noise multiplier is 0.
+        infinite where a noise multiplier is 0.
     order: the Renyi order that gives `epsilon_rdp`; None where nothing was spent or nothing is finite.
-    epsilon_rdp: by Renyi divergence.  epsilon_exact: None unless known.  epsilon_tight: None, no such
-    accountant yet.
+    epsilon_rdp: by Renyi divergence.
+    epsilon_exact: None unless known.
+    epsilon_tight: None, no such accountant yet.
     """
 
     epsilon: float

@@ -1,8 +1,8 @@
 """Online convex optimization with private gradients: DP-FTRL on the running sums
 of `counter`, with its regret.
 
-    theta_{t+1} = argmin_{|theta| <= R}  <s_t + b_t, theta> + |theta|^2 / (2 eta)  =  projection of -eta (s_t
-    + b_t),
+    theta_{t+1} = argmin_{|theta| <= R}  <s_t + b_t, theta> + |theta|^2 / (2 eta)
+                = projection of -eta (s_t + b_t),
 
 s_t the sum of the gradients so far and b_t its noise. For convex losses with gradients of norm at most L,
 
@@ -15,9 +15,8 @@ chosen. The projection does not expand, so |theta_t - theta'_t| <= eta |b_{t-1}|
 sigma sum ||row t of B|| <= sqrt(d T) sigma ||B||_F.
 
 This is the bound of Denisov et al. (NeurIPS 2022), Proposition 4.1, for any factorization, and with the
-square root's
-||B||_F ||C|| the one of Henzinger, Upadhyay, Upadhyay (SODA 2023), Theorem 6; the constants are those of the
-proof above.
+||B||_F ||C|| of the square root that of Henzinger, Upadhyay, Upadhyay (SODA 2023), Theorem 6; the constants
+are those of the proof above.
 """
 
 import math

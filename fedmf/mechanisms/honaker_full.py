@@ -1,9 +1,9 @@
 """Honaker's full estimator: every prefix sum from ALL nodes of the tree by least squares,
 B = A C^+, made causal.
 
-B looks ahead. With the LQ factorization B = L Q, Q Q^T = I, the noise L Z' has the law of B Z, and M = Q C =
-L^-1 A is lower triangular with the same column norms, because Q spans the columns of C. So the pair (L, M) is
-deployed. Source: Denisov et al. (NeurIPS 2022), Propositions C.1 and 2.2.
+B looks ahead. With the LQ factorization B = L Q, Q Q^T = I, the noise L Z' has the law of B Z, and
+M = Q C = L^-1 A is lower triangular with the same column norms, because Q spans the columns of C. So the pair
+(L, M) is deployed. Source: Denisov et al. (NeurIPS 2022), Propositions C.1 and 2.2.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """The optimal factorization of a workload in O(T): a fixed point for a vector v, with a certificate.
 
-Denisov et al. (NeurIPS 2022), Theorem 3.2: the optimum of min ||A C^-1||_F^2 over C with unit columns is C^T
-C = X with
+Denisov et al. (NeurIPS 2022), Theorem 3.2: the optimum of min ||A C^-1||_F^2 over C with unit columns is
+C^T C = X with
 
     X(v) = V^-1/2 (V^1/2 A^T A V^1/2)^1/2 V^-1/2,     diag X(v) = 1,     V = diag(v), v > 0.
 

@@ -37,9 +37,7 @@ def truncate(process: PoleProcess, inner: Innovations, buffers: int) -> Strategy
         inner.c,
     )
     entering = inputs(process)
-    after = np.zeros(
-        (1, r, process.states)
-    )  # T of the round behind the chunk: nothing follows the last round
+    after = np.zeros((1, r, process.states))  # T of the round behind the chunk; nothing follows the last one
     for part, reach, observed in _gramians(process, inner):
         project, lift = _balance(reach, observed, r)
         following = np.concatenate([project[1:], after])

@@ -51,8 +51,7 @@ def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
     target = np.empty_like(vector)
     while remaining > 1:
         radix = min(_RADIX, remaining)
-        # Each pass transforms the slowest axis and makes it the fastest; after all passes the axes are back
-        # in order.
+        # Each pass transforms the slowest axis and makes it the fastest: at the end all are back in order.
         _transform_slowest(vector.reshape(radix, -1), out=target.reshape(-1, radix))
         vector, target, spare = target, spare, target
         remaining //= radix

@@ -33,8 +33,7 @@ STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header,
 CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
 
 VALUE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
-# Message header and record names of one reply, as Flower 1.41 serialises it; measured in the
-# benchmark.
+# Message header and record names of one reply, as Flower 1.41 serialises it; a test measures it.
 ENVELOPE_BYTES = 375
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-20, 1e20  # far from where float32 over- or underflows

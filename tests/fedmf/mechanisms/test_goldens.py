@@ -9,8 +9,7 @@ from fedmf.mechanisms.optimal_solve import certified
 from fedmf.mechanisms.post_processing import post_process
 from fedmf.mechanisms.workload import materialize
 
-# family, rounds: root loss, max error, sensitivity; computed elsewhere from dense matrices in double
-# precision.
+# family, rounds: root loss, max error, sensitivity; computed elsewhere from dense float64 matrices.
 PREFIX_SUMS = {
     ("binary_tree", 16): (12.84523257866513, 4.47213595499958, 2.23606797749979),
     ("binary_tree", 64): (36.75595189897821, 6.48074069840786, 2.6457513110645907),
