@@ -165,6 +165,28 @@ def test_after_a_commit_that_fails_the_round_is_run_again_with_the_same_noise():
     np.testing.assert_array_equal(strategy.state.model, straight.state.model)
 
 
+def test_after_an_interrupt_of_the_commit_nothing_more_is_asked_or_released():
+    """The round may be on disk: run again with other data, its noise row would be used twice."""
+    committed = []
+
+    def commit(release):
+        committed.append(release.round)
+        if release.round == 2:
+            raise KeyboardInterrupt
+
+    strategy = strategy_with(commit=commit)
+    player = Answering(honest)
+    with pytest.raises(KeyboardInterrupt):
+        strategy.start(LocalGrid(player))
+    for _ in range(2):
+        with pytest.raises(RunStoppedError, match="round 2 was cut off"):
+            strategy.start(LocalGrid(player))
+        with pytest.raises(RunStoppedError, match="round 2 was cut off"):
+            strategy.aggregate_train(2, [])
+    assert committed == [1, 2]
+    assert len(player.seen) == 6
+
+
 def test_a_release_is_committed_before_anything_shows_it():
     seen = []
     strategy = strategy_with(
