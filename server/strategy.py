@@ -28,7 +28,8 @@ from server.state import Release, Secrets, ServerState, apply_release, begin_epo
 log = logging.getLogger(__name__)
 
 
-# Called in turn with the new state and its release, once it is committed.
+# Called in turn with the new state and its release, once it is committed. The state's noise stream is good until
+# the next round: whoever goes on from a state kept longer is refused.
 OnRelease = Callable[[ServerState, Release], None]
 
 
