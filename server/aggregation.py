@@ -1,8 +1,8 @@
 """The sum of a cohort's masked updates, the same bit for bit in whatever order the replies come.
 
-Values are added as 64-bit fixed-point integers. The scale leaves room for n values at the bound. Each is cut
-toward zero by at most bound * n * 2^-62, far below its own rounding in float32, so that it never gets longer.
-Memory is one vector however large the cohort.
+Values are added as 64-bit fixed-point integers. The scale leaves room for n values at the bound. A value of 2^24
+steps or more is a whole number of them; a smaller one is cut toward zero, so that it never gets longer, by less
+than a step: bound * (n + 1) * 2^-61 at most, or 2^-100. Memory is one vector however large the cohort.
 """
 
 import math

@@ -37,11 +37,11 @@ def append(path: Path, release: Release) -> None:
         try:
             _write_all(file.fileno(), b"%08x %s\n" % (checksum, line) + payload)
             os.fsync(file.fileno())
+            if before == 0:
+                sync_folder(path.parent)  # the name of a new file must be on disk as well
         except OSError:
             os.truncate(path, before)
             raise
-    if before == 0:
-        sync_folder(path.parent)  # the name of a new file must be on disk as well
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -102,7 +102,7 @@ def make_release(
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
     goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md, sections 1 and 5). A stream
     that is not at this round is advanced first, see `secrets_at`. With `donate` the next stream takes the
-    buffers of the state's: `state` is then spent.
+    buffers of the state's, which is then spent: going on from it, or from a copy, raises `SettingError`.
 
     Raises `ReleaseOrderError` if the run is over (its last key is gone), `ParticipationError` if one of them
     was spent in this epoch already.

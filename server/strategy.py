@@ -27,7 +27,8 @@ from server.state import Release, Secrets, ServerState, apply_release, begin_epo
 
 log = logging.getLogger(__name__)
 
-# Called in turn with the new state and its release, once it is committed.
+# Called in turn with the new state and its release, once it is committed. The state's noise stream is good until
+# the next round: whoever goes on from a state kept longer is refused.
 OnRelease = Callable[[ServerState, Release], None]
 
 # Called with each client and what it sent, of any type and before any noise: no privacy statement covers it.
@@ -45,9 +46,10 @@ def look_away(client: str, data: object) -> None:
 class FedMF(Strategy):
     """Federated averaging under a streaming matrix mechanism with restart, over secretly masked updates.
 
-    `commit` puts a release where it survives a crash, before any client or caller can see it: an exception
-    there leaves the round unreleased. `state` is the one thing that changes between rounds. Messages of the
-    round under way are kept to tell whose reply is whose.
+    `commit` puts a release where it survives a crash, before any client or caller can see it: an `Exception`
+    there leaves the round unreleased; after an interrupt there this strategy asks and releases no more. `state`
+    is the one thing that changes between rounds. Messages of the round under way are kept to tell whose reply is
+    whose.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class FedMF(Strategy):
         self._on_reply = on_reply
         self._tasks_per_message = tasks_per_message
         self._asked: list[tuple[Message, list[str]]] = []
+        self._is_in_doubt = False  # a commit was cut off: its round may be released
 
     def summary(self) -> None:
         """Log what this run is."""
@@ -141,8 +144,14 @@ class FedMF(Strategy):
         self.state = replace(before, secrets=replace(self._secrets, stream=None))
         release, secrets = make_release(self.plan, before, rotated_sum, answered, donate=True)
         state = apply_release(self.plan, self.optimizer, before, release, secrets)
-        self._commit(release)
+        self._is_in_doubt = True
+        try:
+            self._commit(release)
+        except Exception:
+            self._is_in_doubt = False  # not released
+            raise
         self.state, self._asked = state, []
+        self._is_in_doubt = False
         for callback in self._on_release:
             callback(state, release)
         return model_record(state.model), MetricRecord({"replies": len(answered)})
@@ -227,6 +236,11 @@ class FedMF(Strategy):
 
     @property
     def _secrets(self) -> Secrets:
+        if self._is_in_doubt:
+            raise RunStoppedError(
+                f"round {self.state.round + 1} was cut off while it was released: the journal knows whether it is. "
+                "Go on in a new process with run.resume=true."
+            )
         if self.state.secrets is None:
             raise ReleaseOrderError(
                 f"the run is over after round {self.state.round}: it asks and releases no more."

@@ -4,7 +4,7 @@ What they are held against is what a user would write without any of it: a bare 
 clients, with one model, torch.optim.SGD, the same batches, and the mean of the updates.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -105,8 +105,7 @@ def plan_of(dimension: int, cohort_size: int, compression: Compression, buffers:
 
 
 def repeated_round(plan: Plan, initial: Vector, player: Player) -> "partial[None]":
-    """Return what plays the second round of an epoch, the same one at each call but for its noise: the noise
-    stream goes on in place."""
+    """Return what plays the second round of an epoch, the same one at each call but for its noise."""
     strategy = FedMF(
         plan,
         Optimizer(1.0, 0.9),
@@ -120,9 +119,13 @@ def repeated_round(plan: Plan, initial: Vector, player: Player) -> "partial[None
 
 
 def _play(strategy: FedMF, grid: LocalGrid) -> None:
-    state = strategy.state
+    before = strategy.state
     strategy.start(grid, num_rounds=1)
-    strategy.state = state
+    secrets = strategy.state.secrets
+    assert secrets is not None
+    assert secrets.stream is not None
+    stream = replace(secrets.stream, step=before.round)  # back in step, with the buffers of the round played
+    strategy.state = replace(before, secrets=replace(secrets, stream=stream))
 
 
 def bare_round(model: nn.Module, cohort: list[Examples]) -> torch.Tensor:

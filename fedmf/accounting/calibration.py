@@ -86,7 +86,7 @@ def solve_noise_multiplier(
 
 def _bracket(epsilon_of: Callable[[float], float], target: float, start: float) -> tuple[float, float]:
     """(low, high) with epsilon_of(low) > target >= epsilon_of(high), a factor of 2 apart."""
-    value = start
+    value = min(start, LARGEST)
     while epsilon_of(value) > target:
         value *= 2
         if value > LARGEST:

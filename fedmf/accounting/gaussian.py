@@ -14,11 +14,13 @@ mu^2 = E kappa_2^2 / sigma^2 (Denisov et al. 2022, Theorem 2.1), kappa_2 doubled
 
 import math
 
+from fedmf.accounting.moments import NODES, WEIGHTS
 from fedmf.accounting.search import find_root
 from fedmf.checks import check_non_negative, check_open_unit
 from fedmf.errors import SettingError
 
 FAR = 26.0  # standard deviations from which on the tail is taken from its asymptotic series
+NARROW = 0.1  # mu below which the two terms of delta are too close to be subtracted
 PRECISION = 1e-15
 
 
@@ -52,18 +54,44 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _log_delta(epsilon: float, mu: float) -> float:
+    if mu < NARROW:
+        return _log_delta_narrow(epsilon, mu)
     first = log_normal_cdf(mu / 2 - epsilon / mu)
     second = epsilon + log_normal_cdf(-mu / 2 - epsilon / mu)
     # Rounding may put the second term an ulp above the first where both vanish.
     return first + math.log(-math.expm1(second - first)) if second < first else -math.inf
 
 
+def _log_delta_narrow(epsilon: float, mu: float) -> float:
+    """delta = phi(a) [m(a) - m(a + mu)] with a = epsilon/mu - mu/2 and Mills' ratio m(x) = Phi(-x)/phi(x).
+
+    The difference is the integral of -m'(x) = 1 - x m(x), which is positive: nothing cancels.
+    """
+    a = epsilon / mu - mu / 2
+    nodes = (a + mu / 2 * (1 + NODES)).tolist()
+    mean = math.fsum(weight / 2 * _mills_slope(x) for x, weight in zip(nodes, WEIGHTS.tolist(), strict=True))
+    return _log_density(a) + math.log(mu) + math.log(mean) if mean > 0 else -math.inf
+
+
+def _mills_slope(x: float) -> float:
+    """1 - x m(x), of x above -1."""
+    return -_far_tail(x) if x > FAR else 1 - x * math.exp(log_normal_cdf(-x) - _log_density(x))
+
+
 def log_normal_cdf(x: float) -> float:
-    """Return log Phi(x), the standard normal distribution function, to 1e-13 relative."""
+    """Return log Phi(x), the standard normal distribution function, to 2e-13 relative."""
     if x > 0:
         return math.log1p(-math.erfc(x / math.sqrt(2)) / 2)
     if x > -FAR:
         return math.log(math.erfc(-x / math.sqrt(2)) / 2)
-    u = 1 / (x * x)  # Phi(x) = phi(x)/|x| (1 - u + 3 u^2 - 15 u^3 + ...)
-    series = -u * (1 - 3 * u * (1 - 5 * u * (1 - 7 * u * (1 - 9 * u))))
-    return -x * x / 2 - math.log(-x * math.sqrt(2 * math.pi)) + math.log1p(series)
+    return _log_density(x) - math.log(-x) + math.log1p(_far_tail(x))
+
+
+def _log_density(x: float) -> float:
+    return -x * x / 2 - math.log(2 * math.pi) / 2
+
+
+def _far_tail(x: float) -> float:
+    """|x| m(|x|) - 1 = -u + 3 u^2 - 15 u^3 + ... with u = 1/x^2, of |x| from `FAR` on."""
+    u = 1 / (x * x)
+    return -u * (1 - 3 * u * (1 - 5 * u * (1 - 7 * u * (1 - 9 * u))))

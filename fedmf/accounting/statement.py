@@ -150,7 +150,7 @@ class Statement:
         clip = (
             "without clipping"
             if self.l2_norm is None
-            else f"clipped to L2 norm {self.l2_norm:.4g}, coordinates to {self.linf_norm or self.l2_norm:.4g}"
+            else f"held to L2 norm {self.l2_norm:.4g}, its coordinates to {self.linf_norm or self.l2_norm:.4g}"
         )
         kept = (
             "every coordinate is sent"
@@ -167,14 +167,18 @@ class Statement:
         observed = (
             ""
             if self.participation_observed is None
-            else f" (observed: at most {self.participation_observed} epochs)"
+            else f" (observed: at most {_counted(self.participation_observed)})"
         )
         return (
-            f"{self.epochs} of {self.epochs_planned} planned epochs were started, each of "
+            f"{self.epochs} of {_counted(self.epochs_planned, 'planned epoch')} started, each of "
             f"{self.rounds_per_epoch} rounds with {self.cohort_size} of {self.clients} clients; a "
-            f"client takes part at most once per epoch, so in at most {self.participation_planned} "
-            f"epochs{observed}; a started epoch counts whole."
+            f"client takes part at most once per epoch, so in at most "
+            f"{_counted(self.participation_planned)}{observed}; a started epoch counts whole."
         )
+
+
+def _counted(number: int, noun: str = "epoch") -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def write_statement(

@@ -7,6 +7,7 @@ release a round can be run again with the same row, and after it nothing but the
 import numpy as np
 import numpy.typing as npt
 
+from fedmf.errors import SettingError
 from fedmf.mechanisms.stream import NoiseStream, StreamState
 from fedmf.randomness import SecretKey, gaussian_row
 
@@ -15,12 +16,20 @@ def next_noise(
     stream: NoiseStream, state: StreamState, key: SecretKey, *, dimension: int, donate: bool = False
 ) -> tuple[npt.NDArray[np.float32], StreamState]:
     """Return the noise row of the stream's next round for unit variance, (dimension,) float32, and the new
-    state; with `donate` in the buffers of the old one, which is then spent.
+    state; with `donate` in the buffers of the old one, which is then spent: it can be read, not gone on from.
 
     The caller multiplies by sigma = noise multiplier * sensitivity of C * L2 radius of one client's vector.
     The covariance of the rows of an epoch is A^-1 B B^T A^-T in every coordinate (Denisov et al. 2022,
-    Algorithm 1).
+    Algorithm 1). Raises `SettingError` for a spent state, whose rows would have another covariance.
     """
+    if not state.buffers.flags.writeable:
+        raise SettingError(
+            f"the noise stream of step {state.step} was handed on to a later step; go on from the last state."
+        )
     rows = [gaussian_row(key, row, dimension) for row in stream.rows_of(state.step)]
     fresh = rows[0][np.newaxis] if len(rows) == 1 else np.stack(rows)
+    if donate:
+        handed_on = StreamState(state.step, state.buffers.view())
+        state.buffers.flags.writeable = False  # the mark of a spent state, for whoever has kept it
+        state = handed_on
     return stream.next(fresh, state, donate=donate)

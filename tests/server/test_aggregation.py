@@ -43,6 +43,22 @@ def test_values_at_the_bound_never_overflow(terms):
     np.testing.assert_allclose(grid.value(total), 0.37 * min(terms, 100), rtol=1e-6)
 
 
+@pytest.mark.parametrize("bound", [1e-20, 1.001e-7, 0.37, 1.0, 1e20])
+@pytest.mark.parametrize("terms", [1, 1000, 10**6])
+def test_values_are_added_exactly_or_cut_toward_zero_by_less_than_a_step(bound, terms):
+    grid = FixedPoint.fit(bound, terms)
+    step = 2.0**-grid.bits
+    assert step <= max(bound * (terms + 1) * 2.0**-61, 2.0**-100)
+    sizes = np.geomspace(step / 10, bound, 200).astype("f4")[:-1]
+    for values in (sizes, -sizes):
+        total = grid.zeros(len(values))
+        grid.add(total, np.arange(len(values)), values)
+        cut = np.sign(values) * (values.astype("f8") - grid.value(total))
+        assert (cut >= 0).all()
+        assert (cut < step).all()
+        assert not cut[sizes >= 2**24 * step].any()
+
+
 def test_without_clipping_values_count_up_to_the_unclipped_bound():
     grid = FixedPoint.fit(None, 4)
     total = grid.zeros(2)

@@ -170,6 +170,22 @@ def test_what_could_not_be_forced_to_disk_is_not_in_the_journal(tmp_path, monkey
     assert path.read_bytes() == before
 
 
+def test_a_release_whose_file_name_is_not_on_disk_is_not_in_the_journal(tmp_path, monkeypatch):
+    """Else the round, which counts as unreleased, would be in the journal twice once it is run again."""
+
+    def fail(folder):
+        raise OSError("No space left on device")
+
+    release = Release(1, np.ones(3, "f4"), ("a",), 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "sync_folder", fail)
+        with pytest.raises(OSError, match="No space"):
+            journal.append(tmp_path / "journal.bin", release)
+    assert journal.read(tmp_path / "journal.bin") == []
+    journal.append(tmp_path / "journal.bin", release)
+    assert [held.round for held in journal.read(tmp_path / "journal.bin")] == [1]
+
+
 def test_a_client_is_not_released_twice_in_an_epoch_after_a_resume(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c")

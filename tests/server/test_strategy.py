@@ -7,7 +7,7 @@ import pytest
 from flwr.app import ArrayRecord, Error, Message, RecordDict
 
 from experiments.local_grid import LocalGrid
-from fedmf.errors import ReleaseOrderError, RunStoppedError
+from fedmf.errors import ReleaseOrderError, RunStoppedError, SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
@@ -163,6 +163,49 @@ def test_after_a_commit_that_fails_the_round_is_run_again_with_the_same_noise():
     straight = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state)
     straight.start(grid, num_rounds=4)
     np.testing.assert_array_equal(strategy.state.model, straight.state.model)
+
+
+@pytest.mark.parametrize("family", ["optimal", "binary_tree", "sqrt_toeplitz", "honaker_full"])
+def test_nobody_goes_on_from_a_state_whose_noise_stream_was_handed_on(family):
+    """Its buffers hold a later round: the noise would not be what is accounted."""
+    plan = small_plan(family=family)
+    kept = []
+    state = first_state(plan, np.zeros(50, "f4"), KEY)
+    strategy = FedMF(
+        plan,
+        Optimizer(1.0),
+        SimulatedPopulation(),
+        state,
+        on_release=[lambda state, release: kept.append(state)],
+    )
+    grid = LocalGrid(Answering(partial(honest, plan=plan)))
+    strategy.start(grid, num_rounds=3)
+    for state in kept[:2]:
+        with pytest.raises(SettingError, match="handed on to a later step"):
+            FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state).start(grid, num_rounds=1)
+    FedMF(plan, Optimizer(1.0), SimulatedPopulation(), kept[2]).start(grid, num_rounds=1)
+
+
+def test_after_an_interrupt_of_the_commit_nothing_more_is_asked_or_released():
+    """The round may be on disk: run again with other data, its noise row would be used twice."""
+    committed = []
+
+    def commit(release):
+        committed.append(release.round)
+        if release.round == 2:
+            raise KeyboardInterrupt
+
+    strategy = strategy_with(commit=commit)
+    player = Answering(honest)
+    with pytest.raises(KeyboardInterrupt):
+        strategy.start(LocalGrid(player))
+    for _ in range(2):
+        with pytest.raises(RunStoppedError, match="round 2 was cut off"):
+            strategy.start(LocalGrid(player))
+        with pytest.raises(RunStoppedError, match="round 2 was cut off"):
+            strategy.aggregate_train(2, [])
+    assert committed == [1, 2]
+    assert len(player.seen) == 6
 
 
 def test_a_release_is_committed_before_anything_shows_it():

@@ -117,3 +117,11 @@ def test_the_default_infinity_norm_is_the_formula_and_at_most_one():
     assert resolve_linf_ratio(3.0, None, None) == 1.0
     with pytest.raises(SettingError, match="cohort_size"):
         resolve_linf_ratio(None, 1000, None)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-15, 1e-300])
+def test_a_target_beyond_the_largest_noise_multiplier_is_refused_wherever_the_search_starts(epsilon):
+    with pytest.raises(SettingError, match="no noise multiplier below 1e\\+12"):
+        calibrate_noise_multiplier(
+            epsilon=epsilon, delta=1e-300, keep_probability=1.0, linf_over_l2=1.0, epochs=1
+        )

@@ -129,6 +129,30 @@ def test_gaussian_epsilon_inverts_its_profile(mu, delta):
         assert gaussian_delta(epsilon, mu) == pytest.approx(delta, rel=1e-9, abs=0)
 
 
+# (mu, delta): epsilon, by bisection of Balle and Wang's formula at 80 digits with mpmath.
+SMALL_SIGNALS = {
+    (1e-12, 1e-300): 3.619517737605931e-11,
+    (1e-9, 1e-100): 2.0129806805062974e-08,
+    (1e-6, 1e-15): 5.69907383194314e-06,
+    (1e-3, 1e-8): 0.003924011098957865,
+    (0.0999, 1e-5): 0.3402983240878075,
+    (0.0999, 0.03): 0.02232589386911176,
+}
+
+
+@pytest.mark.parametrize("case", SMALL_SIGNALS)
+def test_gaussian_epsilon_keeps_its_precision_for_small_signals(case):
+    """There the two terms of the formula agree to all digits: subtracted, epsilon would come out too low."""
+    assert gaussian_epsilon(*case) == pytest.approx(SMALL_SIGNALS[case], rel=1e-12, abs=0)
+
+
+def test_gaussian_profile_is_one_function_where_its_two_forms_meet():
+    for epsilon in (0.0, 0.01, 0.3, 2.0):
+        below, above = (gaussian_delta(epsilon, mu) for mu in (math.nextafter(0.1, 0), 0.1))
+        assert below == pytest.approx(above, rel=1e-11, abs=0)
+    assert gaussian_delta(1e6, 0.01) == gaussian_delta(1e300, 0.01) == 0
+
+
 def test_the_gaussian_delta_and_epsilon_at_no_and_infinite_signal_and_out_of_range():
     assert gaussian_delta(1.0, 0.0) == 0
     assert gaussian_delta(1.0, math.inf) == 1
