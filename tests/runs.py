@@ -1,12 +1,14 @@
-"""Runs simulations inside the test process."""
+"""Runs simulations, inside the test process or as a user does."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 from omegaconf import OmegaConf
 
 from experiments import config as schema
-from experiments.command import compose_config
+from experiments.command import CONF, compose_config
 from experiments.simulate import default_directory, simulate
 
 OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
@@ -22,6 +24,20 @@ def run(directory, *overrides):
     """Simulate into `directory` and return it."""
     simulate(composed(f"run.directory={directory}", "output=json", *overrides))
     return directory
+
+
+def command(*arguments, cwd, **options):
+    """Simulate as a user does, and return the process that has ended."""
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.simulate", *arguments],
+        cwd=cwd,
+        env={"PYTHONPATH": str(CONF.parent), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **options,
+    )
 
 
 def summary(directory):

@@ -2,13 +2,13 @@
 
 import runpy
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from experiments.command import CONF, guard
+from runs import command
 
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "config")
 
@@ -27,15 +27,6 @@ def test_every_command_has_help_that_names_its_keys(
     assert "keys and defaults" in capsys.readouterr().out
 
 
-def simulate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    command = [sys.executable, "-m", "experiments.simulate", *arguments]
-    environment = {"PYTHONPATH": str(CONF.parent), "PATH": ""}
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -47,7 +38,7 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
     tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     (tmp_path / "a_file").write_text("of the user")
-    done = simulate(*arguments, cwd=tmp_path)
+    done = command(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1

@@ -15,7 +15,7 @@ from experiments.build import build as build_experiment
 from experiments.command import guard
 from experiments.simulate import simulate
 from fedmf.randomness import PublicSeed
-from runs import composed, metrics, model, run, summary
+from runs import command, composed, metrics, model, run, summary
 from server.cohort import cohort_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -279,13 +279,6 @@ def test_a_diverged_run_stops_and_says_so(tmp_path, capsys):
     config = composed(f"run.directory={tmp_path / 'r'}", *SMALL, "optimizer.learning_rate=1e39")
     assert guard(lambda: simulate(config)) == 2
     assert "no longer finite after round 1" in capsys.readouterr().err
-
-
-def command(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.simulate", *arguments],
-        cwd=cwd, capture_output=True, text=True, timeout=300, env={"PYTHONPATH": str(ROOT), "PATH": ""},
-    )  # fmt: skip
 
 
 def test_the_command_exits_2_after_a_mistake_and_leaves_no_folder(tmp_path):

@@ -1,8 +1,6 @@
 import json
 import os
 import stat
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +12,9 @@ from hypothesis import strategies as st
 
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
 from plans import KEY, random_vector, small_plan
-from server import journal
 from server.checkpoint import SECRETS, Checkpoint
-from server.files import erase, locked, write_atomically
 from server.optimizer import Optimizer
-from server.state import Release, apply_release, begin_epoch, first_state, make_release
+from server.state import apply_release, begin_epoch, first_state, make_release
 
 SGD = Optimizer(0.5, 0.9)
 SETTINGS = {"seed": 1, "privacy.epsilon": 8.0}
@@ -71,24 +67,6 @@ def test_restored_anywhere_the_run_goes_on_bit_for_bit(tmp_path, every):
         same(restored, straight[8])
 
 
-def test_every_prefix_of_the_journal_holds_the_rounds_that_were_whole(tmp_path):
-    path = tmp_path / "journal"
-    releases = [Release(k, random_vector(5, 1.0, k), (str(k),), 3) for k in (1, 2)]
-    ends = []
-    for release in releases:
-        journal.append(path, release)
-        ends.append(path.stat().st_size)
-    data = path.read_bytes()
-    for length in range(len(data) + 1):
-        path.write_bytes(data[:length])
-        found = journal.read(path)
-        assert [release.round for release in found] == [k + 1 for k, end in enumerate(ends) if length >= end]
-    path.write_bytes(data)
-    for found, release in zip(journal.read(path), releases, strict=True):
-        np.testing.assert_array_equal(found.noisy_sum, release.noisy_sum)
-        assert (found.answered, found.cohort_size) == (release.answered, release.cohort_size)
-
-
 @pytest.mark.parametrize("released", [0, 1])
 def test_a_torn_record_does_not_hide_what_is_released_after_the_resume(tmp_path, released):
     plan = small_plan()
@@ -105,85 +83,6 @@ def test_a_torn_record_does_not_hide_what_is_released_after_the_resume(tmp_path,
     after = advance(plan, restored, checkpoint)
     again, _ = checkpoint.restore(plan, SGD)
     same(again, after)
-
-
-def test_one_flipped_bit_ends_the_journal(tmp_path):
-    path = tmp_path / "journal"
-    journal.append(path, Release(1, random_vector(5, 1.0), ("1",), 3))
-    data = bytearray(path.read_bytes())
-    for position in range(len(data)):
-        spoiled = bytearray(data)
-        spoiled[position] ^= 4
-        path.write_bytes(spoiled)
-        assert journal.read(path) == []
-
-
-def test_damage_in_the_middle_of_a_journal_is_refused_not_cut_off(tmp_path):
-    path = tmp_path / "journal"
-    ends = []
-    for number in (1, 2, 3):
-        journal.append(path, Release(number, random_vector(5, 1.0), ("1",), 3))
-        ends.append(path.stat().st_size)
-    data = bytearray(path.read_bytes())
-    data[ends[0] + 20] ^= 4
-    path.write_bytes(data)
-    with pytest.raises(RunDirectoryError, match="damaged after round 1"):
-        journal.read(path)
-
-
-def test_a_journal_of_another_version_is_refused_not_taken_for_torn(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "FORMAT", "fedmf-journal-99")
-    journal.append(tmp_path / "journal", Release(1, random_vector(5, 1.0), ("1",), 3))
-    monkeypatch.undo()
-    with pytest.raises(
-        RunDirectoryError, match=r"format of .*journal is 'fedmf-journal-99'; this version reads"
-    ):
-        journal.read(tmp_path / "journal")
-
-
-def test_a_record_is_whole_although_the_system_takes_a_few_bytes_at_a_time(tmp_path, monkeypatch):
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
-    journal.append(tmp_path / "journal", Release(1, random_vector(5, 1.0), ("1",), 3))
-    assert [release.round for release in journal.read(tmp_path / "journal")] == [1]
-
-
-def test_a_new_journal_has_its_name_on_disk_too(tmp_path, monkeypatch):
-    synced = []
-    monkeypatch.setattr("server.journal.sync_folder", synced.append)
-    for number in (1, 2):
-        journal.append(tmp_path / "journal", Release(number, random_vector(5, 1.0), ("1",), 3))
-    assert synced == [tmp_path]
-
-
-def test_what_could_not_be_forced_to_disk_is_not_in_the_journal(tmp_path, monkeypatch):
-    path = tmp_path / "journal"
-    journal.append(path, Release(1, random_vector(5, 1.0), ("1",), 3))
-    before = path.read_bytes()
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        journal.append(path, Release(2, random_vector(5, 1.0), ("1",), 3))
-    assert path.read_bytes() == before
-
-
-def test_a_release_whose_file_name_is_not_on_disk_is_not_in_the_journal(tmp_path, monkeypatch):
-    """Else the round, which counts as unreleased, would be in the journal twice once it is run again."""
-
-    def fail(folder):
-        raise OSError("No space left on device")
-
-    release = Release(1, np.ones(3, "f4"), ("a",), 1)
-    with monkeypatch.context() as patched:
-        patched.setattr(journal, "sync_folder", fail)
-        with pytest.raises(OSError, match="No space"):
-            journal.append(tmp_path / "journal.bin", release)
-    assert journal.read(tmp_path / "journal.bin") == []
-    journal.append(tmp_path / "journal.bin", release)
-    assert [held.round for held in journal.read(tmp_path / "journal.bin")] == [1]
 
 
 def test_a_client_is_not_released_twice_in_an_epoch_after_a_resume(tmp_path):
@@ -255,18 +154,6 @@ def test_secrets_are_for_the_owner_only_and_gone_at_the_end(tmp_path):
                 assert not any(key.reveal() in public.read_bytes() for key in keys)
 
 
-def test_an_erased_key_is_overwritten_not_only_unlinked(tmp_path):
-    path = tmp_path / "secret"
-    write_atomically(path, b"k" * 100, mode=0o600)
-    with path.open("rb") as first:
-        write_atomically(path, b"l" * 100, mode=0o600, erase_old=True)
-        assert first.read() == bytes(100)
-    with path.open("rb") as second:
-        erase(path)
-        assert second.read() == bytes(100)
-    assert not path.exists()
-
-
 def test_an_epochs_key_is_overwritten_when_the_epoch_ends(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=100)
@@ -276,14 +163,6 @@ def test_an_epochs_key_is_overwritten_when_the_epoch_ends(tmp_path):
         left = old.read()
     assert left == bytes(len(left))
     assert left
-
-
-def test_a_half_written_secret_is_overwritten_too(tmp_path):
-    aside = tmp_path / "secret.new"
-    aside.write_bytes(b"k" * 100)
-    with aside.open("rb") as old:
-        write_atomically(tmp_path / "secret", b"l" * 100, mode=0o600, erase_old=True)
-        assert old.read() == bytes(100)
 
 
 def test_a_run_that_is_over_erases_a_half_written_secret_too(tmp_path):
@@ -313,22 +192,6 @@ def test_secrets_ahead_of_the_journal_are_refused(tmp_path):
         path.unlink()
     with pytest.raises(ReleaseOrderError, match="ahead of the 1 released"):
         checkpoint.restore(plan, SGD)
-
-
-def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", crash)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    monkeypatch.undo()
-    write_atomically(path, b"new")
-    assert path.read_bytes() == b"new"
 
 
 def damage(checkpoint, how):
@@ -400,22 +263,3 @@ def test_a_run_that_released_nothing_may_begin_anew(tmp_path):
     assert not checkpoint.has_released()
     advance(plan, state, checkpoint)
     assert checkpoint.has_released()
-
-
-def test_lock_admits_one_process_and_is_freed_by_its_death(tmp_path):
-    (tmp_path / "run/checkpoint").mkdir(parents=True)
-    path = tmp_path / "run/checkpoint/lock"
-    program = (
-        "import sys, time; from pathlib import Path; from server.files import locked\n"
-        "with locked(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
-    )
-    other = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
-    try:
-        assert other.stdout.readline() == b"held\n"
-        with pytest.raises(RunDirectoryError, match="another process"), locked(path):
-            pass
-    finally:
-        other.kill()
-        other.communicate()
-    with locked(path):
-        pass

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from fedmf.errors import RunDirectoryError
 from server.files import erase, locked, write_atomically
 
 
@@ -70,3 +71,58 @@ def test_a_lock_is_not_inherited_by_the_processes_of_its_holder(tmp_path):
             pass
     finally:
         child.communicate(b"\n")
+
+
+def test_an_erased_key_is_overwritten_not_only_unlinked(tmp_path):
+    path = tmp_path / "secret"
+    write_atomically(path, b"k" * 100, mode=0o600)
+    with path.open("rb") as first:
+        write_atomically(path, b"l" * 100, mode=0o600, erase_old=True)
+        assert first.read() == bytes(100)
+    with path.open("rb") as second:
+        erase(path)
+        assert second.read() == bytes(100)
+    assert not path.exists()
+
+
+def test_a_half_written_secret_is_overwritten_too(tmp_path):
+    aside = tmp_path / "secret.new"
+    aside.write_bytes(b"k" * 100)
+    with aside.open("rb") as old:
+        write_atomically(tmp_path / "secret", b"l" * 100, mode=0o600, erase_old=True)
+        assert old.read() == bytes(100)
+
+
+def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    monkeypatch.undo()
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_lock_admits_one_process_and_is_freed_by_its_death(tmp_path):
+    (tmp_path / "run/checkpoint").mkdir(parents=True)
+    path = tmp_path / "run/checkpoint/lock"
+    program = (
+        "import sys, time; from pathlib import Path; from server.files import locked\n"
+        "with locked(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(RunDirectoryError, match="another process"), locked(path):
+            pass
+    finally:
+        other.kill()
+        other.communicate()
+    with locked(path):
+        pass
