@@ -23,15 +23,14 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Literal
 
-from fedmf.accounting.conversion import Curve, best_order, epsilon_of_order
+from fedmf.accounting.conversion import Curve, best_order, epsilon_of_order, least_order
 from fedmf.accounting.renyi import check_order
-from fedmf.accounting.search import find_minimum
 
 Adjacency = Literal["zero_out", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = ("zero_out", "replace")
 
 LOG_TOLERANCE = 1e-3  # of log(b - 1), which at a minimum is 1e-6 of epsilon
-LARGEST_LOG_SHARE = 6.0
+LARGEST_SHARE = math.exp(6)  # of p - 1
 SWEEP_TOLERANCE = 1e-7
 REACH = 8.0
 MOST_SWEEPS = 20
@@ -40,11 +39,8 @@ MOST_SWEEPS = 20
 def replace_divergence(curve: Curve, order: float) -> float:
     """Return e_replace(order), best over p, from the zero-out `curve`; never below curve(order)."""
     check_order(order)
-    _, value = find_minimum(
-        lambda log_share: _at_share(curve, order, 1 + math.exp(log_share)),
-        -LARGEST_LOG_SHARE,
-        LARGEST_LOG_SHARE,
-        tolerance=LOG_TOLERANCE,
+    value, _ = least_order(
+        lambda p: _at_share(curve, order, p), 1 / LARGEST_SHARE, LARGEST_SHARE, tolerance=LOG_TOLERANCE
     )
     return value
 
@@ -78,8 +74,8 @@ def best_replace_order(curve: Curve, plain: Curve, delta: float) -> tuple[float,
     epsilon = partial(_epsilon, curve=known, plain=plain, delta=delta)
     for _ in range(MOST_SWEEPS):
         before = best
-        b, _ = _improve(partial(epsilon, c=c), b)
-        c, best = _improve(partial(epsilon, b), c)
+        _, b = _improve(partial(epsilon, c=c), b)
+        best, c = _improve(partial(epsilon, b), c)
         if best >= before * (1 - SWEEP_TOLERANCE):
             break
     return best, joint_order(b, c)
@@ -99,14 +95,9 @@ def _equal_pair(order: float) -> tuple[float, float]:
 
 
 def _improve(function: Callable[[float], float], order: float) -> tuple[float, float]:
-    """(order, value) where `function` is least within a factor 8 of order - 1; never above where it is."""
-    log_order, value = find_minimum(
-        lambda u: function(1 + math.exp(u)),
-        math.log((order - 1) / REACH),
-        math.log((order - 1) * REACH),
-        tolerance=LOG_TOLERANCE,
-    )
-    return min((value, 1 + math.exp(log_order)), (function(order), order))[::-1]
+    """(value, order) where `function` is least within a factor 8 of order - 1; never above where it is."""
+    found = least_order(function, (order - 1) / REACH, (order - 1) * REACH, tolerance=LOG_TOLERANCE)
+    return min(found, (function(order), order))
 
 
 def _at_share(curve: Curve, order: float, p: float) -> float:

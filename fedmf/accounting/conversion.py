@@ -50,6 +50,19 @@ def best_order(curve: Curve, delta: float) -> tuple[float, float | None]:
     return max(0.0, epsilon), order
 
 
+def least_order(
+    function: Callable[[float], float], low: float, high: float, *, tolerance: float
+) -> tuple[float, float]:
+    """Return (value, order) at a local minimum of a function of the order a, where low < a - 1 < high.
+
+    The search is over log(a - 1), to `tolerance`: curves bend there as much near order 1 as at high orders.
+    """
+    log_excess, value = find_minimum(
+        lambda u: function(1 + math.exp(u)), math.log(low), math.log(high), tolerance=tolerance
+    )
+    return value, 1 + math.exp(log_excess)
+
+
 def _unclamped(order: float, divergence: float, delta: float) -> float:
     value = divergence + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
     return math.inf if math.isnan(value) else value
@@ -92,12 +105,9 @@ def _candidates(values: Sequence[float]) -> list[int]:
 def _refine(
     curve: Curve, delta: float, orders: Sequence[float], values: Sequence[float], index: int
 ) -> tuple[float, float]:
-    """The minimum between the two neighbours of a grid order, by bounded Brent in log(a - 1)."""
+    """(value, order) at the minimum between the two neighbours of a grid order."""
     low, high = orders[max(index - 1, 0)], orders[min(index + 1, len(orders) - 1)]
-    log_order, value = find_minimum(
-        lambda u: _unclamped(1 + math.exp(u), curve(1 + math.exp(u)), delta),
-        math.log(low - 1),
-        math.log(high - 1),
-        tolerance=LOG_ORDER_TOLERANCE,
+    found = least_order(
+        lambda order: _unclamped(order, curve(order), delta), low - 1, high - 1, tolerance=LOG_ORDER_TOLERANCE
     )
-    return min((value, 1 + math.exp(log_order)), (values[index], orders[index]))
+    return min(found, (values[index], orders[index]))
