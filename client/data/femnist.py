@@ -16,7 +16,7 @@ from client.data.dataset import (
     group_by_user,
     split_by_user,
 )
-from client.data.stores import Columns, first_examples, open_tff, stored_clients
+from client.data.stores import Columns, first_examples, given_path, open_tff, stored_clients
 from fedmf.errors import DataError
 
 LICENCE = "NIST SD 19: public domain; LEAF and hub copies BSD-2-Clause"
@@ -42,13 +42,12 @@ def load(
     fifth of each writer, chosen by a public seed, is the test set. Raises `DataError` with the file to put
     where, when there is none.
     """
-    if path is None and not download:
+    files = given_path(path, WHERE)
+    if files is None and not download:
         raise DataError(WHERE)
-    if path is not None and not Path(path).exists():
-        raise DataError(f"dataset.path is {path}, which does not exist. {WHERE}")
-    if path is None or hub.is_table(Path(path)):
-        return _from_hub(path, examples_per_client)
-    return _from_disk(Path(path), examples_per_client)
+    if files is None or hub.is_table(files):
+        return _from_hub(files, examples_per_client)
+    return _from_disk(files, examples_per_client)
 
 
 def _from_disk(path: Path, examples_per_client: int | None) -> Dataset:
@@ -80,10 +79,10 @@ def _leaf_arrays(rows: leaf.Rows) -> tuple[np.ndarray, np.ndarray]:
     return 1 - x.reshape(-1, *SHAPE), np.array(rows.y, dtype=np.int64)
 
 
-def _from_hub(path: str | None, examples_per_client: int | None) -> Dataset:
+def _from_hub(path: Path | None, examples_per_client: int | None) -> Dataset:
     """Return the data set in the hub's files, from disk or downloaded."""
     columns = ("image", "writer_id", "character")
-    table = hub.download(HUB, columns) if path is None else hub.read_table(Path(path), columns)
+    table = hub.download(HUB, columns) if path is None else hub.read_table(path, columns)
     x = 255 - np.stack([hub.pixels(image) for image in table["image"]])
     y, writers = np.array(table["character"], dtype=np.int64), np.array(table["writer_id"])
     test = fifth_of_each(writers, seed=SPLIT_SEED)

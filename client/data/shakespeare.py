@@ -15,7 +15,7 @@ from client.data.dataset import (
     describe_unit,
     group_by_user,
 )
-from client.data.stores import Store, open_tff
+from client.data.stores import Store, given_path, open_tff
 from client.data.text import LEAF_CHARACTERS, UNCOUNTED, Vocabulary, next_characters, windows
 from fedmf.errors import DataError
 
@@ -43,11 +43,10 @@ def load(
     of the same roles; of the hub's file a fifth of each role, chosen by a public seed, is the test set.
     Raises `DataError` with the file to put where, when there is none.
     """
-    if path is None and not download:
+    files = given_path(path, WHERE)
+    if files is None and not download:
         raise DataError(WHERE)
-    if path is not None and not Path(path).exists():
-        raise DataError(f"dataset.path is {path}, which does not exist. {WHERE}")
-    train, test = _from_hub(path) if path is None or hub.is_table(Path(path)) else _from_disk(Path(path))
+    train, test = _from_hub(files) if files is None or hub.is_table(files) else _from_disk(files)
     order, bounds = group_by_user(train[2], examples_per_client)
     return Dataset(
         name="shakespeare",
@@ -73,10 +72,10 @@ def _from_disk(path: Path) -> tuple[Tokens, Tokens]:
     return _snippets(train_store), _snippets(test_store)
 
 
-def _from_hub(path: str | None) -> tuple[Tokens, Tokens]:
+def _from_hub(path: Path | None) -> tuple[Tokens, Tokens]:
     """Return (train, test) of the hub's file, from disk or downloaded."""
     columns = ("character_id", "x", "y")
-    table = hub.download(HUB, columns) if path is None else hub.read_table(Path(path), columns)
+    table = hub.download(HUB, columns) if path is None else hub.read_table(path, columns)
     x, y, roles = _pairs(table["character_id"], table["x"], table["y"])
     test = fifth_of_each(roles, seed=SPLIT_SEED)
     return (x[~test], y[~test], roles[~test]), (x[test], y[test], roles[test])

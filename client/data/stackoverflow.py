@@ -1,11 +1,10 @@
 """Stack Overflow, next-word prediction: 342,477 users, 135.8 M sentences; TFF's sqlite or HDF5 files."""
 
 from functools import partial
-from pathlib import Path
 
 from client.data.by_user_npz import SPLIT_SEED
 from client.data.dataset import NEXT_TOKEN, Dataset, Examples, as_tokens, describe_unit
-from client.data.stores import Columns, first_examples, open_tff, stored_clients
+from client.data.stores import Columns, first_examples, given_path, open_tff, stored_clients
 from client.data.text import UNCOUNTED, Vocabulary, read_vocabulary, windows
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
@@ -36,15 +35,14 @@ def load(
     users, who are not among the training users; the users are drawn by a public seed. Raises `DataError` when
     a file is missing.
     """
-    if path is None:
+    folder = given_path(path, WHERE)
+    if folder is None:
         raise DataError(WHERE)
-    if not Path(path).exists():
-        raise DataError(f"dataset.path is {path}, which does not exist. {WHERE}")
     if vocabulary is None:
         raise DataError(WHICH_WORDS)
     check_at_least("dataset.test_examples", test_examples, 1)
     known = read_vocabulary(vocabulary)
-    train, test = open_tff(Path(path))
+    train, test = open_tff(folder)
     convert = partial(sentences, vocabulary=known, length=length)
     return Dataset(
         name="stackoverflow",

@@ -58,6 +58,16 @@ class StoredClients(LazyClients):
         return self.convert(self.store.read(int(self.owners[i]), start, start + int(self.sizes[i])))
 
 
+def given_path(path: str | None, where: str) -> Path | None:
+    """Return dataset.path as a path, None where it is not given.
+
+    Raises `DataError` for one that does not exist, with `where`: which files to put where.
+    """
+    if path is not None and not Path(path).exists():
+        raise DataError(f"dataset.path is {path}, which does not exist. {where}")
+    return None if path is None else Path(path)
+
+
 def stored_clients(
     store: Store, convert: Callable[[Columns], Examples], examples_per_client: int | None
 ) -> StoredClients:
