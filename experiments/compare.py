@@ -33,7 +33,7 @@ from experiments.comparison import (
 from experiments.config_data import Output
 from experiments.figures import COLOURS, Series, bar_plot, line_plot
 from experiments.records import Run
-from experiments.report_page import Page, Plot, Section, Table, write_page
+from experiments.report_page import SOURCE, Page, Plot, Section, Table, write_page
 from experiments.run_directory import CONFIG, METRICS, SUMMARY
 from experiments.wording import number, percent, size
 from fedmf.checks import check_open_unit
@@ -218,7 +218,7 @@ def runs_section(directory: Path, runs: Sequence[Run]) -> Section:
         )
         for run in runs
     ]
-    return Section("Runs", table=Table(("run", "seed", "accuracy", "from"), rows, numbers=(1, 2)))
+    return Section("Runs", table=Table(("run", "seed", "accuracy", SOURCE), rows, numbers=(1, 2)))
 
 
 def _accuracy_series(name: str, points: Sequence[tuple[float, Estimate]]) -> Series:

@@ -10,7 +10,7 @@ import yaml
 from experiments.figures import Series, line_plot
 from experiments.records import Run, read_run
 from experiments.report_compression import FLOAT_BYTES, compression_of, compression_section
-from experiments.report_page import Page, Plot, Section, Table, write_page
+from experiments.report_page import SOURCE, Page, Plot, Section, Table, write_page
 from experiments.run_directory import CONFIG, MECHANISM, METRICS, PRIVACY, REPORT, SUMMARY
 from experiments.wording import flattened, number, percent, size, times_less
 
@@ -96,7 +96,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         words, unit = WORDS.get(key, (key.replace("_", " "), ""))
         text = percent(value) if key == "accuracy" else number(value)
         rows.append((words, f"{text} {unit}".strip(), f"{SUMMARY}: {key}"))
-    return Table(("figure", "value", "from"), rows, numbers=(1,))
+    return Table(("figure", "value", SOURCE), rows, numbers=(1,))
 
 
 def privacy_section(privacy: dict[str, Any]) -> Section:
@@ -120,7 +120,7 @@ def statement_section(privacy: dict[str, Any]) -> Section:
         for key, value in flattened(privacy)
         if key != "paragraph" and not isinstance(value, list)
     ]
-    return Section("The privacy statement field by field", table=Table(("field", "value", "from"), rows))
+    return Section("The privacy statement field by field", table=Table(("field", "value", SOURCE), rows))
 
 
 def progress_sections(run: Run) -> Iterator[Section]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
+SOURCE = "from"  # header of the column that names files
+
 TEMPLATE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -72,10 +74,10 @@ TEMPLATE = """\
 {% for point in section.points %}<li>{{ point }}</li>
 {% endfor %}</ul>
 {% endif %}
-{% if section.table %}<div class="wide"><table{% if section.table.header[-1] == "from" and section.table.header | length == 3 %} class="sourced"{% endif %}>
-<thead><tr>{% for cell in section.table.header %}<th scope="col"{% if loop.index0 in section.table.numbers %} class="number"{% elif section.table.header[loop.index0] == "from" %} class="source"{% endif %}>{{ cell }}</th>{% endfor %}</tr></thead>
+{% if section.table %}<div class="wide"><table class="{{ section.table.look }}">
+<thead><tr>{% for cell in section.table.header %}<th scope="col" class="{{ section.table.column_look(loop.index0) }}">{{ cell }}</th>{% endfor %}</tr></thead>
 <tbody>
-{% for row in section.table.rows %}<tr>{% for cell in row %}<td{% if loop.index0 in section.table.numbers %} class="number"{% elif section.table.header[loop.index0] == "from" %} class="source"{% endif %}>{{ cell }}</td>{% endfor %}</tr>
+{% for row in section.table.rows %}<tr>{% for cell in row %}<td class="{{ section.table.column_look(loop.index0) }}">{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</tbody>
 </table></div>
 {% endif %}
@@ -97,11 +99,25 @@ TEMPLATE = """\
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header; `numbers` are the columns set right-aligned."""
+    """Rows of text under a header; `numbers` are the columns set right-aligned.
+
+    A last column headed `SOURCE` says which file the row comes from.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: tuple[int, ...] = ()
+
+    @property
+    def look(self) -> str:
+        """The CSS class of the table: "sourced" where a phone has room for the source below name and value."""
+        return "sourced" if self.header[-1] == SOURCE and len(self.header) == 3 else "plain"
+
+    def column_look(self, column: int) -> str:
+        """Return the CSS class of a column's cells."""
+        if column in self.numbers:
+            return "number"
+        return "source" if self.header[column] == SOURCE else "text"
 
 
 @dataclass(frozen=True)
