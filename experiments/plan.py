@@ -232,7 +232,8 @@ def headline(config: DictConfig, event: EpochRelease, document: dict[str, Any]) 
     return "\n".join(
         (
             f"epsilon = {document['epsilon']:.4g} at delta = {config.delta:g} ({how}), "
-            f"unit of privacy: one client, adjacency {config.adjacency}; epochs (one participation each): {config.epochs}.",
+            f"unit of privacy: one client, adjacency {config.adjacency}; "
+            f"epochs (one participation each): {config.epochs}.",
             f"Noise multiplier {event.noise_multiplier:.4g} of the sum, "
             f"{event.effective_noise_multiplier:.4g} of the mean; "
             f"keep probability {event.keep_probability:g}, Delta_inf/Delta_2 {event.linf_over_l2:.4g}.",

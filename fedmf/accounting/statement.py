@@ -33,7 +33,10 @@ NOT_COVERED = (
     "floating-point Gaussian samples, which have known attacks (Mironov 2012)",
     "public constants: vocabulary, class list, shapes and scaling must not come from the training users",
 )
-NOT_COVERED_METRICS = "unprotected metrics: the measured size of what a cohort sent in each round, which depends on the secret masks"
+NOT_COVERED_METRICS = (
+    "unprotected metrics: the measured size of what a cohort sent in each round, "
+    "which depends on the secret masks"
+)
 WARNING_METRICS = (
     "Unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
 )

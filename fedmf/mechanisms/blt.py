@@ -2,8 +2,8 @@
 optimised; r buffers.
 
 C^-1 has the same form. The recurrence S' = theta S + x, z = x + omega . S becomes
-S' = (theta - 1 omega^T) S + z when solved for x; with omega > 0 it is similar to the symmetric theta - sqrt(omega) sqrt(omega)^T, whose
-eigenvalues are the decays of C^-1. Sources: Dvijotham, McMahan, Pillutla, Steinke, Thakurta, "Efficient and
+S' = (theta - 1 omega^T) S + z when solved for x; with omega > 0 it is similar to the symmetric
+theta - sqrt(omega) sqrt(omega)^T, whose eigenvalues are the decays of C^-1. Sources: Dvijotham, McMahan, Pillutla, Steinke, Thakurta, "Efficient and
 near-optimal noise generation for streaming differential privacy" (FOCS 2024); McMahan, Xu, Zhang (2024).
 """
 
