@@ -31,7 +31,8 @@ def command(*arguments, cwd, **options):
     return subprocess.run(
         [sys.executable, "-m", "experiments.simulate", *arguments],
         cwd=cwd,
-        env={"PYTHONPATH": str(CONF.parent), "PATH": ""},
+        # No bytecode: what runs with a limit on file sizes would leave it cut off, for everybody after it.
+        env={"PYTHONPATH": str(CONF.parent), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=300,
