@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from experiments import command
-from experiments.auditing.digits import Setup
+from experiments.auditing.digits import Setup, number_of_images
 from experiments.auditing.one_run import OneRunSetup
 from experiments.auditing.report import as_document, draw, table
 from experiments.auditing.trials import (
@@ -95,6 +95,12 @@ def check(config: DictConfig) -> None:
         check_keep_probability(keep_probability)
     check_at_least("runs", config.runs, 20)
     check_at_least("cohort_size", config.cohort_size, 2)
+    clients, images = config.cohort_size * config.rounds_per_epoch, number_of_images()
+    if clients > images:
+        raise SettingError(
+            f"cohort_size is {config.cohort_size} and rounds_per_epoch {config.rounds_per_epoch}; that is {clients} "
+            f"clients for {images} training images, and each needs one."
+        )
     check_at_least("canaries", config.canaries, 0)
     check_at_least("workers", config.workers, 1)
     check_open_unit("confidence", config.confidence)

@@ -12,8 +12,8 @@ from client.app import ClientPlan
 from client.data import Dataset, Examples
 from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
 from experiments.build_client import bounds_of, build_model, compression_of, training_of
-from experiments.config import EngineName
-from experiments.config_data import arguments
+from experiments.config import Config, EngineName
+from experiments.config_data import arguments, refuse_unknown
 from experiments.faults import Faults
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -23,6 +23,7 @@ from fedmf.participation import rounds_that_fit
 from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Layout, Vector
+from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
 
 
@@ -40,6 +41,7 @@ class Experiment:
     plan: Plan
     optimizer: Optimizer
     training: TrainingSettings
+    replies: ReplyPolicy
 
     @cached_property
     def layout(self) -> Layout:
@@ -65,6 +67,7 @@ def build(config: DictConfig) -> Experiment:
     """Return the experiment that `config` describes.
     Raises a `FedmfError` for anything that cannot run as asked.
     """
+    refuse_unknown(config, Config)
     check_at_least("engine.workers", config.engine.workers, 1)
     check_at_least("run.checkpoint_every", config.run.checkpoint_every, 1)
     if config.run.evaluate_every is not None:
@@ -84,6 +87,7 @@ def build(config: DictConfig) -> Experiment:
         accountant=config.privacy.accountant.name,
         max_epsilon=config.privacy.max_epsilon,
     )
+    replies = replies_of(config)
     dataset = client.data.load(**arguments(config.dataset))
     model = build_model(config, dataset)
     participation = participation_of(config, clients_of(config, dataset))
@@ -98,7 +102,8 @@ def build(config: DictConfig) -> Experiment:
         seed=seed,
     )
     initial = flat_parameters(model)
-    return Experiment(dataset, model, initial, Trainer(model, training), plan, optimizer, training)
+    trainer = Trainer(model, training)
+    return Experiment(dataset, model, initial, trainer, plan, optimizer, training, replies)
 
 
 def clients_of(config: DictConfig, dataset: Dataset) -> int:
@@ -121,6 +126,18 @@ def participation_of(config: DictConfig, clients: int) -> Participation:
     population = config.population
     rounds = rounds_that_fit(clients, population.cohort_size, population.rounds_per_epoch)
     return Participation(clients, population.cohort_size, rounds, population.epochs)
+
+
+def replies_of(config: DictConfig) -> ReplyPolicy:
+    """Return when a round may be released. Raises `SettingError` for more replies than a cohort has clients."""
+    population = config.population
+    policy = ReplyPolicy(population.min_replies, population.max_attempts)
+    if policy.min_replies > population.cohort_size:
+        raise SettingError(
+            f"population.min_replies is {policy.min_replies}, but a cohort has {population.cohort_size} clients; "
+            f"it can be at most {population.cohort_size}."
+        )
+    return policy
 
 
 def workload_of(config: DictConfig, rounds: int) -> Workload:

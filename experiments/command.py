@@ -8,6 +8,8 @@ stderr.
 import json
 import logging
 import math
+import os
+import re
 import signal
 import sys
 import traceback
@@ -17,18 +19,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from experiments import INTERRUPTED
-from fedmf.errors import FedmfError, RunStoppedError
+from experiments.config_data import refuse_unknown
+from fedmf.errors import FedmfError, RunDirectoryError, RunStoppedError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 USER_MISTAKE, STOPPED = 2, 1
+_ADVICE = re.compile(r"To append to your config use \S+")  # Hydra's, which would make a typo a setting
+_GRAMMAR = (
+    "settings are given as key=value, lists as key=[a,b], and a value with spaces or = in quotes of its own: "
+    "'key=\"a=1 b=2\"'."
+)
 SPOKEN = (FedmfError, HydraException, OmegaConfBaseException)  # errors whose message is all that a user needs
 
 
@@ -40,7 +48,10 @@ def compose_config(name: str, overrides: Sequence[str], schema: type | None = No
     if schema is not None:
         ConfigStore.instance().store(name=f"{name}_schema", node=schema)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose(name, overrides=list(overrides))
+        config = compose(name, overrides=list(overrides))
+    if schema is not None:
+        refuse_unknown(config, schema)
+    return config
 
 
 def run(
@@ -93,6 +104,8 @@ def sentence(error: BaseException) -> str:
     """Return the message of `error` on one line, without OmegaConf's trailing coordinates."""
     if isinstance(error, MissingMandatoryValue) and error.full_key:
         return f"{error.full_key} is missing; give it as {error.full_key}=VALUE."
+    if isinstance(error, OverrideParseException):
+        return f"{error.override} is not understood; {_GRAMMAR}"
     lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
     kept = [
         line
@@ -100,10 +113,10 @@ def sentence(error: BaseException) -> str:
         if line
         and not line.startswith(("full_key:", "object_type=", "reference_type=", "See https", "Set the env"))
     ]
-    said = " ".join(kept) or type(error).__name__
+    said = _ADVICE.sub("", " ".join(kept)).strip() or type(error).__name__
     if isinstance(error, HydraException) and error.__cause__ is not None:
-        return f"{said}: {sentence(error.__cause__)}"
-    return said
+        return f"{said}{'' if said.endswith('.') else ':'} {sentence(error.__cause__)}"
+    return f"{said} Lists are given as key=[a,b]." if "is not a ListConfig" in said else said
 
 
 def without_traceback(record: logging.LogRecord) -> bool:
@@ -112,6 +125,17 @@ def without_traceback(record: logging.LogRecord) -> bool:
     if isinstance(error, SPOKEN):
         record.msg, record.args, record.exc_info = "%s", (sentence(error),), None
     return True
+
+
+def refuse_unmakeable(name: str, path: Path) -> None:
+    """Raise `RunDirectoryError` if the setting `name` names no directory and none can be made there."""
+    place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not place.is_dir():
+        raise RunDirectoryError(f"{name} is {path}, but {place} is a file; name a directory.")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise RunDirectoryError(
+            f"{name} is {path}, but nothing may be written to {place}; name another directory."
+        )
 
 
 def console() -> "Console":

@@ -55,7 +55,8 @@ class Group:
 def find_runs(directory: Path) -> tuple[list[Run], dict[str, str]]:
     """Return the finished runs below `directory`, by path, and why others are left out, by name."""
     if not directory.is_dir():
-        raise RunDirectoryError(f"directory is {directory}, which does not exist; it must hold runs.")
+        wrong = "is a file" if directory.exists() else "does not exist"
+        raise RunDirectoryError(f"directory is {directory}, which {wrong}; it must be a directory of runs.")
     places = sorted(file.parent for file in directory.rglob(CONFIG) if "checkpoint" not in file.parts)
     finished, left_out = [], {}
     for place in places:

@@ -5,13 +5,16 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 defaults list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
+from difflib import get_close_matches
 from enum import Enum
-from typing import Any
+from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
+
+from fedmf.errors import SettingError
 
 
 class Output(Enum):
@@ -148,6 +151,24 @@ def register() -> None:
         store.store(group="dataset/schema", name=name, node=schema)
     for name, model in MODELS.items():
         store.store(group="model/schema", name=name, node=model)
+
+
+def refuse_unknown(config: DictConfig, schema: type) -> None:
+    """Raise `SettingError` for a key that was added with + and that the dataclass `schema` does not have."""
+    for key, names in _unknown(config, schema):
+        near = get_close_matches(key.rpartition(".")[2], names, n=1)
+        meant = f"; did you mean {near[0]}?" if near else "."
+        raise SettingError(f"{key} is no setting of this command{meant} --help lists all of them.")
+
+
+def _unknown(config: DictConfig, schema: type, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield keys that the schema does not have, each with those that it has in its place."""
+    types = get_type_hints(schema)
+    for key in config:
+        if key not in types:
+            yield f"{prefix}{key!s}", list(types)
+        elif is_dataclass(types[key]):
+            yield from _unknown(config[key], OmegaConf.get_type(config, key), f"{prefix}{key!s}.")
 
 
 def arguments(config: DictConfig | DatasetConfig | ModelConfig) -> dict[str, Any]:

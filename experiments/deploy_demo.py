@@ -6,7 +6,7 @@ with the same run directory and report as a simulation. Whatever happens, Ctrl-C
 started and removes keys, certificates and the database.
 
 By default it trains for one epoch of 6 rounds, not the 8 epochs of `make run`:
-    overrides="population.cohort_size=64 population.epochs=8"     trains as `make run` does, in half an hour or more
+    'overrides="population.cohort_size=64 population.epochs=8"'     trains as `make run` does, which takes long
 """
 
 import re
@@ -22,15 +22,17 @@ from omegaconf import DictConfig
 
 from client.data import digits
 from experiments import command
+from experiments.build import build
 from experiments.config_data import Output
 from experiments.loopback import Loopback
 from experiments.node import Node, node_config
+from experiments.node_app import server_config
 from experiments.node_check import examine
 from experiments.records import is_finished, read_run
 from experiments.run_directory import RunDirectory
 from experiments.simulate import show
 from fedmf.checks import check_at_least, check_positive
-from fedmf.errors import RunStoppedError
+from fedmf.errors import RunStoppedError, SettingError
 
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _PAUSE = 0.2  # seconds between two looks at the log
@@ -50,25 +52,30 @@ class DeployDemoConfig:
 def deploy_demo(config: DictConfig) -> None:
     """Start everything, train, show the result, stop everything."""
     check_at_least("nodes", config.nodes, 1)
+    if config.nodes > clients_in_all():
+        raise SettingError(
+            f"nodes is {config.nodes}; each holds one client at least, and there are {clients_in_all()}."
+        )
     check_positive("timeout", config.timeout)
     directory = RunDirectory(Path(config.directory or default_directory()).resolve())
     directory.refuse_if_used()
+    settings = (
+        f"run.directory='{directory.path}' population.min_available={clients_in_all()} {config.overrides}"
+    )
+    build(server_config(settings))  # a mistake in the overrides is said before anything is started
     try:
         with Loopback() as loopback:
-            run_in(loopback, config, directory)
+            run_in(loopback, config, directory, settings)
     except KeyboardInterrupt:
         say("interrupted: everything that was started has been stopped")
         raise
     show(config.output, directory, read_run(directory.path).summary)
 
 
-def run_in(loopback: Loopback, config: DictConfig, directory: RunDirectory) -> None:
+def run_in(loopback: Loopback, config: DictConfig, directory: RunDirectory, settings: str) -> None:
     """Start SuperLink and nodes and train into `directory`. Raises `RunStoppedError` if the run does not finish."""
     say(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
     start(loopback, config.nodes)
-    settings = (
-        f"run.directory='{directory.path}' population.min_available={clients_in_all()} {config.overrides}"
-    )
     say(f"flwr run . loopback --stream -c 'overrides=\"{settings}\"'")
     train(loopback, settings, config.timeout)
     if not is_finished(directory.path):

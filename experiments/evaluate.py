@@ -5,6 +5,7 @@ another key of the data set) replaces one of the run's values; `dataset=NAME` sc
 the same shape.
 """
 
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from client.scoring import Score, score
 from experiments import command, config_data
 from experiments.config_data import DatasetConfig, Output
 from experiments.records import read_config
+from fedmf.checks import check_at_least
 from fedmf.errors import RunDirectoryError, SettingError
 
 
@@ -36,6 +38,7 @@ class EvaluateConfig:
 
 def evaluate(config: DictConfig) -> None:
     """Print the scores of the model in `config.directory`."""
+    check_at_least("batch_size", config.batch_size, 1)
     directory = Path(config.directory)
     own = read_config(directory)
     chosen = choose_dataset(own["dataset"], config_data.arguments(config.dataset))
@@ -84,8 +87,13 @@ def load_parameters(file: Path, model: nn.Module) -> None:
     """Copy the arrays of an .npz file, one for each parameter by name, into `model`."""
     if not file.is_file():
         raise RunDirectoryError(f"{file} does not exist; the run has not released a model yet.")
-    with np.load(file) as arrays:
-        stored = {name: arrays[name] for name in arrays.files}
+    try:
+        with zipfile.ZipFile(file), np.load(file) as arrays:
+            stored = {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise RunDirectoryError(
+            f"{file} cannot be read as a model ({error}); it must be the .npz file that the run wrote."
+        ) from error
     expected = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     found = {name: array.shape for name, array in stored.items()}
     if expected != found:

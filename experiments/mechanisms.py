@@ -66,6 +66,9 @@ def mechanisms(config: DictConfig) -> None:
     workload = workload_of(config)
     if config.export is not None and config.rounds > MOST_EXPORTED:
         raise SettingError(f"rounds is {config.rounds}; dense matrices are exported up to {MOST_EXPORTED}.")
+    for name in ("export", "plots"):
+        if config[name] is not None:
+            command.refuse_unmakeable(name, Path(config[name]))
     designs = dict(_designs(config, workload))
     if config.output is Output.json:
         command.print_json([as_document(name, item) for name, item in designs.items()])

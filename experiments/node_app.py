@@ -29,9 +29,13 @@ def reply_to(message: Message, context: Context) -> Message:
 
 def run_config(context: Context) -> DictConfig:
     """Return the configuration of the run: conf/config.yaml with the overrides of `flwr run`."""
+    return server_config(str(context.run_config.get(OVERRIDES, "")))
+
+
+def server_config(overrides: str) -> DictConfig:
+    """Return the configuration of a deployed run with `overrides`, parted by spaces as a shell does."""
     schema.register()
-    overrides = shlex.split(str(context.run_config.get(OVERRIDES, "")))
-    return compose_config("config", ["engine=deployment", *overrides])
+    return compose_config("config", ["engine=deployment", *shlex.split(overrides)])
 
 
 def trainer_of(run: DictConfig, node: Node) -> Trainer:

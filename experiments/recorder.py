@@ -62,17 +62,22 @@ class Recorder:
         """End the progress view."""
         self._view.__exit__(kind, error, trace)
 
+    def refuse_rounds_shown_after(self, released: int) -> int:
+        """Return the last round in the metrics; raise `RunDirectoryError` if it is later than the last released one."""
+        recorded = self._directory.keep_whole_metrics()
+        if recorded > released:
+            raise RunDirectoryError(
+                f"{self._directory.path} shows round {recorded}, but its journal ends at round {released}: "
+                "a released round must not be run again. Restore the checkpoint folder."
+            )
+        return recorded
+
     def begin(self, state: ServerState, replayed: list[tuple[ServerState, Release]]) -> None:
         """Write what is known before the first round; in a resumed run, the rows that the crash left out."""
+        recorded = self.refuse_rounds_shown_after(state.round)
         self._directory.write_model(MODEL_INITIAL, self._experiment.initial, self._experiment.layout)
         self._write_mechanism()
         self._state = state
-        recorded = self._directory.keep_whole_metrics()
-        if recorded > state.round:
-            raise RunDirectoryError(
-                f"{self._directory.path} shows round {recorded}, but its journal ends at round {state.round}: "
-                "a released round must not be run again. Restore the checkpoint folder."
-            )
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)

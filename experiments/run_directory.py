@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.command import finite
+from experiments.command import finite, refuse_unmakeable
 from fedmf.errors import RunDirectoryError
 from fedmf.updates.vectors import Layout, Vector
 from server.files import sync_folder, write_atomically
@@ -31,13 +31,21 @@ class RunDirectory:
         """Raise `RunDirectoryError` if this directory, or a file in its place,
         already holds something of a run.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise RunDirectoryError(f"run.directory is {self.path}, which is a file; name a directory.")
+        refuse_unmakeable("run.directory", self.path)
         held = [name for name in _A_RUN if (self.path / name).exists()]
         if held:
             raise RunDirectoryError(
                 f"run.directory {self.path} already holds a run ({', '.join(held)}); nothing was written. "
                 "Name another directory, or go on with run.resume=true."
+            )
+
+    def refuse_if_checkpoint_is_lost(self) -> None:
+        """Raise `RunDirectoryError` if rounds were shown here, and there is no checkpoint to go on from."""
+        metrics, folder = self.path / METRICS, self.path / CHECKPOINT
+        if metrics.is_file() and metrics.stat().st_size and not any(folder.glob("base-*.npz")):
+            raise RunDirectoryError(
+                f"{self.path} shows released rounds, but {folder} holds no checkpoint: a released round must not be "
+                "run again. Restore the checkpoint folder, or name another run.directory."
             )
 
     def create(self) -> Path:

@@ -19,13 +19,13 @@ from experiments.recorder import Recorder
 from experiments.records import is_finished
 from experiments.report import write_report
 from experiments.run_directory import CONFIG, REPORT, RunDirectory
-from experiments.sweep import FREE
+from experiments.sweep import FREE, refuse_other_settings
 from experiments.wording import flattened
 from fedmf.accounting import Ledger
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.plan import Plan
 from server.checkpoint import LOCK, Checkpoint
-from server.cohort import Population, ReplyPolicy
+from server.cohort import Population
 from server.files import locked
 from server.state import Release, ServerState, first_state
 from server.strategy import FedMF, look_away
@@ -34,13 +34,16 @@ from server.strategy import FedMF, look_away
 def has_finished(config: DictConfig, directory: RunDirectory) -> bool:
     """Say whether `directory` holds this run, finished, and is asked for again with run.resume.
 
-    Raises `RunDirectoryError` for a directory that holds a run which is not to be resumed.
+    Raises `RunDirectoryError` for a directory that holds a run which is not to be resumed, one of other settings,
+    or one that released rounds and has lost its checkpoint.
     """
     if not (config.run.resume or config.sweep.resume):
         directory.refuse_if_used()
         return False
     if not is_finished(directory.path):
+        directory.refuse_if_checkpoint_is_lost()
         return False
+    refuse_other_settings(directory.path, config)
     if not (directory.path / REPORT).exists():  # a crash came between summary and report
         write_report(directory.path)
     print(f"finished: {directory.path} holds this run; nothing was changed", file=sys.stderr)
@@ -80,7 +83,7 @@ def run_session(
             experiment.optimizer,
             population(folder),
             state,
-            replies=ReplyPolicy(config.population.min_replies, config.population.max_attempts),
+            replies=experiment.replies,
             commit=partial(_commit, checkpoint),
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
             on_reply=recorder.on_reply if config.run.unprotected_metrics else look_away,
@@ -124,6 +127,9 @@ def _begin_or_restore(
         recorder.begin(state, replayed)
         checkpoint.rebase(state)
         return state
+    if config.run.resume:
+        print(f"nothing to resume in {directory.path}: a new run begins", file=sys.stderr)
+    recorder.refuse_rounds_shown_after(0)
     directory.write_text(CONFIG, OmegaConf.to_yaml(config, resolve=True))
     state = first_state(experiment.plan, experiment.initial, secret_of(config))
     checkpoint.begin(state)

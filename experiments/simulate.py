@@ -53,6 +53,8 @@ def simulate(config: DictConfig) -> None:
         raise SettingError(
             "engine is deployment, which `flwr run` starts (docs/deployment.md); choose local or ray."
         )
+    if config.run.resume and config.run.directory is None and HydraConfig.get().mode is RunMode.RUN:
+        raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
     experiment = build(config)
     engine = partial(_run_engine, config, experiment)
     summary = run_session(
@@ -108,7 +110,7 @@ def default_directory(directory: str | None) -> str:
 def main() -> None:
     """Compose the configuration with Hydra and run.
 
-    Exit codes: 0 done; 2 a user's mistake (which leaves no empty directory); 1 stopped, can be resumed; 130
+    Exit codes: 0 done; 2 a user's mistake (which leaves no run directory); 1 stopped, can be resumed; 130
     interrupted by Ctrl-C or SIGTERM, can be resumed.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `guard` instead of Hydra's own exit code 1

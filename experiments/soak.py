@@ -29,6 +29,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from experiments import command, config
+from experiments.build import build
 from experiments.config_data import Output
 from experiments.run_directory import METRICS, MODEL, SUMMARY
 from experiments.simulate import default_directory, simulate
@@ -62,6 +63,7 @@ def soak(settings: DictConfig) -> None:
     with ExitStack() as stack:
         folder = _place(settings.directory, stack)
         run = _composed(list(settings.overrides))
+        build(run)  # a mistake in the overrides is one sentence, here instead of in a child
         if _in_child(run, folder / "reference", None):
             raise RunStoppedError("the reference run did not end well; look at the lines above.")
         outcome = kill_and_compare(run, folder, settings.kills, random.Random(settings.seed))

@@ -28,7 +28,7 @@ def refuse_other_settings(directory: Path, config: DictConfig) -> None:
     if different:
         raise RunDirectoryError(
             f"{directory} holds a run with another {', '.join(different)}; "
-            "resume a sweep with the overrides of the first call, or choose another hydra.sweep.dir."
+            "resume it with the settings of the first call, or choose another directory."
         )
 
 

@@ -130,6 +130,11 @@ def play(setup: Setup, first: int, count: int) -> Runs:
     return stage_of(setup).play(first, count)
 
 
+def number_of_images() -> int:
+    """Return how many training images there are to deal out."""
+    return len(load().clients)
+
+
 @lru_cache(maxsize=4)
 def dealt_digits(clients: int) -> tuple[Examples, ...]:
     """Return the training images of digits, dealt out to `clients` clients; pixels in [0, 1], blank is 0."""

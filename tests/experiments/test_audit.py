@@ -299,6 +299,9 @@ def test_settings_that_conclude_nothing_are_refused(tmp_path, capsys):
         run(tmp_path, capsys, "keep_probabilities=[]")
     with pytest.raises(SettingError, match="multiple of 8"):
         OneRunSetup("optimal", 2.0, 1e-5, 100, 10, seed=0)
+    with pytest.raises(SettingError, match="6000 clients for 1437 training images"):
+        run(tmp_path, capsys, "cohort_size=2000", "rounds_per_epoch=3")
+    assert not (tmp_path / "audit").exists()
 
 
 @pytest.mark.slow

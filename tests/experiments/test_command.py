@@ -3,11 +3,12 @@
 import runpy
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from experiments.command import CONF, guard
+from experiments.command import CONF, guard, run
 from runs import command
 
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "config")
@@ -44,6 +45,47 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
     assert (tmp_path / "a_file").read_text() == "of the user"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("plan", ["epsilon"], "epsilon is not understood; settings are given as key=value"),
+        ("plan", ["--bogus"], "--bogus is not understood"),
+        ("plan", ["epslon=3"], "Could not override 'epslon'. Key 'epslon' not in 'PlanConfig'"),
+        ("plan", ["+epslon=3"], "epslon is no setting of this command; did you mean epsilon?"),
+        ("soak", ['overrides=["privacy.epsilon=0"]'], "privacy.epsilon is 0.0"),
+        (
+            "deploy_demo",
+            ["overrides=population.epochs=zero"],
+            "overrides=population.epochs=zero is not understood",
+        ),
+        ("deploy_demo", ['overrides="population.epochs=zero"'], "population.epochs=zero"),
+        ("deploy_demo", ['overrides="population.cohort_size=9999"'], "at most 1437"),
+        ("deploy_demo", ["nodes=2000"], "nodes is 2000"),
+        ("deploy_demo", [f"directory={__file__}/r"], "is a file"),
+    ],
+)
+def test_mistakes_are_said_in_one_sentence_before_anything_is_started(
+    name: str,
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module = import_module(f"experiments.{name}")
+    monkeypatch.setattr("subprocess.Popen", None)
+    monkeypatch.setattr("os.fork", None)
+    schema = next(
+        value for key, value in vars(module).items() if key.lower() == f"{name}config".replace("_", "")
+    )
+    with pytest.raises(SystemExit) as end:
+        run(getattr(module, name), name, schema, argv=arguments)
+    printed = capsys.readouterr()
+    assert (end.value.code, printed.out) == (2, "")
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert said in printed.err
 
 
 def test_a_defect_of_our_own_is_not_dressed_up_as_a_mistake() -> None:

@@ -168,6 +168,8 @@ def test_labels_tell_settings_of_one_name_apart_and_leave_out_what_was_not_given
 
 
 def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="which is a file"):
+        find_runs(Path(__file__))
     with pytest.raises(RunDirectoryError, match="no finished run"):
         find_runs(tmp_path)
     with pytest.raises(RunDirectoryError, match="does not exist"):

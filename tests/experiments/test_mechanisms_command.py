@@ -140,7 +140,11 @@ def test_plots_are_written(capsys, tmp_path, monkeypatch):
         (("rounds=8", "buffers=4", "families=[binary_tree]"), "binary_tree cannot be told"),
         (("rounds=8", "buffers=9", "families=[banded_toeplitz]"), "buffers is 9"),
         (("rounds=5000", "families=[independent]", "export=/nowhere"), "rounds is 5000"),
+        (("rounds=8", f"export={__file__}"), "is a file"),
+        (("rounds=8", f"plots={__file__}/below"), "is a file"),
+        (("families=optimal",), "Lists are given as key=[a,b]."),
         (("colour=blue",), "colour"),
+        (("+colour=blue",), "colour is no setting"),
     ],
 )
 def test_mistakes_exit_2_with_a_sentence(capsys, arguments, message):

@@ -4,6 +4,7 @@ import itertools
 import logging
 import os
 import resource
+import shutil
 import traceback
 from pathlib import Path
 
@@ -118,10 +119,11 @@ def test_a_diverged_run_leaves_its_row_and_statement_and_no_key(tmp_path, capsys
         assert not list((tmp_path / "r").rglob("secrets*"))
 
 
-def test_resume_starts_where_there_is_nothing(tmp_path, straight):
+def test_resume_starts_where_there_is_nothing(tmp_path, straight, capsys):
     (tmp_path / "empty").mkdir()
     for name in ("absent", "empty"):
         run(tmp_path / name, *SMALL, "run.resume=true")
+        assert f"nothing to resume in {tmp_path / name}: a new run begins" in capsys.readouterr().err
         equal(tmp_path / name, straight)
 
 
@@ -150,6 +152,23 @@ def test_resume_of_a_finished_run_changes_nothing(tmp_path, capsys):
     run(directory, *SMALL, "run.resume=true")
     assert "finished" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+
+
+def test_a_finished_run_of_other_settings_is_refused_by_the_name_of_the_field(tmp_path, capsys):
+    run(tmp_path / "r", *SMALL)
+    for other in (("seed=2",), ("population.epochs=5", "privacy.epsilon=1")):
+        assert guard(lambda other=other: run(tmp_path / "r", *SMALL, *other, "run.resume=true")) == 2
+        said = capsys.readouterr().err
+        assert all(change.partition("=")[0] in said for change in other)
+
+
+def test_a_lost_checkpoint_folder_is_asked_for_and_not_made_anew(tmp_path, monkeypatch, capsys):
+    interrupted(tmp_path / "r", monkeypatch)
+    shutil.rmtree(tmp_path / "r/checkpoint")
+    before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*")}
+    assert guard(lambda: run(tmp_path / "r", *SMALL, "run.resume=true")) == 2
+    assert "Restore the checkpoint folder" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "r").rglob("*")} == before
 
 
 def interrupted(directory, monkeypatch, after=25):
