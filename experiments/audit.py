@@ -173,6 +173,7 @@ def print_text(trials: Sequence[Trial], directory: Path) -> None:
             f"Passed: {len(trials) - controls} attacks on pipelines as shipped stay below the stated epsilon, "
             f"all {controls} broken pipelines are caught."
         )
+    console.print("What an audit does not show: docs/audit.md.")
     console.print(f"Plot and numbers: {directory}/audit.png, {directory}/audit.json")
 
 

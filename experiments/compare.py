@@ -22,6 +22,7 @@ from experiments.comparison import (
     Group,
     as_document,
     bytes_to_reach,
+    claims,
     common_accuracy,
     estimate,
     find_runs,
@@ -34,7 +35,7 @@ from experiments.config_data import Output
 from experiments.figures import COLOURS, Series, bar_plot, line_plot
 from experiments.records import Run
 from experiments.report_page import SOURCE, Page, Plot, Section, Table, write_page
-from experiments.run_directory import CONFIG, METRICS, SUMMARY
+from experiments.run_directory import CONFIG, METRICS, PRIVACY, SUMMARY
 from experiments.wording import number, percent, size
 from fedmf.checks import check_open_unit
 
@@ -96,7 +97,7 @@ def page(directory: Path, groups: Sequence[Group], left_out: Mapping[str, str], 
     ]
     return Page(
         f"fedmf comparison {directory.resolve().name}",
-        f"{len(runs)} runs in {len(groups)} groups; they differ in {varied}.",
+        f"{len(runs)} runs in {len(groups)} groups; they differ in {varied}. {claim(runs)}",
         sections,
         tuple(warnings(runs)),
     )
@@ -112,6 +113,15 @@ def warnings(runs: Sequence[Run]) -> Iterator[str]:
             "Each run's epsilon covers that run alone; runs on the same clients compose, and choosing "
             "settings by their accuracy is not covered."
         )
+
+
+def claim(runs: Sequence[Run]) -> str:
+    """Return for whom the epsilons of `runs` hold, and where the rest stands."""
+    said = {name: " or ".join(values) for name, values in claims(runs).items()}
+    return (
+        f"Epsilon holds at delta = {said['delta']}, for {said['unit_of_privacy']}, under "
+        f"{said['adjacency']} adjacency; what it covers and what not stands in each run's {PRIVACY}."
+    )
 
 
 def results_table(groups: Sequence[Group]) -> Table:
@@ -261,7 +271,8 @@ def _print_table(directory: Path, groups: Sequence[Group], left_out: Mapping[str
         table.add_row(*row)
     console = command.console()
     console.print(table)
-    for sentence in warnings([run for group in groups for run in group.runs]):
+    runs = [run for group in groups for run in group.runs]
+    for sentence in (claim(runs), *warnings(runs)):
         console.print(sentence, highlight=False)
     for name, why in left_out.items():
         console.print(f"left out, {name}: {why}", highlight=False, markup=False)

@@ -175,9 +175,18 @@ def _group_document(group: Group, target: float | None) -> dict[str, Any]:
         **group.settings,
         "seeds": [run.config.get("seed") for run in group.runs],
         "private": not any(is_not_private(run) for run in group.runs),
+        **{name: " | ".join(values) for name, values in claims(group.runs).items()},
         **figures,
         "bytes_to_target": reached and reached.mean,
         "bytes_to_target_standard_error": reached and reached.error,
+    }
+
+
+def claims(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return the delta, units of privacy and adjacencies that the epsilons of `runs` hold for."""
+    return {
+        name: sorted({number(run.privacy.get(name, run.summary.get(name))) for run in runs})
+        for name in ("delta", "unit_of_privacy", "adjacency")
     }
 
 

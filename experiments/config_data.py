@@ -168,7 +168,8 @@ def _unknown(config: DictConfig, schema: type, prefix: str = "") -> Iterator[tup
         if key not in types:
             yield f"{prefix}{key!s}", list(types)
         elif is_dataclass(types[key]):
-            yield from _unknown(config[key], OmegaConf.get_type(config, key), f"{prefix}{key!s}.")
+            actual = OmegaConf.get_type(config, key) or types[key]
+            yield from _unknown(config[key], actual, f"{prefix}{key!s}.")
 
 
 def arguments(config: DictConfig | DatasetConfig | ModelConfig) -> dict[str, Any]:

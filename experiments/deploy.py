@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 from omegaconf import DictConfig
 
 from experiments.build import Experiment, build
-from experiments.run_directory import RunDirectory
+from experiments.run_directory import PRIVACY, REPORT, RunDirectory
 from experiments.session import has_finished, run_session
 from fedmf.errors import SettingError
 from server.attendance import Attendance, DeployedPopulation
@@ -48,10 +48,14 @@ def deploy(config: DictConfig, grid: Grid) -> None:
         tasks_per_message=tasks_per_message(experiment.plan),
     )
     log.info(
-        "done: accuracy %.4f, epsilon %s, report in %s",
+        "done: accuracy %.4f, epsilon %s at delta %s (%s, %s adjacency); what it covers: %s; report: %s",
         summary["accuracy"],
         summary["epsilon"],
-        directory.path,
+        summary["delta"],
+        summary["unit_of_privacy"],
+        summary["adjacency"],
+        directory.path / PRIVACY,
+        directory.path / REPORT,
     )
 
 

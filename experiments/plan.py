@@ -24,6 +24,7 @@ from fedmf.accounting import (
     privacy_spent,
     resolve_linf_ratio,
 )
+from fedmf.accounting.statement import NOT_COVERED
 from fedmf.checks import check_at_least, check_keep_probability, check_open_unit, check_positive
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.participation import rounds_that_fit
@@ -33,6 +34,7 @@ from fedmf.updates.wire import value_bytes
 if TYPE_CHECKING:
     from rich.table import Table
 
+UNIT = "one client"
 KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 
 
@@ -173,6 +175,8 @@ def as_document(config: DictConfig, budget: Budget, event: EpochRelease, *, feas
         "delta": spent.delta,
         "order": spent.order,
         "adjacency": spent.adjacency,
+        "unit_of_privacy": UNIT,
+        "not_covered": list(NOT_COVERED),
         "accountant": spent.accountant,
         "rdp": None if config.orders is None else renyi_curve(config, event),
         "feasible": feasible,
@@ -232,11 +236,12 @@ def headline(config: DictConfig, event: EpochRelease, document: dict[str, Any]) 
     return "\n".join(
         (
             f"epsilon = {document['epsilon']:.4g} at delta = {config.delta:g} ({how}), "
-            f"unit of privacy: one client, adjacency {config.adjacency}; "
+            f"unit of privacy: {UNIT}, adjacency {config.adjacency}; "
             f"epochs (one participation each): {config.epochs}.",
             f"Noise multiplier {event.noise_multiplier:.4g} of the sum, "
             f"{event.effective_noise_multiplier:.4g} of the mean; "
             f"keep probability {event.keep_probability:g}, Delta_inf/Delta_2 {event.linf_over_l2:.4g}.",
+            f"Not covered: {'; '.join(NOT_COVERED)}.",
         )
     )
 

@@ -28,6 +28,7 @@ class Standing:
     epsilon: float
     epsilon_end: float
     delta: float
+    whose: str  # unit of privacy and adjacency
     bytes_per_client: float
     private: bool
 
@@ -35,7 +36,7 @@ class Standing:
         """Return the privacy spent, in words."""
         if not self.private:
             return "NOT private (no noise)"
-        return f"epsilon {self.epsilon:.3f} of {self.epsilon_end:.3f} at delta {self.delta:g}"
+        return f"epsilon {self.epsilon:.3f} of {self.epsilon_end:.3f} at delta {self.delta:g} ({self.whose})"
 
 
 class View:

@@ -170,6 +170,7 @@ class Recorder:
             self._spent[epoch],
             self._spent[-1],
             plan.privacy.delta,
+            f"{self._experiment.dataset.unit}, {plan.privacy.adjacency}",
             plan.value_bytes + ENVELOPE_BYTES,
             plan.sigma > 0,
         )
@@ -195,6 +196,9 @@ class Recorder:
             "loss": scored.loss,
             "epsilon": self._spent[len(state.ledger.entries) - 1],
             "delta": plan.privacy.delta,
+            "adjacency": plan.privacy.adjacency,
+            "unit_of_privacy": self._experiment.dataset.unit,
+            "statement": PRIVACY,
             "rounds": state.round,
             "parameters": plan.dimension,
             "clients": plan.participation.clients,

@@ -20,6 +20,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "loss": ("loss on the test set", "nats"),
     "epsilon": ("epsilon spent", ""),
     "delta": ("delta", ""),
+    "unit_of_privacy": ("whom epsilon protects", ""),
+    "statement": ("what epsilon covers and what not", ""),
     "rounds": ("rounds", ""),
     "parameters": ("model parameters d", ""),
     "clients": ("clients N with training examples", ""),
@@ -67,7 +69,7 @@ def lead(run: Run) -> str:
     summary, model, data = run.summary, run.config["model"]["name"], run.config["dataset"]["name"]
     spent = summary.get("epsilon")
     private = (
-        f"with epsilon = {number(spent)} at delta = {number(summary.get('delta'))}"
+        f"with epsilon = {number(spent)} at delta = {number(summary.get('delta'))} ({whose(run)})"
         if spent is not None
         else "without privacy"
     )
@@ -77,6 +79,12 @@ def lead(run: Run) -> str:
         f"{number(summary.get('uplink_bytes_per_client'))} bytes of values a round, "
         f"{times_less(summary['compression_ratio'])} than uncompressed."
     )
+
+
+def whose(run: Run) -> str:
+    """Return whom a run's epsilon protects, and where the rest stands."""
+    unit, adjacency = (run.privacy.get(key) for key in ("unit_of_privacy", "adjacency"))
+    return f'{unit}, {adjacency} adjacency; what it covers stands under "What is private"'
 
 
 def warnings(run: Run) -> Iterator[str]:
@@ -140,7 +148,7 @@ def progress_sections(run: Run) -> Iterator[Section]:
     rounds, epsilon = run.column("epsilon")
     if rounds:
         caption = (
-            f"Epsilon spent so far at delta = {number(run.summary.get('delta'))}: {number(epsilon[0])} once "
+            f"Epsilon spent so far at delta = {number(run.summary.get('delta'))} ({whose(run)}): {number(epsilon[0])} once "
             f"the first epoch has begun, {number(epsilon[-1])} at the end. An epoch that has begun counts "
             f"whole. From {METRICS}: epsilon."
         )

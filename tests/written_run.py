@@ -36,7 +36,8 @@ CONFIG = {
 }
 PRIVACY = {
     "paragraph": "Whoever sees all models learns little of one image.\n\nIt holds for <one> client & run.",
-    "unit": "one image = one client",
+    "unit_of_privacy": "one image = one client",
+    "adjacency": "zero_out",
     "epsilon": 8.0,
     "mechanism": {"family": "optimal", "rounds": 3},
     "not_covered": ["test examples", "hyper-parameter search"],

@@ -63,11 +63,13 @@ def reproduce(directory: Path) -> Reproduction:
     rows.append(("Gaussian, exact", 1.0, 1.0, sparsified(1.0, 1.0), EXPECTED_GAUSSIAN_EXACT))
     table = tuple((*row, row[3] / row[4] - 1) for row in rows)
     return Reproduction(
-        title=f"Noise multiplier z/gamma at epsilon={EPSILON:g}, delta={DELTA:g}, one epoch, zero-out",
+        title=f"Noise multiplier z/gamma at epsilon={EPSILON:g}, delta={DELTA:g}, one epoch, one client, zero-out adjacency",
         columns=("panel", "D2/Dinf", "gamma", "ours", "expected", "relative difference"),
         rows=table,
         worst_relative_error=max(abs(row[5]) for row in table),
-        notes=("All numbers are for the corrected theorem of docs/privacy.md.",),
+        notes=(
+            "All numbers are for the corrected theorem of docs/privacy.md; its section 7 says what epsilon does not cover.",
+        ),
         figures=(draw(directory / "sgmf_figure1.png"),),
     )
 

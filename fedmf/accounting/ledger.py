@@ -57,7 +57,7 @@ class Ledger:
             before = self.spent(delta=delta, adjacency=adjacency, accountant=accountant)
             raise PrivacyBudgetExhausted(
                 f"epoch {len(self.entries) + 1} would bring epsilon from {before.epsilon:.6g} to "
-                f"{after.epsilon:.6g} at delta={delta:g} ({adjacency}), above "
+                f"{after.epsilon:.6g} at delta={delta:g} (one client, {adjacency}), above "
                 f"max_epsilon={max_epsilon:g}; it is not started."
             )
         return after

@@ -167,6 +167,22 @@ def test_labels_tell_settings_of_one_name_apart_and_leave_out_what_was_not_given
     assert label(settings) == "client epochs = 1, population epochs = 8, noise multiplier = 0"
 
 
+def test_every_output_says_for_whom_epsilon_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claim = {"delta": 1e-4, "unit_of_privacy": "one person = one client", "adjacency": "replace"}
+    written_run.write(tmp_path / "r", privacy=claim)
+    (group,) = printed(capsys, tmp_path)["groups"]
+    assert (group["delta"], group["unit_of_privacy"], group["adjacency"]) == (
+        "0.0001",
+        "one person = one client",
+        "replace",
+    )
+    said = "at delta = 0.0001, for one person = one client, under replace adjacency"
+    assert said in (tmp_path / "compare.html").read_text()
+    compare(command.compose_config("compare", [f"directory={tmp_path}"], CompareConfig))
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert "replace" in (tmp_path / "compare.csv").read_text()
+
+
 def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="which is a file"):
         find_runs(Path(__file__))

@@ -147,6 +147,16 @@ def test_a_large_delta_is_warned_of_on_stderr(capsys):
     json.loads(printed.out)
 
 
+def test_every_epsilon_is_said_with_its_unit_its_adjacency_and_what_it_does_not_cover(planned, capsys):
+    found = planned(*GIVEN, "noise_multiplier=0.05", "adjacency=replace")
+    assert (found["unit_of_privacy"], found["adjacency"]) == ("one client", "replace")
+    assert found["not_covered"]
+    assert exit_code(*GIVEN, "noise_multiplier=0.05") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "unit of privacy: one client, adjacency zero_out" in text
+    assert all(item in text for item in found["not_covered"])
+
+
 def test_text_shows_what_compression_costs(capsys):
     assert exit_code(*GIVEN, "noise_multiplier=0.05") == 0
     text = capsys.readouterr().out

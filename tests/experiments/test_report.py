@@ -150,6 +150,13 @@ def test_the_page_says_once_what_is_not_covered(tmp_path: Path) -> None:
     assert [text.count(words) for words in ("tests", "a search", "Beware.")] == [1, 1, 1]
 
 
+def test_the_lead_says_for_whom_epsilon_holds(tmp_path: Path) -> None:
+    claim = {"unit_of_privacy": "one person = one client", "adjacency": "replace"}
+    text = " ".join(Reader(page(tmp_path, privacy=claim)).text.split())
+    said = 'at delta = 0.0001 (one person = one client, replace adjacency; what it covers stands under "What is private")'
+    assert text.count(said) == 2  # in the lead and beside the plot
+
+
 def test_the_ratio_counts_the_bytes_of_a_value() -> None:
     assert ratio(1024, Compression(0.1, "hadamard", "int8")) == pytest.approx(40)
     assert ratio(650, Compression(0.1, "identity", "float32")) == pytest.approx(10)
