@@ -84,6 +84,7 @@ def test_dp_accountings_renyi_curve_is_not_used_under_replacement_because_it_ign
     theirs.compose(dp_event.GaussianDpEvent(5.0), 4)
     exact, _ = compose_with(Ledger((PLAIN,) * 3), to_dp_event(PLAIN), delta=1e-5, adjacency="replace")
     assert exact == pytest.approx(3.387, abs=1e-3)
+    assert theirs.get_epsilon(1e-5) == pytest.approx(1.694, abs=1e-3)
     assert theirs.get_epsilon(1e-5) < exact / 1.9
 
 
