@@ -27,12 +27,7 @@ def deploy(config: DictConfig, grid: Grid) -> None:
     directory = RunDirectory(run_directory(config))
     if has_finished(config, directory):
         return
-    if config.run.reproducible:
-        raise SettingError(
-            "run.reproducible is true: its masks and noise are known to anyone, so real clients are refused; "
-            "leave it false in a deployment."
-        )
-    experiment = declared_unit(build(config))
+    experiment = deployed(config)
     attendance = Attendance(
         config.population.min_available,
         config.population.max_clients_per_node,
@@ -57,6 +52,16 @@ def deploy(config: DictConfig, grid: Grid) -> None:
         directory.path / PRIVACY,
         directory.path / REPORT,
     )
+
+
+def deployed(config: DictConfig) -> Experiment:
+    """Return the experiment of a deployment. Raises a `FedmfError` for what cannot run as asked."""
+    if config.run.reproducible:
+        raise SettingError(
+            "run.reproducible is true: its masks and noise are known to anyone, so real clients are refused; "
+            "leave it false in a deployment."
+        )
+    return declared_unit(build(config))
 
 
 def run_directory(config: DictConfig) -> Path:

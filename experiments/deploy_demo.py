@@ -22,8 +22,8 @@ from omegaconf import DictConfig
 
 from client.data import digits
 from experiments import command
-from experiments.build import build
 from experiments.config_data import Output
+from experiments.deploy import deployed
 from experiments.loopback import Loopback
 from experiments.node import Node, node_config
 from experiments.node_app import server_config
@@ -62,7 +62,7 @@ def deploy_demo(config: DictConfig) -> None:
     settings = (
         f"run.directory='{directory.path}' population.min_available={clients_in_all()} {config.overrides}"
     )
-    build(server_config(settings))  # a mistake in the overrides is said before anything is started
+    deployed(server_config(settings))  # a mistake in the overrides is said before anything is started
     try:
         with Loopback() as loopback:
             run_in(loopback, config, directory, settings)

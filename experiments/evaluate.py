@@ -31,7 +31,7 @@ class EvaluateConfig:
     """Keys of the command."""
 
     directory: str = "???"
-    dataset: DatasetConfig = field(default_factory=lambda: DatasetConfig(name=""))
+    dataset: Any = field(default_factory=lambda: DatasetConfig(name=""))
     batch_size: int = 256
     output: Output = Output.text
 

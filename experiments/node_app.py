@@ -15,6 +15,7 @@ from experiments import config as schema
 from experiments.build_client import build_model, client_plan_of, training_of
 from experiments.command import compose_config
 from experiments.node import OVERRIDES, Node, node_config
+from fedmf.errors import SettingError
 from fedmf.updates import wire
 
 
@@ -35,7 +36,11 @@ def run_config(context: Context) -> DictConfig:
 def server_config(overrides: str) -> DictConfig:
     """Return the configuration of a deployed run with `overrides`, parted by spaces as a shell does."""
     schema.register()
-    return compose_config("config", ["engine=deployment", *shlex.split(overrides)])
+    try:
+        parts = shlex.split(overrides)
+    except ValueError as error:
+        raise SettingError(f"overrides is {overrides!r}, whose quotes are not closed ({error}).") from error
+    return compose_config("config", ["engine=deployment", *parts])
 
 
 def trainer_of(run: DictConfig, node: Node) -> Trainer:

@@ -32,7 +32,7 @@ from experiments.command import CONF, end_with, guard
 from experiments.config import EngineName
 from experiments.config_data import Output
 from experiments.engine import run_engine, shares_messages
-from experiments.run_directory import PRIVACY, RunDirectory
+from experiments.run_directory import CONFIG, PRIVACY, RunDirectory
 from experiments.session import has_finished, run_session
 from experiments.sweep import refuse_other_settings
 from fedmf.errors import FedmfError, SettingError
@@ -53,7 +53,7 @@ def simulate(config: DictConfig) -> None:
         raise SettingError(
             "engine is deployment, which `flwr run` starts (docs/deployment.md); choose local or ray."
         )
-    if config.run.resume and config.run.directory is None and HydraConfig.get().mode is RunMode.RUN:
+    if config.run.resume and config.run.directory is None and not (directory.path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
     experiment = build(config)
     engine = partial(_run_engine, config, experiment)

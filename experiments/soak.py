@@ -60,10 +60,11 @@ class SoakConfig:
 def soak(settings: DictConfig) -> None:
     """Run the kill test and print what it found. Raises `RunStoppedError` if any run differs from the reference."""
     check_at_least("kills", settings.kills, 1)
+    run = _composed(list(settings.overrides))
+    # A mistake is one sentence here instead of in a child; a GPU must not be begun with before the fork.
+    build(_composed([*settings.overrides, "client.device=cpu"]))
     with ExitStack() as stack:
         folder = _place(settings.directory, stack)
-        run = _composed(list(settings.overrides))
-        build(run)  # a mistake in the overrides is one sentence, here instead of in a child
         if _in_child(run, folder / "reference", None):
             raise RunStoppedError("the reference run did not end well; look at the lines above.")
         outcome = kill_and_compare(run, folder, settings.kills, random.Random(settings.seed))

@@ -26,7 +26,7 @@ def run(directory, *overrides):
     return directory
 
 
-def command(*arguments, cwd, **options):
+def command(*arguments, cwd, timeout=300, **options):
     """Simulate as a user does, and return the process that has ended."""
     return subprocess.run(
         [sys.executable, "-m", "experiments.simulate", *arguments],
@@ -35,7 +35,7 @@ def command(*arguments, cwd, **options):
         env={"PYTHONPATH": str(CONF.parent), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout,
         check=False,
         **options,
     )

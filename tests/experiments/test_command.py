@@ -39,7 +39,7 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
     tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     (tmp_path / "a_file").write_text("of the user")
-    done = command(*arguments, cwd=tmp_path)
+    done = command(*arguments, cwd=tmp_path, timeout=120)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
@@ -62,6 +62,8 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
         ),
         ("deploy_demo", ['overrides="population.epochs=zero"'], "population.epochs=zero"),
         ("deploy_demo", ['overrides="population.cohort_size=9999"'], "at most 1437"),
+        ("deploy_demo", ['overrides="run.reproducible=true"'], "real clients are refused"),
+        ("deploy_demo", ['overrides="a\'b"'], "whose quotes are not closed"),
         ("deploy_demo", ["nodes=2000"], "nodes is 2000"),
         ("deploy_demo", [f"directory={__file__}/r"], "is a file"),
     ],

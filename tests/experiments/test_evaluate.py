@@ -82,6 +82,9 @@ def test_mistakes_are_one_sentence_and_exit_2(directory: Path, capsys: pytest.Ca
     assert "dataset" in mistake(capsys, f"directory={directory}", "dataset=nothing")
     np.savez(directory / "model.npz", **{WEIGHT: np.zeros((10, 49), "f4"), BIAS: np.zeros(10, "f4")})
     assert "of the shape that the run was trained on" in mistake(capsys, f"directory={directory}")
+    assert "dataset.seize is 3, but dataset digits" in mistake(
+        capsys, f"directory={directory}", "+dataset.seize=3"
+    )
     for size in (0, -1):
         assert f"batch_size is {size}" in mistake(capsys, f"directory={directory}", f"batch_size={size}")
     (directory / "model.npz").write_text("no model")

@@ -297,6 +297,18 @@ def test_the_command_exits_2_after_a_mistake_and_leaves_no_folder(tmp_path):
     assert not list((tmp_path / "runs").iterdir())
 
 
+def test_resuming_nothing_in_particular_is_refused_but_hydras_own_directory_serves(tmp_path):
+    refused = command("run.resume=true", *SMALL, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "run.directory is null" in refused.stderr
+    place = f"hydra.run.dir={tmp_path / 'own'}"
+    assert command(place, *SMALL, cwd=tmp_path).returncode == 0
+    (tmp_path / "own/summary.json").unlink()
+    again = command(place, "run.resume=true", *SMALL, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "own/summary.json").exists()
+
+
 def test_the_command_prints_one_json_document(tmp_path):
     done = command("output=json", *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
