@@ -12,8 +12,8 @@ from rich.table import Table
 
 from client import models
 from client.data import CLASSIFICATION, DATASETS
-from experiments import command
-from experiments.config_data import Output
+from experiments.cli import command
+from experiments.settings.data import Output
 
 # Data on which models are measured: (words, input shape, classes).
 IMAGES = ("28 x 28 images, 10 classes", (28, 28), 10)

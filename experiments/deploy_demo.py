@@ -21,15 +21,15 @@ import numpy as np
 from omegaconf import DictConfig
 
 from client.data import digits
-from experiments import command
-from experiments.config_data import Output
-from experiments.deploy import deployed
-from experiments.loopback import Loopback
-from experiments.node import Node, node_config
-from experiments.node_app import server_config
+from experiments.cli import command
+from experiments.deployment.loopback import Loopback
+from experiments.deployment.node import Node, node_config
+from experiments.deployment.node_app import server_config
+from experiments.deployment.server import deployed
 from experiments.node_check import examine
-from experiments.records import is_finished, read_run
-from experiments.run_directory import RunDirectory
+from experiments.run_files.directory import RunDirectory
+from experiments.run_files.reader import is_finished, read_run
+from experiments.settings.data import Output
 from experiments.simulate import show
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError, SettingError

@@ -19,9 +19,10 @@ from torch import nn
 from client import models
 from client.data import Dataset, load
 from client.scoring import Score, score
-from experiments import command, config_data
-from experiments.config_data import DatasetConfig, Output
-from experiments.records import read_config
+from experiments.cli import command
+from experiments.run_files.reader import read_config
+from experiments.settings import data
+from experiments.settings.data import DatasetConfig, Output
 from fedmf.checks import check_at_least
 from fedmf.errors import RunDirectoryError, SettingError
 
@@ -41,7 +42,7 @@ def evaluate(config: DictConfig) -> None:
     check_at_least("batch_size", config.batch_size, 1)
     directory = Path(config.directory)
     own = read_config(directory)
-    chosen = choose_dataset(own["dataset"], config_data.arguments(config.dataset))
+    chosen = choose_dataset(own["dataset"], data.arguments(config.dataset))
     dataset = load(**chosen)
     model = load_model(directory, own["model"], dataset)
     result = score(model, dataset.test, uncounted=dataset.uncounted, batch_size=config.batch_size)
@@ -57,7 +58,7 @@ def choose_dataset(own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]
 
     Another data set's name drops all of the run's own values.
     """
-    own = config_data.merged(own)
+    own = data.merged(own)
     given = {key: value for key, value in given.items() if value not in (None, "")}
     if given.get("name", own["name"]) != own["name"]:
         return given
@@ -70,7 +71,7 @@ def load_model(directory: Path, config: dict[str, Any], dataset: Dataset) -> nn.
     Raises `RunDirectoryError` when there is no model.npz, `SettingError` when the data set does not fit the
     model.
     """
-    settings = config_data.merged(config)
+    settings = data.merged(config)
     model = models.build(
         settings.pop("name"),
         input_shape=dataset.input_shape,
@@ -130,5 +131,5 @@ def _print_table(directory: Path, document: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    config_data.register()
+    data.register()
     command.run(evaluate, "evaluate", EvaluateConfig, __doc__)

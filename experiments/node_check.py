@@ -13,10 +13,11 @@ from omegaconf import DictConfig
 from rich.table import Table
 
 from client.models import parameter_count
-from experiments import command, config_data
-from experiments.build_client import build_model
-from experiments.config_data import Output
-from experiments.node import Node, NodeConfig
+from experiments.cli import command
+from experiments.deployment.node import Node, NodeConfig
+from experiments.settings import data
+from experiments.settings.client import build_model
+from experiments.settings.data import Output
 from fedmf.errors import DataError
 
 
@@ -61,5 +62,5 @@ def examine(node: Node, config: DictConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    config_data.register()
+    data.register()
     command.run(node_check, "node_check", NodeConfig, __doc__)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from experiments import command
-from experiments.config_data import Output
+from experiments.cli import command
+from experiments.settings.data import Output
 from fedmf.accounting import (
     EpochRelease,
     PrivacySpent,

@@ -25,16 +25,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
-from experiments import command
-from experiments import config as schema
-from experiments.build import Experiment, build
-from experiments.command import CONF, end_with, guard
-from experiments.config import EngineName
-from experiments.config_data import Output
-from experiments.engine import run_engine, shares_messages
-from experiments.run_directory import CONFIG, PRIVACY, RunDirectory
-from experiments.session import has_finished, run_session
-from experiments.sweep import refuse_other_settings
+from experiments.cli import command
+from experiments.cli.command import CONF, end_with, guard
+from experiments.run_files.directory import CONFIG, PRIVACY, RunDirectory
+from experiments.run_files.same_settings import refuse_other_settings
+from experiments.session.engine import run_engine, shares_messages
+from experiments.session.session import has_finished, run_session
+from experiments.settings import schema as schema
+from experiments.settings.data import Output
+from experiments.settings.experiment import Experiment, build
+from experiments.settings.schema import EngineName
 from fedmf.errors import FedmfError, SettingError
 from server.app import make_server_app
 from server.cohort import SimulatedPopulation

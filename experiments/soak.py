@@ -28,10 +28,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from experiments import command, config
-from experiments.build import build
-from experiments.config_data import Output
-from experiments.run_directory import METRICS, MODEL, SUMMARY
+from experiments.cli import command
+from experiments.run_files.directory import METRICS, MODEL, SUMMARY
+from experiments.settings import schema
+from experiments.settings.data import Output
+from experiments.settings.experiment import build
 from experiments.simulate import default_directory, simulate
 from fedmf.checks import check_at_least
 from fedmf.errors import RunDirectoryError, RunStoppedError
@@ -212,7 +213,7 @@ def _place(directory: str | None, stack: ExitStack) -> Path:
 
 def _composed(overrides: list[str]) -> DictConfig:
     """Return the reproducible run that is killed."""
-    config.register()
+    schema.register()
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     return command.compose_config("config", ["run.reproducible=true", "output=json", *overrides])
 

@@ -18,8 +18,8 @@ from pydoc_data.topics import topics
 from omegaconf import DictConfig
 
 from client.data.text import most_frequent, words
-from experiments import command
-from experiments.config_data import Output
+from experiments.cli import command
+from experiments.settings.data import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 

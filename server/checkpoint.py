@@ -21,7 +21,7 @@ import numpy as np
 
 from fedmf.accounting import Ledger
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
-from fedmf.mechanisms.stream import StreamState
+from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey

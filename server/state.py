@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedmf.accounting import Ledger
 from fedmf.errors import ReleaseOrderError, SettingError
 from fedmf.mechanisms.noise import next_noise
-from fedmf.mechanisms.stream import StreamState
+from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 
-from experiments.local_grid import LocalGrid
+from experiments.players.local_grid import LocalGrid
 from fedmf.updates import wire
 from server.attendance import node_key
 

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 from omegaconf import OmegaConf
 
-from experiments import config as schema
-from experiments.command import CONF, compose_config
+from experiments.cli.command import CONF, compose_config
+from experiments.settings import schema as schema
 from experiments.simulate import default_directory, simulate
 
 OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 from omegaconf import MISSING, DictConfig
 from rich.table import Table
 
-from experiments import command
-from experiments.config_data import Output
+from experiments.cli import command
 from experiments.reproduce import NAMES, Cell, Reproduction
+from experiments.settings.data import Output
 from fedmf.checks import check_choice
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from experiments.reproduce import Reproduction
 from fedmf.mechanisms import design, prefix_sum
-from fedmf.mechanisms.optimal_solve import certified
+from fedmf.mechanisms.optimum.fixed_point import certified
 
 PUBLISHED = {  # rounds: Honaker, optimal, efficient
     256: (74.4, 40.4, 40.4),

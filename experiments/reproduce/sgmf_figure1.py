@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.figures import COLOURS, STYLE
+from experiments.pages.figures import COLOURS, STYLE
 from experiments.reproduce import Reproduction
 from fedmf.accounting import EpochRelease, calibrate_noise_multiplier, privacy_spent
 from fedmf.accounting.calibration import solve_noise_multiplier

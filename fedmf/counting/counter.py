@@ -26,7 +26,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import Factorization, design, prefix_sum
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.noise import next_noise
-from fedmf.mechanisms.stream import StreamState
+from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.randomness import SecretKey
 
 

@@ -6,9 +6,9 @@
 (3, 16.799)
 """
 
-from fedmf.mechanisms.design import FAMILIES, design
 from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.stream import NoiseStream, StreamState
+from fedmf.mechanisms.family import FAMILIES, design
+from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState
 from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
 
 __all__ = [

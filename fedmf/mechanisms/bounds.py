@@ -6,8 +6,8 @@ All hold for one participation: sensitivity is the largest column norm of C.
 import numpy as np
 
 from fedmf.checks import check_at_least
-from fedmf.mechanisms import optimal_solve
 from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.workload import Workload
 
 ROUNDING = 1e-12  # of the sums in closed forms: a lower bound must not round upwards
@@ -16,7 +16,7 @@ LARGEST_DENSE = 1024  # rounds up to which singular values are computed densely
 
 def lower_bound(workload: Workload) -> float:
     """Return the best lower bound known: the solver's certificate, or a closed form where that is larger."""
-    candidates = [optimal_solve.certified(workload).lower]
+    candidates = [fixed_point.certified(workload).lower]
     if workload.is_prefix_sum:
         closed = max(henzinger_lower(workload.rounds), prefix_sum_schatten(workload.rounds))
         candidates.append(closed * (1 - ROUNDING))

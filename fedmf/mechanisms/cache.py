@@ -59,8 +59,8 @@ def _describe(value: object) -> object:
 def _code_version() -> str:
     """Return a digest of the sources of this package: any change of them makes older results unfindable."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode() + source.read_bytes())
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(str(source.relative_to(Path(__file__).parent)).encode() + source.read_bytes())
     return digest.hexdigest()
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from fedmf.mechanisms import bounds
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float64
-from fedmf.mechanisms.stream import NoiseStream
+from fedmf.mechanisms.streams.protocol import NoiseStream
 from fedmf.mechanisms.workload import Workload
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms.stream import NoiseStream, StreamState
+from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState
 from fedmf.randomness import SecretKey, gaussian_row
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmf.errors import SettingError
 from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.recurrence import RecurrentStream, output_variances
+from fedmf.mechanisms.streams.recurrence import RecurrentStream, output_variances
 from fedmf.mechanisms.workload import Workload
 
 

@@ -9,7 +9,7 @@ from client.data import Examples
 from client.models import build
 from client.privatize import privatize
 from client.training import Trainer, TrainingSettings, flat_parameters
-from experiments.local_grid import local_context, set_identity
+from experiments.players.local_grid import local_context, set_identity
 from fedmf.updates import wire
 from plans import KEY, small_plan
 

@@ -6,7 +6,7 @@ import pytest
 
 from client.data import DATASETS
 from client.models import MODELS
-from experiments import command
+from experiments.cli import command
 from experiments.datasets import DatasetsConfig, datasets, listing
 
 

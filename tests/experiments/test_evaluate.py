@@ -9,15 +9,16 @@ from omegaconf import OmegaConf
 
 from client.data import load
 from client.models import build
-from experiments import command, config_data
+from experiments.cli import command
 from experiments.evaluate import EvaluateConfig, evaluate
+from experiments.settings import data
 
 WEIGHT, BIAS = "1.weight", "1.bias"
 
 
 def run(directory: Path, *overrides: str) -> None:
     """Call the command as the command line would."""
-    config_data.register()
+    data.register()
     overrides = (f"directory={directory}", *overrides)
     evaluate(command.compose_config("evaluate", overrides, EvaluateConfig))
 
@@ -69,7 +70,7 @@ def test_text_output_names_the_run(directory: Path, capsys: pytest.CaptureFixtur
 
 def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Return the sentence printed for a mistake, after checking that it exits 2."""
-    config_data.register()
+    data.register()
     with pytest.raises(SystemExit) as stop:
         command.run(evaluate, "evaluate", EvaluateConfig, argv=arguments)
     assert stop.value.code == 2

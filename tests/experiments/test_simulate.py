@@ -11,8 +11,8 @@ from client.data import load
 from client.models import build
 from client.scoring import loss
 from client.training import flat_parameters
-from experiments.build import build as build_experiment
-from experiments.command import guard
+from experiments.cli.command import guard
+from experiments.settings.experiment import build as build_experiment
 from experiments.simulate import simulate
 from fedmf.randomness import PublicSeed
 from runs import command, composed, metrics, model, run, summary

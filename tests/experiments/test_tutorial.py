@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from client.data import DATASETS, load
 from client.data.text import SPECIAL, read_vocabulary
 from client.models import build, parameter_count
-from experiments.command import CONF
+from experiments.cli.command import CONF
 from fedmf.errors import DataError, SettingError
 
 ROOT = CONF.parent
@@ -33,7 +34,7 @@ def test_the_plug_in_example_takes_about_ten_lines() -> None:
 def test_every_command_of_the_tutorial_names_a_command_that_exists() -> None:
     names = re.findall(r"python -m experiments\.(\w+)", TUTORIAL)
     assert {"simulate", "evaluate", "compare", "datasets", "vocabulary"} <= set(names)
-    assert all((ROOT / "experiments" / f"{name}.py").is_file() for name in names)
+    assert all(find_spec(f"experiments.{name}") for name in names)
 
 
 def test_the_plug_in_example_loads_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from client.data.text import read_vocabulary
-from experiments import command
+from experiments.cli import command
 from experiments.vocabulary import VocabularyConfig, vocabulary
 from fedmf.errors import DataError, SettingError
 

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from experiments.benchmarks.tcp_counter import TcpCounter
-from experiments.benchmarks.wire import count as count_bytes
-from experiments.certificates import make_node_key
-from experiments.loopback import Loopback, free_port
-from experiments.records import is_finished
+from experiments.benchmark.tcp_counter import TcpCounter
+from experiments.benchmark.wire import count as count_bytes
+from experiments.deployment.certificates import make_node_key
+from experiments.deployment.loopback import Loopback, free_port
+from experiments.run_files.reader import is_finished
 from runs import metrics, summary
 from server.cohort import Roster
 

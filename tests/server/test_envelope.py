@@ -4,7 +4,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from client.app import pack
-from experiments.local_grid import set_identity
+from experiments.players.local_grid import set_identity
 from fedmf.updates import wire
 
 

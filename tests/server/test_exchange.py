@@ -3,7 +3,7 @@ import time
 import pytest
 from flwr.app import Message, MessageType, RecordDict
 
-from experiments.local_grid import set_identity
+from experiments.players.local_grid import set_identity
 from fedmf.errors import RunStoppedError
 from plans import small_plan
 from server.exchange import exchange, tasks_per_message

@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from experiments.local_grid import LocalGrid
+from experiments.players.local_grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan

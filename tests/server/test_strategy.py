@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Error, Message, RecordDict
 
-from experiments.local_grid import LocalGrid
+from experiments.players.local_grid import LocalGrid
 from fedmf.errors import ReleaseOrderError, RunStoppedError, SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire

@@ -10,7 +10,7 @@ import pytest
 from fedmf.accounting import EpochRelease, Ledger, privacy_spent, rdp, rdp_curve, resolve_linf_ratio
 from fedmf.accounting.conversion import GRID, best_order
 from fedmf.mechanisms import prefix_sum
-from fedmf.mechanisms.recurrence import RecurrentStream, StrategyForm, deployed, tables_of
+from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, deployed, tables_of
 
 ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
 

@@ -1,0 +1,139 @@
+"""The audit's table, its document and its plot."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from experiments.audit.law import Float64
+from experiments.audit.trials import Scores, Trial
+from experiments.pages.figures import COLOURS, DASHES, STYLE
+
+CLAIM = "one client, zero-out adjacency"
+SMALLEST_RATE = 1e-3  # the plot's left end; a rate of 0 has no place on a logarithmic axis
+
+
+def as_document(trials: Sequence[Trial], figure: Path) -> dict[str, Any]:
+    """Return the outcome as JSON-ready values."""
+    return {
+        "passed": all(trial.is_right for trial in trials),
+        "claim": CLAIM,
+        "figure": str(figure),
+        "trials": [
+            {
+                **vars(trial),
+                "fault": trial.fault.value,
+                "is_control": trial.is_control,
+                "verdict": trial.verdict,
+            }
+            for trial in trials
+        ],
+    }
+
+
+def table(trials: Sequence[Trial]) -> Table:
+    """Return the outcome for people."""
+    found = Table(title=f"Lower bounds on epsilon from attacks on the real pipeline ({CLAIM})")
+    found.add_column("pipeline")
+    found.add_column("attack")
+    for name in ("stated epsilon", "delta", "trials", "right / false alarms", "lower bound", "confidence"):
+        found.add_column(name, justify="right")
+    found.add_column("verdict")
+    for trial in trials:
+        found.add_row(
+            pipeline_name(trial),
+            f"{trial.method}, {trial.attack}",
+            f"{trial.epsilon:g}",
+            f"{trial.delta:g}",
+            f"{trial.trials_in + (trial.trials_out or 0)}",
+            f"{trial.hits}/{trial.trials_in}"
+            + ("" if trial.trials_out is None else f"  {trial.false_alarms}/{trial.trials_out}"),
+            f"{trial.lower_bound:.3f}",
+            f"{trial.confidence:.0%}",
+            trial.verdict,
+            style=None if trial.is_right else "bold red",
+        )
+    return found
+
+
+def pipeline_name(trial: Trial) -> str:
+    """Return the pipeline in a few words."""
+    return f"{trial.mechanism}, gamma {trial.keep_probability:g}, {trial.fault.value}"
+
+
+def draw(trials: Sequence[tuple[Trial, Scores | None]], path: Path) -> Path:
+    """Draw all bounds, and the operating curves of the first mechanism,
+    one panel a keep probability, to a PNG.
+    """
+    style: Any = STYLE
+    curves = [(trial, scores) for trial, scores in trials if scores is not None]
+    gammas = sorted({trial.keep_probability for trial, _ in curves}, reverse=True)
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(11.0, 0.3 * len(trials) + 6.2), layout="constrained")
+        grid = figure.add_gridspec(2, len(gammas), height_ratios=(0.3 * len(trials) + 0.8, 5.2))
+        _bounds(figure.add_subplot(grid[0, :]), [trial for trial, _ in trials])
+        for column, gamma in enumerate(gammas):
+            chosen = [
+                (trial, scores)
+                for trial, scores in curves
+                if trial.keep_probability == gamma and trial.mechanism == curves[0][0].mechanism
+            ]
+            _operating_curves(figure.add_subplot(grid[1, column]), chosen)
+        figure.savefig(path, dpi=130)
+    return path
+
+
+def _bounds(axes: Axes, trials: Sequence[Trial]) -> None:
+    """Lower bounds as bars from 0, stated epsilons as ticks."""
+    places = np.arange(len(trials))
+    colours = [COLOURS[1] if trial.is_control else COLOURS[0] for trial in trials]
+    axes.barh(places, [trial.lower_bound for trial in trials], color=colours, height=0.6)
+    axes.scatter([trial.lower_bound for trial in trials], places, color=colours, s=24, zorder=3)
+    axes.plot(
+        [trial.epsilon for trial in trials], places, "|", color="black", markersize=14, markeredgewidth=2
+    )
+    axes.set_yticks(places, [f"{pipeline_name(trial)}\n{trial.method}, {trial.attack}" for trial in trials])
+    axes.tick_params(axis="y", labelsize=6.5)
+    axes.invert_yaxis()
+    axes.set_xlabel(
+        f"lower bound on epsilon at {trials[0].confidence:.0%} confidence, nats; {CLAIM}   "
+        "(blue: as shipped, orange: broken on purpose, black tick: stated epsilon)"
+    )
+
+
+def _operating_curves(axes: Axes, chosen: Sequence[tuple[Trial, Scores]]) -> None:
+    """True against false positive rate over all thresholds, and the limit that the statement sets."""
+    for index, (trial, scores) in enumerate(chosen):
+        false, true = operating_curve(scores)
+        axes.plot(
+            np.maximum(false, SMALLEST_RATE),
+            true,
+            color=COLOURS[index % len(COLOURS)],
+            linestyle=DASHES[index % len(DASHES)],
+            label=f"{trial.fault.value}, {trial.attack}",
+        )
+    trial = chosen[0][0]
+    rates = np.geomspace(SMALLEST_RATE, 1, 200)
+    limit = np.minimum(1, math.exp(trial.epsilon) * rates + trial.delta)
+    axes.fill_between(rates, limit, 1, color="#dddddd", label="refutes the statement, if sure")
+    axes.set_xscale("log")
+    axes.set_xlim(SMALLEST_RATE, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("false positive rate (no unit)")
+    axes.set_ylabel("true positive rate (no unit)")
+    axes.set_title(f"{trial.mechanism}, gamma {trial.keep_probability:g}", fontsize=10)
+    axes.legend(fontsize=6.5, loc="upper left", bbox_to_anchor=(0, -0.14))
+
+
+def operating_curve(scores: Scores) -> tuple[Float64, Float64]:
+    """Return (false positive rates, true positive rates), each (runs + 1,), as the threshold falls."""
+    present = scores.present[np.argsort(-scores.scores, kind="stable")]
+    true = np.concatenate([[0], np.cumsum(present)]) / max(1, present.sum())
+    false = np.concatenate([[0], np.cumsum(~present)]) / max(1, (~present).sum())
+    return false, true

@@ -1,0 +1,51 @@
+"""Rows of the mechanism: its design, its normals, its step."""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from experiments.benchmark.row import Row
+from fedmf.mechanisms import design, prefix_sum
+from fedmf.mechanisms.optimum.fixed_point import certified, solve
+from fedmf.mechanisms.optimum.poles import poles, spectral_interval
+from fedmf.mechanisms.optimum.smoother import diagonal
+from fedmf.mechanisms.streams.protocol import StreamState
+from fedmf.randomness import SecretKey, gaussian_row
+
+
+def design_of(rounds: int) -> Row:
+    """The optimal factorization of `rounds` rounds to gap 1e-6."""
+    workload = prefix_sum(rounds)
+    v = certified(workload).v
+    return Row(
+        partial(solve, workload),
+        lambda: diagonal(v, workload, poles(spectral_interval(v, workload), 1e-10)),
+        f"one evaluation of the fixed-point map at the solution, T = {rounds}; a yardstick, the goal is 100 ms",
+    )
+
+
+def normals(dimension: int) -> Row:
+    """One keyed row of normals."""
+    buffer = torch.empty(dimension)
+    return Row(
+        partial(gaussian_row, SecretKey.generate(), 0, dimension),
+        buffer.normal_,
+        f"torch normal_ of {dimension:,} float32, neither keyed nor secret",
+        4,
+    )
+
+
+def correlation_step(buffers: int, dimension: int) -> Row:
+    """One step of the optimal stream, in place."""
+    stream = design("optimal", prefix_sum(1024), buffers=buffers).stream
+    rng = np.random.default_rng(0)
+    state = StreamState(512, rng.standard_normal((buffers, dimension), dtype=np.float32))
+    fresh = rng.standard_normal((1, dimension), dtype=np.float32)
+    source = rng.standard_normal((buffers, dimension), dtype=np.float32)
+    return Row(
+        partial(stream.next, fresh, state, donate=True),
+        partial(np.copyto, source.copy(), source),
+        f"a copy of the state, {buffers} x {dimension:,} float32",
+        2,
+    )

@@ -1,0 +1,100 @@
+"""Rows of the server: a round whose clients cost nothing, and what keeps it safe from a crash."""
+
+import atexit
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from flwr.app import Message
+
+from client.app import Task, pack, unpack
+from experiments.benchmark.row import Row
+from experiments.benchmark.simulation import Federation, plan_of, repeated_round, simulated_round
+from experiments.settings.schema import RunConfig
+from fedmf.plan import Compression, Plan
+from fedmf.randomness import SecretKey
+from fedmf.updates import wire
+from server.checkpoint import Checkpoint
+from server.state import Release, Secrets, ServerState, first_state
+
+
+class PreparedClients:
+    """A player whose replies are made at the first asking and kept:
+    afterwards a client costs its message only.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._values: dict[str, wire.Values] = {}
+        self._pending: dict[str, Message] = {}
+
+    def submit(self, messages: list[Message]) -> None:
+        """Keep the tasks until their replies are asked for."""
+        self._pending |= {message.metadata.message_id: message for message in messages}
+
+    def collect(self, message_ids: list[str]) -> list[Message]:
+        """Return the replies to `message_ids`."""
+        messages = [self._pending.pop(number) for number in message_ids if number in self._pending]
+        return [pack(map(self._values_of, unpack(message)[0]), message) for message in messages]
+
+    def _values_of(self, task: Task) -> wire.Values:
+        """Return what a client sends in the one round that is played again and again."""
+        if task.client not in self._values:
+            plan = self._plan
+            kept = wire.coordinates(task.mask_key, plan.rotation.padded, plan.compression.keep_probability)
+            normals = np.random.default_rng(0).standard_normal(len(kept), dtype=np.float32)
+            assert plan.bounds.linf_norm is not None  # `plan_of` bounds every coordinate
+            self._values[task.client] = normals * np.float32(plan.bounds.linf_norm / 10)
+        return self._values[task.client]
+
+
+def server_round(dimension: int, cohort_size: int, keep_probability: float, buffers: int) -> Row:
+    """A round as the server sees it: tasks, masks, decoding, sum, rotation, noise, model."""
+    plan = plan_of(dimension, cohort_size, Compression(keep_probability), buffers)
+    return Row(
+        repeated_round(plan, np.zeros(dimension, np.float32), PreparedClients(plan)),
+        torch.empty(dimension).normal_,
+        f"torch normal_ of {dimension:,} float32; a round: {cohort_size} replies, keep {keep_probability:g}, "
+        f"{buffers} buffers",
+        8,
+    )
+
+
+class CheckpointedRounds:
+    """At each call `every` further rounds of a run, as far as its checkpoint is concerned: commit and settle."""
+
+    def __init__(self, plan: Plan, every: int) -> None:
+        temporary = TemporaryDirectory()
+        atexit.register(temporary.cleanup)
+        self.folder = Path(temporary.name)
+        self._plan, self._every = plan, every
+        self._checkpoint = Checkpoint(self.folder, {}, every=every)
+        model, key = np.ones(plan.dimension, np.float32), SecretKey.generate()
+        stream = plan.factorization.stream.init(plan.dimension)
+        self._state: ServerState = replace(first_state(plan, model, key), secrets=Secrets(0, key, stream))
+        clients = tuple(str(client) for client in range(plan.participation.cohort_size))
+        self._release = Release(0, model, clients, len(clients))
+        self._checkpoint.begin(self._state)
+
+    def __call__(self) -> None:
+        """Commit and settle the next rounds."""
+        for number in range(self._state.round + 1, self._state.round + 1 + self._every):
+            self._checkpoint.commit(replace(self._release, round=number))
+            self._state = replace(self._state, round=number)
+            self._checkpoint.settle(self._plan, self._state)
+
+
+def checkpoint(federation: Federation) -> Row:
+    """The default checkpoint of a run, a round, over a simulated round of it."""
+    dimension, every = sum(p.numel() for p in federation.build().parameters()), RunConfig().checkpoint_every
+    plan = plan_of(dimension, federation.cohort_size, federation.compression)
+    return Row(
+        CheckpointedRounds(plan, every),
+        simulated_round(federation),
+        f"a simulated round of {dimension:,} parameters; a base every {every} rounds, CPU time only: waiting "
+        "for the disk is not counted",
+        0.05,
+        units=every,
+    )

@@ -1,0 +1,204 @@
+"""Runs grouped by what they differ in: the seeds of one setting become a mean with a standard error."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from experiments.pages.wording import flattened, number
+from experiments.run_files.directory import CONFIG, SUMMARY
+from experiments.run_files.reader import Run, is_finished, read_run
+from fedmf.errors import RunDirectoryError
+
+# Settings that change neither what is learnt nor what it costs.
+IGNORED = ("seed", "output", "run.", "engine.", "sweep.", "hydra.", "logger")
+MEASURES = ("accuracy", "loss", "epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
+EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
+KEEP = "compression.keep_probability"
+STEP = 0.05
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and its standard error (None for a single seed)."""
+
+    mean: float
+    error: float | None
+
+    def __str__(self) -> str:
+        """Return mean ± standard error."""
+        known = self.error is not None and self.error > 1e-9 * abs(self.mean)
+        return f"{number(self.mean)} ± {self.error:.2g}" if known else number(self.mean)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed only; `settings` are those in which the groups differ."""
+
+    settings: dict[str, Any]
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """Return the group's settings in one line."""
+        return label(self.settings)
+
+    def estimate(self, measure: str) -> Estimate | None:
+        """Return mean and standard error of a number in summary.json, or None where a run has none."""
+        return estimate([run.summary.get(measure) for run in self.runs])
+
+
+def find_runs(directory: Path) -> tuple[list[Run], dict[str, str]]:
+    """Return the finished runs below `directory`, by path, and why others are left out, by name."""
+    if not directory.is_dir():
+        wrong = "is a file" if directory.exists() else "does not exist"
+        raise RunDirectoryError(f"directory is {directory}, which {wrong}; it must be a directory of runs.")
+    places = sorted(file.parent for file in directory.rglob(CONFIG) if "checkpoint" not in file.parts)
+    finished, left_out = [], {}
+    for place in places:
+        try:
+            finished.append(read_run(place))
+        except RunDirectoryError as error:
+            name = str(place.relative_to(directory))
+            left_out[name] = f"unreadable: {error}" if is_finished(place) else "unfinished"
+    if not finished:
+        reasons = "".join(f" {name} is {why}" for name, why in left_out.items())
+        raise RunDirectoryError(
+            f"{directory} holds no finished run; it must hold at least one with {SUMMARY}.{reasons}"
+        )
+    return finished, left_out
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Return the runs by settings, seeds apart, in order of the settings in which they differ."""
+    settings = [relevant(run.config) for run in runs]
+    keys = sorted({key for own in settings for key in own})
+    differing = [key for key in keys if len({repr(own.get(key)) for own in settings}) > 1]
+    members: dict[str, list[int]] = {}
+    for index, own in enumerate(settings):
+        members.setdefault(repr([own.get(key) for key in differing]), []).append(index)
+    groups = [
+        Group(
+            {key: settings[indices[0]].get(key) for key in differing}, tuple(runs[index] for index in indices)
+        )
+        for indices in members.values()
+    ]
+    return sorted(groups, key=lambda group: [_order(value) for value in group.settings.values()])
+
+
+def relevant(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run, flattened, without those that a comparison ignores."""
+    return {
+        key: value
+        for key, value in flattened(config)
+        if not any(
+            key == ignored or (ignored.endswith(".") and key.startswith(ignored)) for ignored in IGNORED
+        )
+    }
+
+
+def estimate(values: Sequence[float | None]) -> Estimate | None:
+    """Return mean and standard error (sample deviation over sqrt n), or None where a value is missing.
+
+    >>> str(estimate([0.9, 0.92, 0.94]))
+    '0.92 ± 0.012'
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known:
+        return None
+    error = statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
+    return Estimate(statistics.fmean(known), error)
+
+
+def label(settings: dict[str, Any]) -> str:
+    """Return settings in one line, under short names; of epsilon and noise multiplier the one that was given.
+
+    >>> label({"privacy.epsilon": 8.0, "mechanism.name": "optimal"})
+    'epsilon = 8, mechanism = optimal'
+    """
+    names = short_names(settings)
+    shown = [key for key, value in settings.items() if not (value is None and key in EITHER)]
+    return ", ".join(f"{names[key]} = {number(settings[key])}" for key in shown) or "all runs"
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the names of settings without their groups, except where two would then be the same.
+
+    >>> short_names(["compression.keep_probability", "client.epochs", "population.epochs"]).values()
+    dict_values(['keep probability', 'client epochs', 'population epochs'])
+    """
+    words = {key: key.removesuffix(".name").replace("_", " ") for key in keys}
+    last = {key: name.rsplit(".", 1)[-1] for key, name in words.items()}
+    times = Counter(last.values())
+    return {key: last[key] if times[last[key]] == 1 else words[key].replace(".", " ") for key in words}
+
+
+def common_accuracy(groups: Sequence[Group]) -> float | None:
+    """Return the largest multiple of 5 % that every run reaches in some round, None where that is 0."""
+    reached = min(max(run.column("accuracy")[1], default=0.0) for group in groups for run in group.runs)
+    steps = math.floor(reached / STEP + 1e-9)
+    return round(steps * STEP, 2) if steps else None
+
+
+def bytes_to_reach(run: Run, target: float) -> float | None:
+    """Return the bytes that all clients had sent when a scored round first reached `target`, or None."""
+    sent = accumulate(float(line["uplink_bytes"]) for line in run.rounds)
+    for line, total in zip(run.rounds, sent, strict=True):
+        if (line.get("accuracy") or 0.0) >= target:
+            return total
+    return None
+
+
+def as_document(groups: Sequence[Group], left_out: Mapping[str, str], target: float | None) -> dict[str, Any]:
+    """Return the comparison as one JSON document."""
+    return {
+        "runs": sum(len(group.runs) for group in groups),
+        "left_out": dict(left_out),
+        "target_accuracy": target,
+        "groups": [_group_document(group, target) for group in groups],
+    }
+
+
+def _group_document(group: Group, target: float | None) -> dict[str, Any]:
+    """Return one group's settings and figures."""
+    figures: dict[str, Any] = {}
+    for measure in MEASURES:
+        value = group.estimate(measure)
+        figures[measure] = value and value.mean
+        figures[f"{measure}_standard_error"] = value and value.error
+    reached = estimate([bytes_to_reach(run, target) for run in group.runs]) if target else None
+    return {
+        **group.settings,
+        "seeds": [run.config.get("seed") for run in group.runs],
+        "private": not any(is_not_private(run) for run in group.runs),
+        **{name: " | ".join(values) for name, values in claims(group.runs).items()},
+        **figures,
+        "bytes_to_target": reached and reached.mean,
+        "bytes_to_target_standard_error": reached and reached.error,
+    }
+
+
+def claims(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return the delta, units of privacy and adjacencies that the epsilons of `runs` hold for."""
+    return {
+        name: sorted({number(run.privacy.get(name, run.summary.get(name))) for run in runs})
+        for name in ("delta", "unit_of_privacy", "adjacency")
+    }
+
+
+def is_not_private(run: Run) -> bool:
+    """Return whether a run protects nobody: no finite epsilon, or secrets that derive from its seed."""
+    return run.summary.get("epsilon") is None or bool((run.config.get("run") or {}).get("reproducible"))
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    """Return a sort key for settings of any type: nothing, numbers, then words."""
+    if value is None:
+        return 0, 0.0, ""
+    if isinstance(value, int | float):
+        return 1, float(value), ""
+    return 2, 0.0, str(value)

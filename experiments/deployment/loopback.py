@@ -1,0 +1,243 @@
+"""A whole deployment on one machine: SuperLink, SuperNodes and operator, on the loopback interface only.
+
+The commands are those of docs/deployment.md; here a program types them. Used by `experiments.deploy_demo` and by
+the integration tests. Everything that is secret (keys, certificates, the SuperLink's database) lies in one folder
+that is removed at the end.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from experiments.cli.command import CONF
+from experiments.deployment.certificates import make_certificates, make_node_key
+from fedmf.errors import RunStoppedError
+
+HOST = "127.0.0.1"
+APP = CONF.parent  # what `flwr run` bundles
+BIN = Path(sys.executable).parent
+_MEMORY = Path("/dev/shm")
+_GRACE = 10.0  # seconds for a process to end by itself
+
+
+class Loopback:
+    """The processes of one deployment. A context: at its end, however it comes,
+    all are ended and the folder is gone.
+    """
+
+    def __init__(self, *, superlink_port: int | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="fedmf-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.certificates = make_certificates(self.folder, HOST)
+        self.port = superlink_port or free_port()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._homes: dict[str, Path] = {}
+
+    def __enter__(self) -> Self:
+        """Return the deployment, in which nothing runs yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every process and remove the folder; what else interrupts meanwhile waits."""
+        with _undisturbed():
+            for name in reversed(list(self._processes)):
+                self.stop(name)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink and return when it listens; started again, it goes on with its database."""
+        files = self.certificates
+        self.start(
+            "superlink",
+            [
+                BIN / "flower-superlink",
+                *("--host", HOST, "--port", str(self.port)),
+                *("--ssl-certfile", files.certificate, "--ssl-keyfile", files.key),
+                *("--ssl-ca-certfile", files.authority),
+                *("--enable-supernode-auth", "--database", self.folder / "superlink.db"),
+                "--disable-runtime-dependency-installation",
+            ],
+        )
+        self.wait_for_port("superlink", self.port)
+        connection = (
+            f'[superlink.loopback]\naddress = "{HOST}:{self.port}"\nroot-certificates = "{files.authority}"\n'
+        )
+        home = self.home("operator")
+        (home / "config.toml").write_text(connection)
+
+    def register(self, node: str) -> None:
+        """Make a key pair for `node` and tell the SuperLink its public half."""
+        self.call("flwr", "supernode", "register", make_node_key(self.folder, node), "loopback")
+
+    def start_supernode(
+        self, node: str, overrides: str, *, command: Sequence[str | Path] = (), port: int | None = None
+    ) -> None:
+        """Start a registered node, or one that was stopped; `overrides` say whose data it holds.
+
+        `command` replaces flower-supernode; `port` is another way to the SuperLink than its own (a proxy).
+        """
+        self.start(
+            node,
+            [
+                *(command or [BIN / "flower-supernode"]),
+                *("--superlink", f"{HOST}:{port or self.port}", "--host", HOST, "--port", str(free_port())),
+                *("--root-certificates", self.certificates.authority),
+                *("--auth-supernode-private-key", self.folder / node),
+                *("--node-config", f'overrides="{overrides}"'),
+            ],
+        )
+
+    def submit(self, overrides: str) -> subprocess.Popen[bytes]:
+        """Start `flwr run`, whose log it follows until the run ends; its output is the log "run"."""
+        settings = f'overrides="{overrides}"'
+        return self.start(
+            "run", [BIN / "flwr", "run", APP, "loopback", "--stream", "-c", settings], home="operator"
+        )
+
+    def call(self, program: str, *arguments: str | Path) -> str:
+        """Return the output of one of Flower's commands, run as the operator.
+        Raises `RunStoppedError` if it fails.
+        """
+        done = subprocess.run(
+            [BIN / program, *arguments],
+            env=self.environment("operator"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RunStoppedError(
+                f"{program} {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stdout[-2000:]}"
+            )
+        return done.stdout
+
+    def start(
+        self, name: str, command: Sequence[str | Path], *, home: str | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process in a group and with a Flower home of its own:
+        by these all that it starts is found again.
+        """
+        with self.log(name).open("ab") as log:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                env=self.environment(home or name),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._processes[name], self._homes[name] = process, self.home(home or name)
+        return process
+
+    def stop(self, name: str) -> None:
+        """Ask a process to end, and after a while end it with everything that it started."""
+        process = self._processes[name]
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)
+        self.kill(name)
+
+    def kill(self, name: str) -> None:
+        """End a process and everything that it started at once, as a power cut would.
+
+        A SuperLink's server app is in a group of its own and may outlive it: it is found by its Flower home.
+        """
+        process = self._processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        home = self._homes.pop(name)
+        while left := processes_at(home):
+            for number in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            time.sleep(0.05)
+
+    def refuse_ended(self) -> None:
+        """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself."""
+        for name, process in self._processes.items():
+            if name != "run" and process.poll() is not None:
+                raise RunStoppedError(f"{name} ended with {process.returncode}:\n{self.tail(name)}")
+
+    def log(self, name: str) -> Path:
+        """Return the file that holds what a process printed."""
+        return self.folder / f"{name}.log"
+
+    def tail(self, name: str, lines: int = 30) -> str:
+        """Return the last lines of a process's log."""
+        file = self.log(name)
+        return "\n".join(file.read_text(errors="replace").splitlines()[-lines:]) if file.exists() else ""
+
+    def home(self, name: str) -> Path:
+        """Return the Flower home of one machine: what it unpacks and how it reaches the SuperLink."""
+        home = self.folder / f"{name}.home"
+        home.mkdir(exist_ok=True)
+        return home
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Return the environment of a process: Flower's own programs on the path, a home of its own."""
+        return {
+            **os.environ,  # with what experiments/__init__.py sets
+            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+            "FLWR_HOME": str(self.home(name)),
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        }
+
+    def wait_for_port(self, name: str, port: int, timeout: float = 120) -> None:
+        """Return when a process answers on `port` over TLS. Raises `RunStoppedError` if it ends or takes too long."""
+        context = ssl.create_default_context(cafile=str(self.certificates.authority))
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            self.refuse_ended()
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((HOST, port), timeout=5) as plain,
+                context.wrap_socket(plain, server_hostname=HOST),
+            ):
+                return
+            time.sleep(0.1)
+        raise RunStoppedError(f"{name} did not listen on port {port} within {timeout:g} seconds.")
+
+
+def processes_at(home: Path) -> list[int]:
+    """Return the processes of this user whose Flower home is `home` (Linux; elsewhere none are found)."""
+    marker, found = f"FLWR_HOME={home}".encode(), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if marker in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _undisturbed():  # type: ignore[no-untyped-def]
+    """Put off Ctrl-C and SIGTERM while processes are being ended."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,96 @@
+"""What one node of a deployment holds, said by its operator on that machine and nowhere else.
+
+A SuperNode is started with --node-config 'overrides="clients=479 dataset=by_user_npz dataset.path=/srv/x.npz"'.
+The overrides are those of `python -m experiments.node_check`, which its operator runs before.
+"""
+
+import shlex
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import MISSING, DictConfig
+
+from experiments.cli.command import compose_config
+from experiments.settings import data
+from experiments.settings.data import Output
+from fedmf.checks import check_at_least
+from fedmf.errors import DataError, SettingError
+
+if TYPE_CHECKING:  # torch-free: a node that only says how many clients it holds must start fast
+    from client.data import Dataset, Examples
+
+OVERRIDES = "overrides"  # the one key of a run's and of a node's configuration in Flower
+
+
+@dataclass
+class NodeConfig:
+    """Keys of a node and of the command node_check."""
+
+    dataset: Any = MISSING
+    model: Any = MISSING
+    clients: int = MISSING
+    first: int = 0
+    seed: int = 0
+    output: Output = Output.text
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node's data set and which of its clients are the node's: `clients` of them from number `first` on.
+
+    `clients` is what the node declares. It does not depend on whether the data can be loaded: a client whose
+    data cannot be takes part with a zero update, as the privacy theorem needs.
+    """
+
+    arguments: dict[str, Any] = field(repr=False)
+    clients: int
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least("clients", self.clients, 1)
+        check_at_least("first", self.first, 0)
+
+    @classmethod
+    def of(cls, config: DictConfig) -> "Node":
+        """Return the node that a composed conf/node_check.yaml describes."""
+        return cls(data.arguments(config.dataset), config.clients, config.first)
+
+    @property
+    def dataset(self) -> "Dataset":
+        """The node's data set. Raises what its loader raised where it cannot be loaded."""
+        if isinstance(self._loaded, Exception):
+            raise self._loaded
+        return self._loaded
+
+    @cached_property
+    def _loaded(self) -> "Dataset | Exception":
+        """The data set, or why there is none: tried once, for all the clients of a message."""
+        from client.data import load
+
+        try:
+            return load(**self.arguments)
+        except Exception as error:
+            return error
+
+    def examples_of(self, client_name: str, context: object = None) -> "Examples":
+        """Return the examples of the client KEY:NUMBER. Raises `DataError` for a number that this node lacks."""
+        number = int(client_name.rpartition(":")[2])
+        held = len(self.dataset.clients)
+        if not 0 <= number < self.clients or self.first + number >= held:
+            raise DataError(
+                f"client number {number} is asked for; this node declares {self.clients} clients from number "
+                f"{self.first} of a data set that holds {held}."
+            )
+        return self.dataset.clients[self.first + number]
+
+
+def node_config(overrides: object) -> DictConfig:
+    """Return the node configuration that the text `overrides` stands for. Raises `SettingError` for none."""
+    if not isinstance(overrides, str) or not overrides.strip():
+        raise SettingError(
+            "the SuperNode was started without --node-config 'overrides=\"clients=... dataset=...\"', "
+            "so that it holds no clients."
+        )
+    data.register()
+    return compose_config("node_check", shlex.split(overrides), NodeConfig)

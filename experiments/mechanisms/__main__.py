@@ -1,0 +1,215 @@
+"""Compare factorizations of a workload: `python -m experiments.mechanisms rounds=1024`.
+
+Prints, for every family, sensitivity, root loss, errors, memory and the CPU time of its design, beside the
+lower bounds that no factorization of the workload can go below. `workload=momentum momentum=0.9` and
+`schedule=cooldown` choose another workload; its prefix-sum optimum with the momentum as post-processing is
+then listed too. `export=DIR` writes DIR/FAMILY.npz with the dense encoder, decoder and what the stream itself
+emits; `plots=DIR` writes plots.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+from rich.table import Table
+
+from experiments.cli import command
+from experiments.mechanisms import plots
+from experiments.settings.data import Output
+from experiments.settings.schema import WorkloadName
+from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
+from fedmf.mechanisms import FAMILIES, Factorization, Workload, bounds, design, momentum, prefix_sum
+from fedmf.mechanisms.family import settings_of, suits
+from fedmf.mechanisms.post_processing import post_process
+from fedmf.mechanisms.schedules import schedule
+from fedmf.mechanisms.streams.protocol import feed
+
+_log = logging.getLogger(__name__)
+
+MOST_EXPORTED = 4096
+POST_PROCESSED = "optimal_for_prefix_sum"
+
+
+class ScheduleName(Enum):
+    """Learning rates of the momentum workload, falling to a twentieth."""
+
+    constant = "constant"
+    linear = "linear"
+    cosine = "cosine"
+    cooldown = "cooldown"
+
+
+@dataclass
+class MechanismsConfig:
+    """Keys of the command; null families are all that suit the size,
+    null buffers each family's own choice.
+    """
+
+    rounds: int = 1024
+    workload: WorkloadName = WorkloadName.prefix_sum
+    momentum: float = 0.0
+    schedule: ScheduleName = ScheduleName.constant
+    families: list[str] | None = None
+    buffers: int | None = None
+    export: str | None = None
+    plots: str | None = None
+    output: Output = Output.text
+
+
+def mechanisms(config: DictConfig) -> None:
+    """Print the comparison, and export and plot as asked."""
+    workload = workload_of(config)
+    if config.export is not None and config.rounds > MOST_EXPORTED:
+        raise SettingError(f"rounds is {config.rounds}; dense matrices are exported up to {MOST_EXPORTED}.")
+    for name in ("export", "plots"):
+        if config[name] is not None:
+            command.refuse_unmakeable(name, Path(config[name]))
+    designs = dict(_designs(config, workload))
+    if config.output is Output.json:
+        command.print_json([as_document(name, item) for name, item in designs.items()])
+    else:
+        _print_table(designs, workload)
+    if config.export is not None:
+        for name, mechanism in designs.items():
+            export(mechanism, Path(config.export) / f"{name}.npz")
+    if config.plots is not None:
+        for file in plots.write(designs, Path(config.plots)):
+            _log.info("wrote %s", file)
+
+
+def workload_of(config: DictConfig) -> Workload:
+    """Return the workload that `config` names; prefix sums take neither momentum nor a schedule."""
+    check_at_least("rounds", config.rounds, 1)
+    if config.workload is WorkloadName.momentum:
+        rates = schedule(config.schedule.value, config.rounds)
+        constant = config.schedule is ScheduleName.constant
+        return momentum(config.rounds, config.momentum, None if constant else rates)
+    if config.momentum != 0 or config.schedule is not ScheduleName.constant:
+        raise SettingError(
+            f"momentum is {config.momentum} and schedule {config.schedule.value} with workload=prefix_sum; "
+            "ask for workload=momentum."
+        )
+    return prefix_sum(config.rounds)
+
+
+def as_document(name: str, mechanism: Factorization) -> dict[str, Any]:
+    """Return one row of the JSON list: the contract's keys, then memory and the other bounds."""
+    return {
+        "family": name,
+        "sensitivity": mechanism.sensitivity,
+        "root_loss": mechanism.root_loss,
+        "rms_error": mechanism.rms_error,
+        "max_error": mechanism.max_error,
+        "lower_bound": mechanism.lower_bound,
+        "relative_gap": mechanism.relative_gap,
+        "seconds": mechanism.seconds,
+        "buffers": mechanism.stream.buffers,
+        "bytes_per_parameter": 4 * mechanism.stream.buffers,
+        "schatten_bound": bounds.schatten(mechanism.workload),
+        "henzinger_bound": _henzinger(mechanism.workload),
+    }
+
+
+def export(mechanism: Factorization, file: Path) -> None:
+    """Write the dense encoder C and decoder B, float64, and the stream's own noise
+    on the identity, as `file`.
+    """
+    decoder, encoder = mechanism.materialize()
+    noise = feed(mechanism.stream, np.eye(mechanism.stream.fresh_rows, dtype=np.float32))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(file, encoder=encoder, decoder=decoder, noise=noise)
+    _log.info("wrote %s", file)
+
+
+def _designs(config: DictConfig, workload: Workload) -> Iterator[tuple[str, Factorization]]:
+    """Yield the families asked for, or all that suit the size, by name."""
+    chosen = _chosen(config.families, workload)
+    if config.buffers is not None:
+        _check_buffers_apply(chosen, config.buffers)
+    for family in chosen:
+        takes_buffers = config.buffers is not None and "buffers" in settings_of(family)
+        yield family, design(family, workload, **({"buffers": config.buffers} if takes_buffers else {}))
+    if config.families is None and not workload.is_prefix_sum:
+        yield POST_PROCESSED, post_process(design("optimal", prefix_sum(workload.rounds)), workload)
+
+
+def _chosen(families: Sequence[str] | None, workload: Workload) -> Sequence[str]:
+    if families is not None:
+        if not families:
+            raise SettingError("families is empty; name at least one, or leave it out for all.")
+        return list(dict.fromkeys(families))
+    left_out = [family for family in FAMILIES if not suits(family, workload)]
+    if left_out:
+        _log.info("left out at %d rounds, as dense: %s", workload.rounds, ", ".join(left_out))
+    return [family for family in FAMILIES if family not in left_out]
+
+
+def _check_buffers_apply(chosen: Sequence[str], buffers: int) -> None:
+    """Say which families have no such setting; raise `SettingError` if none has it."""
+    without = [family for family in chosen if "buffers" not in settings_of(family)]
+    if len(without) == len(chosen):
+        raise SettingError(
+            f"buffers is {buffers}, but {', '.join(without)} cannot be told how many; leave it out."
+        )
+    if without:
+        _log.info("buffers=%d says nothing to %s", buffers, ", ".join(without))
+
+
+def _henzinger(workload: Workload) -> float | None:
+    """Return Henzinger et al.'s lower bound, which is for prefix sums only."""
+    return bounds.henzinger_lower(workload.rounds) if workload.is_prefix_sum else None
+
+
+def _print_table(designs: dict[str, Factorization], workload: Workload) -> None:
+    """Print one row a family, least loss first; the three bounds stand beside every loss as ratios."""
+    table = Table(title=f"{workload.rounds} rounds, {_describe(workload)}")
+    table.add_column("family", no_wrap=True)
+    for heading in (
+        "root loss",
+        "/ certified",
+        "/ Schatten-1",
+        "/ Henzinger",
+        "rms error",
+        "max error",
+        "sensitivity",
+        "bytes per parameter",
+        "design, CPU s",
+    ):
+        table.add_column(heading, justify="right")
+    for name, item in sorted(designs.items(), key=lambda pair: pair[1].root_loss):
+        row = as_document(name, item)
+        table.add_row(
+            name,
+            f"{item.root_loss:.4f}",
+            *(
+                _ratio(item.root_loss, row[key])
+                for key in ("lower_bound", "schatten_bound", "henzinger_bound")
+            ),
+            f"{item.rms_error:.4f}",
+            f"{item.max_error:.4f}",
+            f"{item.sensitivity:.4f}",
+            f"{row['bytes_per_parameter']}",
+            f"{item.seconds:.2f}",
+        )
+    command.console().print(table)
+
+
+def _ratio(loss: float, bound: float | None) -> str:
+    return "-" if bound is None else f"{loss / bound:.5f}"
+
+
+def _describe(workload: Workload) -> str:
+    if workload.is_prefix_sum:
+        return "prefix sums"
+    rates = "constant" if workload.is_toeplitz else "falling"
+    return f"momentum {workload.momentum}, {rates} learning rate"
+
+
+if __name__ == "__main__":
+    command.run(mechanisms, "mechanisms", MechanismsConfig, __doc__)

@@ -1,0 +1,1 @@
+"""Who answers tasks on this machine; knows no configuration."""

@@ -1,0 +1,133 @@
+"""A Flower Grid on this machine: the same ServerApp and ClientApp as in a deployment, without transport.
+
+Uses two private parts of Flower 1.41 (TaskIdentity, message ids), here only;
+tests/experiments/players/test_local_grid.py names the version they were checked with. One node plays every client;
+who computes its replies is a `Player`.
+"""
+
+from collections.abc import Iterable
+from itertools import count
+from typing import Protocol
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+RUN_ID, NODE_ID = 1, 1
+CLIENT_APP_RAISED = 2  # Flower's error code for it
+
+
+class Player(Protocol):
+    """Computes the replies to tasks, in any order and at any time between `submit` and `collect`."""
+
+    def submit(self, messages: list[Message]) -> None:
+        """Take tasks that carry their message ids."""
+
+    def collect(self, message_ids: list[str]) -> list[Message]:
+        """Return replies to some of `message_ids`, each once; waits for the first if none is there.
+        Empty: none will come.
+        """
+
+
+class InProcessPlayer:
+    """Calls the ClientApp in this process, one task for each `collect`,
+    so that one reply is held at a time.
+    """
+
+    def __init__(self, client_app: ClientApp) -> None:
+        self._client_app = client_app
+        self._context = local_context()
+        self._pending: dict[str, Message] = {}
+
+    def submit(self, messages: list[Message]) -> None:
+        """Keep the tasks until their replies are asked for."""
+        self._pending |= {message.metadata.message_id: message for message in messages}
+
+    def collect(self, message_ids: list[str]) -> list[Message]:
+        """Return the reply to the first of `message_ids` that is pending."""
+        for message_id in message_ids:
+            if message_id in self._pending:
+                return [reply_of(self._client_app, self._pending.pop(message_id), self._context)]
+        return []
+
+
+class LocalGrid(Grid):
+    """The Grid of one node whose replies come from `player`."""
+
+    def __init__(self, player: Player) -> None:
+        set_identity()
+        self._player = player
+        self._ids = count(1)
+        # Whether no reply can come any more: `server.exchange` then need not wait for its deadline.
+        self.is_exhausted = False
+
+    def set_run(self, run: Run) -> None:
+        """Do nothing: this grid serves one run."""
+
+    @property
+    def run(self) -> Run:
+        """An empty run with this grid's id."""
+        return Run.create_empty(RUN_ID)
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a message to a node."""
+        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the one node."""
+        return [NODE_ID]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Number the messages and hand them to the player; returns their ids."""
+        pushed = list(messages)
+        for message in pushed:
+            message.metadata.__dict__["_message_id"] = f"{next(self._ids):012d}"
+        self._player.submit(pushed)
+        self.is_exhausted = False
+        return [message.metadata.message_id for message in pushed]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the next replies to some of `message_ids`."""
+        replies = self._player.collect(list(message_ids))
+        self.is_exhausted = not replies
+        return replies
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Return the replies to all messages."""
+        awaited, replies = set(self.push_messages(messages)), []
+        while arrived := self.pull_messages(sorted(awaited)):
+            replies += arrived
+            awaited -= {reply.metadata.reply_to_message_id for reply in arrived}
+        return replies
+
+
+def reply_of(client_app: ClientApp, message: Message, context: Context) -> Message:
+    """Return the ClientApp's reply; as in Flower's own engines, an exception becomes an error reply."""
+    try:
+        return client_app(message, context)
+    except (Exception, SystemExit) as error:
+        return Message(Error(code=CLIENT_APP_RAISED, reason=type(error).__name__), reply_to=message)
+
+
+def set_identity() -> None:
+    """Tell Flower who this process is; messages cannot be made before."""
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, RUN_ID, NODE_ID
+
+
+def local_context() -> Context:
+    """Return an empty Flower context for apps that run on this machine."""
+    return Context(RUN_ID, NODE_ID, {}, RecordDict(), {})
+
+
+def run_locally(server_app: ServerApp, player: Player) -> None:
+    """Run a ServerApp against the clients that `player` plays."""
+    server_app(LocalGrid(player), local_context())

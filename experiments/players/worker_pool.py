@@ -1,0 +1,105 @@
+"""Clients played by several processes of this machine, one thread each; replies as from the in-process player."""
+
+import math
+import multiprocessing
+import signal
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from types import TracebackType
+from typing import Self
+
+import torch
+from flwr.app import Error, Message
+from flwr.clientapp import ClientApp
+
+from experiments.players.local_grid import CLIENT_APP_RAISED, local_context, reply_of, set_identity
+
+# Tasks travel in chunks that share one copy of the model: several, so that no worker waits long.
+_CHUNKS_A_WORKER = 4
+
+_client_app: ClientApp | None = None  # of this worker process
+
+
+class WorkerPool:
+    """A `Player` with `workers` processes, each with a ClientApp of its own, `client_app_of(text)`.
+
+    A client that kills its process (out of memory, say) counts as an error reply, and takes no other with it.
+    """
+
+    def __init__(self, client_app_of: Callable[[str], ClientApp], text: str, workers: int) -> None:
+        self._workers = workers
+        self._initial = (client_app_of, text)
+        self._executor = self._start()
+        self._running: dict[Future[list[Message]], list[Message]] = {}
+        self._suspects: list[Message] = []
+
+    def __enter__(self) -> Self:
+        """Return the pool."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the worker processes."""
+        self._executor.shutdown(cancel_futures=True)
+
+    def submit(self, messages: list[Message]) -> None:
+        """Hand the tasks to the workers, in chunks."""
+        size = max(1, math.ceil(len(messages) / (_CHUNKS_A_WORKER * self._workers)))
+        for start in range(0, len(messages), size):
+            chunk = messages[start : start + size]
+            try:
+                self._running[self._executor.submit(_play, chunk)] = chunk
+            except BrokenExecutor:  # a worker died since the last round
+                self._suspects += chunk
+
+    def collect(self, message_ids: list[str]) -> list[Message]:
+        """Return the replies of the next chunks to end."""
+        if not self._running and not self._suspects:
+            return []
+        done = wait(self._running, return_when=FIRST_COMPLETED).done if self._running else set()
+        replies: list[Message] = []
+        suspects, self._suspects = self._suspects, []
+        for future in done:
+            chunk = self._running.pop(future)
+            try:
+                replies += future.result()
+            except BrokenExecutor:
+                suspects += chunk
+        return replies + (self._play_apart(suspects) if suspects else [])
+
+    def _play_apart(self, suspects: list[Message]) -> list[Message]:
+        """Return the replies to tasks of a broken pool, each played alone; error replies for those that break it."""
+        suspects = suspects + [message for chunk in self._running.values() for message in chunk]
+        self._running.clear()
+        self._executor = self._start()
+        replies = []
+        for message in suspects:
+            try:
+                replies += self._executor.submit(_play, [message]).result()
+            except BrokenExecutor:
+                replies.append(Message(Error(CLIENT_APP_RAISED, "its process died"), reply_to=message))
+                self._executor = self._start()
+        return replies
+
+    def _start(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self._workers,
+            multiprocessing.get_context("spawn"),  # a fork would inherit torch's threads and the run's locks
+            initializer=_start_worker,
+            initargs=self._initial,
+        )
+
+
+def _start_worker(client_app_of: Callable[[str], ClientApp], text: str) -> None:
+    global _client_app
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends its workers
+    torch.set_num_threads(1)
+    set_identity()
+    _client_app = client_app_of(text)
+
+
+def _play(messages: list[Message]) -> list[Message]:
+    assert _client_app is not None
+    context = local_context()
+    return [reply_of(_client_app, message, context) for message in messages]

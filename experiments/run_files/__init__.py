@@ -1,0 +1,1 @@
+"""Names and formats of what lies in a run directory."""

@@ -1,0 +1,94 @@
+"""The files of one run. A directory that already holds a run is never written over."""
+
+import io
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.cli.command import finite, refuse_unmakeable
+from fedmf.errors import RunDirectoryError
+from fedmf.updates.vectors import Layout, Vector
+from server.files import sync_folder, write_atomically
+
+CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
+MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
+REPORT = "report.html"
+CHECKPOINT = "checkpoint"
+_A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, MODEL, MODEL_INITIAL, CHECKPOINT)
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Where a run writes what it did."""
+
+    path: Path
+
+    def refuse_if_used(self) -> None:
+        """Raise `RunDirectoryError` if this directory, or a file in its place,
+        already holds something of a run.
+        """
+        refuse_unmakeable("run.directory", self.path)
+        held = [name for name in _A_RUN if (self.path / name).exists()]
+        if held:
+            raise RunDirectoryError(
+                f"run.directory {self.path} already holds a run ({', '.join(held)}); nothing was written. "
+                "Name another directory, or go on with run.resume=true."
+            )
+
+    def refuse_if_checkpoint_is_lost(self) -> None:
+        """Raise `RunDirectoryError` if rounds were shown here, and there is no checkpoint to go on from."""
+        metrics, folder = self.path / METRICS, self.path / CHECKPOINT
+        if metrics.is_file() and metrics.stat().st_size and not any(folder.glob("base-*.npz")):
+            raise RunDirectoryError(
+                f"{self.path} shows released rounds, but {folder} holds no checkpoint: a released round must not be "
+                "run again. Restore the checkpoint folder, or name another run.directory."
+            )
+
+    def create(self) -> Path:
+        """Make the directory and return its folder for checkpoints. Raises `RunDirectoryError` if it cannot be."""
+        folder = self.path / CHECKPOINT
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirectoryError(f"run.directory {self.path} cannot be made: {error.strerror}.") from error
+        for made in (self.path, self.path.parent):
+            sync_folder(made)
+        return folder
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file."""
+        write_atomically(self.path / name, text.encode())
+
+    def write_json(self, name: str, document: Any) -> None:
+        """Write a JSON document; infinite and undefined numbers become null."""
+        self.write_text(name, json.dumps(finite(document), indent=2) + "\n")
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Append one released round to metrics.jsonl and return when it is on disk."""
+        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+            is_new = file.tell() == 0
+            file.write(json.dumps(finite(row)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if is_new:
+            sync_folder(self.path)  # the name of a new file must be on disk as well
+
+    def keep_whole_metrics(self) -> int:
+        """Cut a torn last line off metrics.jsonl and return the last round that it holds, 0 for none."""
+        path = self.path / METRICS
+        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+        if not whole:
+            path.unlink(missing_ok=True)
+            return 0
+        os.truncate(path, len(whole) + 1)
+        return int(json.loads(whole.splitlines()[-1])["round"])
+
+    def write_model(self, name: str, model: Vector, layout: Layout) -> None:
+        """Write one float32 array per parameter name."""
+        buffer = io.BytesIO()
+        np.savez(buffer, **layout.split(model))  # type: ignore[arg-type]
+        write_atomically(self.path / name, buffer.getvalue())

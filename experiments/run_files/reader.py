@@ -1,0 +1,93 @@
+"""What a run leaves in its directory, read back.
+
+Secret files (checkpoint/) are never opened.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
+from fedmf.errors import RunDirectoryError
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run. `rounds` are the lines of metrics.jsonl;
+    `mechanism` is empty for a run that wrote none.
+    """
+
+    directory: Path
+    config: dict[str, Any]
+    rounds: tuple[dict[str, Any], ...]
+    privacy: dict[str, Any]
+    summary: dict[str, Any]
+    mechanism: dict[str, Any]
+
+    def column(self, key: str) -> tuple[list[int], list[float]]:
+        """Return (rounds, values) of the rounds for which `key` was recorded as a number."""
+        kept = [(line["round"], line[key]) for line in self.rounds if line.get(key) is not None]
+        return [number for number, _ in kept], [value for _, value in kept]
+
+
+def read_run(directory: Path) -> Run:
+    """Return what the run in `directory` recorded;
+    raise `RunDirectoryError` when a file is missing or malformed.
+    """
+    mechanism = _read_json(directory / MECHANISM) if (directory / MECHANISM).is_file() else {}
+    return Run(
+        directory,
+        read_config(directory),
+        _read_lines(directory / METRICS),
+        _read_json(directory / PRIVACY),
+        _read_json(directory / SUMMARY),
+        mechanism,
+    )
+
+
+def is_finished(directory: Path) -> bool:
+    """Return whether a run in `directory` came to its end: it then wrote its summary."""
+    return (directory / SUMMARY).is_file()
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Return the run's config.yaml as plain values; raise `RunDirectoryError` when it is not one."""
+    file = directory / CONFIG
+    if not file.is_file():
+        raise RunDirectoryError(f"{directory} holds no {CONFIG}; directory must name the directory of a run.")
+    try:
+        config = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise RunDirectoryError(f"{file} is not YAML ({error}).") from error
+    if not isinstance(config, dict) or not {"dataset", "model"} <= set(config):
+        raise RunDirectoryError(f"{file} lacks dataset or model; directory must name the directory of a run.")
+    return config
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """Return one JSON object."""
+    if not file.is_file():
+        raise RunDirectoryError(f"{file} does not exist; the run has not finished.")
+    try:
+        document = json.loads(file.read_text())
+    except ValueError as error:
+        raise RunDirectoryError(f"{file} is not JSON ({error}).") from error
+    if not isinstance(document, dict):
+        raise RunDirectoryError(f"{file} holds a {type(document).__name__}; it must hold one JSON object.")
+    return document
+
+
+def _read_lines(file: Path) -> tuple[dict[str, Any], ...]:
+    """Return the objects of a JSON-lines file."""
+    if not file.is_file():
+        raise RunDirectoryError(f"{file} does not exist; the run has not released a round.")
+    try:
+        lines = tuple(json.loads(line) for line in file.read_text().splitlines() if line.strip())
+    except ValueError as error:
+        raise RunDirectoryError(f"{file} is not JSON lines ({error}).") from error
+    if not all(isinstance(line, dict) and "round" in line for line in lines):
+        raise RunDirectoryError(f"{file} holds a line that is no round of a run.")
+    return lines

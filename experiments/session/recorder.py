@@ -1,0 +1,246 @@
+"""Writes what a run does, round by round: metrics, progress, and at the end model, statement and summary."""
+
+import math
+import time
+from copy import deepcopy
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.nn.utils import vector_to_parameters
+
+from client.scoring import Score, score
+from client.training import pick_device
+from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
+from experiments.session.logger import Log, no_log
+from experiments.session.progress import Standing, View
+from experiments.settings.experiment import Experiment
+from fedmf.accounting.statement import write_statement
+from fedmf.errors import DivergedError, RunDirectoryError
+from fedmf.mechanisms import design
+from fedmf.updates.wire import ENVELOPE_BYTES
+from server.state import Release, ServerState
+
+# Without run.evaluate_every, models times test examples up to this product are scored every round.
+_SMALL_EVALUATION = 10**7
+_REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_rate."
+
+
+class Recorder:
+    """The on_release callback of a simulation, and the context in which its progress is shown."""
+
+    def __init__(self, experiment: Experiment, directory: RunDirectory, run: Any, log: Log = no_log) -> None:
+        self._log = log
+        self._experiment = experiment
+        self._directory = directory
+        self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
+        self._reproducible = bool(run.reproducible)
+        self._unprotected = bool(run.unprotected_metrics)
+        self._every = run.evaluate_every or self._default_interval()
+        self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
+        self._view = View(
+            experiment.plan.participation.rounds, "reproducible, NOT private" if self._reproducible else ""
+        )
+        self._spent = [
+            experiment.plan.spent(epochs).epsilon
+            for epochs in range(1, experiment.plan.participation.epochs + 1)
+        ]
+        self._last_release = time.perf_counter()
+        self._scored: tuple[int, Score] | None = None  # round and score
+        self._state: ServerState | None = None
+        self._measured: dict[str, int] = {}  # bytes of each client's values in the round under way
+
+    def __enter__(self) -> Self:
+        """Start the progress view."""
+        self._view.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the progress view."""
+        self._view.__exit__(kind, error, trace)
+
+    def refuse_rounds_shown_after(self, released: int) -> int:
+        """Return the last round in the metrics; raise `RunDirectoryError` if it is later than the last released one."""
+        recorded = self._directory.keep_whole_metrics()
+        if recorded > released:
+            raise RunDirectoryError(
+                f"{self._directory.path} shows round {recorded}, but its journal ends at round {released}: "
+                "a released round must not be run again. Restore the checkpoint folder."
+            )
+        return recorded
+
+    def begin(self, state: ServerState, replayed: list[tuple[ServerState, Release]]) -> None:
+        """Write what is known before the first round; in a resumed run, the rows that the crash left out."""
+        recorded = self.refuse_rounds_shown_after(state.round)
+        self._directory.write_model(MODEL_INITIAL, self._experiment.initial, self._experiment.layout)
+        self._write_mechanism()
+        self._state = state
+        for then, release in replayed:
+            if release.round > recorded:
+                self._append(then, release, None)
+        _check_finite(state)
+
+    def on_reply(self, client: str, data: object) -> None:
+        """Measure what a client sent, for run.unprotected_metrics: the size reveals how much its mask kept."""
+        self._measured[client] = len(data) if isinstance(data, bytes) else 0
+
+    def on_release(self, state: ServerState, release: Release) -> None:
+        """Record one released round. Raises `DivergedError` when the model or its loss is no longer finite."""
+        now = time.perf_counter()
+        self._append(state, release, now - self._last_release)
+        self._last_release = now
+        self._state = state
+        self._view.show(self._standing(release.round, (release.round - 1) // self._rounds_per_epoch))
+
+    def _append(self, state: ServerState, release: Release, seconds: float | None) -> None:
+        """Append a released round to the metrics; `seconds` None where a crash took the clock with it."""
+        plan = self._experiment.plan
+        epoch, step = divmod(release.round - 1, self._rounds_per_epoch)
+        if step == 0:  # an epoch that has begun counts whole: a run that ends in it must leave its statement
+            self._directory.write_json(PRIVACY, self._statement(state))
+        scored, diverged = None, None
+        try:
+            scored = self._score_if_due(state)
+        except DivergedError as error:  # the round was released all the same: its row comes first
+            diverged = error
+        row = {
+            "round": release.round,
+            "epoch": epoch + 1,
+            "step": step,
+            "cohort_size": release.cohort_size,
+            "replies": len(release.answered),
+            "epsilon": self._spent[epoch],
+            "uplink_bytes": len(release.answered) * (plan.value_bytes + ENVELOPE_BYTES),
+            "downlink_bytes": release.cohort_size * (4 * plan.dimension + ENVELOPE_BYTES),
+            "seconds": seconds,
+        }
+        if scored is not None:
+            row |= {"accuracy": scored.accuracy, "loss": scored.loss}
+        if self._measured:
+            row["measured_value_bytes"] = sum(self._measured.values())
+            self._measured = {}
+        self._directory.append_metrics(row)
+        self._log(row)
+        if diverged is not None:
+            raise diverged
+
+    def finish(self, wall_seconds: float) -> dict[str, Any]:
+        """Write model, statement and summary; return the summary."""
+        assert self._state is not None
+        summary = self._summary(self._state, self._score_of(self._state), wall_seconds)
+        self._directory.write_model(MODEL, self._state.model, self._experiment.layout)
+        self._directory.write_json(PRIVACY, self._statement(self._state))
+        self._directory.write_json(SUMMARY, summary)
+        return summary
+
+    def _score_if_due(self, state: ServerState) -> Score | None:
+        """Return the score of the new model on the test set, if this round is one to evaluate."""
+        _check_finite(state)
+        if state.round % self._every and state.round != self._experiment.plan.participation.rounds:
+            return None
+        return self._score_of(state)
+
+    def _score_of(self, state: ServerState) -> Score:
+        """Return the score of the state's model on the test set; the last one is remembered."""
+        if self._scored is None or self._scored[0] != state.round:
+            vector_to_parameters(torch.from_numpy(state.model), self._model.parameters())
+            dataset = self._experiment.dataset
+            result = score(self._model, dataset.test, uncounted=dataset.uncounted)
+            if not math.isfinite(result.loss):
+                raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")
+            self._scored = (state.round, result)
+        return self._scored[1]
+
+    def _default_interval(self) -> int:
+        plan = self._experiment.plan
+        is_small = len(self._experiment.dataset.test) * plan.dimension <= _SMALL_EVALUATION
+        return 1 if is_small else plan.participation.rounds_per_epoch
+
+    def _standing(self, server_round: int, epoch: int) -> Standing:
+        plan = self._experiment.plan
+        return Standing(
+            server_round,
+            plan.participation.rounds,
+            epoch + 1,
+            plan.participation.epochs,
+            None if self._scored is None else self._scored[1].accuracy,
+            self._spent[epoch],
+            self._spent[-1],
+            plan.privacy.delta,
+            f"{self._experiment.dataset.unit}, {plan.privacy.adjacency}",
+            plan.value_bytes + ENVELOPE_BYTES,
+            plan.sigma > 0,
+        )
+
+    def _write_mechanism(self) -> None:
+        """Write the per-round error of the mechanism and of independent noise, for the report."""
+        factorization = self._experiment.plan.factorization
+        independent = design("independent", factorization.workload)
+        self._directory.write_json(
+            MECHANISM,
+            {
+                "family": factorization.family,
+                "per_round_error": [float(error) for error in factorization.per_round_error],
+                "independent_per_round_error": [float(error) for error in independent.per_round_error],
+            },
+        )
+
+    def _summary(self, state: ServerState, scored: Score, wall_seconds: float) -> dict[str, Any]:
+        """Return summary.json of the contract."""
+        plan = self._experiment.plan
+        return {
+            "accuracy": scored.accuracy,
+            "loss": scored.loss,
+            "epsilon": self._spent[len(state.ledger.entries) - 1],
+            "delta": plan.privacy.delta,
+            "adjacency": plan.privacy.adjacency,
+            "unit_of_privacy": self._experiment.dataset.unit,
+            "statement": PRIVACY,
+            "rounds": state.round,
+            "parameters": plan.dimension,
+            "clients": plan.participation.clients,
+            "cohort_size": plan.participation.cohort_size,
+            "rounds_per_epoch": plan.participation.rounds_per_epoch,
+            "epochs": len(state.ledger.entries),
+            "keep_probability": plan.compression.keep_probability,
+            "linf_over_l2": plan.linf_over_l2,
+            "noise_multiplier": plan.noise_multiplier,
+            "sigma": plan.sigma,
+            "compression_ratio": plan.compression_ratio,
+            "uplink_bytes_per_client": plan.value_bytes,
+            "envelope_bytes_per_client": ENVELOPE_BYTES,
+            "wall_seconds": wall_seconds,
+        }
+
+    def _statement(self, state: ServerState) -> dict[str, Any]:
+        """Return privacy.json: the statement, and the same in words under "paragraph"."""
+        plan, dataset = self._experiment.plan, self._experiment.dataset
+        epochs = len(state.ledger.entries)
+        statement = write_statement(
+            plan.epoch_release,
+            plan.spent(epochs),
+            mechanism=plan.factorization.family,
+            rounds_per_epoch=plan.participation.rounds_per_epoch,
+            epochs=epochs,
+            epochs_planned=plan.participation.epochs,
+            cohort_size=plan.participation.cohort_size,
+            clients=plan.participation.clients,
+            l2_norm=plan.bounds.radius,
+            linf_norm=plan.bounds.linf_norm,
+            sigma=plan.sigma,
+            reproducible=self._reproducible,
+            unprotected_metrics=self._unprotected,
+            participation_observed=state.register.most_epochs,
+            unit_of_privacy=dataset.unit,
+            extra_warnings=dataset.uncovered,
+        )
+        return {**statement.to_dict(), "paragraph": statement.paragraph()}
+
+
+def _check_finite(state: ServerState) -> None:
+    """Raise `DivergedError` if the model is no longer finite."""
+    if not np.isfinite(state.model).all():
+        raise DivergedError(f"the model is no longer finite after round {state.round}; {_REMEDY}")

@@ -1,0 +1,179 @@
+"""One run from its first state to its report, whatever engine calls the clients: begin or resume, release by
+release onto disk, finish.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.pages.run_page import write_report
+from experiments.pages.wording import flattened
+from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
+from experiments.run_files.reader import is_finished
+from experiments.run_files.same_settings import FREE, refuse_other_settings
+from experiments.session.logger import module_of, open_logger
+from experiments.session.recorder import Recorder
+from experiments.settings.experiment import Experiment, secret_of
+from experiments.settings.schema import EngineName
+from fedmf.accounting import Ledger
+from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
+from fedmf.plan import Plan
+from server.checkpoint import LOCK, Checkpoint
+from server.cohort import Population
+from server.files import locked
+from server.state import Release, ServerState, first_state
+from server.strategy import FedMF, look_away
+
+
+def has_finished(config: DictConfig, directory: RunDirectory) -> bool:
+    """Say whether `directory` holds this run, finished, and is asked for again with run.resume.
+
+    Raises `RunDirectoryError` for a directory that holds a run which is not to be resumed, one of other settings,
+    or one that released rounds and has lost its checkpoint.
+    """
+    if not (config.run.resume or config.sweep.resume):
+        directory.refuse_if_used()
+        return False
+    if not is_finished(directory.path):
+        directory.refuse_if_checkpoint_is_lost()
+        return False
+    refuse_other_settings(directory.path, config)
+    if not (directory.path / REPORT).exists():  # a crash came between summary and report
+        write_report(directory.path)
+    print(f"finished: {directory.path} holds this run; nothing was changed", file=sys.stderr)
+    return True
+
+
+def run_session(
+    config: DictConfig,
+    directory: RunDirectory,
+    experiment: Experiment,
+    population: Callable[[Path], Population],
+    engine: Callable[[FedMF], None],
+    *,
+    tasks_per_message: int = 1,
+) -> dict[str, Any]:
+    """Run `experiment` into `directory`, or go on with the run in it, and return its summary.
+
+    `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`.
+    """
+    started = time.perf_counter()
+    # A budget below one epoch and a logger that is not installed are refused before anything is written.
+    experiment.plan.start_epoch(Ledger())
+    module_of(config.logger)
+    folder = directory.create()
+    with locked(folder / LOCK), open_logger(config.logger, directory.path) as log:
+        checkpoint = Checkpoint(
+            folder,
+            settings_of(config),
+            experiment.plan.factorization.fingerprint,
+            config.run.checkpoint_every,
+        )
+        recorder = Recorder(experiment, directory, config.run, log)
+        with stopping_on_disk_errors():
+            state = _begin_or_restore(config, experiment, directory, checkpoint, recorder)
+        strategy = FedMF(
+            experiment.plan,
+            experiment.optimizer,
+            population(folder),
+            state,
+            replies=experiment.replies,
+            commit=partial(_commit, checkpoint),
+            on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
+            on_reply=recorder.on_reply if config.run.unprotected_metrics else look_away,
+            tasks_per_message=tasks_per_message,
+        )
+        _play(strategy, engine, checkpoint, recorder)
+        with stopping_on_disk_errors():
+            checkpoint.forget_secrets()
+            summary = recorder.finish(time.perf_counter() - started)
+            write_report(directory.path)
+    return summary
+
+
+def _play(
+    strategy: FedMF, engine: Callable[[FedMF], None], checkpoint: Checkpoint, recorder: Recorder
+) -> None:
+    """Let the engine play the rounds that are left. Raises `RunStoppedError` if it ends before the last."""
+    try:
+        with recorder:
+            engine(strategy)
+    except DivergedError:
+        checkpoint.forget_secrets()  # no round can follow
+        raise
+    if strategy.state.secrets is not None:
+        raise RunStoppedError(
+            f"the engine ended after round {strategy.state.round} of {strategy.plan.participation.rounds}; "
+            "go on with run.resume=true."
+        )
+
+
+def _begin_or_restore(
+    config: DictConfig,
+    experiment: Experiment,
+    directory: RunDirectory,
+    checkpoint: Checkpoint,
+    recorder: Recorder,
+) -> ServerState:
+    """Return the state to go on from: that of the last released round, or that before the first."""
+    if checkpoint.has_released() or _can_restore(experiment, checkpoint):
+        state, replayed = checkpoint.restore(experiment.plan, experiment.optimizer)
+        recorder.begin(state, replayed)
+        checkpoint.rebase(state)
+        return state
+    if config.run.resume:
+        print(f"nothing to resume in {directory.path}: a new run begins", file=sys.stderr)
+    recorder.refuse_rounds_shown_after(0)
+    directory.write_text(CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    state = first_state(experiment.plan, experiment.initial, secret_of(config))
+    checkpoint.begin(state)
+    recorder.begin(state, [])
+    return state
+
+
+def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:
+    """Say whether a run that released nothing can go on with its key; if not, it may begin anew under another."""
+    try:
+        return checkpoint.has_begun() and bool(checkpoint.restore(experiment.plan, experiment.optimizer))
+    except RunDirectoryError:
+        return False
+
+
+def _commit(checkpoint: Checkpoint, release: Release) -> None:
+    """Put a release on disk."""
+    with stopping_on_disk_errors():
+        checkpoint.commit(release)
+
+
+def _on_release(
+    plan: Plan, checkpoint: Checkpoint, recorder: Recorder, state: ServerState, release: Release
+) -> None:
+    """Record and show a release, then settle the checkpoint."""
+    with stopping_on_disk_errors():
+        recorder.on_release(state, release)
+        checkpoint.settle(plan, state)
+
+
+@contextlib.contextmanager
+def stopping_on_disk_errors() -> Iterator[None]:
+    """Turn an error of the file system into a stop that can be resumed."""
+    try:
+        yield
+    except OSError as error:
+        raise RunStoppedError(
+            f"{error.filename or 'a file of the run'} could not be written: {error.strerror}. What was released is "
+            "safe; make room, then go on with run.resume=true."
+        ) from error
+
+
+def settings_of(config: DictConfig) -> dict[str, object]:
+    """Return the settings that may not change when a run is resumed, flat."""
+    plain: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    fixed = {key: value for key, value in flattened(plain) if key not in FREE}
+    return {**fixed, "deployed": config.engine.name is EngineName.deployment}  # else any engine may go on

@@ -1,0 +1,1 @@
+"""YAML and overrides become frozen objects; nothing outside this package sees YAML or OmegaConf."""

@@ -1,0 +1,1 @@
+"""Ways to emit the rows of correlated noise."""

@@ -1,0 +1,209 @@
+"""Streams that are one small matrix a round: [sigma'; x] = table_t [sigma; z] with r buffer rows sigma.
+
+Every square family with a short memory has this form: the optimum after truncation, buffered linear Toeplitz
+matrices, banded and banded-plus-low-rank ones. z is the fresh row, x the noise row. Read in the other
+direction, x -> z, the same numbers are the strategy matrix C:
+
+    z_t = c_t x_t + lam_t . sigma_t,     sigma_{t+1} = F_t sigma_t + g_t x_t,
+
+so column norms and the error of the stream as deployed follow exactly, in O(T r^2), from the float32 tables
+themselves.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedmf.mechanisms import compiled
+from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.arrays import Arrays, Float32, Float64
+from fedmf.mechanisms.streams.protocol import SquareStream, StreamState, blocks, check_next, first_state
+from fedmf.mechanisms.workload import Workload
+
+CHUNK = 1024  # steps whose matrices are prepared at once
+
+
+@dataclass(frozen=True)
+class StrategyForm:
+    """C as a recurrence from x to z: F (n, r, r), g and lam (n, r), c (n), float64;
+    n is T, or 1 if time-invariant.
+    """
+
+    F: Float64
+    g: Float64
+    lam: Float64
+    c: Float64
+
+
+def tables_of(form: StrategyForm) -> Float32:
+    """Return the tables (n, r + 1, r + 1), rounded to float32, that invert C."""
+    n, r = form.g.shape
+    inverse = 1 / form.c[:, None]
+    tables = np.empty((n, r + 1, r + 1), dtype=np.float32)
+    tables[:, :r, :r] = form.F - form.g[:, :, None] * (form.lam * inverse)[:, None, :]
+    tables[:, :r, r] = form.g * inverse
+    tables[:, r, :r] = -form.lam * inverse
+    tables[:, r, r] = inverse[:, 0]
+    return tables
+
+
+def strategy_form(tables: Float32) -> StrategyForm:
+    """Return C as it is deployed: in float64, from the rounded tables."""
+    exact = tables.astype(np.float64)
+    r = exact.shape[1] - 1
+    c = 1 / exact[:, r, r]
+    lam = -exact[:, r, :r] * c[:, None]
+    g = exact[:, :r, r] * c[:, None]
+    F = exact[:, :r, :r] + g[:, :, None] * (lam / c[:, None])[:, None, :]
+    return StrategyForm(F, g, lam, c)
+
+
+def column_norms(form: StrategyForm, rounds: int) -> Float64:
+    """Return the 2-norms of the columns of C, shape (T,),
+    by a backward recursion over the observability Gramian.
+    """
+    if (kernel := compiled.kernel("column_norms", rounds)) is not None:
+        return np.asarray(kernel(form.F, form.g, form.lam, form.c, rounds))
+    seen = form.lam[:, :, None] * form.lam[:, None, :]
+    transposed = np.ascontiguousarray(form.F.swapaxes(1, 2))
+    last = len(form.c) - 1
+    gramian = np.zeros_like(seen[0])
+    squares = np.empty(rounds)
+    for step in range(rounds - 1, -1, -1):
+        i = min(step, last)
+        squares[step] = form.c[i] ** 2 + form.g[i] @ gramian @ form.g[i]
+        gramian = transposed[i] @ gramian @ form.F[i] + seen[i]
+    return np.sqrt(squares)
+
+
+def with_unit_columns(form: StrategyForm) -> StrategyForm:
+    """Return C with every column divided by its norm, which keeps the recurrence: only g and c change."""
+    norms = column_norms(form, len(form.c))
+    return StrategyForm(form.F, form.g / norms[:, None], form.lam, form.c / norms)
+
+
+class LinearStream(Protocol):
+    """A stream whose step is linear in a short state: what `output_variances` needs to know of it."""
+
+    @property
+    def buffers(self) -> int:
+        """Rows of the state, r."""
+
+    def step_maps(self, steps: range) -> tuple[Float64, Float64]:
+        """Return the maps (n, r + 1, r) of the buffers onto [sigma'; x], and the covariance (n, r + 1, r + 1)
+        of what fresh rows of unit variance add.
+        """
+
+
+def output_variances(stream: LinearStream, workload: Workload) -> Float64:
+    """Return Var((A x)_t) for unit noise, shape (T,): the squared row norms of B.
+
+    The covariance of (sigma, momentum, output) goes forward in time: sums of squares only, exact up to
+    rounding.
+    """
+    variances = np.empty(workload.rounds)
+    covariance = np.zeros((stream.buffers + 2, stream.buffers + 2))
+    for start in range(0, workload.rounds, CHUNK):
+        steps = range(start, min(start + CHUNK, workload.rounds))
+        for step, transition, added in zip(steps, *_with_output(stream, steps, workload), strict=True):
+            covariance = transition @ covariance @ transition.T + added
+            variances[step] = covariance[-1, -1]
+    return variances
+
+
+def _with_output(stream: LinearStream, steps: range, workload: Workload) -> tuple[Float64, Float64]:
+    """Return `step_maps` with momentum and output behind the buffers: m' = beta m + x and y' = y + eta m'."""
+    state_maps, added = stream.step_maps(steps)
+    n, _, r = state_maps.shape
+    transition = np.zeros((n, r + 2, r + 2))
+    transition[:, : r + 1, :r] = state_maps
+    transition[:, r, r] = workload.momentum
+    lift = np.zeros((n, r + 2, r + 1))
+    lift[:, : r + 1] = np.eye(r + 1)
+    lift[:, -1, -1] = workloads.rates(workload)[steps.start : steps.stop]
+    transition = lift @ transition[:, : r + 1]
+    transition[:, -1, -1] += 1
+    return transition, lift @ added @ lift.swapaxes(1, 2)
+
+
+@dataclass(frozen=True)
+class RecurrentStream(SquareStream):
+    """A noise stream of `rounds` steps from its tables: (T, r + 1, r + 1) float32,
+    or (1, r + 1, r + 1) for all steps.
+
+    A step costs one product of an (r + 1) x (r + 1) matrix and r + 1 rows; the state is r rows.
+    """
+
+    rounds: int
+    tables: Float32
+
+    @property
+    def buffers(self) -> int:
+        """r."""
+        return int(self.tables.shape[1]) - 1
+
+    def table(self, step: int) -> Float32:
+        """Return the matrix of step `step`."""
+        table: Float32 = self.tables[min(step, len(self.tables) - 1)]
+        return table
+
+    def init(self, dimension: int) -> StreamState:
+        """Return r zero rows."""
+        return first_state(self.buffers, dimension)
+
+    def next(
+        self, fresh: Float32, state: StreamState, *, donate: bool = False
+    ) -> tuple[Float32, StreamState]:
+        """Return the noise row and the next state; see `NoiseStream.next`."""
+        check_next(self, fresh, state)
+        r, dimension = state.buffers.shape
+        table = self.table(state.step)
+        updated = state.buffers if donate else np.empty_like(state.buffers)
+        row = np.empty(dimension, dtype=np.float32)
+        of_buffers, of_fresh = np.ascontiguousarray(table[:, :r]), table[:, r:]
+        for block in blocks(dimension, r + 1):
+            product = of_buffers @ state.buffers[:, block]
+            added = of_fresh * fresh[:, block]
+            np.add(product[:r], added[:r], out=updated[:, block])
+            np.add(product[r], added[r], out=row[block])
+        return row, StreamState(state.step + 1, updated)
+
+    def step_maps(self, steps: range) -> tuple[Float64, Float64]:
+        """Return the columns of the tables in float64,
+        the last as the covariance it causes; see `LinearStream`.
+        """
+        tables = self.tables[np.minimum(steps, len(self.tables) - 1)].astype(np.float64)
+        return tables[:, :, :-1], tables[:, :, -1:] * tables[:, None, :, -1]
+
+    def materialize_strategy(self) -> Float64:
+        """Return the dense C of the float32 tables, shape (T, T)."""
+        form = strategy_form(self.tables)
+        n = self.rounds
+        C, sigma = np.empty((n, n)), np.zeros((self.buffers, n))
+        for step in range(n):
+            i = min(step, len(form.c) - 1)
+            C[step] = form.lam[i] @ sigma
+            C[step, step] += form.c[i]
+            sigma = form.F[i] @ sigma
+            sigma[:, step] += form.g[i]
+        return C
+
+    def materialize_noising(self) -> Float64:
+        """Return the dense C^-1 of the float32 tables, shape (T, T)."""
+        n = self.rounds
+        noising, sigma = np.empty((n, n)), np.zeros((self.buffers, n))
+        for step in range(n):
+            table = self.table(step).astype(np.float64)
+            product = table[:, :-1] @ sigma
+            product[:, step] += table[:, -1]
+            sigma, noising[step] = product[:-1], product[-1]
+        return noising
+
+
+def deployed(tables: Float32, workload: Workload) -> Arrays:
+    """Return tables with the sensitivity and per-round error of exactly these float32 numbers."""
+    stream = RecurrentStream(workload.rounds, tables)
+    sensitivity = column_norms(strategy_form(tables), workload.rounds).max()
+    error = sensitivity * np.sqrt(output_variances(stream, workload))
+    return {"tables": tables, "sensitivity": sensitivity, "per_round_error": error}

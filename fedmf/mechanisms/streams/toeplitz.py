@@ -1,0 +1,139 @@
+"""Lower triangular Toeplitz matrices by their coefficients, and their noise stream.
+
+A matrix is its first column `coefs`: products are truncated convolutions, the inverse and the square root are
+power series. C^-1 z is streamed by substitution, x_t = z_t - sum_k c_k x_{t-k} with c_0 = 1, from the last
+rows x: one fewer than C has bands.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import toeplitz
+from scipy.signal import fftconvolve, lfilter
+
+from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.arrays import Arrays, Float32, Float64
+from fedmf.mechanisms.streams.protocol import (
+    SquareStream,
+    StreamState,
+    blocks,
+    check_next,
+    copy_of,
+    first_state,
+)
+from fedmf.mechanisms.workload import Workload
+
+
+def materialize(coefs: Float64, rounds: int) -> Float64:
+    """Return the dense lower triangular Toeplitz matrix, shape (rounds, rounds),
+    of coefficients of any length.
+    """
+    column = np.zeros(rounds)
+    column[: len(coefs)] = coefs[:rounds]
+    return toeplitz(column, np.zeros(rounds))
+
+
+def multiply(left: Float64, right: Float64, rounds: int) -> Float64:
+    """Return the first `rounds` coefficients of the product."""
+    if min(len(left), len(right)) < 64:
+        return np.convolve(left, right)[:rounds]
+    return fftconvolve(left, right)[:rounds]
+
+
+def inverse(coefs: Float64, rounds: int) -> Float64:
+    """Return the first `rounds` coefficients of the inverse; O(rounds * bands).
+
+    >>> inverse(np.array([1.0, -1.0]), 4)
+    array([1., 1., 1., 1.])
+    """
+    impulse = np.zeros(rounds)
+    impulse[0] = 1
+    return lfilter([1.0], coefs, impulse)
+
+
+def sensitivity(coefs: Float64, rounds: int) -> float:
+    """Return the largest column norm: that of the first column."""
+    return float(np.linalg.norm(coefs[:rounds]))
+
+
+def row_norms(noising: Float64, workload: Workload) -> Float64:
+    """Return the row norms of B = A N, shape (T,), for Toeplitz N with coefficients `noising` of length T.
+
+    O(T) for a Toeplitz workload; O(T^2) time and O(T) memory for a learning-rate schedule, where row t of B
+    is row t - 1 plus eta_t times the reversed coefficients of M_beta N.
+    """
+    if workload.is_toeplitz:
+        return np.sqrt(np.cumsum(workloads.apply(workload, noising) ** 2))
+    averaged = lfilter([1.0], [1.0, -workload.momentum], noising)[::-1].copy()
+    row, norms = np.zeros(workload.rounds), np.empty(workload.rounds)
+    for step, rate in enumerate(workloads.rates(workload)):
+        row[: step + 1] += rate * averaged[workload.rounds - 1 - step :]
+        norms[step] = np.linalg.norm(row[: step + 1])
+    return norms
+
+
+def deployed(coefs: Float64, workload: Workload) -> Arrays:
+    """Return c_k / c_0 as rounded to float32, and sensitivity and error
+    of exactly these coefficients of C.
+    """
+    rounded = (coefs / coefs[0]).astype(np.float32)
+    exact = rounded.astype(np.float64)
+    norm = sensitivity(exact, workload.rounds)
+    noising = inverse(exact, workload.rounds)
+    return {
+        "coefs": rounded,
+        "sensitivity": np.array(norm),
+        "per_round_error": norm * row_norms(noising, workload),
+    }
+
+
+@dataclass(frozen=True)
+class ToeplitzStream(SquareStream):
+    """A noise stream of `rounds` steps for Toeplitz C with `coefs` (bands,) float32, the first of them 1.
+
+    The state holds the last bands - 1 noise rows in a ring: row x_s lies at place s mod (bands - 1).
+    """
+
+    rounds: int
+    coefs: Float32
+
+    @property
+    def buffers(self) -> int:
+        """Bands - 1."""
+        return len(self.coefs) - 1
+
+    def init(self, dimension: int) -> StreamState:
+        """Return bands - 1 zero rows."""
+        return first_state(self.buffers, dimension)
+
+    def next(
+        self, fresh: Float32, state: StreamState, *, donate: bool = False
+    ) -> tuple[Float32, StreamState]:
+        """Return the noise row and the next state; see `NoiseStream.next`."""
+        check_next(self, fresh, state)
+        weights = self._weights(state.step)
+        history = state.buffers[: len(weights)]
+        row = np.empty(fresh.shape[1], dtype=np.float32)
+        for block in blocks(len(row), len(weights) + 1):
+            row[block] = fresh[0, block] - weights @ history[:, block]
+        updated = state.buffers if donate else copy_of(state.buffers, len(weights))
+        if self.buffers:
+            updated[state.step % self.buffers] = row
+        return row, StreamState(state.step + 1, updated)
+
+    def _weights(self, step: int) -> Float32:
+        """Return c_k in the order in which the ring holds x_{step - k};
+        places not yet filled are left out.
+        """
+        filled = min(step, self.buffers)
+        ages = (step - 1 - np.arange(filled)) % max(self.buffers, 1) + 1
+        weights: Float32 = self.coefs[ages]
+        return weights
+
+    def materialize_strategy(self) -> Float64:
+        """Return the dense C, shape (T, T)."""
+        return materialize(self.coefs.astype(np.float64), self.rounds)
+
+    def materialize_noising(self) -> Float64:
+        """Return the dense C^-1, shape (T, T)."""
+        return materialize(inverse(self.coefs.astype(np.float64), self.rounds), self.rounds)

@@ -1,0 +1,158 @@
+"""The tree of dyadic intervals over the rounds of an epoch, and the noise stream
+of estimators that go up the tree.
+
+A node of height h is a block of 2^h rounds that ends at a multiple of 2^h; only blocks that are complete
+within the epoch exist, since no online estimator uses others. Round t completes the nodes of height 0 to k, k
+the number of trailing zero bits of t + 1. Row order: by round, then by height. Estimates go up: est = w_h z +
+(1 - w_h) (est of left child + est of right child), with w_h = 1 for the plain binary tree. A prefix sum is
+the sum of the estimates at the bits of t + 1.
+
+Sources: Dwork, Naor, Pitassi, Rothblum (STOC 2010); Chan, Shi, Song (2011); Honaker (2015), estimator from
+below.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmf.mechanisms.arrays import Arrays, Float32, Float64
+from fedmf.mechanisms.streams.protocol import StreamState, blocks, check_next, check_step, first_state
+from fedmf.mechanisms.streams.recurrence import output_variances
+from fedmf.mechanisms.workload import Workload
+
+
+def height(step: int) -> int:
+    """Return the height of the highest node that round `step` (0-based) completes.
+
+    >>> [height(step) for step in range(8)]
+    [0, 1, 0, 2, 0, 1, 0, 3]
+    """
+    return ((step + 1) & -(step + 1)).bit_length() - 1
+
+
+def nodes_before(step: int) -> int:
+    """Return how many nodes are complete before round `step`: 2 step minus its number of one bits."""
+    return 2 * step - step.bit_count()
+
+
+def levels(rounds: int) -> int:
+    """Return the number of heights, floor(log2 T) + 1: how many nodes the first round lies in,
+    the most of all.
+    """
+    return rounds.bit_length()
+
+
+def strategy(rounds: int) -> Float64:
+    """Return the dense C, shape (m, T): row of a node is 1 on its rounds."""
+    C = np.zeros((nodes_before(rounds), rounds))
+    for step in range(rounds):
+        for h in range(height(step) + 1):
+            C[nodes_before(step) + h, step + 1 - 2**h : step + 1] = 1
+    return C
+
+
+def deployed(weights: Float64, workload: Workload) -> Arrays:
+    """Return the estimator's weights as rounded, the sensitivity sqrt(floor(log2 T) + 1)
+    and the per-round error.
+    """
+    rounded = weights.astype(np.float32)
+    stream = TreeStream(workload.rounds, rounded)
+    sensitivity = np.sqrt(levels(workload.rounds))
+    error = sensitivity * np.sqrt(output_variances(stream, workload))
+    return {"weights": rounded, "sensitivity": sensitivity, "per_round_error": error}
+
+
+@dataclass(frozen=True)
+class TreeStream:
+    """A noise stream of `rounds` steps from the weight of each node's own measurement,
+    by height (levels,) float32.
+
+    The state holds, for every height, the estimate of the last node completed there. Step t consumes one
+    fresh row for each node it completes. The row emitted is the change of the estimate of the prefix sum: the
+    new node minus the lower ones it replaces.
+    """
+
+    rounds: int
+    weights: Float32
+
+    @property
+    def fresh_rows(self) -> int:
+        """Nodes of the tree: 2 T minus the number of one bits of T."""
+        return nodes_before(self.rounds)
+
+    @property
+    def buffers(self) -> int:
+        """Heights of the tree."""
+        return len(self.weights)
+
+    def rows_of(self, step: int) -> range:
+        """Return the rows of the nodes that `step` completes, lowest first."""
+        check_step(step, self.rounds)
+        return range(nodes_before(step), nodes_before(step + 1))
+
+    def init(self, dimension: int) -> StreamState:
+        """Return a zero row for every height."""
+        return first_state(self.buffers, dimension)
+
+    def maps(self, top: int) -> tuple[Float64, Float64]:
+        """Return what a step of height `top` makes of the buffers below it and its fresh rows: (2, top) and
+        (2, top + 1), rows the estimate of the new node and the noise row.
+        """
+        of_buffers, of_fresh = np.zeros((2, top)), np.zeros((2, top + 1))
+        of_fresh[0, 0] = self.weights[0]
+        for h in range(1, top + 1):
+            share = 1 - float(self.weights[h])
+            of_fresh[0] *= share
+            of_buffers[0] *= share
+            of_fresh[0, h] = self.weights[h]
+            of_buffers[0, h - 1] = share
+        of_fresh[1] = of_fresh[0]
+        of_buffers[1] = of_buffers[0] - 1
+        return of_buffers, of_fresh
+
+    def next(
+        self, fresh: Float32, state: StreamState, *, donate: bool = False
+    ) -> tuple[Float32, StreamState]:
+        """Return the noise row and the next state; see `NoiseStream.next`."""
+        check_next(self, fresh, state)
+        top = height(state.step)
+        matrix = np.hstack(self.maps(top)).astype(np.float32)
+        updated = state.buffers if donate else state.buffers.copy()
+        row = np.empty(fresh.shape[1], dtype=np.float32)
+        for block in blocks(len(row), 2 * top + 1):
+            updated[top, block], row[block] = matrix @ np.concatenate(
+                [state.buffers[:top, block], fresh[:, block]]
+            )
+        return row, StreamState(state.step + 1, updated)
+
+    def step_maps(self, steps: range) -> tuple[Float64, Float64]:
+        """Return each step's map of the buffers
+        and covariance of its fresh rows; see `recurrence.LinearStream`.
+        """
+        maps = [self._whole_maps(top) for top in range(self.buffers)]
+        tops = [height(step) for step in steps]
+        state_maps = np.stack([state_map for state_map, _ in maps])[tops]
+        return state_maps, np.stack([input_map @ input_map.T for _, input_map in maps])[tops]
+
+    def _whole_maps(self, top: int) -> tuple[Float64, Float64]:
+        of_buffers, of_fresh = self.maps(top)
+        state_map, input_map = np.eye(self.buffers + 1, self.buffers), np.zeros((self.buffers + 1, top + 1))
+        state_map[[top, -1]] = 0
+        state_map[[top, -1], :top] = of_buffers
+        input_map[[top, -1]] = of_fresh
+        return state_map, input_map
+
+    def materialize_strategy(self) -> Float64:
+        """Return the dense C, shape (m, T)."""
+        return strategy(self.rounds)
+
+    def materialize_noising(self) -> Float64:
+        """Return the dense A^-1 B = S^-1 B_tree, shape (T, m): the same for every workload."""
+        noising, held = np.empty((self.rounds, self.fresh_rows)), np.zeros((self.buffers, self.fresh_rows))
+        for step in range(self.rounds):
+            state_map, input_map = self._whole_maps(height(step))
+            product = state_map @ held
+            consumed = self.rows_of(step)
+            product[:, consumed.start : consumed.stop] += input_map
+            held, noising[step] = product[:-1], product[-1]
+        return noising

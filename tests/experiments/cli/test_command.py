@@ -1,0 +1,97 @@
+"""The command line: help for every command, and mistakes that Hydra or the file system notices first."""
+
+import runpy
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from experiments.cli.command import CONF, guard, run
+from runs import command
+
+COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "config")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_that_names_its_keys(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    for copy in (f"experiments.{name}", f"experiments.{name}.__main__"):  # runpy warns of a second copy
+        monkeypatch.delitem(sys.modules, copy, raising=False)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the handlers are those of the tests
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=False)
+    assert end.value.code == 0
+    assert "keys and defaults" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["model=3"], "must be a string or a list"),
+        (["run.directory=a_file/below"], "a_file/below cannot be used"),
+    ],
+)
+def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
+    tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "a_file").write_text("of the user")
+    done = command(*arguments, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+    assert (tmp_path / "a_file").read_text() == "of the user"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("plan", ["epsilon"], "epsilon is not understood; settings are given as key=value"),
+        ("plan", ["--bogus"], "--bogus is not understood"),
+        ("plan", ["epslon=3"], "Could not override 'epslon'. Key 'epslon' not in 'PlanConfig'"),
+        ("plan", ["+epslon=3"], "epslon is no setting of this command; did you mean epsilon?"),
+        ("soak", ['overrides=["privacy.epsilon=0"]'], "privacy.epsilon is 0.0"),
+        (
+            "deploy_demo",
+            ["overrides=population.epochs=zero"],
+            "overrides=population.epochs=zero is not understood",
+        ),
+        ("deploy_demo", ['overrides="population.epochs=zero"'], "population.epochs=zero"),
+        ("deploy_demo", ['overrides="population.cohort_size=9999"'], "at most 1437"),
+        ("deploy_demo", ['overrides="run.reproducible=true"'], "real clients are refused"),
+        ("deploy_demo", ['overrides="a\'b"'], "whose quotes are not closed"),
+        ("deploy_demo", ["nodes=2000"], "nodes is 2000"),
+        ("deploy_demo", [f"directory={__file__}/r"], "is a file"),
+    ],
+)
+def test_mistakes_are_said_in_one_sentence_before_anything_is_started(
+    name: str,
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module = import_module(f"experiments.{name}")
+    monkeypatch.setattr("subprocess.Popen", None)
+    monkeypatch.setattr("os.fork", None)
+    schema = next(
+        value for key, value in vars(module).items() if key.lower() == f"{name}config".replace("_", "")
+    )
+    with pytest.raises(SystemExit) as end:
+        run(getattr(module, name), name, schema, argv=arguments)
+    printed = capsys.readouterr()
+    assert (end.value.code, printed.out) == (2, "")
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert said in printed.err
+
+
+def test_a_defect_of_our_own_is_not_dressed_up_as_a_mistake() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        guard(lambda: int("x"))
+    with pytest.raises(OSError, match="no file in sight"):
+        guard(lambda: (_ for _ in ()).throw(OSError("no file in sight")))

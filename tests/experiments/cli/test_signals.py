@@ -1,0 +1,106 @@
+"""Ctrl-C, SIGTERM and a second process: what a run does about other processes, seen from outside."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.cli.command import guard
+from runs import metrics, run
+
+ROOT = Path(__file__).resolve().parents[3]
+LONG = (  # minutes: it cannot end by itself before it is told to
+    "population.cohort_size=20",
+    "population.rounds_per_epoch=70",
+    "population.epochs=100",
+    "run.reproducible=true",
+)
+
+started = []
+
+
+@pytest.fixture(autouse=True)
+def _no_process_outlives_its_test():
+    yield
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    started.clear()
+
+
+def launched(directory, *options, **kwargs):
+    """Start a run as a process of its own; it ends with the test at the latest."""
+    arguments = [sys.executable, "-m", "experiments.simulate", f"run.directory={directory}", *options]
+    process = subprocess.Popen(
+        arguments, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **kwargs
+    )
+    started.append(process)
+    return process
+
+
+def wait_for_rounds(directory, count, process):
+    deadline = time.monotonic() + 300
+    while not (directory / "metrics.jsonl").exists() or len(metrics(directory)) < count:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def ended_by(number, process):
+    """Send a signal and return what the process prints on its way out."""
+    process.send_signal(number)
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    return error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_with_130_and_says_how_to_go_on(tmp_path, number):
+    for rounds in (3, 100):
+        process = launched(tmp_path / "r", *LONG, f"run.resume={rounds > 3}")
+        wait_for_rounds(tmp_path / "r", rounds, process)
+        assert re.search(r"run\.directory=\S+ run\.resume=true", ended_by(number, process))
+    shown = [row["round"] for row in metrics(tmp_path / "r")]
+    assert shown == list(range(1, len(shown) + 1))
+
+
+@pytest.mark.slow
+def test_a_second_process_on_a_directory_is_refused(tmp_path, capsys):
+    process = launched(tmp_path / "r", *LONG)
+    wait_for_rounds(tmp_path / "r", 1, process)
+    assert guard(lambda: run(tmp_path / "r", *LONG, "run.resume=true")) == 2
+    assert "another process is running" in capsys.readouterr().err
+    ended_by(signal.SIGTERM, process)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_ctrl_c_ends_flowers_engine_too_and_nothing_is_released_afterwards(tmp_path):
+    process = launched(tmp_path / "r", *LONG, "engine=ray", start_new_session=True)
+    wait_for_rounds(tmp_path / "r", 2, process)
+    assert "run.resume=true" in ended_by(signal.SIGINT, process)
+    shown = [row["round"] for row in metrics(tmp_path / "r")]
+    assert shown == list(range(1, len(shown) + 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_a_command_is_still_imported_leaves_no_traceback(tmp_path, number):
+    process = launched(tmp_path / "r")
+    while not catches(process.pid, signal.SIGTERM):  # Python by itself does not: the handler is ours
+        assert process.poll() is None
+    assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
+    assert ended_by(number, process) == ""
+    assert not (tmp_path / "r").exists()
+
+
+def catches(pid, number):
+    """Whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> (number - 1) & 1

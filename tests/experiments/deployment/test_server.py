@@ -1,0 +1,252 @@
+"""The deployed apps inside the test process: real configuration, real training, no transport."""
+
+import io
+import json
+import logging
+import shlex
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, MessageType, RecordDict
+
+from client.app import ClientPlan
+from experiments.cli.command import without_traceback
+from experiments.deployment import apps
+from experiments.deployment.node import Node, node_config
+from experiments.deployment.node_app import run_config
+from experiments.deployment.server import deploy
+from experiments.node_check import examine
+from experiments.players.local_grid import reply_of, set_identity
+from experiments.settings.client import client_plan_of
+from experiments.settings.experiment import build
+from experiments.simulate import simulate
+from fedmf.errors import DataError, RunDirectoryError, SettingError
+from fedmf.updates import wire
+from nodes import Nodes, key_of
+from runs import composed, metrics, summary
+from server import attendance
+from server.attendance import ROSTER
+from server.cohort import Roster
+
+DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
+SMALL = (
+    f"{DATA} population.min_available=12 population.cohort_size=4 population.epochs=2 "
+    "privacy.epsilon=null privacy.noise_multiplier=0.5 population.max_clients_per_node=100 "
+    "engine.node_timeout=0.05"
+)
+
+
+def context(run="", node=""):
+    return Context(1, 1, {"overrides": node} if node else {}, RecordDict(), {"overrides": run})
+
+
+def playing(run, node):
+    """What the node's client app replies, as Flower would call it: an exception becomes an error reply."""
+    return lambda message: reply_of(apps.client_app, message, context(run, node))
+
+
+def network(run, nodes):
+    answers = {name: playing(run, node) for name, node in nodes.items()}
+    return Nodes(answers, answers)
+
+
+TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(apps, "show_logs", lambda: None)  # it is for processes of their own
+
+
+def configured(directory, *more):
+    run = " ".join([f"run.directory={directory}", SMALL, *more])
+    return run, run_config(context(run))
+
+
+def test_a_deployed_run_leaves_what_a_simulation_leaves(tmp_path):
+    run, config = configured(tmp_path / "r")
+    deploy(config, network(run, TWO))
+    simulate(composed(f"run.directory={tmp_path / 's'}", "output=json", *shlex.split(SMALL)))
+    names = [{path.name for path in (tmp_path / which).iterdir()} for which in "rs"]
+    assert names[0] == names[1]
+    assert [set(row) for row in metrics(tmp_path / "r")] == [set(row) for row in metrics(tmp_path / "s")]
+    assert summary(tmp_path / "r")["epsilon"] == summary(tmp_path / "s")["epsilon"]
+    assert summary(tmp_path / "r")["clients"] == 12
+    statement = json.loads((tmp_path / "r/privacy.json").read_text())
+    assert "on the word of the operator of the node" in statement["paragraph"]
+
+
+def test_without_noise_the_deployed_model_is_that_of_the_same_cohorts_simulated(tmp_path):
+    """The same client code and the same strategy: only names, and with them masks and data order, differ."""
+    exact = ("privacy.noise_multiplier=0", "compression.keep_probability=1", "client.batch_size=100",
+             "population.cohort_size=12", "clipping.l2_norm=null", "compression.rotation=identity")  # fmt: skip
+    run, config = configured(tmp_path / "r", *exact)
+    deploy(config, network(run, TWO))
+    simulate(composed(f"run.directory={tmp_path / 's'}", "output=json", *shlex.split(SMALL), *exact))
+    models = []
+    for which in "rs":
+        with np.load(tmp_path / which / "model.npz") as arrays:
+            models.append(np.concatenate([arrays[name].ravel() for name in arrays.files]))
+    np.testing.assert_allclose(models[0], models[1], rtol=1e-4, atol=1e-6)
+    assert np.abs(models[0]).max() > 0.01
+
+
+class Crash(BaseException):
+    """What a SIGKILL is, inside one process."""
+
+
+def dying_in_round_2(train):
+    """A node in whose second round the server dies."""
+
+    def answer(message):
+        if message.metadata.group_id == "2":
+            raise Crash
+        return train(message)
+
+    return answer
+
+
+def test_a_killed_server_goes_on_with_the_same_clients(tmp_path):
+    run, config = configured(tmp_path / "r")
+    grid = network(run, TWO)
+    honest = grid.train["a"]
+    grid.train["a"] = dying_in_round_2(honest)
+    with pytest.raises(Crash):
+        deploy(config, grid)
+    roster = (tmp_path / "r/checkpoint" / ROSTER).read_text()
+    grid.train["a"] = honest
+    grid.join("c", playing(run, f"clients=12 {DATA}"), playing(run, f"clients=12 {DATA}"))
+    asked = len(grid.asked)
+    deploy(run_config(context(run + " run.resume=true")), grid)
+    assert [row["round"] for row in metrics(tmp_path / "r")] == list(range(1, 7))
+    first_epoch = [message for message in grid.asked[asked:] if message.metadata.group_id in ("2", "3")]
+    assert {message.metadata.dst_node_id for message in first_epoch} <= {grid.ids["a"], grid.ids["b"]}
+    assert key_of("c") not in Roster.from_json(roster).nodes
+    assert key_of("c") in Roster.from_json((tmp_path / "r/checkpoint" / ROSTER).read_text()).nodes
+
+
+def test_a_node_whose_data_cannot_be_loaded_sends_zeros_for_the_clients_it_declared(tmp_path, caplog):
+    run, config = configured(tmp_path / "r", "privacy.noise_multiplier=0")
+    nodes = {"a": f"clients=12 dataset=by_user_npz dataset.path={tmp_path}/none.npz"}
+    deploy(config, network(run, nodes))
+    assert [row["replies"] for row in metrics(tmp_path / "r")] == [4] * 6
+    initial, final = (np.load(tmp_path / "r" / name) for name in ("model_initial.npz", "model.npz"))
+    assert all((initial[name] == final[name]).all() for name in initial.files)
+    assert "none.npz does not exist" in caplog.text
+    assert "takes part with a zero update" in caplog.text
+
+
+def test_a_client_that_was_declared_but_is_not_there_sends_zeros(tmp_path, caplog):
+    run, config = configured(tmp_path / "r", "population.cohort_size=13", "population.min_available=13")
+    deploy(config, network(run, {"a": f"clients=13 {DATA}"}))
+    assert "client number 12 is asked for; this node declares 13 clients" in caplog.text
+    assert [row["replies"] for row in metrics(tmp_path / "r")] == [13] * 2
+
+
+def test_a_node_says_how_many_clients_it_declares_without_looking_at_its_data():
+    set_identity()
+    message = Message(RecordDict(), 1, MessageType.QUERY)
+    message.metadata.__dict__["_message_id"] = "a"
+    reply = playing("", "clients=479 dataset=by_user_npz dataset.path=/nowhere.npz")(message)
+    assert attendance.claimed(reply) == 479
+    assert playing("", "")(message).has_error()
+    assert playing("", "clients=0")(message).has_error()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("run.reproducible=true", "run.reproducible is true"),
+        ("run.directory=relative", "an absolute path"),
+        ("run.directory=null", "an absolute path"),
+        ("population.min_available=null", "population.min_available is null"),
+        ("population.min_available=3", "at most 3 fits"),
+        ("faults.drop_out=0.5", "faults"),
+    ],
+)
+def test_what_a_deployment_cannot_do_is_refused_before_anything_is_written(tmp_path, more, says):
+    _, config = configured(tmp_path / "r", more)
+    with pytest.raises(Exception, match=says):
+        deploy(config, Nodes({}))
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        (
+            "run.directory=relative",
+            "run.directory is relative; a deployment needs an absolute path on the server's",
+        ),
+        ("population.bogus=1", "Could not override 'population.bogus'."),
+    ],
+)
+def test_a_mistake_reaches_the_log_of_the_run_as_one_sentence(run, says):
+    log, written = logging.getLogger("flwr"), io.StringIO()
+    handler = logging.StreamHandler(written)
+    log.addHandler(handler)
+    try:
+        with pytest.raises(Exception, match=r"directory|bogus") as mistake:
+            apps.server_app(Nodes({}), context(run))
+        for error in (mistake.value, ZeroDivisionError("ours")):  # as Flower logs what ends the app
+            log.error("%s raised an exception", "ServerApp", exc_info=error)
+    finally:
+        log.removeHandler(handler)
+        log.removeFilter(without_traceback)
+    said, *surprise = written.getvalue().splitlines()
+    assert said.startswith(says)
+    assert surprise == ["ServerApp raised an exception", "ZeroDivisionError: ours"]
+
+
+def test_a_used_directory_is_refused_and_a_finished_run_left_alone(tmp_path, capsys):
+    run, config = configured(tmp_path / "r")
+    deploy(config, network(run, TWO))
+    with pytest.raises(RunDirectoryError, match="already holds a run"):
+        deploy(config, Nodes({}))
+    deploy(run_config(context(run + " run.resume=true")), Nodes({}))
+    assert "finished" in capsys.readouterr().err
+
+
+def test_a_deployed_run_is_not_resumed_as_a_simulation(tmp_path):
+    run, config = configured(tmp_path / "r")
+    grid = network(run, TWO)
+    grid.train = {name: dying_in_round_2(train) for name, train in grid.train.items()}
+    with pytest.raises(Crash):
+        deploy(config, grid)
+    with pytest.raises(RunDirectoryError, match="deployed is False"):
+        simulate(composed("output=json", *shlex.split(run), "run.resume=true"))
+    with pytest.raises(SettingError, match="which `flwr run` starts"):
+        simulate(composed(f"run.directory={tmp_path / 'x'}", "engine=deployment"))
+
+
+def test_client_and_server_derive_the_same_bounds_rotation_and_mask_probability():
+    for more in ("", "compression.value_type=int8", "compression.rotation=identity"):
+        config = run_config(context(f"{SMALL} {more}"))
+        experiment = build(config)
+        own: ClientPlan = client_plan_of(config, experiment.plan.dimension)
+        assert own == experiment.client_plan
+
+
+def test_the_check_of_a_node_counts_what_is_there_and_refuses_what_is_declared_beyond():
+    config = node_config(f"clients=7 first=5 {DATA}")
+    found = examine(Node.of(config), config)
+    assert (found["clients"], found["clients_in_the_data_set"]) == (7, 12)
+    config = node_config(f"clients=8 first=5 {DATA}")
+    with pytest.raises(DataError, match="holds 7"):
+        examine(Node.of(config), config)
+    with pytest.raises(SettingError, match="--node-config"):
+        node_config(None)
+
+
+def test_a_node_plays_its_own_clients_only():
+    node = Node.of(node_config(f"clients=7 first=5 {DATA}"))
+    np.testing.assert_array_equal(node.examples_of("key:2").x, node.dataset.clients[7].x)
+    for number in (7, -1):
+        with pytest.raises(DataError, match="declares 7 clients"):
+            node.examples_of(f"key:{number}")
+
+
+def test_wire_names_are_distinct():
+    names = [wire.numbered(name, place) for name in (wire.CLIENT, wire.MASK_KEY) for place in range(50)]
+    assert len(set(names)) == 100

@@ -1,0 +1,215 @@
+"""report.html: what it shows, that it asks nothing of a network, and that no secret gets in."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import written_run
+from experiments.pages.compression_section import ratio
+from experiments.pages.run_page import write_report
+from fedmf.errors import RunDirectoryError
+from fedmf.updates.compression import Compression
+
+
+class Reader(HTMLParser):
+    """Collects the tags, the attributes and the text of a page, and checks that elements nest."""
+
+    VOID = ("meta", "link", "br", "hr", "img", "input")
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page(directory: Path, **changes: object) -> str:
+    """Return the report of a written run."""
+    return write_report(written_run.write(directory, **changes)).read_text()
+
+
+def requests(html: str) -> list[str]:
+    """Return everything that would make a browser ask a network for something."""
+    reader = Reader(html)
+    loading = ("src", "href", "xlink:href", "data", "srcset", "poster", "action", "background")
+    found = [
+        value
+        for _, name, value in reader.attributes
+        if name in loading and not value.startswith(("#", "data:"))
+    ]
+    return found + [word for word in ("@import", "url(http", "url(//", "<script", "<iframe") if word in html]
+
+
+def test_the_page_asks_nothing_of_a_network(tmp_path: Path) -> None:
+    html = page(tmp_path)
+    assert requests(html) == []
+    broken = html.replace("</main>", '<img src="https://example.org/x.png"></main>')
+    assert requests(broken) == ["https://example.org/x.png"]
+
+
+def test_every_figure_of_the_summary_stands_on_the_page_with_its_file(tmp_path: Path) -> None:
+    text = Reader(page(tmp_path)).text
+    for key in written_run.SUMMARY:
+        assert f"summary.json: {key}" in text
+    assert "93.5 %" in text
+    assert "0.199" in text
+    assert "1,437" in text
+
+
+def test_the_privacy_statement_stands_in_words_and_field_by_field(tmp_path: Path) -> None:
+    html = page(tmp_path)
+    text = Reader(html).text
+    assert "Whoever sees all models learns little of one image." in text
+    assert "It holds for <one> client & run." in text
+    assert "<one>" not in html
+    assert "privacy.json: mechanism.family" in text
+    assert "not covered: hyper-parameter search" in text
+
+
+def test_four_plots_have_axes_units_and_captions_with_numbers_and_files(tmp_path: Path) -> None:
+    reader = Reader(page(tmp_path))
+    assert (reader.tags.count("svg"), reader.tags.count("figcaption")) == (4, 4)
+    for label in (
+        "test accuracy (%)",
+        "epsilon spent",
+        "noise std (relative)",
+        "sent by clients (MB)",
+        "round",
+    ):
+        assert label in reader.text
+    assert "the highest was 94.0 % in round 5" in reader.text
+    assert "4 once the first epoch has begun, 8 at the end" in " ".join(reader.text.split())
+    for file in (
+        "metrics.jsonl: accuracy",
+        "metrics.jsonl: epsilon",
+        "mechanism.json: per_round_error",
+        "uplink_bytes",
+    ):
+        assert file in reader.text
+
+
+def test_ids_are_unique_and_every_reference_inside_a_plot_has_its_target(tmp_path: Path) -> None:
+    reader = Reader(page(tmp_path))
+    ids = [value for _, name, value in reader.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    for _, name, value in reader.attributes:
+        if name == "aria-labelledby" or (name in ("href", "xlink:href") and value.startswith("#")):
+            assert value.removeprefix("#") in ids
+        if "url(#" in value:
+            assert value.split("url(#")[1].split(")")[0] in ids
+
+
+def test_bytes_are_compared_with_sending_every_parameter(tmp_path: Path) -> None:
+    text = " ".join(Reader(page(tmp_path)).text.split())
+    sent, dense = 6 * 64 * 921.6, 6 * 64 * (4 * 650 + 512)
+    assert f"{sent / 1000:.4g} kB against {dense / 1e6:.4g} MB" in text
+
+
+def test_the_note_says_why_the_ratio_is_not_the_ideal_one(tmp_path: Path) -> None:
+    text = " ".join(Reader(page(tmp_path)).text.split())
+    assert "650 parameters are padded to 1,024" in text
+    assert "that is 6.3 times less, not 10 times" in text
+
+
+def test_a_run_that_sends_more_than_its_parameters_is_not_called_compressed(tmp_path: Path) -> None:
+    everything = {"keep_probability": 1.0, "rotation": "hadamard", "value_type": "float32"}
+    html = page(tmp_path, summary={"compression_ratio": 0.6348}, config={"compression": everything})
+    text = " ".join(Reader(html).text.split())
+    assert "1.6 times more than uncompressed" in text
+    assert "that is 1.6 times more." in text
+
+
+def test_the_page_says_once_what_is_not_covered(tmp_path: Path) -> None:
+    statement = {
+        "paragraph": "It is private. Beware. Not covered: tests; a search.",
+        "not_covered": ["tests", "a search"],
+        "warnings": ["Beware."],
+    }
+    text = " ".join(Reader(page(tmp_path, privacy=statement)).text.split())
+    assert "not covered: tests not covered: a search" in text
+    assert [text.count(words) for words in ("tests", "a search", "Beware.")] == [1, 1, 1]
+
+
+def test_the_lead_says_for_whom_epsilon_holds(tmp_path: Path) -> None:
+    claim = {"unit_of_privacy": "one person = one client", "adjacency": "replace"}
+    text = " ".join(Reader(page(tmp_path, privacy=claim)).text.split())
+    said = 'at delta = 0.0001 (one person = one client, replace adjacency; what it covers stands under "What is private")'
+    assert text.count(said) == 2  # in the lead and beside the plot
+
+
+def test_the_ratio_counts_the_bytes_of_a_value() -> None:
+    assert ratio(1024, Compression(0.1, "hadamard", "int8")) == pytest.approx(40)
+    assert ratio(650, Compression(0.1, "identity", "float32")) == pytest.approx(10)
+
+
+def test_runs_that_are_not_private_say_so_first(tmp_path: Path) -> None:
+    html = page(
+        tmp_path,
+        summary={"epsilon": None, "noise_multiplier": 0.0},
+        metrics=written_run.metrics(private=False),
+        config={"run": {"reproducible": True, "unprotected_metrics": True}},
+    )
+    text = Reader(html).text
+    assert text.index("NOT private: this run has no finite epsilon") < text.index("Summary")
+    assert "reproducible, NOT private" in text
+    assert "Unprotected metrics" in text
+    assert html.count("<svg") == 3
+
+
+def test_a_private_run_carries_no_warning(tmp_path: Path) -> None:
+    assert "NOT private" not in page(tmp_path)
+
+
+def test_unscored_rounds_and_a_missing_mechanism_are_said_not_drawn(tmp_path: Path) -> None:
+    lines = [
+        {key: value for key, value in line.items() if key != "accuracy"} for line in written_run.metrics()
+    ]
+    text = Reader(page(tmp_path, metrics=lines, mechanism=None)).text
+    assert "no round at which the model was scored" in text
+    assert "holds no mechanism.json" in text
+
+
+def test_no_secret_file_is_opened(tmp_path: Path) -> None:
+    secret = tmp_path / "checkpoint"
+    secret.mkdir()
+    (secret / "key").write_text("SECRET-KEY")
+    (secret / "key").chmod(0)
+    html = page(tmp_path)
+    assert "SECRET-KEY" not in html
+    assert "checkpoint" not in html
+
+
+def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
+    assert page(tmp_path) == page(tmp_path)
+
+
+def test_an_unfinished_or_foreign_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"config\.yaml"):
+        write_report(tmp_path)
+    written_run.write(tmp_path, summary=None)
+    with pytest.raises(RunDirectoryError, match="has not finished"):
+        write_report(tmp_path)
+    written_run.write(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1')
+    with pytest.raises(RunDirectoryError, match="not JSON lines"):
+        write_report(tmp_path)

@@ -1,0 +1,87 @@
+"""Resuming a sweep: finished jobs are skipped, cut ones go on, other settings are refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+import written_run
+from experiments.cli.command import CONF
+from experiments.run_files.same_settings import refuse_other_settings
+from fedmf.errors import RunDirectoryError
+from runs import run
+
+
+def config(**changes: Any) -> Any:
+    """Return the configuration of the written run, with changes."""
+    return OmegaConf.create(written_run.CONFIG | changes)
+
+
+def test_the_same_settings_may_go_on_with_another_engine_and_output(tmp_path: Path) -> None:
+    directory = written_run.write(tmp_path / "0")
+    refuse_other_settings(directory, config())
+    refuse_other_settings(directory, config(output="json", engine={"workers": 8}, sweep={"resume": True}))
+
+
+def test_a_directory_without_a_run_is_free(tmp_path: Path) -> None:
+    refuse_other_settings(tmp_path, config())
+    refuse_other_settings(tmp_path / "none", config())
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_of_other_settings_is_refused_and_left_alone(tmp_path: Path, finished: bool) -> None:
+    directory = written_run.write(tmp_path / "0", **({} if finished else {"summary": None}))
+    with pytest.raises(RunDirectoryError, match=r"another model\.name, seed"):
+        refuse_other_settings(directory, config(seed=2, model={"name": "mlp"}))
+    assert (directory / "config.yaml").is_file()
+
+
+def sweep(directory: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    """Run a small sweep of four jobs on two workers, the first two of which diverge."""
+    jobs = ["optimizer.learning_rate=1e38,0.3", "seed=1,2"]
+    small = ["population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8"]
+    workers = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    command = [sys.executable, "-m", "experiments.simulate", "-m", f"hydra.sweep.dir={directory}"]
+    return subprocess.run(
+        [*command, *workers, *jobs, *small, *overrides],
+        cwd=CONF.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def summaries(directory: Path) -> dict[str, float]:
+    """Return the wall seconds of every finished job by its number."""
+    files = directory.glob("*/summary.json")
+    return {file.parent.name: json.loads(file.read_text())["wall_seconds"] for file in files}
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_loses_no_other_and_finished_ones_are_not_run_again(tmp_path: Path) -> None:
+    first = sweep(tmp_path)
+    assert first.returncode == 2, first.stderr
+    assert "training diverged" in first.stderr
+    done = summaries(tmp_path)
+    assert set(done) == {"2", "3"}
+    again = sweep(tmp_path, "sweep.resume=true")
+    assert again.stderr.count("nothing was changed") == 2
+    assert {name: seconds for name, seconds in summaries(tmp_path).items() if name in done} == done
+
+
+def test_resuming_a_job_changes_nothing_when_finished_and_refuses_other_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8"]
+    directory = run(tmp_path / "0", *small)
+    before = {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
+    run(directory, *small, "sweep.resume=true")
+    assert "nothing was changed" in capsys.readouterr().err
+    with pytest.raises(RunDirectoryError, match="another seed"):
+        run(directory, *small, "seed=5", "sweep.resume=true")
+    assert {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()} == before

@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+
+from runs import composed
+
+CONF = Path(__file__).resolve().parents[3] / "conf"
+GROUPS = sorted(
+    (path.parent.name, path.stem)
+    for path in CONF.glob("*/*.yaml")
+    if path.parent.name not in ("hydra", "experiment")
+)
+NEEDED = {"dataset": ["dataset.path=x"]}
+
+
+@pytest.mark.parametrize(("group", "option"), GROUPS)
+def test_every_conf_file_composes(group, option):
+    config = composed(f"{group}={option}")
+    assert config[group] is not None
+
+
+def test_defaults_are_those_of_the_documentation():
+    config = composed()
+    assert (config.dataset.name, config.model.name, config.mechanism.name) == (
+        "digits",
+        "logistic",
+        "optimal",
+    )
+    assert (config.population.cohort_size, config.population.epochs) == (64, 8)
+    assert config.population.rounds_per_epoch is None
+    assert (config.privacy.epsilon, config.privacy.delta) == (8.0, 1e-4)
+    assert config.compression.keep_probability == 0.1
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
+def test_every_reported_experiment_composes(name):
+    config = composed(f"+experiment={name}")
+    assert config != composed()

@@ -1,0 +1,143 @@
+"""Published and independently computed numbers, for prefix sums and momentum."""
+
+import numpy as np
+import pytest
+
+from fedmf.mechanisms import bounds, design, momentum, prefix_sum
+from fedmf.mechanisms.families.optimal_dense import solve
+from fedmf.mechanisms.optimum.fixed_point import certified
+from fedmf.mechanisms.post_processing import post_process
+from fedmf.mechanisms.workload import materialize
+
+# family, rounds: root loss, max error, sensitivity; computed elsewhere from dense float64 matrices.
+PREFIX_SUMS = {
+    ("binary_tree", 16): (12.84523257866513, 4.47213595499958, 2.23606797749979),
+    ("binary_tree", 64): (36.75595189897821, 6.48074069840786, 2.6457513110645907),
+    ("binary_tree", 256): (96.04686356149273, 8.48528137423857, 3.0),
+    ("binary_tree", 1024): (237.3415260758218, 10.488088481701515, 3.3166247903554),
+    ("honaker_online", 16): (10.650717723159936, 3.722518348798681, 2.23606797749979),
+    ("honaker_online", 64): (29.218457181355458, 5.154460086309914, 2.6457513110645907),
+    ("honaker_online", 256): (74.40236743177176, 6.573623592380231, 3.0),
+    ("honaker_online", 1024): (180.7960324246723, 7.989458711039134, 3.3166247903554),
+    ("honaker_full", 16): (7.752706281363937, 2.368832439725562, 2.23606797749979),
+    ("honaker_full", 64): (20.142448710588848, 3.069294446072639, 2.6457513110645907),
+    ("honaker_full", 256): (49.63579635154826, 3.757129893987203, 3.0),
+    ("sqrt_toeplitz", 16): (7.187257759140956, 1.9438788471567705, 1.394230557388831),
+    ("sqrt_toeplitz", 64): (17.837411772651127, 2.3888481082954347, 1.5455898900728597),
+    ("sqrt_toeplitz", 256): (42.70051729896562, 2.831049931861352, 1.682572415042322),
+    ("sqrt_toeplitz", 1024): (99.51327702209801, 3.272554150273126, 1.8090202183151867),
+    ("optimal_dense", 16): (6.75761472804246, 1.8566841554669138, 1.0),
+    ("optimal_dense", 64): (16.798851778089567, 2.302441802113997, 1.0),
+}
+OPTIMUM = {16: 6.757614728042453, 64: 16.798851778089563, 256: 40.39063065399452, 1024: 94.5744637586766}
+CERTIFIED = {
+    (1024, 0): 94.5745, (4096, 0): 216.9454,
+    (256, 0.9): 256.0609, (1024, 0.9): 651.4561, (512, 0.95): 719.9893,
+    (1024, 0.99): 4106.3718,
+}  # fmt: skip
+# rounds, beta: optimum, its prefix-sum post-processing, square root of M and its sensitivity, Honaker online
+MOMENTUM = {
+    (32, 0.9): (50.638317728081, 56.031451861269, 55.017920160790, 3.421047265418, 87.575348374298),
+    (32, 0.95): (70.066593645977, 77.521499752491, 77.488180186640, 4.163853621777, 119.045936534902),
+    (128, 0.9): (155.774092948274, 178.338768014797, 167.012879940151, 4.075601930301, 307.164816397780),
+}
+
+
+@pytest.mark.parametrize(("family", "rounds"), PREFIX_SUMS)
+def test_prefix_sum_families_have_their_known_costs(family, rounds):
+    mechanism = design(family, prefix_sum(rounds))
+    # 1e-6: the deployed tables are rounded to float32.
+    assert (mechanism.root_loss, mechanism.max_error, mechanism.sensitivity) == pytest.approx(
+        PREFIX_SUMS[family, rounds], rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("rounds", OPTIMUM)
+def test_certificate_encloses_the_known_optimum(rounds):
+    solution = certified(prefix_sum(rounds))
+    assert solution.lower <= OPTIMUM[rounds] <= solution.upper
+    assert solution.upper / solution.lower - 1 <= 0.51e-6
+
+
+@pytest.mark.parametrize(("rounds", "beta"), CERTIFIED)
+def test_certified_optimum_of_long_epochs_and_momentum(rounds, beta):
+    solution = certified(momentum(rounds, beta))
+    # The numbers are upper ends of an interval of relative width 5e-7, printed to four places.
+    assert solution.lower <= CERTIFIED[rounds, beta] + 5e-5
+    assert solution.upper == pytest.approx(CERTIFIED[rounds, beta], rel=1.1e-6, abs=6e-5)
+
+
+@pytest.mark.parametrize(("rounds", "beta"), MOMENTUM)
+def test_momentum_families_have_their_known_costs(rounds, beta):
+    optimum, processed, square_root, sensitivity, honaker = MOMENTUM[rounds, beta]
+    workload = momentum(rounds, beta)
+    assert certified(workload).lower <= optimum <= certified(workload).upper * (1 + 1e-9)
+    assert design("optimal", workload).root_loss == pytest.approx(optimum, rel=1e-4)
+    deployed = post_process(design("optimal", prefix_sum(rounds), buffers=8), workload)
+    assert deployed.root_loss == pytest.approx(processed, rel=2e-6)
+    assert design("sqrt_toeplitz", workload).root_loss == pytest.approx(square_root, rel=1e-6)
+    assert design("sqrt_toeplitz", workload).sensitivity == pytest.approx(sensitivity, rel=1e-6)
+    assert design("honaker_online", workload).root_loss == pytest.approx(honaker, rel=1e-6)
+
+
+def test_optimum_of_two_rounds_is_the_golden_ratio_squared():
+    golden = (3 + np.sqrt(5)) / 2
+    assert solve(materialize(prefix_sum(2)), gap=1e-14).upper ** 2 == pytest.approx(golden, rel=1e-12)
+    solution = certified(prefix_sum(2))
+    assert solution.lower**2 <= golden <= solution.upper**2
+
+
+def test_fixed_point_of_three_rounds():
+    from fedmf.mechanisms.optimum import fixed_point
+
+    v = fixed_point.solve(prefix_sum(3), gap=1e-8).v
+    np.testing.assert_allclose(v, [2.651863, 1.257352, 0.698646], rtol=1e-4)
+
+
+def test_printed_optimum_at_4096_was_not_converged():
+    """Denisov et al., Table 2: 217.3; the certified interval excludes it."""
+    solution = certified(prefix_sum(4096))
+    assert 216.945 < solution.lower < solution.upper < 216.9475 < 217.25
+
+
+@pytest.mark.parametrize(
+    ("rounds", "upper", "lower", "schatten"),
+    [
+        (16, 7.2460544087565335, 5.088292405779251, 6.513799264822191),
+        (64, 18.022278419955494, 13.46665175141363, 16.321024277604046),
+        (256, 43.10489604479584, 33.83265345444963, 39.54313543843445),
+        (1024, 100.33047049936138, 81.68486056004528, 93.10670040766128),
+    ],
+)
+def test_closed_form_bounds_match_their_reference_values(rounds, upper, lower, schatten):
+    assert bounds.henzinger_upper(rounds) == pytest.approx(upper, rel=1e-12)
+    assert bounds.henzinger_lower(rounds) == pytest.approx(lower, rel=1e-12)
+    assert bounds.prefix_sum_schatten(rounds) == pytest.approx(schatten, rel=1e-12)
+
+
+@pytest.mark.parametrize(("rounds", "published"), [(256, 40.472657), (1024, 95.524225)])
+def test_low_rank_approximation_is_no_worse_than_the_papers(rounds, published):
+    size = {256: 4, 1024: 5}[rounds]
+    mechanism = design("banded_low_rank", prefix_sum(rounds), bands=size, rank=size)
+    assert mechanism.lower_bound < mechanism.root_loss < published
+
+
+@pytest.mark.parametrize(
+    ("rounds", "beta", "buffers", "excess"),
+    [
+        (1024, 0, 2, 0.026), (1024, 0, 3, 1.7e-3), (1024, 0, 4, 1.01e-4), (1024, 0, 5, 6e-6),
+        (1024, 0.9, 2, 3.9e-3), (1024, 0.9, 3, 3.7e-5),
+    ],
+)  # fmt: skip
+def test_truncated_streams_lose_what_was_found_before(rounds, beta, buffers, excess):
+    mechanism = design("optimal", momentum(rounds, beta), buffers=buffers)
+    assert (1 + mechanism.relative_gap) ** 2 - 1 == pytest.approx(excess, rel=0.03, abs=1e-6)
+
+
+@pytest.mark.parametrize(("rounds", "beta", "buffers"), [(1024, 0, 5), (4096, 0, 5), (1024, 0.9, 3)])
+def test_the_fewest_buffers_that_reach_the_bound_are_taken(rounds, beta, buffers):
+    mechanism = design("optimal", momentum(rounds, beta))
+    assert mechanism.stream.buffers == buffers
+    assert mechanism.root_loss**2 <= 1.0001 * mechanism.lower_bound**2
+    fewer = design("optimal", momentum(rounds, beta), buffers=buffers - 1)
+    assert fewer.root_loss**2 > 1.0001 * mechanism.lower_bound**2

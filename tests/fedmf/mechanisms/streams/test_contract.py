@@ -1,0 +1,265 @@
+"""What every family promises, over sizes with and without powers of two and three kinds of workload."""
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+
+from fedmf.errors import SettingError
+from fedmf.mechanisms import FAMILIES, Workload, design, momentum, prefix_sum, workload
+from fedmf.mechanisms.schedules import schedule
+from fedmf.mechanisms.streams.protocol import StreamState, blocks, feed
+
+SIZES = (1, 2, 3, 7, 64)
+WORKLOADS = {
+    "prefix_sum": prefix_sum,
+    "momentum": lambda rounds: momentum(rounds, 0.9),
+    "cooldown": lambda rounds: momentum(rounds, 0.7, schedule("cooldown", rounds)),
+}
+everywhere = pytest.mark.parametrize(
+    ("family", "kind", "rounds"),
+    [(family, kind, rounds) for family in FAMILIES for kind in WORKLOADS for rounds in SIZES],
+)
+every_family = pytest.mark.parametrize("family", FAMILIES)
+
+
+@cache
+def designed(family, kind, rounds):
+    return design(family, WORKLOADS[kind](rounds))
+
+
+def fresh_rows(mechanism, dimension, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((mechanism.stream.fresh_rows, dimension)).astype(np.float32)
+
+
+def rows_at(stream, fresh, step):
+    consumed = stream.rows_of(step)
+    return fresh[consumed.start : consumed.stop]
+
+
+@everywhere
+def test_decoder_times_encoder_is_the_workload(family, kind, rounds):
+    mechanism = designed(family, kind, rounds)
+    B, C = mechanism.materialize()
+    A = workload.materialize(mechanism.workload)
+    assert B.shape == C.T.shape == (rounds, mechanism.stream.fresh_rows)
+    np.testing.assert_allclose(B @ C, A, atol=1e-10 * A.max())
+
+
+@everywhere
+def test_encoder_is_lower_triangular_or_causal(family, kind, rounds):
+    mechanism = designed(family, kind, rounds)
+    _, C = mechanism.materialize()
+    for step in range(rounds):
+        consumed = mechanism.stream.rows_of(step)
+        assert not C[consumed.start : consumed.stop, step + 1 :].any()
+
+
+@everywhere
+def test_sensitivity_is_the_largest_column_norm(family, kind, rounds):
+    mechanism = designed(family, kind, rounds)
+    _, C = mechanism.materialize()
+    # 1e-12: a backward recursion of squares against a dense norm, both in float64.
+    assert mechanism.sensitivity == pytest.approx(np.linalg.norm(C, axis=0).max(), rel=1e-12)
+
+
+@everywhere
+def test_errors_are_those_of_the_decoder(family, kind, rounds):
+    mechanism = designed(family, kind, rounds)
+    B, _ = mechanism.materialize()
+    row_norms = np.linalg.norm(B, axis=1)
+    np.testing.assert_allclose(mechanism.per_round_error, mechanism.sensitivity * row_norms, rtol=1e-10)
+    assert mechanism.root_loss == pytest.approx(mechanism.sensitivity * np.linalg.norm(B))
+    assert mechanism.rms_error == pytest.approx(mechanism.root_loss / np.sqrt(rounds))
+    assert mechanism.max_error == pytest.approx(mechanism.sensitivity * row_norms.max())
+
+
+@everywhere
+def test_stream_fed_the_identity_emits_the_noising_matrix(family, kind, rounds):
+    mechanism = designed(family, kind, rounds)
+    emitted = feed(mechanism.stream, np.eye(mechanism.stream.fresh_rows, dtype=np.float32))
+    # 1e-6 of the largest entry: float32 arithmetic on numbers that grow with the condition of C.
+    noising = mechanism.stream.materialize_noising()
+    np.testing.assert_allclose(emitted, noising, atol=1e-6 * np.abs(noising).max() + 1e-6)
+
+
+@everywhere
+def test_noising_matrix_inverts_the_encoder(family, kind, rounds):
+    mechanism = designed(family, kind, rounds)
+    _, C = mechanism.materialize()
+    np.testing.assert_allclose(
+        mechanism.stream.materialize_noising() @ C, np.eye(rounds), atol=1e-10 * max(1, np.abs(C).max() ** 2)
+    )
+
+
+@everywhere
+def test_no_loss_is_below_the_lower_bound(family, kind, rounds):
+    mechanism = designed(family, kind, rounds)
+    assert mechanism.root_loss >= mechanism.lower_bound
+    assert mechanism.relative_gap >= 0
+
+
+@every_family
+def test_steps_consume_every_fresh_row_once_and_in_order(family):
+    stream = designed(family, "prefix_sum", 7).stream
+    consumed = [row for step in range(7) for row in stream.rows_of(step)]
+    assert consumed == list(range(stream.fresh_rows))
+
+
+@every_family
+def test_a_row_does_not_depend_on_later_fresh_rows(family):
+    mechanism = designed(family, "momentum", 7)
+    fresh = fresh_rows(mechanism, 3)
+    changed = fresh.copy()
+    changed[mechanism.stream.rows_of(4).start :] += 1
+    before, after = feed(mechanism.stream, fresh), feed(mechanism.stream, changed)
+    np.testing.assert_array_equal(before[:4], after[:4])
+    assert (before[4] != after[4]).any()
+
+
+@every_family
+def test_next_is_pure_and_donation_changes_no_number(family):
+    mechanism = designed(family, "momentum", 64)
+    stream, fresh = mechanism.stream, fresh_rows(mechanism, 5)
+    state = stream.init(5)
+    donated = stream.init(5)
+    for step in range(10):
+        before = state.buffers.copy()
+        first, following = stream.next(rows_at(stream, fresh, step), state)
+        second, again = stream.next(rows_at(stream, fresh, step), state)
+        third, donated = stream.next(rows_at(stream, fresh, step), donated, donate=True)
+        np.testing.assert_array_equal(state.buffers, before)
+        np.testing.assert_array_equal(first, second)
+        np.testing.assert_array_equal(first, third)
+        np.testing.assert_array_equal(following.buffers, again.buffers)
+        np.testing.assert_array_equal(following.buffers, donated.buffers)
+        state = following
+
+
+@every_family
+def test_donation_reuses_the_buffers(family):
+    mechanism = designed(family, "prefix_sum", 7)
+    stream, fresh = mechanism.stream, fresh_rows(mechanism, 5)
+    state = stream.init(5)
+    _, following = stream.next(rows_at(stream, fresh, 0), state, donate=True)
+    assert following.buffers is state.buffers
+
+
+@every_family
+def test_a_saved_state_goes_on_bit_for_bit(family, tmp_path):
+    mechanism = designed(family, "cooldown", 7)
+    stream, fresh = mechanism.stream, fresh_rows(mechanism, 6)
+    whole = feed(stream, fresh)
+    state = stream.init(6)
+    for step in range(7):
+        np.savez(tmp_path / "state.npz", **state.to_arrays())
+        with np.load(tmp_path / "state.npz") as arrays:
+            state = StreamState.from_arrays(dict(arrays))
+        row, state = stream.next(rows_at(stream, fresh, step), state)
+        np.testing.assert_array_equal(row, whole[step])
+
+
+@every_family
+def test_blocks_of_coordinates_do_not_mix(family, monkeypatch):
+    mechanism = designed(family, "prefix_sum", 7)
+    fresh = fresh_rows(mechanism, 1500)
+    whole = feed(mechanism.stream, fresh)
+    monkeypatch.setattr("fedmf.mechanisms.streams.protocol.CACHED", 1)
+    assert len(blocks(1500, 3)) == 3
+    # Products of another shape may sum in another order: 1e-6 is a few float32 roundings.
+    np.testing.assert_allclose(feed(mechanism.stream, fresh), whole, atol=1e-6)
+
+
+@every_family
+def test_steps_past_the_last_are_refused(family):
+    mechanism = designed(family, "prefix_sum", 3)
+    stream, fresh = mechanism.stream, fresh_rows(mechanism, 2)
+    state = stream.init(2)
+    for step in range(3):
+        _, state = stream.next(rows_at(stream, fresh, step), state)
+    with pytest.raises(SettingError, match="step is 3"):
+        stream.next(fresh[:1], state)
+    with pytest.raises(SettingError, match="step is 3"):
+        stream.rows_of(3)
+
+
+@every_family
+def test_ill_fitting_input_is_refused(family):
+    mechanism = designed(family, "prefix_sum", 7)
+    stream, fresh = mechanism.stream, fresh_rows(mechanism, 2)
+    state = stream.init(2)
+    with pytest.raises(SettingError, match="float32"):
+        stream.next(fresh[:1].astype(np.float64), state)
+    with pytest.raises(SettingError, match="shape"):
+        stream.next(fresh[:2], state)
+    with pytest.raises(SettingError, match="shape"):
+        stream.next(fresh[:1, :1], state)
+    with pytest.raises(SettingError, match="rows"):
+        stream.next(fresh[:1], StreamState(0, np.zeros((stream.buffers + 1, 2), np.float32)))
+    with pytest.raises(SettingError, match="dimension"):
+        stream.init(0)
+
+
+@every_family
+def test_states_and_rows_are_float32(family):
+    mechanism = designed(family, "prefix_sum", 7)
+    stream = mechanism.stream
+    row, state = stream.next(rows_at(stream, fresh_rows(mechanism, 4), 0), stream.init(4))
+    assert row.dtype == state.buffers.dtype == np.float32
+    assert state.buffers.shape == (stream.buffers, 4)
+    assert state.step == 1
+
+
+@every_family
+def test_loss_follows_the_scale_of_the_workload(family):
+    plain = designed(family, "prefix_sum", 7)
+    doubled = design(family, Workload(7, 0.0, (2.0,) * 7))
+    assert doubled.root_loss == pytest.approx(2 * plain.root_loss, rel=1e-5)
+    assert doubled.sensitivity == pytest.approx(plain.sensitivity, rel=1e-5)
+
+
+def whitened(samples, noising):
+    """Sample covariance of the rows in coordinates where `noising noising^T` is the identity."""
+    factor = np.linalg.cholesky(noising @ noising.T)
+    return np.linalg.solve(factor, samples) @ np.linalg.solve(factor, samples).T / samples.shape[1]
+
+
+@every_family
+def test_emitted_rows_have_the_stated_covariance(family):
+    """36 entries, each within 5 of its standard deviation sqrt(2/n): false alarm below 3e-5;
+    the seed is fixed.
+
+    The control, the same samples against the covariance of another family, must fall far outside.
+    """
+    samples, threshold = 40_000, 5 * np.sqrt(2 / 40_000)
+    mechanism = designed(family, "prefix_sum", 7)
+    other = designed("sqrt_toeplitz" if family == "independent" else "independent", "prefix_sum", 7)
+    rows = feed(mechanism.stream, fresh_rows(mechanism, samples)).astype(np.float64)
+    own = np.abs(whitened(rows, mechanism.stream.materialize_noising()) - np.eye(7)).max()
+    control = np.abs(whitened(rows, other.stream.materialize_noising()) - np.eye(7)).max()
+    assert own < threshold < control / 3
+
+
+@every_family
+def test_fingerprint_names_what_the_stream_computes(family):
+    mechanism = designed(family, "prefix_sum", 7)
+    assert mechanism.fingerprint == design(family, prefix_sum(7)).fingerprint
+    assert mechanism.fingerprint != designed(family, "prefix_sum", 3).fingerprint
+    assert mechanism.fingerprint != designed(family, "momentum", 7).fingerprint
+
+
+def test_settings_are_frozen():
+    mechanism = designed("optimal", "prefix_sum", 7)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mechanism.sensitivity = 0.5
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mechanism.stream.rounds = 8
+
+
+def test_all_ten_families_are_there():
+    assert set(FAMILIES) == {
+        "independent", "binary_tree", "honaker_online", "honaker_full", "sqrt_toeplitz", "optimal",
+        "optimal_dense", "banded_low_rank", "banded_toeplitz", "blt",
+    }  # fmt: skip
