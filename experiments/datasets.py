@@ -7,13 +7,12 @@ parameters it has on the data of its papers. Loads no data.
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import DictConfig
 from rich.table import Table
 
 from client import models
 from client.data import CLASSIFICATION, DATASETS
-from experiments.cli import command
-from experiments.settings.data import Output
+from experiments.cli import command, output
+from experiments.settings.output import Output
 
 # Data on which models are measured: (words, input shape, classes).
 IMAGES = ("28 x 28 images, 10 classes", (28, 28), 10)
@@ -24,18 +23,18 @@ CHARACTERS = ("86 characters and 4 special tokens", (80,), 90)
 MEASURED_ON = {"logistic": DIGITS, "mlp": IMAGES, "cnn": WRITERS, "lstm": WORDS, "char_lstm": CHARACTERS}
 
 
-@dataclass
-class DatasetsConfig:
+@dataclass(frozen=True)
+class DatasetsSettings:
     """Keys of the command."""
 
-    output: Output = Output.text
+    output: Output
 
 
-def datasets(config: DictConfig) -> None:
+def datasets(settings: DatasetsSettings) -> None:
     """Print the listing."""
     document = listing()
-    if config.output is Output.json:
-        command.print_json(document)
+    if settings.output is Output.json:
+        output.print_json(document)
     else:
         _print(document)
 
@@ -67,7 +66,7 @@ def model_entry(name: str) -> dict[str, Any]:
 
 def _print(document: dict[str, list[dict[str, Any]]]) -> None:
     """Print two tables."""
-    console = command.console()
+    console = output.console()
     for title, rows in document.items():
         table = Table(title=title, show_lines=True)
         for key in rows[0]:
@@ -83,4 +82,4 @@ def _print(document: dict[str, list[dict[str, Any]]]) -> None:
 
 
 if __name__ == "__main__":
-    command.run(datasets, "datasets", DatasetsConfig, __doc__)
+    command.run(datasets, "datasets", DatasetsSettings, __doc__)

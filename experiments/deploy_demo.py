@@ -18,19 +18,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from omegaconf import DictConfig
 
 from client.data import digits
 from experiments.cli import command
+from experiments.cli.result import show
+from experiments.deployment.holdings import examine
 from experiments.deployment.loopback import Loopback
-from experiments.deployment.node import Node, node_config
-from experiments.deployment.node_app import server_config
-from experiments.deployment.server import deployed
-from experiments.node_check import examine
+from experiments.deployment.node import Node, node_settings
+from experiments.deployment.node_app import run_settings
+from experiments.deployment.server import build_deployed
 from experiments.run_files.directory import RunDirectory
 from experiments.run_files.reader import is_finished, read_run
-from experiments.settings.data import Output
-from experiments.simulate import show
+from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError, SettingError
 
@@ -38,46 +37,46 @@ _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _PAUSE = 0.2  # seconds between two looks at the log
 
 
-@dataclass
-class DeployDemoConfig:
+@dataclass(frozen=True)
+class DeployDemoSettings:
     """Keys of the command."""
 
-    directory: str | None = None
-    nodes: int = 3
-    overrides: str = ""
-    timeout: float = 900
-    output: Output = Output.text
+    directory: str | None
+    nodes: int
+    overrides: str
+    timeout: float
+    output: Output
 
 
-def deploy_demo(config: DictConfig) -> None:
+def deploy_demo(settings: DeployDemoSettings) -> None:
     """Start everything, train, show the result, stop everything."""
-    check_at_least("nodes", config.nodes, 1)
-    if config.nodes > clients_in_all():
+    check_at_least("nodes", settings.nodes, 1)
+    if settings.nodes > clients_in_all():
         raise SettingError(
-            f"nodes is {config.nodes}; each holds one client at least, and there are {clients_in_all()}."
+            f"nodes is {settings.nodes}; each holds one client at least, and there are {clients_in_all()}."
         )
-    check_positive("timeout", config.timeout)
-    directory = RunDirectory(Path(config.directory or default_directory()).resolve())
+    check_positive("timeout", settings.timeout)
+    directory = RunDirectory(Path(settings.directory or default_directory()).resolve())
     directory.refuse_if_used()
-    settings = (
-        f"run.directory='{directory.path}' population.min_available={clients_in_all()} {config.overrides}"
+    overrides = (
+        f"run.directory='{directory.path}' population.min_available={clients_in_all()} {settings.overrides}"
     )
-    deployed(server_config(settings))  # a mistake in the overrides is said before anything is started
+    build_deployed(run_settings(overrides))  # a mistake in the overrides is said before anything is started
     try:
         with Loopback() as loopback:
-            run_in(loopback, config, directory, settings)
+            run_in(loopback, settings, directory, overrides)
     except KeyboardInterrupt:
         say("interrupted: everything that was started has been stopped")
         raise
-    show(config.output, directory, read_run(directory.path).summary)
+    show(settings.output, read_run(directory.path))
 
 
-def run_in(loopback: Loopback, config: DictConfig, directory: RunDirectory, settings: str) -> None:
+def run_in(loopback: Loopback, settings: DeployDemoSettings, directory: RunDirectory, overrides: str) -> None:
     """Start SuperLink and nodes and train into `directory`. Raises `RunStoppedError` if the run does not finish."""
     say(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
-    start(loopback, config.nodes)
-    say(f"flwr run . loopback --stream -c 'overrides=\"{settings}\"'")
-    train(loopback, settings, config.timeout)
+    start(loopback, settings.nodes)
+    say(f"flwr run . loopback --stream -c 'overrides=\"{overrides}\"'")
+    train(loopback, overrides, settings.timeout)
     if not is_finished(directory.path):
         raise RunStoppedError("the run did not finish; its log above says why.")
 
@@ -92,16 +91,16 @@ def start(loopback: Loopback, nodes: int) -> None:
         file = loopback.folder / f"{node}.npz"
         write_clients(file, first, end)
         overrides = f"clients={end - first} dataset=by_user_npz dataset.path='{file}' dataset.classes=10"
-        settings = node_config(overrides)
+        settings = node_settings(overrides)
         examine(Node.of(settings), settings)  # what `python -m experiments.node_check` does
         loopback.register(node)
         loopback.start_supernode(node, overrides)
         say(f"{node} registered with its own key; it holds {end - first} clients in a file of its own")
 
 
-def train(loopback: Loopback, settings: str, timeout: float) -> None:
+def train(loopback: Loopback, overrides: str, timeout: float) -> None:
     """Submit the app and show the server's log until the run ends. Raises `RunStoppedError` after the timeout."""
-    process = loopback.submit(settings)
+    process = loopback.submit(overrides)
     deadline = time.monotonic() + timeout
     with loopback.log("run").open("rb") as log:
         while True:
@@ -144,4 +143,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    command.run(deploy_demo, "deploy_demo", DeployDemoConfig, __doc__)
+    command.run(deploy_demo, "deploy_demo", DeployDemoSettings, __doc__)

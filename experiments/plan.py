@@ -6,13 +6,13 @@ text it also prints what other keep probabilities would cost; `output=json` prin
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
-from experiments.cli import command
-from experiments.settings.data import Output
+from experiments.cli import command, output
+from experiments.settings.mechanism import MechanismSettings
+from experiments.settings.output import Output
 from fedmf.accounting import (
     EpochRelease,
     PrivacySpent,
@@ -38,26 +38,26 @@ UNIT = "one client"
 KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 
 
-@dataclass
-class PlanConfig:
+@dataclass(frozen=True)
+class PlanSettings:
     """Keys of the command."""
 
-    mechanism: Any = None
-    clients: int | None = None
-    dimension: int | None = None
-    rotation: str = "hadamard"
-    cohort_size: int | None = None
-    rounds_per_epoch: int | None = None
-    epochs: int = 1
-    keep_probability: float = 1.0
-    linf_over_l2: float | None = None
-    delta: float = 1e-5
-    adjacency: str = "zero_out"
-    accountant: str = "rdp"
-    epsilon: float | None = None
-    noise_multiplier: float | None = None
-    orders: list[float] | None = None
-    output: Output = Output.text
+    mechanism: MechanismSettings
+    clients: int | None
+    dimension: int | None
+    rotation: str
+    cohort_size: int | None
+    rounds_per_epoch: int | None
+    epochs: int
+    keep_probability: float
+    linf_over_l2: float | None
+    delta: float
+    adjacency: str
+    accountant: str
+    epsilon: float | None
+    noise_multiplier: float | None
+    orders: tuple[float, ...] | None
+    output: Output
 
 
 @dataclass(frozen=True)
@@ -93,75 +93,83 @@ class Budget:
         )
 
 
-def plan(config: DictConfig) -> None:
-    """Print the plan that `config` describes."""
-    check(config)
-    budget = make_budget(config)
-    gamma = config.keep_probability
-    z = config.noise_multiplier if config.epsilon is None else budget.noise_multiplier(config.epsilon, gamma)
-    event = budget.event(z, gamma)
-    problem = participation_problem(config)
-    for warning in (problem, config.clients and delta_warning(config.delta, config.clients)):
+def plan(settings: PlanSettings) -> None:
+    """Print the plan that `settings` describes."""
+    check(settings)
+    budget = make_budget(settings)
+    event = budget.event(_noise_multiplier(settings, budget), settings.keep_probability)
+    problem = participation_problem(settings)
+    for warning in (problem, settings.clients and delta_warning(settings.delta, settings.clients)):
         if warning:
             print(f"warning: {warning}", file=sys.stderr)
-    document = as_document(config, budget, event, feasible=problem is None)
-    if config.output is Output.json:
-        command.print_json(document)
+    document = as_document(settings, budget, event, feasible=problem is None)
+    if settings.output is Output.json:
+        output.print_json(document)
     else:
-        print_text(config, budget, event, document)
+        print_text(settings, budget, event, document)
 
 
-def check(config: DictConfig) -> None:
+def _noise_multiplier(settings: PlanSettings, budget: Budget) -> float:
+    """Return the noise multiplier that was given, or the one that the epsilon given needs."""
+    if settings.noise_multiplier is not None:
+        return settings.noise_multiplier
+    assert settings.epsilon is not None  # `check` saw to it
+    return budget.noise_multiplier(settings.epsilon, settings.keep_probability)
+
+
+def check(settings: PlanSettings) -> None:
     """Raise `SettingError` for a key out of range or for keys that contradict each other."""
-    if (config.epsilon is None) == (config.noise_multiplier is None):
+    if (settings.epsilon is None) == (settings.noise_multiplier is None):
         raise SettingError(
-            f"epsilon is {config.epsilon} and noise_multiplier is {config.noise_multiplier}; give "
+            f"epsilon is {settings.epsilon} and noise_multiplier is {settings.noise_multiplier}; give "
             "exactly one of them."
         )
-    if config.epsilon is not None:
-        check_positive("epsilon", config.epsilon)
+    if settings.epsilon is not None:
+        check_positive("epsilon", settings.epsilon)
     for name in ("clients", "dimension", "cohort_size", "rounds_per_epoch"):
-        if config[name] is not None:
-            check_at_least(name, config[name], 1)
-    check_at_least("epochs", config.epochs, 1)
-    check_keep_probability(config.keep_probability)
-    check_open_unit("delta", config.delta)
-    padded_dimension(1, config.rotation)
-    check_accountant(config.accountant, config.adjacency)
+        if (value := getattr(settings, name)) is not None:
+            check_at_least(name, value, 1)
+    check_at_least("epochs", settings.epochs, 1)
+    check_keep_probability(settings.keep_probability)
+    check_open_unit("delta", settings.delta)
+    padded_dimension(1, settings.rotation)
+    check_accountant(settings.accountant, settings.adjacency)
 
 
-def make_budget(config: DictConfig) -> Budget:
+def make_budget(settings: PlanSettings) -> Budget:
     """Return the settings that all keep probabilities share; without sparsification linf_over_l2 does not count."""
-    if config.keep_probability == 1 and linf_unknown(config):
+    if settings.keep_probability == 1 and linf_unknown(settings):
         ratio = 1.0
     else:
         ratio = resolve_linf_ratio(
-            config.linf_over_l2, config.dimension, config.cohort_size, rotation=config.rotation
+            settings.linf_over_l2, settings.dimension, settings.cohort_size, rotation=settings.rotation
         )
-    return Budget(ratio, config.epochs, config.delta, config.adjacency, config.accountant)
+    return Budget(ratio, settings.epochs, settings.delta, settings.adjacency, settings.accountant)
 
 
-def linf_unknown(config: DictConfig) -> bool:
+def linf_unknown(settings: PlanSettings) -> bool:
     """Return whether linf_over_l2 is neither given nor computable."""
-    incomplete = config.dimension is None or config.cohort_size is None
-    return config.linf_over_l2 is None and config.rotation == "hadamard" and incomplete
+    incomplete = settings.dimension is None or settings.cohort_size is None
+    return settings.linf_over_l2 is None and settings.rotation == "hadamard" and incomplete
 
 
-def participation_problem(config: DictConfig) -> str | None:
+def participation_problem(settings: PlanSettings) -> str | None:
     """Return why the cohorts of an epoch cannot be disjoint, with the largest that fits; None if they can.
 
     Also None where clients or cohort_size is not given.
     """
-    if config.clients is None or config.cohort_size is None:
+    if settings.clients is None or settings.cohort_size is None:
         return None
     try:
-        rounds_that_fit(config.clients, config.cohort_size, config.rounds_per_epoch)
+        rounds_that_fit(settings.clients, settings.cohort_size, settings.rounds_per_epoch)
     except ParticipationError as error:
         return str(error)
     return None
 
 
-def as_document(config: DictConfig, budget: Budget, event: EpochRelease, *, feasible: bool) -> dict[str, Any]:
+def as_document(
+    settings: PlanSettings, budget: Budget, event: EpochRelease, *, feasible: bool
+) -> dict[str, Any]:
     """Return the plan with the keys of the command's contract; what is not known is None."""
     spent = budget.spent(event)
     return {
@@ -178,52 +186,51 @@ def as_document(config: DictConfig, budget: Budget, event: EpochRelease, *, feas
         "unit_of_privacy": UNIT,
         "not_covered": list(NOT_COVERED),
         "accountant": spent.accountant,
-        "rdp": None if config.orders is None else renyi_curve(config, event),
+        "rdp": None if settings.orders is None else renyi_curve(settings, event, settings.orders),
         "feasible": feasible,
-        "uplink_bytes_per_client": uplink_bytes(config, event.keep_probability),
-        "mean_noise_std": mean_noise(config, event),
+        "uplink_bytes_per_client": uplink_bytes(settings, event.keep_probability),
+        "mean_noise_std": mean_noise(settings, event),
     }
 
 
-def renyi_curve(config: DictConfig, event: EpochRelease) -> dict[str, float]:
+def renyi_curve(settings: PlanSettings, event: EpochRelease, orders: Sequence[float]) -> dict[str, float]:
     """Return the divergence of one epoch by order, as short as the order can be written: 2, 1.1, 2.5."""
     return {
-        repr(order).removesuffix(".0"): divergence({event: 1}, order, config.adjacency)
-        for order in config.orders
+        repr(order).removesuffix(".0"): divergence({event: 1}, order, settings.adjacency) for order in orders
     }
 
 
-def uplink_bytes(config: DictConfig, keep_probability: float) -> float | None:
+def uplink_bytes(settings: PlanSettings, keep_probability: float) -> float | None:
     """Return the expected bytes of float32 values a client sends in a round; None without a dimension."""
-    if config.dimension is None:
+    if settings.dimension is None:
         return None
-    return value_bytes(padded_dimension(config.dimension, config.rotation), keep_probability, "float32")
+    return value_bytes(padded_dimension(settings.dimension, settings.rotation), keep_probability, "float32")
 
 
-def mean_noise(config: DictConfig, event: EpochRelease) -> float | None:
+def mean_noise(settings: PlanSettings, event: EpochRelease) -> float | None:
     """Return the noise per coordinate of the mean at Delta_2 = 1; None without a cohort size."""
-    if config.cohort_size is None:
+    if settings.cohort_size is None:
         return None
     return mean_noise_std(
-        event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=config.cohort_size
+        event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=settings.cohort_size
     )
 
 
-def print_text(config: DictConfig, budget: Budget, event: EpochRelease, document: dict[str, Any]) -> None:
+def print_text(settings: PlanSettings, budget: Budget, event: EpochRelease, document: dict[str, Any]) -> None:
     """Print the plan in words and the table of keep probabilities."""
-    console = command.console()
-    console.print(headline(config, event, document))
+    console = output.console()
+    console.print(headline(settings, event, document))
     for order, value in (document["rdp"] or {}).items():
         console.print(f"One epoch at Renyi order {order}: {value:.6g}")
     if not document["feasible"]:
         console.print("NOT feasible: the cohorts of an epoch would not be disjoint.")
-    if linf_unknown(config):
+    if linf_unknown(settings):
         console.print("Give dimension and cohort_size to compare keep probabilities.")
     elif event.noise_multiplier > 0:
-        console.print(comparison(config, budget, event))
+        console.print(comparison(settings, budget, event))
 
 
-def headline(config: DictConfig, event: EpochRelease, document: dict[str, Any]) -> str:
+def headline(settings: PlanSettings, event: EpochRelease, document: dict[str, Any]) -> str:
     """Return the plan in plain words."""
     if event.noise_multiplier == 0:
         return "NOT private: noise_multiplier is 0, epsilon is infinite at every delta under every adjacency."
@@ -231,13 +238,13 @@ def headline(config: DictConfig, event: EpochRelease, document: dict[str, Any]) 
     how = (
         f"exact; by Renyi divergence {document['epsilon_rdp']:.4g}"
         if exact
-        else f"{config.accountant} accountant"
+        else f"{settings.accountant} accountant"
     )
     return "\n".join(
         (
-            f"epsilon = {document['epsilon']:.4g} at delta = {config.delta:g} ({how}), "
-            f"unit of privacy: {UNIT}, adjacency {config.adjacency}; "
-            f"epochs (one participation each): {config.epochs}.",
+            f"epsilon = {document['epsilon']:.4g} at delta = {settings.delta:g} ({how}), "
+            f"unit of privacy: {UNIT}, adjacency {settings.adjacency}; "
+            f"epochs (one participation each): {settings.epochs}.",
             f"Noise multiplier {event.noise_multiplier:.4g} of the sum, "
             f"{event.effective_noise_multiplier:.4g} of the mean; "
             f"keep probability {event.keep_probability:g}, Delta_inf/Delta_2 {event.linf_over_l2:.4g}.",
@@ -246,13 +253,13 @@ def headline(config: DictConfig, event: EpochRelease, document: dict[str, Any]) 
     )
 
 
-def comparison(config: DictConfig, budget: Budget, event: EpochRelease) -> "Table":
+def comparison(settings: PlanSettings, budget: Budget, event: EpochRelease) -> "Table":
     """Return the table of keep probabilities: at the same epsilon if one was asked for, else at the same noise."""
     from rich.table import Table  # JSON has no need of it
 
-    same_epsilon = config.epsilon is not None
+    epsilon = settings.epsilon
     table = Table(
-        title=f"What compression costs at the same {'epsilon' if same_epsilon else 'noise of the mean'}"
+        title=f"What compression costs at the same {'noise of the mean' if epsilon is None else 'epsilon'}"
     )
     for name in (
         "keep probability",
@@ -266,8 +273,8 @@ def comparison(config: DictConfig, budget: Budget, event: EpochRelease) -> "Tabl
     chosen = event.keep_probability
     for gamma in sorted({*KEEP_PROBABILITIES, chosen}, reverse=True):
         z = (
-            budget.noise_multiplier(config.epsilon, gamma)
-            if same_epsilon
+            budget.noise_multiplier(epsilon, gamma)
+            if epsilon is not None
             else event.effective_noise_multiplier * gamma
         )
         row = budget.event(z, gamma)
@@ -276,8 +283,8 @@ def comparison(config: DictConfig, budget: Budget, event: EpochRelease) -> "Tabl
             f"{budget.spent(row).epsilon:.4g}",
             f"{z:.4g}",
             f"{row.effective_noise_multiplier:.4g}",
-            _or_dash(mean_noise(config, row), ".3g"),
-            _or_dash(uplink_bytes(config, gamma), ",.0f"),
+            _or_dash(mean_noise(settings, row), ".3g"),
+            _or_dash(uplink_bytes(settings, gamma), ",.0f"),
         )
         table.add_row(*cells, style="bold" if gamma == chosen else None)
     return table
@@ -288,4 +295,4 @@ def _or_dash(value: float | None, form: str) -> str:
 
 
 if __name__ == "__main__":
-    command.run(plan, "plan", PlanConfig, __doc__)
+    command.run(plan, "plan", PlanSettings, __doc__)

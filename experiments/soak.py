@@ -16,24 +16,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from experiments.cli import command
+from experiments.cli import command, output
 from experiments.run_files.directory import METRICS, MODEL, SUMMARY
-from experiments.settings import schema
-from experiments.settings.data import Output
+from experiments.session.simulation import simulate
+from experiments.settings.compose import compose
 from experiments.settings.experiment import build
-from experiments.simulate import default_directory, simulate
+from experiments.settings.output import Output
+from experiments.settings.schema import Settings
 from fedmf.checks import check_at_least
 from fedmf.errors import RunDirectoryError, RunStoppedError
 
@@ -47,23 +47,23 @@ _FORCED_WRITES = 40  # a kill at a write happens within this many of them
 _LONGEST_LIFE = 3.0  # seconds until a kill by the clock
 
 
-@dataclass
-class SoakConfig:
+@dataclass(frozen=True)
+class SoakSettings:
     """Keys of the command; `overrides` are those of simulate."""
 
-    kills: int = 100
-    seed: int = 0
-    overrides: list[str] = field(default_factory=list)
-    directory: str | None = None
-    output: Output = Output.text
+    kills: int
+    seed: int
+    overrides: tuple[str, ...]
+    directory: str | None
+    output: Output
 
 
-def soak(settings: DictConfig) -> None:
+def soak(settings: SoakSettings) -> None:
     """Run the kill test and print what it found. Raises `RunStoppedError` if any run differs from the reference."""
     check_at_least("kills", settings.kills, 1)
-    run = _composed(list(settings.overrides))
+    run = _composed(settings.overrides)
     # A mistake is one sentence here instead of in a child; a GPU must not be begun with before the fork.
-    build(_composed([*settings.overrides, "client.device=cpu"]))
+    build(replace(run, client=replace(run.client, device="cpu")))
     with ExitStack() as stack:
         folder = _place(settings.directory, stack)
         if _in_child(run, folder / "reference", None):
@@ -74,7 +74,7 @@ def soak(settings: DictConfig) -> None:
         raise RunStoppedError(f"{len(outcome['differences'])} resumed runs differ from the reference.")
 
 
-def kill_and_compare(run: DictConfig, folder: Path, kills: int, rng: random.Random) -> dict[str, Any]:
+def kill_and_compare(run: Settings, folder: Path, kills: int, rng: random.Random) -> dict[str, Any]:
     """Return what happened until `kills` kills were survived: counts by kind, runs finished, differences."""
     survived: Counter[str] = Counter()
     differences: list[str] = []
@@ -120,7 +120,7 @@ class _Kill:
         return cls(kind, rng.uniform(0, _LONGEST_LIFE), rng.randint(1, _FORCED_WRITES), rng.random())
 
 
-def _in_child(run: DictConfig, directory: Path, kill: _Kill | None) -> int:
+def _in_child(run: Settings, directory: Path, kill: _Kill | None) -> int:
     """Run, or resume, in a process of its own that `kill` ends; returns its exit status, -9 when killed.
 
     The process is forked, so that it need not import everything anew.
@@ -153,7 +153,7 @@ def _status(child: int, kill: _Kill | None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _child(run: DictConfig, directory: Path, kill: _Kill | None) -> None:
+def _child(run: Settings, directory: Path, kill: _Kill | None) -> None:
     """Simulate with the descriptors of the terminal closed, and die as `kill` says."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -161,7 +161,7 @@ def _child(run: DictConfig, directory: Path, kill: _Kill | None) -> None:
         os.dup2(nowhere, 2)
     if kill is not None and kill.kind != "timer":
         os.fsync = _deadly(os.fsync, kill)  # type: ignore[assignment]
-    simulate(OmegaConf.merge(run, {"run": {"directory": str(directory), "resume": True}}))  # type: ignore[arg-type]
+    simulate(replace(run, run=replace(run.run, directory=str(directory), resume=True)), directory)
 
 
 def _deadly(force: Callable[[int], None], kill: _Kill) -> Callable[[int], None]:
@@ -211,11 +211,9 @@ def _place(directory: str | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _composed(overrides: list[str]) -> DictConfig:
+def _composed(overrides: Sequence[str]) -> Settings:
     """Return the reproducible run that is killed."""
-    schema.register()
-    OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
-    return command.compose_config("config", ["run.reproducible=true", "output=json", *overrides])
+    return compose("config", ["run.reproducible=true", "output=json", *overrides], Settings)
 
 
 def _model(path: Path) -> dict[str, bytes]:
@@ -232,17 +230,17 @@ def _summary(path: Path) -> dict[str, Any]:
     return {key: value for key, value in json.loads(path.read_text()).items() if key != "wall_seconds"}
 
 
-def _print(output: Output, outcome: dict[str, Any]) -> None:
-    if output is Output.json:
-        command.print_json(outcome)
+def _print(form: Output, outcome: dict[str, Any]) -> None:
+    if form is Output.json:
+        output.print_json(outcome)
         return
     table = Table(title="Kill test", show_header=False)
     for kind, count in outcome["kills"].items():
         table.add_row(f"kills survived, {KINDS[kind]}", str(count))
     table.add_row("runs finished", str(outcome["runs"]))
     table.add_row("differences from the undisturbed run", str(len(outcome["differences"])))
-    command.console().print(table)
+    output.console().print(table)
 
 
 if __name__ == "__main__":
-    command.run(soak, "soak", SoakConfig, __doc__)
+    command.run(soak, "soak", SoakSettings, __doc__)

@@ -15,39 +15,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from omegaconf import DictConfig
-
 from client.data.text import most_frequent, words
-from experiments.cli import command
-from experiments.settings.data import Output
+from experiments.cli import command, output
+from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
 
-@dataclass
-class VocabularyConfig:
+@dataclass(frozen=True)
+class VocabularySettings:
     """Keys of the command: where to write, how many words to keep, public text (plain or .gz; null: Python's)."""
 
-    file: str = "???"
-    size: int = 10_000
-    text: str | None = None
-    output: Output = Output.text
+    file: str
+    size: int
+    text: str | None
+    output: Output
 
 
-def vocabulary(config: DictConfig) -> None:
-    """Write the most frequent words of `config.text` to `config.file`, one on each line."""
-    target = Path(config.file)
-    check_at_least("size", config.size, 1)
+def vocabulary(settings: VocabularySettings) -> None:
+    """Write the most frequent words of `settings.text` to `settings.file`, one on each line."""
+    target = Path(settings.file)
+    check_at_least("size", settings.size, 1)
     if target.exists():
         raise DataError(f"{target} exists already; file must name a new file.")
-    lines: Iterable[str] = documentation() if config.text is None else read_lines(Path(config.text))
-    tokens = most_frequent(map(words, lines), config.size)
+    lines: Iterable[str] = documentation() if settings.text is None else read_lines(Path(settings.text))
+    tokens = most_frequent(map(words, lines), settings.size)
     if not tokens:
-        raise DataError(f"{config.text} holds no words; text must name a file of public text.")
+        raise DataError(f"{settings.text} holds no words; text must name a file of public text.")
     target.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-    source = config.text or f"the documentation of Python {sys.version.split()[0]}"
-    if config.output is Output.json:
-        command.print_json({"file": str(target), "words": len(tokens), "source": source})
+    source = settings.text or f"the documentation of Python {sys.version.split()[0]}"
+    if settings.output is Output.json:
+        output.print_json({"file": str(target), "words": len(tokens), "source": source})
     else:
         print(f"{len(tokens)} words of {source} written to {target}")
 
@@ -93,4 +91,4 @@ def docstrings(source: bytes) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    command.run(vocabulary, "vocabulary", VocabularyConfig, __doc__)
+    command.run(vocabulary, "vocabulary", VocabularySettings, __doc__)

@@ -3,21 +3,23 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
-from omegaconf import OmegaConf
 
-from experiments.cli.command import CONF, compose_config
-from experiments.settings import schema as schema
-from experiments.simulate import default_directory, simulate
-
-OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
+from experiments.settings.compose import CONF, compose
+from experiments.settings.schema import Settings
+from experiments.simulate import job
 
 
 def composed(*overrides):
-    """Return the configuration of a run."""
-    schema.register()
-    return compose_config("config", overrides)
+    """Return the settings of a run."""
+    return compose("config", overrides, Settings)
+
+
+def simulate(settings):
+    """Simulate into the directory of the settings, as the command does, and print the outcome."""
+    job(settings, Path(settings.run.directory or "unnamed").resolve())
 
 
 def run(directory, *overrides):

@@ -11,10 +11,9 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig
 from rich.console import Console
 
 from experiments.audit.digits import Setup, number_of_images
@@ -33,8 +32,9 @@ from experiments.audit.trials import (
     one_run_trial,
 )
 from experiments.audit.work import outcomes
-from experiments.cli import command
-from experiments.settings.data import Output
+from experiments.cli import command, output
+from experiments.run_files.finite import finite
+from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_keep_probability, check_open_unit
 from fedmf.errors import RunDirectoryError, SettingError
 
@@ -43,67 +43,67 @@ NOT_AS_IT_MUST_BE = 1  # exit code
 Outcome = tuple[Trial, Scores | None]
 
 
-@dataclass
-class AuditConfig:
+@dataclass(frozen=True)
+class AuditSettings:
     """Keys of the command."""
 
-    directory: str = "outputs/audit"
-    mechanisms: list[str] = field(default_factory=list)
-    keep_probabilities: list[float] = field(default_factory=list)
-    epsilon: float = 1.5
-    delta: float = 0.02
-    runs: int = 2000
-    cohort_size: int = 4
-    rounds_per_epoch: int = 3
-    epochs: int = 2
-    one_run_epsilon: float = 2.0
-    one_run_delta: float = 1e-5
-    canaries: int = 16384
-    guesses: int = 656
-    confidence: float = 0.95
-    workers: int = 2
-    seed: int = 0
-    output: Output = Output.text
+    directory: str
+    mechanisms: tuple[str, ...]
+    keep_probabilities: tuple[float, ...]
+    epsilon: float
+    delta: float
+    runs: int
+    cohort_size: int
+    rounds_per_epoch: int
+    epochs: int
+    one_run_epsilon: float
+    one_run_delta: float
+    canaries: int
+    guesses: int
+    confidence: float
+    workers: int
+    seed: int
+    output: Output
 
 
-def audit(config: DictConfig) -> None:
+def audit(settings: AuditSettings) -> None:
     """Play, attack, judge, print; raises `SystemExit(1)` when an outcome is not as it must be."""
-    check(config)
-    many, single = setups_of(config)
+    check(settings)
+    many, single = setups_of(settings)
     for setup in many:
         attacks_on(setup)  # so that a plan which cannot be made leaves no directory behind
-    directory = new_directory(Path(config.directory))
+    directory = new_directory(Path(settings.directory))
     logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
-    found = trials_of(config, many, single)
+    found = trials_of(settings, many, single)
     trials = [trial for trial, _ in found]
     document = as_document(trials, draw(found, directory / "audit.png"))
-    (directory / "audit.json").write_text(json.dumps(command.finite(document), indent=2) + "\n")
-    if config.output is Output.json:
-        command.print_json(document)
+    (directory / "audit.json").write_text(json.dumps(finite(document), indent=2) + "\n")
+    if settings.output is Output.json:
+        output.print_json(document)
     else:
         print_text(trials, directory)
     if not document["passed"]:
         sys.exit(NOT_AS_IT_MUST_BE)
 
 
-def check(config: DictConfig) -> None:
+def check(settings: AuditSettings) -> None:
     """Raise `SettingError` for settings with which nothing could be concluded."""
     for name in ("mechanisms", "keep_probabilities"):
-        if not config[name]:
+        if not getattr(settings, name):
             raise SettingError(f"{name} is empty; give at least one.")
-    for keep_probability in config.keep_probabilities:
+    for keep_probability in settings.keep_probabilities:
         check_keep_probability(keep_probability)
-    check_at_least("runs", config.runs, 20)
-    check_at_least("cohort_size", config.cohort_size, 2)
-    clients, images = config.cohort_size * config.rounds_per_epoch, number_of_images()
+    check_at_least("runs", settings.runs, 20)
+    check_at_least("cohort_size", settings.cohort_size, 2)
+    clients, images = settings.cohort_size * settings.rounds_per_epoch, number_of_images()
     if clients > images:
         raise SettingError(
-            f"cohort_size is {config.cohort_size} and rounds_per_epoch {config.rounds_per_epoch}; that is {clients} "
+            f"cohort_size is {settings.cohort_size} and rounds_per_epoch {settings.rounds_per_epoch}; that is {clients} "
             f"clients for {images} training images, and each needs one."
         )
-    check_at_least("canaries", config.canaries, 0)
-    check_at_least("workers", config.workers, 1)
-    check_open_unit("confidence", config.confidence)
+    check_at_least("canaries", settings.canaries, 0)
+    check_at_least("workers", settings.workers, 1)
+    check_open_unit("confidence", settings.confidence)
 
 
 def new_directory(path: Path) -> Path:
@@ -118,46 +118,46 @@ def new_directory(path: Path) -> Path:
     return path
 
 
-def trials_of(config: DictConfig, many: list[Setup], single: list[OneRunSetup]) -> list[Outcome]:
+def trials_of(settings: AuditSettings, many: list[Setup], single: list[OneRunSetup]) -> list[Outcome]:
     """Return all trials in the order of the table; the runs of all pipelines are shared out together."""
-    parts = [many_run_tasks(setup, config.runs) for setup in many]
+    parts = [many_run_tasks(setup, settings.runs) for setup in many]
     tasks = [one_run_task(setup) for setup in single] + [task for part in parts for task in part]
-    played = outcomes(tasks, config.workers)
+    played = outcomes(tasks, settings.workers)
     rows: list[Outcome] = []
     start = len(single)
     for setup, part in zip(many, parts, strict=True):
         runs = joined(played[start : start + len(part)])
-        rows += attack(setup, runs, config.confidence)
+        rows += attack(setup, runs, settings.confidence)
         start += len(part)
     for one, correct in zip(single, played, strict=False):  # the one-run outcomes come first
-        rows.append((one_run_trial(one, correct, config.confidence), None))
+        rows.append((one_run_trial(one, correct, settings.confidence), None))
     return rows
 
 
-def setups_of(config: DictConfig) -> tuple[list[Setup], list[OneRunSetup]]:
+def setups_of(settings: AuditSettings) -> tuple[list[Setup], list[OneRunSetup]]:
     """Return the pipelines to play many times, and those to play once (none with canaries=0)."""
     base = Setup(
         mechanism="",
         keep_probability=1.0,
-        epsilon=config.epsilon,
-        delta=config.delta,
-        cohort_size=config.cohort_size,
-        rounds_per_epoch=config.rounds_per_epoch,
-        epochs=config.epochs,
-        seed=config.seed,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        cohort_size=settings.cohort_size,
+        rounds_per_epoch=settings.rounds_per_epoch,
+        epochs=settings.epochs,
+        seed=settings.seed,
     )
-    many = many_run_setups(base, config.mechanisms, config.keep_probabilities)
-    if config.canaries == 0:
+    many = many_run_setups(base, settings.mechanisms, settings.keep_probabilities)
+    if settings.canaries == 0:
         return many, []
     single = OneRunSetup(
         mechanism="",
-        epsilon=config.one_run_epsilon,
-        delta=config.one_run_delta,
-        canaries=config.canaries,
-        guesses=config.guesses,
-        seed=config.seed,
+        epsilon=settings.one_run_epsilon,
+        delta=settings.one_run_delta,
+        canaries=settings.canaries,
+        guesses=settings.guesses,
+        seed=settings.seed,
     )
-    return many, one_run_setups(single, config.mechanisms)
+    return many, one_run_setups(single, settings.mechanisms)
 
 
 def print_text(trials: Sequence[Trial], directory: Path) -> None:
@@ -178,4 +178,4 @@ def print_text(trials: Sequence[Trial], directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    command.run(audit, "audit", AuditConfig, __doc__)
+    command.run(audit, "audit", AuditSettings, __doc__)

@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from rich.table import Table
 
 from experiments.benchmark import mechanisms, rounds, updates, wire
 from experiments.benchmark.row import Row, measure
 from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
-from experiments.cli import command
-from experiments.settings.data import Output
+from experiments.cli import command, output
+from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_choice
 
 DIMENSION = 1 << 20
@@ -55,19 +54,19 @@ WIRE_ROWS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@dataclass
-class BenchmarkConfig:
+@dataclass(frozen=True)
+class BenchmarkSettings:
     """Keys of the command; null rows are all but the wire_ ones."""
 
-    rows: list[str] | None = None
-    repeats: int = 15
-    output: Output = Output.text
+    rows: tuple[str, ...] | None
+    repeats: int
+    output: Output
 
 
-def benchmark(config: DictConfig) -> None:
+def benchmark(settings: BenchmarkSettings) -> None:
     """Print the ratio of every row chosen to its floor."""
-    check_at_least("repeats", config.repeats, 1)
-    names = list(ROWS) if config.rows is None else list(config.rows)
+    check_at_least("repeats", settings.repeats, 1)
+    names = list(ROWS) if settings.rows is None else list(settings.rows)
     for name in names:
         check_choice("rows", name, {**ROWS, **WIRE_ROWS})
     torch.set_num_threads(1)
@@ -76,9 +75,9 @@ def benchmark(config: DictConfig) -> None:
     results = {}
     for number, name in enumerate(names, start=1):
         print(f"{number}/{len(names)} {name}", file=sys.stderr, flush=True)
-        results[name] = WIRE_ROWS[name]() if name in WIRE_ROWS else measure(ROWS[name](), config.repeats)
-    if config.output is Output.json:
-        command.print_json(results)
+        results[name] = WIRE_ROWS[name]() if name in WIRE_ROWS else measure(ROWS[name](), settings.repeats)
+    if settings.output is Output.json:
+        output.print_json(results)
     else:
         _print_table(results)
 
@@ -114,8 +113,8 @@ def _print_table(results: dict[str, dict[str, Any]]) -> None:
             *_sizes(row),
             row["floor_is"],
         )
-    command.console().print(table)
+    output.console().print(table)
 
 
 if __name__ == "__main__":
-    command.run(benchmark, "benchmark", BenchmarkConfig, __doc__)
+    command.run(benchmark, "benchmark", BenchmarkSettings, __doc__)

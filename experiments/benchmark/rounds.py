@@ -12,7 +12,8 @@ from flwr.app import Message
 from client.app import Task, pack, unpack
 from experiments.benchmark.row import Row
 from experiments.benchmark.simulation import Federation, plan_of, repeated_round, simulated_round
-from experiments.settings.schema import RunConfig
+from experiments.settings.compose import compose
+from experiments.settings.schema import Settings
 from fedmf.plan import Compression, Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
@@ -88,7 +89,10 @@ class CheckpointedRounds:
 
 def checkpoint(federation: Federation) -> Row:
     """The default checkpoint of a run, a round, over a simulated round of it."""
-    dimension, every = sum(p.numel() for p in federation.build().parameters()), RunConfig().checkpoint_every
+    dimension, every = (
+        sum(p.numel() for p in federation.build().parameters()),
+        compose("config", [], Settings).run.checkpoint_every,
+    )
     plan = plan_of(dimension, federation.cohort_size, federation.compression)
     return Row(
         CheckpointedRounds(plan, every),

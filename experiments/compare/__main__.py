@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
 from rich.table import Table as RichTable
 
-from experiments.cli import command
+from experiments.cli import command, output
 from experiments.compare.groups import (
     KEEP,
     Estimate,
@@ -36,28 +35,28 @@ from experiments.pages.page import SOURCE, Page, Plot, Section, Table, write_pag
 from experiments.pages.wording import number, percent, size
 from experiments.run_files.directory import CONFIG, METRICS, PRIVACY, SUMMARY
 from experiments.run_files.reader import Run
-from experiments.settings.data import Output
+from experiments.settings.output import Output
 from fedmf.checks import check_open_unit
 
 CSV, PAGE = "compare.csv", "compare.html"
 MOST_LINES = len(COLOURS)
 
 
-@dataclass
-class CompareConfig:
+@dataclass(frozen=True)
+class CompareSettings:
     """Keys of the command; target_accuracy null: the largest multiple of 5 % that every group reaches."""
 
-    directory: str = "???"
-    target_accuracy: float | None = None
-    output: Output = Output.text
+    directory: str
+    target_accuracy: float | None
+    output: Output
 
 
-def compare(config: DictConfig) -> None:
-    """Print the comparison of the runs below `config.directory`, and write it there."""
-    directory = Path(config.directory)
+def compare(settings: CompareSettings) -> None:
+    """Print the comparison of the runs below `settings.directory`, and write it there."""
+    directory = Path(settings.directory)
     runs, left_out = find_runs(directory)
     groups = group_runs(runs)
-    target = config.target_accuracy
+    target = settings.target_accuracy
     if target is None:
         target = common_accuracy(groups)
     else:
@@ -65,8 +64,8 @@ def compare(config: DictConfig) -> None:
     document = as_document(groups, left_out, target)
     write_csv(directory / CSV, document["groups"])
     write_page(page(directory, groups, left_out, target), directory / PAGE)
-    if config.output is Output.json:
-        command.print_json(document)
+    if settings.output is Output.json:
+        output.print_json(document)
     else:
         _print_table(directory, groups, left_out)
 
@@ -269,7 +268,7 @@ def _print_table(directory: Path, groups: Sequence[Group], left_out: Mapping[str
         table.add_column(name, justify="right" if index in results.numbers else "left")
     for row in results.rows:
         table.add_row(*row)
-    console = command.console()
+    console = output.console()
     console.print(table)
     runs = [run for group in groups for run in group.runs]
     for sentence in (claim(runs), *warnings(runs)):
@@ -280,4 +279,4 @@ def _print_table(directory: Path, groups: Sequence[Group], left_out: Mapping[str
 
 
 if __name__ == "__main__":
-    command.run(compare, "compare", CompareConfig, __doc__)
+    command.run(compare, "compare", CompareSettings, __doc__)

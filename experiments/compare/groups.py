@@ -9,13 +9,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from experiments.pages.wording import flattened, number
+from experiments.pages.wording import number
 from experiments.run_files.directory import CONFIG, SUMMARY
 from experiments.run_files.reader import Run, is_finished, read_run
+from experiments.run_files.same_settings import REPETITION, without
 from fedmf.errors import RunDirectoryError
 
-# Settings that change neither what is learnt nor what it costs.
-IGNORED = ("seed", "output", "run.", "engine.", "sweep.", "hydra.", "logger")
 MEASURES = ("accuracy", "loss", "epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
 EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
 KEEP = "compression.keep_probability"
@@ -75,7 +74,7 @@ def find_runs(directory: Path) -> tuple[list[Run], dict[str, str]]:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Return the runs by settings, seeds apart, in order of the settings in which they differ."""
-    settings = [relevant(run.config) for run in runs]
+    settings = [without(run.config, REPETITION) for run in runs]
     keys = sorted({key for own in settings for key in own})
     differing = [key for key in keys if len({repr(own.get(key)) for own in settings}) > 1]
     members: dict[str, list[int]] = {}
@@ -88,17 +87,6 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         for indices in members.values()
     ]
     return sorted(groups, key=lambda group: [_order(value) for value in group.settings.values()])
-
-
-def relevant(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, flattened, without those that a comparison ignores."""
-    return {
-        key: value
-        for key, value in flattened(config)
-        if not any(
-            key == ignored or (ignored.endswith(".") and key.startswith(ignored)) for ignored in IGNORED
-        )
-    }
 
 
 def estimate(values: Sequence[float | None]) -> Estimate | None:

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 import experiments  # noqa: F401  the environment, before any numeric library
-from experiments.deployment.node import OVERRIDES, Node, node_config
+from experiments.deployment.node import OVERRIDES, Node, node_settings
 from fedmf.updates import wire
 
 server_app = ServerApp()
@@ -24,12 +24,12 @@ client_app = ClientApp()
 def main(grid: Grid, context: Context) -> None:
     """Train with the nodes of a SuperLink; everything a run needs is in its overrides."""
     from experiments.cli.command import without_traceback
-    from experiments.deployment.node_app import run_config
+    from experiments.deployment.node_app import run_settings
     from experiments.deployment.server import deploy
 
     show_logs()
     logging.getLogger("flwr").addFilter(without_traceback)  # it logs what ends the app
-    deploy(run_config(context), grid)
+    deploy(run_settings(str(context.run_config.get(OVERRIDES, ""))), grid)
 
 
 @client_app.train()
@@ -44,7 +44,7 @@ def train(message: Message, context: Context) -> Message:
 @client_app.query()
 def query(message: Message, context: Context) -> Message:
     """Say how many clients this node holds, as its operator declared it."""
-    node = Node.of(node_config(context.node_config.get(OVERRIDES)))
+    node = Node.of(node_settings(context.node_config.get(OVERRIDES)))
     answer = ConfigRecord({wire.CLIENTS: node.clients})
     return Message(RecordDict({wire.HELD: answer}), reply_to=message)
 

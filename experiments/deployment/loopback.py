@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from experiments.cli.command import CONF
 from experiments.deployment.certificates import make_certificates, make_node_key
+from experiments.settings.compose import CONF
 from fedmf.errors import RunStoppedError
 
 HOST = "127.0.0.1"

@@ -4,16 +4,13 @@ A SuperNode is started with --node-config 'overrides="clients=479 dataset=by_use
 The overrides are those of `python -m experiments.node_check`, which its operator runs before.
 """
 
-import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import MISSING, DictConfig
-
-from experiments.cli.command import compose_config
-from experiments.settings import data
-from experiments.settings.data import Output
+from experiments.settings.compose import compose, split
+from experiments.settings.data import DatasetSettings, ModelSettings, arguments
+from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
 
@@ -23,16 +20,16 @@ if TYPE_CHECKING:  # torch-free: a node that only says how many clients it holds
 OVERRIDES = "overrides"  # the one key of a run's and of a node's configuration in Flower
 
 
-@dataclass
-class NodeConfig:
+@dataclass(frozen=True)
+class NodeSettings:
     """Keys of a node and of the command node_check."""
 
-    dataset: Any = MISSING
-    model: Any = MISSING
-    clients: int = MISSING
-    first: int = 0
-    seed: int = 0
-    output: Output = Output.text
+    dataset: DatasetSettings
+    model: ModelSettings
+    clients: int
+    first: int
+    seed: int
+    output: Output
 
 
 @dataclass(frozen=True)
@@ -52,9 +49,9 @@ class Node:
         check_at_least("first", self.first, 0)
 
     @classmethod
-    def of(cls, config: DictConfig) -> "Node":
+    def of(cls, settings: NodeSettings) -> "Node":
         """Return the node that a composed conf/node_check.yaml describes."""
-        return cls(data.arguments(config.dataset), config.clients, config.first)
+        return cls(arguments(settings.dataset), settings.clients, settings.first)
 
     @property
     def dataset(self) -> "Dataset":
@@ -85,12 +82,11 @@ class Node:
         return self.dataset.clients[self.first + number]
 
 
-def node_config(overrides: object) -> DictConfig:
-    """Return the node configuration that the text `overrides` stands for. Raises `SettingError` for none."""
+def node_settings(overrides: object) -> NodeSettings:
+    """Return the node's settings that the text `overrides` stands for. Raises `SettingError` for none."""
     if not isinstance(overrides, str) or not overrides.strip():
         raise SettingError(
             "the SuperNode was started without --node-config 'overrides=\"clients=... dataset=...\"', "
             "so that it holds no clients."
         )
-    data.register()
-    return compose_config("node_check", shlex.split(overrides), NodeConfig)
+    return compose("node_check", split(overrides), NodeSettings)

@@ -6,11 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from flwr.serverapp import Grid
-from omegaconf import DictConfig
 
 from experiments.run_files.directory import PRIVACY, REPORT, RunDirectory
 from experiments.session.session import has_finished, run_session
+from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
+from experiments.settings.schema import PopulationSettings, Settings
 from fedmf.errors import SettingError
 from server.attendance import Attendance, DeployedPopulation
 from server.exchange import tasks_per_message
@@ -19,27 +20,24 @@ from server.strategy import FedMF
 log = logging.getLogger(__name__)
 
 
-def deploy(config: DictConfig, grid: Grid) -> None:
+def deploy(settings: Settings, grid: Grid) -> None:
     """Train with the nodes that `grid` reaches and write the run directory, or go on with the run in it.
 
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
-    directory = RunDirectory(run_directory(config))
-    if has_finished(config, directory):
+    directory = RunDirectory(run_directory(settings))
+    if has_finished(settings, directory):
         return
-    experiment = deployed(config)
-    attendance = Attendance(
-        config.population.min_available,
-        config.population.max_clients_per_node,
-        config.engine.node_timeout,
-        config.engine.query_timeout,
-    )
+    experiment = build_deployed(settings)
+    engine = settings.engine
+    assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it
+    attendance = attendance_of(settings.population, engine)
     summary = run_session(
-        config,
+        settings,
         directory,
         experiment,
         partial(DeployedPopulation, attendance),
-        partial(_start, grid, config.engine.round_timeout),
+        partial(_start, grid, engine.round_timeout),
         tasks_per_message=tasks_per_message(experiment.plan),
     )
     log.info(
@@ -54,25 +52,39 @@ def deploy(config: DictConfig, grid: Grid) -> None:
     )
 
 
-def deployed(config: DictConfig) -> Experiment:
+def build_deployed(settings: Settings) -> Experiment:
     """Return the experiment of a deployment. Raises a `FedmfError` for what cannot run as asked."""
-    if config.run.reproducible:
+    if settings.run.reproducible:
         raise SettingError(
             "run.reproducible is true: its masks and noise are known to anyone, so real clients are refused; "
             "leave it false in a deployment."
         )
-    return declared_unit(build(config))
+    return declared_unit(build(settings))
 
 
-def run_directory(config: DictConfig) -> Path:
-    """Return run.directory. Raises `SettingError` unless it is an absolute path: the server's working directory is
-    not its user's.
-    """
-    if config.run.directory is None or not Path(config.run.directory).is_absolute():
+def attendance_of(population: PopulationSettings, engine: DeploymentSettings) -> Attendance:
+    """Return when an epoch may begin. Raises `SettingError` without a number of clients to wait for."""
+    if population.min_available is None:
         raise SettingError(
-            f"run.directory is {config.run.directory}; a deployment needs an absolute path on the server's machine."
+            "population.min_available is null; a deployment needs the number of clients to wait for."
         )
-    return Path(config.run.directory)
+    most = population.max_clients_per_node
+    return Attendance(
+        population.min_available,
+        timeout=engine.node_timeout,
+        query_timeout=engine.query_timeout,
+        **({} if most is None else {"max_clients_per_node": most}),
+    )
+
+
+def run_directory(settings: Settings) -> Path:
+    """Return run.directory. Raises `SettingError` unless it is absolute: Flower chooses the working directory."""
+    directory = settings.run.directory
+    if directory is None or not Path(directory).is_absolute():
+        raise SettingError(
+            f"run.directory is {directory}; a deployment needs an absolute path on the server's machine."
+        )
+    return Path(directory)
 
 
 def declared_unit(experiment: Experiment) -> Experiment:

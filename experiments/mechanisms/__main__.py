@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 from rich.table import Table
 
-from experiments.cli import command
+from experiments.cli import command, output
 from experiments.mechanisms import plots
-from experiments.settings.data import Output
+from experiments.run_files.directory import refuse_unmakeable
+from experiments.settings.output import Output
 from experiments.settings.schema import WorkloadName
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -45,57 +45,57 @@ class ScheduleName(Enum):
     cooldown = "cooldown"
 
 
-@dataclass
-class MechanismsConfig:
+@dataclass(frozen=True)
+class MechanismsSettings:
     """Keys of the command; null families are all that suit the size,
     null buffers each family's own choice.
     """
 
-    rounds: int = 1024
-    workload: WorkloadName = WorkloadName.prefix_sum
-    momentum: float = 0.0
-    schedule: ScheduleName = ScheduleName.constant
-    families: list[str] | None = None
-    buffers: int | None = None
-    export: str | None = None
-    plots: str | None = None
-    output: Output = Output.text
+    rounds: int
+    workload: WorkloadName
+    momentum: float
+    schedule: ScheduleName
+    families: tuple[str, ...] | None
+    buffers: int | None
+    export: str | None
+    plots: str | None
+    output: Output
 
 
-def mechanisms(config: DictConfig) -> None:
+def mechanisms(settings: MechanismsSettings) -> None:
     """Print the comparison, and export and plot as asked."""
-    workload = workload_of(config)
-    if config.export is not None and config.rounds > MOST_EXPORTED:
-        raise SettingError(f"rounds is {config.rounds}; dense matrices are exported up to {MOST_EXPORTED}.")
+    workload = workload_of(settings)
+    if settings.export is not None and settings.rounds > MOST_EXPORTED:
+        raise SettingError(f"rounds is {settings.rounds}; dense matrices are exported up to {MOST_EXPORTED}.")
     for name in ("export", "plots"):
-        if config[name] is not None:
-            command.refuse_unmakeable(name, Path(config[name]))
-    designs = dict(_designs(config, workload))
-    if config.output is Output.json:
-        command.print_json([as_document(name, item) for name, item in designs.items()])
+        if (folder := getattr(settings, name)) is not None:
+            refuse_unmakeable(name, Path(folder))
+    designs = dict(_designs(settings, workload))
+    if settings.output is Output.json:
+        output.print_json([as_document(name, item) for name, item in designs.items()])
     else:
         _print_table(designs, workload)
-    if config.export is not None:
+    if settings.export is not None:
         for name, mechanism in designs.items():
-            export(mechanism, Path(config.export) / f"{name}.npz")
-    if config.plots is not None:
-        for file in plots.write(designs, Path(config.plots)):
+            export(mechanism, Path(settings.export) / f"{name}.npz")
+    if settings.plots is not None:
+        for file in plots.write(designs, Path(settings.plots)):
             _log.info("wrote %s", file)
 
 
-def workload_of(config: DictConfig) -> Workload:
-    """Return the workload that `config` names; prefix sums take neither momentum nor a schedule."""
-    check_at_least("rounds", config.rounds, 1)
-    if config.workload is WorkloadName.momentum:
-        rates = schedule(config.schedule.value, config.rounds)
-        constant = config.schedule is ScheduleName.constant
-        return momentum(config.rounds, config.momentum, None if constant else rates)
-    if config.momentum != 0 or config.schedule is not ScheduleName.constant:
+def workload_of(settings: MechanismsSettings) -> Workload:
+    """Return the workload that `settings` names; prefix sums take neither momentum nor a schedule."""
+    check_at_least("rounds", settings.rounds, 1)
+    if settings.workload is WorkloadName.momentum:
+        rates = schedule(settings.schedule.value, settings.rounds)
+        constant = settings.schedule is ScheduleName.constant
+        return momentum(settings.rounds, settings.momentum, None if constant else rates)
+    if settings.momentum != 0 or settings.schedule is not ScheduleName.constant:
         raise SettingError(
-            f"momentum is {config.momentum} and schedule {config.schedule.value} with workload=prefix_sum; "
+            f"momentum is {settings.momentum} and schedule {settings.schedule.value} with workload=prefix_sum; "
             "ask for workload=momentum."
         )
-    return prefix_sum(config.rounds)
+    return prefix_sum(settings.rounds)
 
 
 def as_document(name: str, mechanism: Factorization) -> dict[str, Any]:
@@ -127,15 +127,15 @@ def export(mechanism: Factorization, file: Path) -> None:
     _log.info("wrote %s", file)
 
 
-def _designs(config: DictConfig, workload: Workload) -> Iterator[tuple[str, Factorization]]:
+def _designs(settings: MechanismsSettings, workload: Workload) -> Iterator[tuple[str, Factorization]]:
     """Yield the families asked for, or all that suit the size, by name."""
-    chosen = _chosen(config.families, workload)
-    if config.buffers is not None:
-        _check_buffers_apply(chosen, config.buffers)
+    chosen = _chosen(settings.families, workload)
+    if settings.buffers is not None:
+        _check_buffers_apply(chosen, settings.buffers)
     for family in chosen:
-        takes_buffers = config.buffers is not None and "buffers" in settings_of(family)
-        yield family, design(family, workload, **({"buffers": config.buffers} if takes_buffers else {}))
-    if config.families is None and not workload.is_prefix_sum:
+        takes_buffers = settings.buffers is not None and "buffers" in settings_of(family)
+        yield family, design(family, workload, **({"buffers": settings.buffers} if takes_buffers else {}))
+    if settings.families is None and not workload.is_prefix_sum:
         yield POST_PROCESSED, post_process(design("optimal", prefix_sum(workload.rounds)), workload)
 
 
@@ -197,7 +197,7 @@ def _print_table(designs: dict[str, Factorization], workload: Workload) -> None:
             f"{row['bytes_per_parameter']}",
             f"{item.seconds:.2f}",
         )
-    command.console().print(table)
+    output.console().print(table)
 
 
 def _ratio(loss: float, bound: float | None) -> str:
@@ -212,4 +212,4 @@ def _describe(workload: Workload) -> str:
 
 
 if __name__ == "__main__":
-    command.run(mechanisms, "mechanisms", MechanismsConfig, __doc__)
+    command.run(mechanisms, "mechanisms", MechanismsSettings, __doc__)

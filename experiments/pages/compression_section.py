@@ -4,6 +4,7 @@ from typing import Any
 
 from experiments.pages.page import Section, Table
 from experiments.pages.wording import number, times_less
+from experiments.settings.recorded import Recorded
 from fedmf.updates.compression import Compression
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
@@ -13,7 +14,7 @@ FLOAT_BYTES = 4
 SIZES = (("logistic, 8 x 8", 650), ("mlp, 28 x 28", 203_530), ("cnn, 28 x 28", 1_011_466))
 
 
-def compression_of(config: dict[str, Any]) -> Compression:
+def compression_of(config: Recorded) -> Compression:
     """Return the compression that a run's config names."""
     return Compression(**config["compression"])
 

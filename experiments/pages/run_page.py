@@ -5,14 +5,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from experiments.pages.compression_section import FLOAT_BYTES, compression_of, compression_section
 from experiments.pages.figures import Series, line_plot
 from experiments.pages.page import SOURCE, Page, Plot, Section, Table, write_page
-from experiments.pages.wording import flattened, number, percent, size, times_less
+from experiments.pages.wording import number, percent, size, times_less
 from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, REPORT, SUMMARY
 from experiments.run_files.reader import Run, read_run
+from experiments.settings.recorded import flattened, to_yaml
 
 # Key of summary.json -> (words, unit). Keys that are not here are printed under their own names.
 WORDS: dict[str, tuple[str, str]] = {
@@ -59,7 +58,7 @@ def run_page(run: Run) -> Page:
         bytes_section(run),
         compression_section(run.summary, compression_of(run.config)),
         statement_section(run.privacy),
-        Section(f"Settings ({CONFIG})", verbatim=yaml.safe_dump(run.config, sort_keys=False)),
+        Section(f"Settings ({CONFIG})", verbatim=to_yaml(run.config)),
     ]
     return Page(f"fedmf run {run.directory.resolve().name}", lead(run), sections, tuple(warnings(run)))
 

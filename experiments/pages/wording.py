@@ -1,16 +1,6 @@
-"""How pages and tables say a number: digits, shares, bytes, ratios, and documents taken apart into leaves."""
+"""How pages and tables say a number: digits, shares, bytes and ratios."""
 
-from collections.abc import Iterator
 from typing import Any
-
-
-def flattened(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of every leaf, keys of nested objects joined by dots."""
-    for key, value in document.items():
-        if isinstance(value, dict):
-            yield from flattened(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def number(value: Any) -> str:

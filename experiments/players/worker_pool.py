@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import torch
 from flwr.app import Error, Message
@@ -21,14 +21,14 @@ _client_app: ClientApp | None = None  # of this worker process
 
 
 class WorkerPool:
-    """A `Player` with `workers` processes, each with a ClientApp of its own, `client_app_of(text)`.
+    """A `Player` with `workers` processes, each with a ClientApp of its own, `client_app_of(settings)`.
 
     A client that kills its process (out of memory, say) counts as an error reply, and takes no other with it.
     """
 
-    def __init__(self, client_app_of: Callable[[str], ClientApp], text: str, workers: int) -> None:
+    def __init__(self, client_app_of: Callable[[Any], ClientApp], settings: object, workers: int) -> None:
         self._workers = workers
-        self._initial = (client_app_of, text)
+        self._initial = (client_app_of, settings)
         self._executor = self._start()
         self._running: dict[Future[list[Message]], list[Message]] = {}
         self._suspects: list[Message] = []
@@ -91,12 +91,12 @@ class WorkerPool:
         )
 
 
-def _start_worker(client_app_of: Callable[[str], ClientApp], text: str) -> None:
+def _start_worker(client_app_of: Callable[[Any], ClientApp], settings: object) -> None:
     global _client_app
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends its workers
     torch.set_num_threads(1)
     set_identity()
-    _client_app = client_app_of(text)
+    _client_app = client_app_of(settings)
 
 
 def _play(messages: list[Message]) -> list[Message]:

@@ -8,33 +8,32 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from omegaconf import MISSING, DictConfig
 from rich.table import Table
 
-from experiments.cli import command
+from experiments.cli import command, output
 from experiments.reproduce import NAMES, Cell, Reproduction
-from experiments.settings.data import Output
+from experiments.settings.output import Output
 from fedmf.checks import check_choice
 
 
-@dataclass
-class ReproduceConfig:
+@dataclass(frozen=True)
+class ReproduceSettings:
     """Keys of the command."""
 
-    name: str = MISSING
-    directory: str = "outputs/reproduce"
-    output: Output = Output.text
+    name: str
+    directory: str
+    output: Output
 
 
-def reproduce(config: DictConfig) -> None:
+def reproduce(settings: ReproduceSettings) -> None:
     """Compute and print the result named."""
-    check_choice("name", config.name, NAMES)
-    module = import_module(f"experiments.reproduce.{config.name}")
-    directory = Path(config.directory)
+    check_choice("name", settings.name, NAMES)
+    module = import_module(f"experiments.reproduce.{settings.name}")
+    directory = Path(settings.directory)
     directory.mkdir(parents=True, exist_ok=True)
     result: Reproduction = module.reproduce(directory)
-    if config.output is Output.json:
-        command.print_json(as_document(config.name, result))
+    if settings.output is Output.json:
+        output.print_json(as_document(settings.name, result))
     else:
         print_text(result)
 
@@ -53,7 +52,7 @@ def as_document(name: str, result: Reproduction) -> dict[str, object]:
 
 def print_text(result: Reproduction) -> None:
     """Print the result as a table for people."""
-    console = command.console()
+    console = output.console()
     table = Table(title=result.title)
     for column in result.columns:
         table.add_column(column, justify="right")
@@ -74,4 +73,4 @@ def _text(cell: Cell) -> str:
 
 
 if __name__ == "__main__":
-    command.run(reproduce, "reproduce", ReproduceConfig, __doc__)
+    command.run(reproduce, "reproduce", ReproduceSettings, __doc__)

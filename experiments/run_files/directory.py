@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.cli.command import finite, refuse_unmakeable
+from experiments.run_files.finite import finite
 from fedmf.errors import RunDirectoryError
 from fedmf.updates.vectors import Layout, Vector
 from server.files import sync_folder, write_atomically
@@ -19,6 +19,17 @@ MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.j
 REPORT = "report.html"
 CHECKPOINT = "checkpoint"
 _A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, MODEL, MODEL_INITIAL, CHECKPOINT)
+
+
+def refuse_unmakeable(name: str, path: Path) -> None:
+    """Raise `RunDirectoryError` if the setting `name` names no directory and none can be made there."""
+    place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not place.is_dir():
+        raise RunDirectoryError(f"{name} is {path}, but {place} is a file; name a directory.")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise RunDirectoryError(
+            f"{name} is {path}, but nothing may be written to {place}; name another directory."
+        )
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
+from experiments.settings.recorded import Recorded, from_yaml
 from fedmf.errors import RunDirectoryError
 
 
@@ -21,7 +20,7 @@ class Run:
     """
 
     directory: Path
-    config: dict[str, Any]
+    config: Recorded
     rounds: tuple[dict[str, Any], ...]
     privacy: dict[str, Any]
     summary: dict[str, Any]
@@ -53,18 +52,15 @@ def is_finished(directory: Path) -> bool:
     return (directory / SUMMARY).is_file()
 
 
-def read_config(directory: Path) -> dict[str, Any]:
+def read_config(directory: Path) -> Recorded:
     """Return the run's config.yaml as plain values; raise `RunDirectoryError` when it is not one."""
     file = directory / CONFIG
     if not file.is_file():
         raise RunDirectoryError(f"{directory} holds no {CONFIG}; directory must name the directory of a run.")
     try:
-        config = yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
-        raise RunDirectoryError(f"{file} is not YAML ({error}).") from error
-    if not isinstance(config, dict) or not {"dataset", "model"} <= set(config):
-        raise RunDirectoryError(f"{file} lacks dataset or model; directory must name the directory of a run.")
-    return config
+        return from_yaml(file.read_text())
+    except ValueError as error:
+        raise RunDirectoryError(f"{file} {error}; directory must name the directory of a run.") from error
 
 
 def _read_json(file: Path) -> dict[str, Any]:

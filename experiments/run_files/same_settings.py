@@ -1,30 +1,65 @@
-"""Sweeps that were cut short: `python -m experiments.simulate -m sweep.resume=true hydra.sweep.dir=DIR ...`.
+"""What "the same run" means: which settings may differ between the calls that carry one run to its end.
 
-Every job then resumes in its own directory, as with run.resume: a finished one is skipped, a cut one goes on
-after its last released round, the others start. A job whose directory holds a run of other settings is
-refused, finished or not, because the sweep is then not the one that was cut short.
+A run is resumed, and a sweep that was cut short goes on, with the settings of the first call; only those of `FREE`
+may differ, which change speed and output and not the run. Runs are compared as one group when they differ in
+nothing but these and their seed.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from experiments.pages.wording import flattened
 from experiments.run_files.directory import CONFIG
 from experiments.run_files.reader import read_config
+from experiments.settings.frozen import plain
+from experiments.settings.recorded import Recorded, flattened
 from fedmf.errors import RunDirectoryError
 
-# What may differ between the first call and the one that resumes: speed and output, not the run.
-FREE = ("sweep.resume", "engine.name", "engine.workers", "output", "logger", "run.directory", "run.resume")
+if TYPE_CHECKING:
+    from experiments.settings.schema import Settings
+
+# Keys, or groups by their prefix. Any engine may go on with a run of another, but for a deployment: see `fixed`.
+FREE = (
+    "sweep.",
+    "engine.",
+    "output",
+    "logger",
+    "run.directory",
+    "run.resume",
+    "population.max_clients_per_node",
+)
+# What may differ besides within a group of compared runs: how a run was watched, and its repetition.
+REPETITION = (*FREE, "seed", "run.", "hydra.")
 
 
-def refuse_other_settings(directory: Path, config: DictConfig) -> None:
-    """Raise `RunDirectoryError` when `directory` holds a run of other settings than `config`."""
+def fixed(settings: "Settings") -> dict[str, Any]:
+    """Return the settings that may not change when the run is resumed, by key."""
+    return _fixed(plain(settings))
+
+
+def differing_keys(held: Recorded, wanted: Recorded) -> list[str]:
+    """Return the settings that differ, apart from those that change nothing but speed and output.
+
+    >>> differing_keys({"seed": 1, "engine": {"workers": 1}}, {"seed": 2, "engine": {"workers": 4}})
+    ['seed']
+    """
+    old, new = _fixed(held), _fixed(wanted)
+    return [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+
+
+def without(document: Recorded, left_out: tuple[str, ...]) -> dict[str, Any]:
+    """Return the settings by key, without those whose key is in `left_out` or begins with one of its groups."""
+    groups = tuple(key for key in left_out if key.endswith("."))
+    return {
+        key: value for key, value in flattened(document) if key not in left_out and not key.startswith(groups)
+    }
+
+
+def refuse_other_settings(directory: Path, settings: "Settings") -> None:
+    """Raise `RunDirectoryError` when `directory` holds a run of other settings."""
     if not (directory / CONFIG).is_file():
         return
-    wanted: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    different = differing_keys(read_config(directory), wanted)
+    different = differing_keys(read_config(directory), plain(settings))
     if different:
         raise RunDirectoryError(
             f"{directory} holds a run with another {', '.join(different)}; "
@@ -32,11 +67,6 @@ def refuse_other_settings(directory: Path, config: DictConfig) -> None:
         )
 
 
-def differing_keys(held: dict[Any, Any], wanted: dict[Any, Any]) -> list[str]:
-    """Return the settings that differ, apart from those that change nothing but speed and output.
-
-    >>> differing_keys({"seed": 1, "engine": {"workers": 1}}, {"seed": 2, "engine": {"workers": 4}})
-    ['seed']
-    """
-    old, new = dict(flattened(held)), dict(flattened(wanted))
-    return [key for key in sorted({*old, *new}) if key not in FREE and old.get(key) != new.get(key)]
+def _fixed(document: Recorded) -> dict[str, Any]:
+    engine: Mapping[str, Any] = document.get("engine") or {}
+    return {**without(document, FREE), "engine=deployment": engine.get("name") == "deployment"}

@@ -6,20 +6,11 @@ run directory holds anyway. The packages are extras of their own and are importe
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
 from client.imports import need
-
-
-class LoggerName(Enum):
-    """Where metrics go besides the run directory."""
-
-    none = "none"
-    tensorboard = "tensorboard"
-    mlflow = "mlflow"
-    wandb = "wandb"
+from experiments.settings.schema import LoggerName
 
 
 class Log(Protocol):

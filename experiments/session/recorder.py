@@ -16,6 +16,7 @@ from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRI
 from experiments.session.logger import Log, no_log
 from experiments.session.progress import Standing, View
 from experiments.settings.experiment import Experiment
+from experiments.settings.schema import RunSettings
 from fedmf.accounting.statement import write_statement
 from fedmf.errors import DivergedError, RunDirectoryError
 from fedmf.mechanisms import design
@@ -30,13 +31,15 @@ _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_r
 class Recorder:
     """The on_release callback of a simulation, and the context in which its progress is shown."""
 
-    def __init__(self, experiment: Experiment, directory: RunDirectory, run: Any, log: Log = no_log) -> None:
+    def __init__(
+        self, experiment: Experiment, directory: RunDirectory, run: RunSettings, log: Log = no_log
+    ) -> None:
         self._log = log
         self._experiment = experiment
         self._directory = directory
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
-        self._reproducible = bool(run.reproducible)
-        self._unprotected = bool(run.unprotected_metrics)
+        self._reproducible = run.reproducible
+        self._unprotected = run.unprotected_metrics
         self._every = run.evaluate_every or self._default_interval()
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
         self._view = View(

@@ -10,17 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from experiments.pages.run_page import write_report
-from experiments.pages.wording import flattened
 from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
 from experiments.run_files.reader import is_finished
-from experiments.run_files.same_settings import FREE, refuse_other_settings
+from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session.logger import module_of, open_logger
 from experiments.session.recorder import Recorder
-from experiments.settings.experiment import Experiment, secret_of
-from experiments.settings.schema import EngineName
+from experiments.settings.experiment import Experiment, run_secret
+from experiments.settings.recorded import to_yaml
+from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.plan import Plan
@@ -31,19 +29,19 @@ from server.state import Release, ServerState, first_state
 from server.strategy import FedMF, look_away
 
 
-def has_finished(config: DictConfig, directory: RunDirectory) -> bool:
+def has_finished(settings: Settings, directory: RunDirectory) -> bool:
     """Say whether `directory` holds this run, finished, and is asked for again with run.resume.
 
     Raises `RunDirectoryError` for a directory that holds a run which is not to be resumed, one of other settings,
     or one that released rounds and has lost its checkpoint.
     """
-    if not (config.run.resume or config.sweep.resume):
+    if not settings.resumes:
         directory.refuse_if_used()
         return False
     if not is_finished(directory.path):
         directory.refuse_if_checkpoint_is_lost()
         return False
-    refuse_other_settings(directory.path, config)
+    refuse_other_settings(directory.path, settings)
     if not (directory.path / REPORT).exists():  # a crash came between summary and report
         write_report(directory.path)
     print(f"finished: {directory.path} holds this run; nothing was changed", file=sys.stderr)
@@ -51,7 +49,7 @@ def has_finished(config: DictConfig, directory: RunDirectory) -> bool:
 
 
 def run_session(
-    config: DictConfig,
+    settings: Settings,
     directory: RunDirectory,
     experiment: Experiment,
     population: Callable[[Path], Population],
@@ -66,18 +64,18 @@ def run_session(
     started = time.perf_counter()
     # A budget below one epoch and a logger that is not installed are refused before anything is written.
     experiment.plan.start_epoch(Ledger())
-    module_of(config.logger)
+    module_of(settings.logger)
     folder = directory.create()
-    with locked(folder / LOCK), open_logger(config.logger, directory.path) as log:
+    with locked(folder / LOCK), open_logger(settings.logger, directory.path) as log:
         checkpoint = Checkpoint(
             folder,
-            settings_of(config),
+            fixed(settings),
             experiment.plan.factorization.fingerprint,
-            config.run.checkpoint_every,
+            settings.run.checkpoint_every,
         )
-        recorder = Recorder(experiment, directory, config.run, log)
+        recorder = Recorder(experiment, directory, settings.run, log)
         with stopping_on_disk_errors():
-            state = _begin_or_restore(config, experiment, directory, checkpoint, recorder)
+            state = _begin_or_restore(settings, experiment, directory, checkpoint, recorder)
         strategy = FedMF(
             experiment.plan,
             experiment.optimizer,
@@ -86,7 +84,7 @@ def run_session(
             replies=experiment.replies,
             commit=partial(_commit, checkpoint),
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
-            on_reply=recorder.on_reply if config.run.unprotected_metrics else look_away,
+            on_reply=recorder.on_reply if settings.run.unprotected_metrics else look_away,
             tasks_per_message=tasks_per_message,
         )
         _play(strategy, engine, checkpoint, recorder)
@@ -115,7 +113,7 @@ def _play(
 
 
 def _begin_or_restore(
-    config: DictConfig,
+    settings: Settings,
     experiment: Experiment,
     directory: RunDirectory,
     checkpoint: Checkpoint,
@@ -127,11 +125,11 @@ def _begin_or_restore(
         recorder.begin(state, replayed)
         checkpoint.rebase(state)
         return state
-    if config.run.resume:
+    if settings.run.resume:
         print(f"nothing to resume in {directory.path}: a new run begins", file=sys.stderr)
     recorder.refuse_rounds_shown_after(0)
-    directory.write_text(CONFIG, OmegaConf.to_yaml(config, resolve=True))
-    state = first_state(experiment.plan, experiment.initial, secret_of(config))
+    directory.write_text(CONFIG, to_yaml(settings))
+    state = first_state(experiment.plan, experiment.initial, run_secret(settings))
     checkpoint.begin(state)
     recorder.begin(state, [])
     return state
@@ -170,10 +168,3 @@ def stopping_on_disk_errors() -> Iterator[None]:
             f"{error.filename or 'a file of the run'} could not be written: {error.strerror}. What was released is "
             "safe; make room, then go on with run.resume=true."
         ) from error
-
-
-def settings_of(config: DictConfig) -> dict[str, object]:
-    """Return the settings that may not change when a run is resumed, flat."""
-    plain: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    fixed = {key: value for key, value in flattened(plain) if key not in FREE}
-    return {**fixed, "deployed": config.engine.name is EngineName.deployment}  # else any engine may go on

@@ -1,1 +1,12 @@
-"""YAML and overrides become frozen objects; nothing outside this package sees YAML or OmegaConf."""
+"""YAML and overrides become frozen objects; nothing outside this package sees YAML, Hydra or OmegaConf.
+
+schema      the settings of a run, one frozen dataclass for each group of conf/
+data        the groups dataset and model, one frozen dataclass for each choice
+compose     conf/NAME.yaml with overrides, as a frozen object
+jobs        the same for the jobs of a sweep, under Hydra's own command line
+frozen      how a frozen dataclass becomes Hydra's schema, and a composed configuration a frozen object
+recorded    config.yaml of a run directory, written and read back
+mistakes    what Hydra says of a mistake, as one sentence
+client      the part of a run's settings that a client needs, as the library's values
+experiment  a run's settings as data, model and plan
+"""

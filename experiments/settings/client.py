@@ -1,63 +1,46 @@
-"""The part of a configuration that concerns a client, turned into settings and a model.
+"""The part of a run's settings that concerns a client, as the library's values and a model.
 
-Kept apart from `experiments.build`, which needs the accountant and the mechanisms: a deployed client is a new
-process every round and must start fast.
+Kept apart from `experiments.settings.experiment`, which needs the accountant and the mechanisms: a deployed client
+is a new process every round and must start fast.
 """
 
-from omegaconf import DictConfig
 from torch import nn
 
 import client.models
 from client.app import ClientPlan
 from client.data import Dataset
-from client.training import TrainingSettings
-from experiments.settings.data import arguments
+from experiments.settings.data import ModelSettings, arguments
+from experiments.settings.schema import Settings
 from fedmf.randomness import PublicSeed
-from fedmf.updates.compression import Compression, make_bounds
+from fedmf.updates.compression import make_bounds
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds
 
 
-def build_model(config: DictConfig, dataset: Dataset) -> nn.Module:
-    """Return the configured model, fitted to the data's shape and classes."""
+def build_model(settings: ModelSettings, dataset: Dataset, seed: int) -> nn.Module:
+    """Return the model, fitted to the data's shape and classes; its parameters hang on `seed`."""
     return client.models.build(
-        **arguments(config.model),
+        **arguments(settings),
         input_shape=dataset.input_shape,
         classes=dataset.classes,
         task=dataset.task,
-        seed=config.seed,
+        seed=seed,
     )
 
 
-def training_of(config: DictConfig) -> TrainingSettings:
-    """Return how a client trains."""
-    return TrainingSettings(
-        config.client.learning_rate, config.client.batch_size, config.client.epochs, config.client.device.name
-    )
-
-
-def compression_of(config: DictConfig) -> Compression:
-    """Return how an update travels."""
-    return Compression(
-        config.compression.keep_probability,
-        config.compression.rotation.name,
-        config.compression.value_type.name,
-    )
-
-
-def bounds_of(config: DictConfig, dimension: int) -> Bounds:
+def bounds_of(settings: Settings, dimension: int) -> Bounds:
     """Return what the update of a model with `dimension` parameters is held to."""
     return make_bounds(
-        l2_norm=config.clipping.l2_norm,
-        linf_norm=config.clipping.linf_norm,
+        l2_norm=settings.clipping.l2_norm,
+        linf_norm=settings.clipping.linf_norm,
         dimension=dimension,
-        cohort_size=config.population.cohort_size,
-        compression=compression_of(config),
+        cohort_size=settings.population.cohort_size,
+        compression=settings.compression,
     )
 
 
-def client_plan_of(config: DictConfig, dimension: int) -> ClientPlan:
+def client_plan_of(settings: Settings, dimension: int) -> ClientPlan:
     """Return what a client of a model with `dimension` parameters enforces itself."""
-    seed, compression = PublicSeed(config.seed), compression_of(config)
+    seed, compression = PublicSeed(settings.seed), settings.compression
     rotation = Rotation(compression.rotation, dimension, seed)
-    return ClientPlan(bounds_of(config, dimension), rotation, compression.keep_probability, seed)
+    return ClientPlan(bounds_of(settings, dimension), rotation, compression.keep_probability, seed)

@@ -1,188 +1,145 @@
-"""Schemas of the groups `dataset` and `model`: one dataclass per choice, with the fields of its YAML file.
+"""The groups `dataset` and `model`: one frozen dataclass for each choice, with the fields of its YAML file.
 
 They hold values only; `client.data.load` and `client.models.build` say what the values mean and check them.
-`register` makes them known to Hydra; each conf/dataset/NAME.yaml names its schema `schema/NAME` in its
-defaults list.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
-from difflib import get_close_matches
-from enum import Enum
-from typing import Any, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
-
-from fedmf.errors import SettingError
+from experiments.settings.frozen import Choice, plain
 
 
-class Output(Enum):
-    """What a command prints: a table for people, or one JSON document for programs."""
-
-    text = "text"
-    json = "json"
-
-
-@dataclass
-class DatasetConfig:
+@dataclass(frozen=True)
+class DatasetSettings(Choice):
     """What every data set may be given; a loader refuses what it does not use."""
 
-    name: str = MISSING
-    path: str | None = None
-    examples_per_client: int | None = None
-    vocabulary: str | None = None
+    name: str
+    path: str | None
+    examples_per_client: int | None
+    vocabulary: str | None
 
 
-@dataclass
-class ByUserNpzConfig(DatasetConfig):
+@dataclass(frozen=True)
+class ByUserNpzSettings(DatasetSettings):
     """Arrays of one's own."""
 
-    classes: int | None = None
+    classes: int | None
 
 
-@dataclass
-class SyntheticConfig(DatasetConfig):
+@dataclass(frozen=True)
+class SyntheticSettings(DatasetSettings):
     """Made-up points."""
 
-    clients: int = 1000
-    features: int = 32
-    classes: int = 10
-    shift: float = 0.5
+    clients: int
+    features: int
+    classes: int
+    shift: float
 
 
-@dataclass
-class ByUserTextConfig(DatasetConfig):
+@dataclass(frozen=True)
+class ByUserTextSettings(DatasetSettings):
     """Texts of one's own; length null: 20 words or 80 characters."""
 
-    vocabulary_size: int = 10_000
-    level: str = "words"
-    length: int | None = None
+    vocabulary_size: int
+    level: str
+    length: int | None
 
 
-@dataclass
-class PartitionedConfig(DatasetConfig):
+@dataclass(frozen=True)
+class PartitionedSettings(DatasetSettings):
     """Arrays of one's own without users."""
 
-    clients: int = 100
-    partitioner: str = "iid"
-    alpha: float = 0.5
-    shards: int = 2
-    classes: int | None = None
-    partition_seed: int = 0
+    clients: int
+    partitioner: str
+    alpha: float
+    shards: int
+    classes: int | None
+    partition_seed: int
 
 
-@dataclass
-class HubConfig(DatasetConfig):
+@dataclass(frozen=True)
+class HubSettings(DatasetSettings):
     """A data set that the hub holds too; it is downloaded only when asked for."""
 
-    download: bool = False
+    download: bool
 
 
-@dataclass
-class StackOverflowConfig(DatasetConfig):
+@dataclass(frozen=True)
+class StackOverflowSettings(DatasetSettings):
     """TFF's Stack Overflow."""
 
-    length: int = 20
-    test_examples: int = 10_000
+    length: int
+    test_examples: int
 
 
-@dataclass
-class CustomDatasetConfig(DatasetConfig):
+@dataclass(frozen=True)
+class CustomDatasetSettings(DatasetSettings):
     """A loader of one's own: `name` is its import path package.module:function, `settings` its arguments."""
 
-    settings: Any = None
+    settings: Mapping[str, object] | None
 
 
-@dataclass
-class ModelConfig:
+@dataclass(frozen=True)
+class ModelSettings(Choice):
     """A model without settings."""
 
-    name: str = MISSING
+    name: str
 
 
-@dataclass
-class CustomModelConfig(ModelConfig):
+@dataclass(frozen=True)
+class CustomModelSettings(ModelSettings):
     """A module of one's own: `name` is its import path package.module:class, `settings` its arguments."""
 
-    settings: Any = None
+    settings: Mapping[str, object] | None
 
 
-@dataclass
-class MlpConfig(ModelConfig):
+@dataclass(frozen=True)
+class MlpSettings(ModelSettings):
     """One hidden layer."""
 
-    hidden: int = 256
+    hidden: int
 
 
-@dataclass
-class LstmConfig(ModelConfig):
+@dataclass(frozen=True)
+class LstmSettings(ModelSettings):
     """A language model; null: the size of the papers."""
 
-    embedding: int | None = None
-    hidden: int | None = None
+    embedding: int | None
+    hidden: int | None
 
 
-DATASETS: dict[str, type[DatasetConfig]] = {
-    "digits": DatasetConfig,
-    "synthetic": SyntheticConfig,
-    "by_user_npz": ByUserNpzConfig,
-    "by_user_text": ByUserTextConfig,
-    "partitioned": PartitionedConfig,
-    "femnist": HubConfig,
-    "shakespeare": HubConfig,
-    "stackoverflow": StackOverflowConfig,
-    "custom": CustomDatasetConfig,
+DATASETS: dict[str, type[DatasetSettings]] = {
+    "digits": DatasetSettings,
+    "synthetic": SyntheticSettings,
+    "by_user_npz": ByUserNpzSettings,
+    "by_user_text": ByUserTextSettings,
+    "partitioned": PartitionedSettings,
+    "femnist": HubSettings,
+    "shakespeare": HubSettings,
+    "stackoverflow": StackOverflowSettings,
+    "custom": CustomDatasetSettings,
 }
-MODELS: dict[str, type[ModelConfig]] = {
-    "logistic": ModelConfig,
-    "mlp": MlpConfig,
-    "cnn": ModelConfig,
-    "lstm": LstmConfig,
-    "char_lstm": LstmConfig,
-    "custom": CustomModelConfig,
+MODELS: dict[str, type[ModelSettings]] = {
+    "logistic": ModelSettings,
+    "mlp": MlpSettings,
+    "cnn": ModelSettings,
+    "lstm": LstmSettings,
+    "char_lstm": LstmSettings,
+    "custom": CustomModelSettings,
 }
 
 
-def register() -> None:
-    """Store every schema in Hydra's config store; call it before a configuration is composed."""
-    store = ConfigStore.instance()
-    for name, schema in DATASETS.items():
-        store.store(group="dataset/schema", name=name, node=schema)
-    for name, model in MODELS.items():
-        store.store(group="model/schema", name=name, node=model)
+def arguments(settings: DatasetSettings | ModelSettings) -> dict[str, Any]:
+    """Return a group as keyword arguments of `client.data.load` or `client.models.build`.
 
-
-def refuse_unknown(config: DictConfig, schema: type) -> None:
-    """Raise `SettingError` for a key that was added with + and that the dataclass `schema` does not have."""
-    for key, names in _unknown(config, schema):
-        near = get_close_matches(key.rpartition(".")[2], names, n=1)
-        meant = f"; did you mean {near[0]}?" if near else "."
-        raise SettingError(f"{key} is no setting of this command{meant} --help lists all of them.")
-
-
-def _unknown(config: DictConfig, schema: type, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Yield keys that the schema does not have, each with those that it has in its place."""
-    types = get_type_hints(schema)
-    for key in config:
-        if key not in types:
-            yield f"{prefix}{key!s}", list(types)
-        elif is_dataclass(types[key]):
-            actual = OmegaConf.get_type(config, key) or types[key]
-            yield from _unknown(config[key], actual, f"{prefix}{key!s}.")
-
-
-def arguments(config: DictConfig | DatasetConfig | ModelConfig) -> dict[str, Any]:
-    """Return a composed group as keyword arguments of `client.data.load` or `client.models.build`."""
-    node = OmegaConf.structured(config) if is_dataclass(config) else config
-    plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
-    if not isinstance(plain, dict):
-        raise TypeError(f"a dataset or model group is a mapping, not {type(plain).__name__}")
-    return merged({str(key): value for key, value in plain.items()})
+    `settings` of its own are merged in: a loader or model of one's own sees plain arguments.
+    """
+    return merged(plain(settings))
 
 
 def merged(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a group with its `settings` merged in: a loader or model of one's own sees plain arguments.
+    """Return a group with its `settings` merged in.
 
     >>> merged({"name": "mine:load", "path": None, "settings": {"size": 3}})
     {'name': 'mine:load', 'path': None, 'size': 3}

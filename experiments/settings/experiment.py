@@ -1,26 +1,24 @@
-"""The last place that sees a configuration: it turns one into data, model and plan."""
+"""A run's settings as data, model and plan: everything that can be checked before a round is."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 from flwr.app import Context
-from omegaconf import DictConfig
 from torch import nn
 
 import client.data
 from client.app import ClientPlan
 from client.data import Dataset, Examples
 from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
-from experiments.players.faults import Faults
-from experiments.settings.client import bounds_of, build_model, compression_of, training_of
-from experiments.settings.data import arguments, refuse_unknown
-from experiments.settings.schema import Config, EngineName
-from fedmf.checks import check_at_least
+from experiments.settings.client import bounds_of, build_model
+from experiments.settings.data import arguments
+from experiments.settings.engine import DeploymentSettings
+from experiments.settings.schema import Settings, WorkloadName
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design
 from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
 from fedmf.participation import rounds_that_fit
-from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
+from fedmf.plan import Participation, Plan, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Layout, Vector
 from server.cohort import ReplyPolicy
@@ -29,7 +27,7 @@ from server.optimizer import Optimizer
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything a run needs, checked; `config` stops here.
+    """Everything a run needs, checked.
 
     `initial` is the model before training, (d,) float32; `trainer` holds `model` and trains it in place.
     """
@@ -63,94 +61,66 @@ class Experiment:
         return self.trainer
 
 
-def build(config: DictConfig) -> Experiment:
-    """Return the experiment that `config` describes.
-    Raises a `FedmfError` for anything that cannot run as asked.
-    """
-    refuse_unknown(config, Config)
-    check_at_least("engine.workers", config.engine.workers, 1)
-    check_at_least("run.checkpoint_every", config.run.checkpoint_every, 1)
-    if config.run.evaluate_every is not None:
-        check_at_least("run.evaluate_every", config.run.evaluate_every, 1)
-    seed = PublicSeed(config.seed)
-    if Faults(**config.faults).any and config.engine.name is not EngineName.local:
-        raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
-    optimizer = Optimizer(
-        config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.schedule.name
-    )
-    training = training_of(config)
-    privacy = PrivacyTarget(
-        delta=config.privacy.delta,
-        noise_multiplier=config.privacy.noise_multiplier,
-        epsilon=config.privacy.epsilon,
-        adjacency=config.privacy.adjacency.name,
-        accountant=config.privacy.accountant.name,
-        max_epsilon=config.privacy.max_epsilon,
-    )
-    replies = replies_of(config)
-    dataset = client.data.load(**arguments(config.dataset))
-    model = build_model(config, dataset)
-    participation = participation_of(config, clients_of(config, dataset))
+def build(settings: Settings) -> Experiment:
+    """Return the experiment that `settings` describe. Raises a `FedmfError` for anything that cannot run as asked."""
+    dataset = client.data.load(**arguments(settings.dataset))
+    model = build_model(settings.model, dataset, settings.seed)
+    participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
     plan = make_plan(
         dimension=dimension,
         participation=participation,
-        compression=compression_of(config),
-        bounds=bounds_of(config, dimension),
-        privacy=privacy,
-        factorization=design(config.mechanism.name, workload_of(config, participation.rounds_per_epoch)),
-        seed=seed,
+        compression=settings.compression,
+        bounds=bounds_of(settings, dimension),
+        privacy=settings.privacy,
+        factorization=design(settings.mechanism.name, _workload(settings, participation.rounds_per_epoch)),
+        seed=PublicSeed(settings.seed),
     )
     initial = flat_parameters(model)
-    trainer = Trainer(model, training)
-    return Experiment(dataset, model, initial, trainer, plan, optimizer, training, replies)
+    trainer = Trainer(model, settings.client)
+    return Experiment(
+        dataset,
+        model,
+        initial,
+        trainer,
+        plan,
+        settings.optimizer,
+        settings.client,
+        settings.population.replies,
+    )
 
 
-def clients_of(config: DictConfig, dataset: Dataset) -> int:
+def run_secret(settings: Settings) -> SecretKey:
+    """Return the run secret: from the system, or from the seed for a run that is reproducible, NOT private."""
+    if settings.run.reproducible:
+        return SecretKey.reproducible(settings.seed)
+    return SecretKey.generate()
+
+
+def _clients(settings: Settings, dataset: Dataset) -> int:
     """Return N, the number of clients to plan for.
 
     In a deployment the clients are elsewhere, and an epoch begins when `population.min_available` of them are
     there: that number is what the cohorts must fit into.
     """
-    if config.engine.name is not EngineName.deployment:
+    if not isinstance(settings.engine, DeploymentSettings):
         return len(dataset.clients)
-    if config.population.min_available is None:
+    if settings.population.min_available is None:
         raise SettingError(
             "population.min_available is null; a deployment needs the number of clients to wait for."
         )
-    return int(config.population.min_available)
+    return settings.population.min_available
 
 
-def participation_of(config: DictConfig, clients: int) -> Participation:
+def _participation(settings: Settings, clients: int) -> Participation:
     """Return who takes part when `clients` have training examples."""
-    population = config.population
+    population = settings.population
     rounds = rounds_that_fit(clients, population.cohort_size, population.rounds_per_epoch)
     return Participation(clients, population.cohort_size, rounds, population.epochs)
 
 
-def replies_of(config: DictConfig) -> ReplyPolicy:
-    """Return when a round may be released. Raises `SettingError` for more replies than a cohort has clients."""
-    population = config.population
-    policy = ReplyPolicy(population.min_replies, population.max_attempts)
-    if policy.min_replies > population.cohort_size:
-        raise SettingError(
-            f"population.min_replies is {policy.min_replies}, but a cohort has {population.cohort_size} clients; "
-            f"it can be at most {population.cohort_size}."
-        )
-    return policy
-
-
-def workload_of(config: DictConfig, rounds: int) -> Workload:
+def _workload(settings: Settings, rounds: int) -> Workload:
     """Return the workload of one epoch; "momentum" is fitted to optimizer.momentum."""
-    if config.workload.name == "prefix_sum":
+    if settings.workload is WorkloadName.prefix_sum:
         return prefix_sum(rounds)
-    return momentum(rounds, config.optimizer.momentum)
-
-
-def secret_of(config: DictConfig) -> SecretKey:
-    """Return the run secret: from the operating system,
-    or from the seed for a run that is reproducible, NOT private.
-    """
-    if config.run.reproducible:
-        return SecretKey.reproducible(config.seed)
-    return SecretKey.generate()
+    return momentum(rounds, settings.optimizer.momentum)

@@ -1,169 +1,141 @@
-"""The schema of a run's configuration: one dataclass per group of conf/, values only. Meaning and checks are
-in fedmf's settings.
+"""The settings of a run: one frozen dataclass for each group of conf/, values only.
 
-Schema classes stay unfrozen because Hydra cannot override frozen ones.
+Where the library has a frozen class for a group, that class is the group: its checks are the settings' checks. A
+default stands once: in the library's class if it has one, else in conf/.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
-
-from experiments.session.logger import LoggerName
-from experiments.settings import data
-from experiments.settings.data import Output
-
-WorkloadName = Enum("WorkloadName", ["prefix_sum", "momentum"])
-RotationName = Enum("RotationName", ["hadamard", "identity"])
-ValueType = Enum("ValueType", ["float32", "int8"])
-AdjacencyName = Enum("AdjacencyName", ["zero_out", "replace"])
-AccountantName = Enum("AccountantName", ["rdp", "tight"])
-ScheduleName = Enum("ScheduleName", ["constant", "decay", "cooldown"])
-DeviceName = Enum("DeviceName", ["auto", "cpu", "cuda"])
-EngineName = Enum("EngineName", ["local", "ray", "deployment"])
+from client.training import TrainingSettings
+from experiments.players.faults import Faults
+from experiments.settings.data import DatasetSettings, ModelSettings
+from experiments.settings.engine import DeploymentSettings, EngineSettings, LocalSettings
+from experiments.settings.mechanism import MechanismSettings
+from experiments.settings.output import Output
+from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
+from fedmf.plan import Compression, PrivacyTarget
+from fedmf.randomness import PublicSeed
+from server.cohort import ReplyPolicy
+from server.optimizer import Optimizer
 
 
-@dataclass
-class MechanismConfig:
-    """The factorization family that correlates the noise."""
+class WorkloadName(Enum):
+    """What the mechanism of an epoch is fitted to: prefix sums, or the optimizer's momentum."""
 
-    name: str = MISSING
+    prefix_sum = "prefix_sum"
+    momentum = "momentum"
 
 
-@dataclass
-class PopulationConfig:
+class LoggerName(Enum):
+    """Where metrics go besides the run directory."""
+
+    none = "none"
+    tensorboard = "tensorboard"
+    mlflow = "mlflow"
+    wandb = "wandb"
+
+
+@dataclass(frozen=True)
+class PopulationSettings:
     """Who takes part; rounds_per_epoch null: floor(clients / cohort_size).
 
     The last two are for deployments: `min_available` stands there for the number of clients.
     """
 
-    cohort_size: int = 64
-    rounds_per_epoch: int | None = None
-    epochs: int = 8
-    min_replies: int = 0
-    max_attempts: int = 3
-    min_available: int | None = None
-    max_clients_per_node: int = 10_000
+    cohort_size: int
+    rounds_per_epoch: int | None
+    epochs: int
+    min_replies: int
+    max_attempts: int
+    min_available: int | None
+    max_clients_per_node: int | None
+
+    def __post_init__(self) -> None:
+        if self.replies.min_replies > self.cohort_size:
+            raise SettingError(
+                f"population.min_replies is {self.min_replies}, but a cohort has {self.cohort_size} clients; "
+                f"it can be at most {self.cohort_size}."
+            )
+
+    @property
+    def replies(self) -> ReplyPolicy:
+        """When a round may be released."""
+        return ReplyPolicy(self.min_replies, self.max_attempts)
 
 
-@dataclass
-class ClippingConfig:
+@dataclass(frozen=True)
+class ClippingSettings:
     """Bounds of one client's update; linf_norm null: the formula with rotation, l2_norm without."""
 
-    l2_norm: float | None = 1.0
-    linf_norm: float | None = None
+    l2_norm: float | None
+    linf_norm: float | None
 
 
-@dataclass
-class CompressionConfig:
-    """What of an update travels."""
+@dataclass(frozen=True)
+class RunSettings:
+    """Where a run writes, how its secrets are made, and how often it scores and saves."""
 
-    keep_probability: float = 0.1
-    rotation: RotationName = RotationName.hadamard
-    value_type: ValueType = ValueType.float32
+    directory: str | None
+    resume: bool
+    reproducible: bool
+    unprotected_metrics: bool
+    evaluate_every: int | None
+    checkpoint_every: int
 
-
-@dataclass
-class PrivacyConfig:
-    """delta, and exactly one of epsilon and noise_multiplier."""
-
-    epsilon: float | None = MISSING
-    noise_multiplier: float | None = None
-    delta: float = MISSING
-    adjacency: AdjacencyName = AdjacencyName.zero_out
-    accountant: AccountantName = AccountantName.rdp
-    max_epsilon: float | None = None
+    def __post_init__(self) -> None:
+        check_at_least("run.checkpoint_every", self.checkpoint_every, 1)
+        if self.evaluate_every is not None:
+            check_at_least("run.evaluate_every", self.evaluate_every, 1)
 
 
-@dataclass
-class OptimizerConfig:
-    """The server optimizer: SGD with momentum."""
-
-    learning_rate: float = 0.3
-    momentum: float = 0.9
-    schedule: ScheduleName = ScheduleName.constant
-
-
-@dataclass
-class ClientConfig:
-    """Local training."""
-
-    learning_rate: float = 1.0
-    batch_size: int = 10
-    epochs: int = 1
-    device: DeviceName = DeviceName.auto
-
-
-@dataclass
-class EngineConfig:
-    """Who calls the clients: our grid in this process, Flower's Ray engine, or a SuperLink.
-
-    Timeouts in seconds, for deployments: until enough clients are there, for a node to say how many it holds,
-    for the replies of a round.
-    """
-
-    name: EngineName = EngineName.local
-    workers: int = 1
-    node_timeout: float = 600
-    query_timeout: float = 120
-    round_timeout: float = 600
-
-
-@dataclass
-class FaultsConfig:
-    """What goes wrong with clients, for rehearsals; engine=local only."""
-
-    drop_out: float = 0.0
-    delay: float = 0.0
-    error: float = 0.0
-    duplicate: float = 0.0
-
-
-@dataclass
-class RunConfig:
-    """Where a run writes, and how its secrets are made."""
-
-    directory: str | None = None
-    resume: bool = False
-    reproducible: bool = False
-    unprotected_metrics: bool = False
-    evaluate_every: int | None = None
-    checkpoint_every: int = 16
-
-
-@dataclass
-class SweepConfig:
+@dataclass(frozen=True)
+class SweepSettings:
     """Whether jobs that an earlier call of this sweep finished are skipped."""
 
-    resume: bool = False
+    resume: bool
 
 
-@dataclass
-class Config:
-    """A whole run."""
+@dataclass(frozen=True)
+class Settings:
+    """A whole run, checked. Raises `SettingError` for a setting that the chosen engine would ignore."""
 
-    dataset: Any = MISSING
-    model: Any = MISSING
-    mechanism: MechanismConfig = field(default_factory=MechanismConfig)
-    workload: WorkloadName = WorkloadName.prefix_sum
-    population: PopulationConfig = field(default_factory=PopulationConfig)
-    clipping: ClippingConfig = field(default_factory=ClippingConfig)
-    compression: CompressionConfig = field(default_factory=CompressionConfig)
-    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    client: ClientConfig = field(default_factory=ClientConfig)
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    faults: FaultsConfig = field(default_factory=FaultsConfig)
-    run: RunConfig = field(default_factory=RunConfig)
-    sweep: SweepConfig = field(default_factory=SweepConfig)
-    seed: int = 0
-    logger: LoggerName = LoggerName.none
-    output: Output = Output.text
+    dataset: DatasetSettings
+    model: ModelSettings
+    mechanism: MechanismSettings
+    workload: WorkloadName
+    population: PopulationSettings
+    clipping: ClippingSettings
+    compression: Compression
+    privacy: PrivacyTarget
+    optimizer: Optimizer
+    client: TrainingSettings
+    engine: EngineSettings
+    faults: Faults
+    run: RunSettings
+    sweep: SweepSettings
+    seed: int
+    logger: LoggerName
+    output: Output
 
+    def __post_init__(self) -> None:
+        PublicSeed(self.seed)  # refuses what is no seed
+        deployed = isinstance(self.engine, DeploymentSettings)
+        if self.faults.any and not isinstance(self.engine, LocalSettings):
+            raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
+        for name in ("min_available", "max_clients_per_node"):
+            value = getattr(self.population, name)
+            if not deployed and value is not None:
+                raise SettingError(
+                    f"population.{name} is {value}, which is for deployments; leave it null with engine={self.engine.name}."
+                )
+        if deployed and self.output is Output.json:
+            raise SettingError(
+                "output is json, but the server of a deployment only logs; leave it at text and read summary.json."
+            )
 
-def register() -> None:
-    """Store the schemas in Hydra's config store; call it before a configuration is composed."""
-    data.register()
-    ConfigStore.instance().store(name="config_schema", node=Config)
+    @property
+    def resumes(self) -> bool:
+        """Whether the run in the directory, if there is one, is to be gone on with."""
+        return self.run.resume or self.sweep.resume

@@ -6,8 +6,8 @@ import pytest
 
 from client.data import DATASETS
 from client.models import MODELS
-from experiments.cli import command
-from experiments.datasets import DatasetsConfig, datasets, listing
+from experiments.datasets import DatasetsSettings, datasets, listing
+from experiments.settings.compose import compose
 
 
 def test_every_data_set_says_what_it_is_its_licence_and_its_source() -> None:
@@ -23,7 +23,7 @@ def test_every_model_says_how_many_parameters_it_has() -> None:
 
 
 def test_the_command_prints_one_json_document_or_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    datasets(command.compose_config("datasets", ["output=json"], DatasetsConfig))
+    datasets(compose("datasets", ["output=json"], DatasetsSettings))
     assert json.loads(capsys.readouterr().out) == listing()
-    datasets(command.compose_config("datasets", [], DatasetsConfig))
+    datasets(compose("datasets", [], DatasetsSettings))
     assert "1,018,174" in capsys.readouterr().out

@@ -10,17 +10,16 @@ from omegaconf import OmegaConf
 from client.data import load
 from client.models import build
 from experiments.cli import command
-from experiments.evaluate import EvaluateConfig, evaluate
-from experiments.settings import data
+from experiments.evaluate import EvaluateSettings, evaluate
+from experiments.settings.compose import compose
 
 WEIGHT, BIAS = "1.weight", "1.bias"
 
 
 def run(directory: Path, *overrides: str) -> None:
     """Call the command as the command line would."""
-    data.register()
     overrides = (f"directory={directory}", *overrides)
-    evaluate(command.compose_config("evaluate", overrides, EvaluateConfig))
+    evaluate(compose("evaluate", overrides, EvaluateSettings))
 
 
 @pytest.fixture
@@ -70,9 +69,8 @@ def test_text_output_names_the_run(directory: Path, capsys: pytest.CaptureFixtur
 
 def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Return the sentence printed for a mistake, after checking that it exits 2."""
-    data.register()
     with pytest.raises(SystemExit) as stop:
-        command.run(evaluate, "evaluate", EvaluateConfig, argv=arguments)
+        command.run(evaluate, "evaluate", EvaluateSettings, argv=arguments)
     assert stop.value.code == 2
     return capsys.readouterr().err
 
@@ -83,9 +81,7 @@ def test_mistakes_are_one_sentence_and_exit_2(directory: Path, capsys: pytest.Ca
     assert "dataset" in mistake(capsys, f"directory={directory}", "dataset=nothing")
     np.savez(directory / "model.npz", **{WEIGHT: np.zeros((10, 49), "f4"), BIAS: np.zeros(10, "f4")})
     assert "of the shape that the run was trained on" in mistake(capsys, f"directory={directory}")
-    assert "dataset.seize is 3, but dataset digits" in mistake(
-        capsys, f"directory={directory}", "+dataset.seize=3"
-    )
+    assert "dataset.seize is no setting" in mistake(capsys, f"directory={directory}", "+dataset.seize=3")
     for size in (0, -1):
         assert f"batch_size is {size}" in mistake(capsys, f"directory={directory}", f"batch_size={size}")
     (directory / "model.npz").write_text("no model")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from experiments.cli import command
-from experiments.plan import PlanConfig, plan
+from experiments.plan import PlanSettings, plan
 from fedmf.accounting import EpochRelease, privacy_spent, rdp
 
 KEYS = {
@@ -37,7 +37,7 @@ GIVEN = (
 
 def exit_code(*overrides):
     with pytest.raises(SystemExit) as caught:
-        command.run(plan, "plan", PlanConfig, "doc", list(overrides))
+        command.run(plan, "plan", PlanSettings, "doc", list(overrides))
     return caught.value.code
 
 

@@ -13,9 +13,8 @@ from client.scoring import loss
 from client.training import flat_parameters
 from experiments.cli.command import guard
 from experiments.settings.experiment import build as build_experiment
-from experiments.simulate import simulate
 from fedmf.randomness import PublicSeed
-from runs import command, composed, metrics, model, run, summary
+from runs import command, composed, metrics, model, run, simulate, summary
 from server.cohort import cohort_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import torch
 from client.data import DATASETS, load
 from client.data.text import SPECIAL, read_vocabulary
 from client.models import build, parameter_count
-from experiments.cli.command import CONF
+from experiments.settings.compose import CONF
 from fedmf.errors import DataError, SettingError
 
 ROOT = CONF.parent

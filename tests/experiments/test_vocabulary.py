@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from client.data.text import read_vocabulary
-from experiments.cli import command
-from experiments.vocabulary import VocabularyConfig, vocabulary
+from experiments.settings.compose import compose
+from experiments.vocabulary import VocabularySettings, vocabulary
 from fedmf.errors import DataError, SettingError
 
 
 def run(*overrides: str) -> None:
     """Call the command as the command line would."""
-    vocabulary(command.compose_config("vocabulary", overrides, VocabularyConfig))
+    vocabulary(compose("vocabulary", overrides, VocabularySettings))
 
 
 @pytest.mark.parametrize("name", ["public.txt", "public.txt.gz"])

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from client.training import TrainingSettings
-from experiments.audit.__main__ import AuditConfig, audit
+from experiments.audit.__main__ import AuditSettings, audit
 from experiments.audit.digits import Setup, Stage, blank_weights, dealt_digits
 from experiments.audit.law import Law, Rule, choose_rule, count, own_mask, shared_mask
 from experiments.audit.one_run import OneRunSetup, play_one_run
@@ -17,7 +17,7 @@ from experiments.audit.pipeline import Filter, Pipeline, known
 from experiments.audit.sabotage import Fault, SharedMaskKey, broken_plan
 from experiments.audit.table import operating_curve
 from experiments.audit.trials import Scores, Trial, attacks_on
-from experiments.cli import command
+from experiments.settings.compose import compose
 from fedmf.accounting import gaussian_epsilon
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms import design, prefix_sum
@@ -252,10 +252,10 @@ def test_the_verdict_turns_where_the_bound_passes_the_stated_epsilon(fault, boun
 def run(tmp_path, capsys, *overrides):
     """Run the command in this process; return its exit code and JSON document."""
     logging.getLogger("server").setLevel(logging.WARNING)
-    config = command.compose_config(
+    config = compose(
         "audit",
         [f"directory={tmp_path / 'audit'}", "output=json", "workers=1", *overrides],
-        AuditConfig,
+        AuditSettings,
     )
     code = 0
     try:

@@ -43,7 +43,9 @@ def short_epochs(monkeypatch):
 def run(capsys, *arguments):
     """Return exit code, stdout and stderr of the command."""
     with pytest.raises(SystemExit) as stop:
-        command.run(benchmark.benchmark, "benchmark", benchmark.BenchmarkConfig, benchmark.__doc__, arguments)
+        command.run(
+            benchmark.benchmark, "benchmark", benchmark.BenchmarkSettings, benchmark.__doc__, arguments
+        )
     return stop.value.code, *capsys.readouterr()
 
 

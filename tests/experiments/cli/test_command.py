@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli.command import CONF, guard, run
+from experiments.cli.command import guard, run
+from experiments.settings.compose import CONF
 from runs import command
 
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "config")
@@ -52,7 +53,7 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
     [
         ("plan", ["epsilon"], "epsilon is not understood; settings are given as key=value"),
         ("plan", ["--bogus"], "--bogus is not understood"),
-        ("plan", ["epslon=3"], "Could not override 'epslon'. Key 'epslon' not in 'PlanConfig'"),
+        ("plan", ["epslon=3"], "Could not override 'epslon'. Key 'epslon' not in 'PlanSettings'"),
         ("plan", ["+epslon=3"], "epslon is no setting of this command; did you mean epsilon?"),
         ("soak", ['overrides=["privacy.epsilon=0"]'], "privacy.epsilon is 0.0"),
         (
@@ -79,7 +80,7 @@ def test_mistakes_are_said_in_one_sentence_before_anything_is_started(
     monkeypatch.setattr("subprocess.Popen", None)
     monkeypatch.setattr("os.fork", None)
     schema = next(
-        value for key, value in vars(module).items() if key.lower() == f"{name}config".replace("_", "")
+        value for key, value in vars(module).items() if key.lower() == f"{name}settings".replace("_", "")
     )
     with pytest.raises(SystemExit) as end:
         run(getattr(module, name), name, schema, argv=arguments)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import written_run
-from experiments.cli import command
-from experiments.compare.__main__ import CompareConfig, compare
+from experiments.compare.__main__ import CompareSettings, compare
 from experiments.compare.groups import (
     bytes_to_reach,
     common_accuracy,
@@ -18,8 +17,9 @@ from experiments.compare.groups import (
     find_runs,
     group_runs,
     label,
-    relevant,
 )
+from experiments.run_files.same_settings import REPETITION, without
+from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError
 
 ACCURACY = {(0.1, 1): 0.90, (0.1, 2): 0.94, (0.1, 3): 0.92, (1.0, 1): 0.96, (1.0, 2): 0.98}
@@ -47,7 +47,7 @@ def sweep(directory: Path, **changes: Any) -> Path:
 def printed(capsys: pytest.CaptureFixture[str], directory: Path, *overrides: str) -> dict[str, Any]:
     """Return what the command prints as JSON."""
     overrides = (f"directory={directory}", "output=json", *overrides)
-    compare(command.compose_config("compare", overrides, CompareConfig))
+    compare(compose("compare", overrides, CompareSettings))
     return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
 
 
@@ -70,7 +70,7 @@ def test_settings_that_change_nothing_but_speed_do_not_split_a_group() -> None:
         "model": {"name": "mlp"},
         "output": "json",
     }
-    assert relevant(config) == {"model.name": "mlp"}
+    assert without(config, REPETITION) == {"model.name": "mlp"}
 
 
 def test_a_single_seed_has_no_standard_error_and_a_missing_value_no_mean() -> None:
@@ -103,7 +103,7 @@ def test_the_csv_holds_what_the_json_holds(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_the_page_draws_keep_probability_rounds_and_bytes_without_a_request(tmp_path: Path) -> None:
-    compare(command.compose_config("compare", [f"directory={sweep(tmp_path)}"], CompareConfig))
+    compare(compose("compare", [f"directory={sweep(tmp_path)}"], CompareSettings))
     html = (tmp_path / "compare.html").read_text()
     assert html.count("<svg") == html.count("<figcaption") == 3
     assert "<script" not in html
@@ -138,7 +138,7 @@ def test_unfinished_runs_are_named_and_do_not_count(
 def test_a_reproducible_run_is_called_not_private(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep(tmp_path, run={"reproducible": True})
     assert not any(group["private"] for group in printed(capsys, tmp_path)["groups"])
-    compare(command.compose_config("compare", [f"directory={tmp_path}"], CompareConfig))
+    compare(compose("compare", [f"directory={tmp_path}"], CompareSettings))
     assert "5 of 5 runs are NOT private" in capsys.readouterr().out
 
 
@@ -178,7 +178,7 @@ def test_every_output_says_for_whom_epsilon_holds(tmp_path: Path, capsys: pytest
     )
     said = "at delta = 0.0001, for one person = one client, under replace adjacency"
     assert said in (tmp_path / "compare.html").read_text()
-    compare(command.compose_config("compare", [f"directory={tmp_path}"], CompareConfig))
+    compare(compose("compare", [f"directory={tmp_path}"], CompareSettings))
     assert said in " ".join(capsys.readouterr().out.split())
     assert "replace" in (tmp_path / "compare.csv").read_text()
 

@@ -12,27 +12,27 @@ from flwr.app import Context, Message, MessageType, RecordDict
 from client.app import ClientPlan
 from experiments.cli.command import without_traceback
 from experiments.deployment import apps
-from experiments.deployment.node import Node, node_config
-from experiments.deployment.node_app import run_config
+from experiments.deployment.holdings import examine
+from experiments.deployment.node import Node, node_settings
+from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
-from experiments.node_check import examine
 from experiments.players.local_grid import reply_of, set_identity
 from experiments.settings.client import client_plan_of
 from experiments.settings.experiment import build
-from experiments.simulate import simulate
-from fedmf.errors import DataError, RunDirectoryError, SettingError
+from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.updates import wire
 from nodes import Nodes, key_of
-from runs import composed, metrics, summary
+from runs import composed, metrics, simulate, summary
 from server import attendance
 from server.attendance import ROSTER
 from server.cohort import Roster
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
+SIMULATED = (
+    f"{DATA} population.cohort_size=4 population.epochs=2 privacy.epsilon=null privacy.noise_multiplier=0.5"
+)
 SMALL = (
-    f"{DATA} population.min_available=12 population.cohort_size=4 population.epochs=2 "
-    "privacy.epsilon=null privacy.noise_multiplier=0.5 population.max_clients_per_node=100 "
-    "engine.node_timeout=0.05"
+    f"{SIMULATED} population.min_available=12 population.max_clients_per_node=100 engine.node_timeout=0.05"
 )
 
 
@@ -61,13 +61,13 @@ def _impatient(monkeypatch):
 
 def configured(directory, *more):
     run = " ".join([f"run.directory={directory}", SMALL, *more])
-    return run, run_config(context(run))
+    return run, run_settings(run)
 
 
 def test_a_deployed_run_leaves_what_a_simulation_leaves(tmp_path):
     run, config = configured(tmp_path / "r")
     deploy(config, network(run, TWO))
-    simulate(composed(f"run.directory={tmp_path / 's'}", "output=json", *shlex.split(SMALL)))
+    simulate(composed(f"run.directory={tmp_path / 's'}", "output=json", *shlex.split(SIMULATED)))
     names = [{path.name for path in (tmp_path / which).iterdir()} for which in "rs"]
     assert names[0] == names[1]
     assert [set(row) for row in metrics(tmp_path / "r")] == [set(row) for row in metrics(tmp_path / "s")]
@@ -83,7 +83,7 @@ def test_without_noise_the_deployed_model_is_that_of_the_same_cohorts_simulated(
              "population.cohort_size=12", "clipping.l2_norm=null", "compression.rotation=identity")  # fmt: skip
     run, config = configured(tmp_path / "r", *exact)
     deploy(config, network(run, TWO))
-    simulate(composed(f"run.directory={tmp_path / 's'}", "output=json", *shlex.split(SMALL), *exact))
+    simulate(composed(f"run.directory={tmp_path / 's'}", "output=json", *shlex.split(SIMULATED), *exact))
     models = []
     for which in "rs":
         with np.load(tmp_path / which / "model.npz") as arrays:
@@ -118,7 +118,7 @@ def test_a_killed_server_goes_on_with_the_same_clients(tmp_path):
     grid.train["a"] = honest
     grid.join("c", playing(run, f"clients=12 {DATA}"), playing(run, f"clients=12 {DATA}"))
     asked = len(grid.asked)
-    deploy(run_config(context(run + " run.resume=true")), grid)
+    deploy(run_settings(run + " run.resume=true"), grid)
     assert [row["round"] for row in metrics(tmp_path / "r")] == list(range(1, 7))
     first_epoch = [message for message in grid.asked[asked:] if message.metadata.group_id in ("2", "3")]
     assert {message.metadata.dst_node_id for message in first_epoch} <= {grid.ids["a"], grid.ids["b"]}
@@ -166,9 +166,8 @@ def test_a_node_says_how_many_clients_it_declares_without_looking_at_its_data():
     ],
 )
 def test_what_a_deployment_cannot_do_is_refused_before_anything_is_written(tmp_path, more, says):
-    _, config = configured(tmp_path / "r", more)
-    with pytest.raises(Exception, match=says):
-        deploy(config, Nodes({}))
+    with pytest.raises(FedmfError, match=says):
+        deploy(configured(tmp_path / "r", more)[1], Nodes({}))
     assert not (tmp_path / "r").exists()
 
 
@@ -204,7 +203,7 @@ def test_a_used_directory_is_refused_and_a_finished_run_left_alone(tmp_path, cap
     deploy(config, network(run, TWO))
     with pytest.raises(RunDirectoryError, match="already holds a run"):
         deploy(config, Nodes({}))
-    deploy(run_config(context(run + " run.resume=true")), Nodes({}))
+    deploy(run_settings(run + " run.resume=true"), Nodes({}))
     assert "finished" in capsys.readouterr().err
 
 
@@ -214,33 +213,33 @@ def test_a_deployed_run_is_not_resumed_as_a_simulation(tmp_path):
     grid.train = {name: dying_in_round_2(train) for name, train in grid.train.items()}
     with pytest.raises(Crash):
         deploy(config, grid)
-    with pytest.raises(RunDirectoryError, match="deployed is False"):
-        simulate(composed("output=json", *shlex.split(run), "run.resume=true"))
+    with pytest.raises(RunDirectoryError, match="engine=deployment is False"):
+        simulate(composed(f"run.directory={tmp_path / 'r'}", *shlex.split(SIMULATED), "run.resume=true"))
     with pytest.raises(SettingError, match="which `flwr run` starts"):
         simulate(composed(f"run.directory={tmp_path / 'x'}", "engine=deployment"))
 
 
 def test_client_and_server_derive_the_same_bounds_rotation_and_mask_probability():
     for more in ("", "compression.value_type=int8", "compression.rotation=identity"):
-        config = run_config(context(f"{SMALL} {more}"))
+        config = run_settings(f"{SMALL} {more}")
         experiment = build(config)
         own: ClientPlan = client_plan_of(config, experiment.plan.dimension)
         assert own == experiment.client_plan
 
 
 def test_the_check_of_a_node_counts_what_is_there_and_refuses_what_is_declared_beyond():
-    config = node_config(f"clients=7 first=5 {DATA}")
+    config = node_settings(f"clients=7 first=5 {DATA}")
     found = examine(Node.of(config), config)
     assert (found["clients"], found["clients_in_the_data_set"]) == (7, 12)
-    config = node_config(f"clients=8 first=5 {DATA}")
+    config = node_settings(f"clients=8 first=5 {DATA}")
     with pytest.raises(DataError, match="holds 7"):
         examine(Node.of(config), config)
     with pytest.raises(SettingError, match="--node-config"):
-        node_config(None)
+        node_settings(None)
 
 
 def test_a_node_plays_its_own_clients_only():
-    node = Node.of(node_config(f"clients=7 first=5 {DATA}"))
+    node = Node.of(node_settings(f"clients=7 first=5 {DATA}"))
     np.testing.assert_array_equal(node.examples_of("key:2").x, node.dataset.clients[7].x)
     for number in (7, -1):
         with pytest.raises(DataError, match="declares 7 clients"):

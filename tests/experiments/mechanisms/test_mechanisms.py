@@ -28,7 +28,7 @@ def run(capsys, *arguments):
     """Exit code, stdout and stderr of the command."""
     with pytest.raises(SystemExit) as stop:
         command.run(
-            mechanisms.mechanisms, "mechanisms", mechanisms.MechanismsConfig, mechanisms.__doc__, arguments
+            mechanisms.mechanisms, "mechanisms", mechanisms.MechanismsSettings, mechanisms.__doc__, arguments
         )
     captured = capsys.readouterr()
     return stop.value.code, captured.out, captured.err

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from experiments.cli import command
-from experiments.reproduce.__main__ import ReproduceConfig, reproduce
+from experiments.reproduce.__main__ import ReproduceSettings, reproduce
 
 
 def test_figure_1_matches_the_numbers_computed_apart(tmp_path, capsys):
     arguments = ["name=sgmf_figure1", f"directory={tmp_path}", "output=json"]
     with pytest.raises(SystemExit) as caught:
-        command.run(reproduce, "reproduce", ReproduceConfig, "doc", arguments)
+        command.run(reproduce, "reproduce", ReproduceSettings, "doc", arguments)
     assert caught.value.code == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["rows"]) == 15
@@ -21,6 +21,6 @@ def test_figure_1_matches_the_numbers_computed_apart(tmp_path, capsys):
 
 def test_an_unknown_result_is_refused_with_those_there_are(capsys):
     with pytest.raises(SystemExit) as caught:
-        command.run(reproduce, "reproduce", ReproduceConfig, "doc", ["name=figure_9"])
+        command.run(reproduce, "reproduce", ReproduceSettings, "doc", ["name=figure_9"])
     assert caught.value.code == 2
     assert "sgmf_figure1" in capsys.readouterr().err

@@ -10,8 +10,8 @@ import pytest
 from omegaconf import OmegaConf
 
 import written_run
-from experiments.cli.command import CONF
 from experiments.run_files.same_settings import refuse_other_settings
+from experiments.settings.compose import CONF
 from fedmf.errors import RunDirectoryError
 from runs import run
 

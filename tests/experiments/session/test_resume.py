@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from experiments.cli.command import guard
-from experiments.simulate import simulate
 from fedmf.errors import RunStoppedError
-from runs import command, composed, metrics, model, run, summary
+from runs import command, composed, metrics, model, run, simulate, summary
 from server import strategy
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -138,7 +137,7 @@ def test_a_crash_before_the_first_release_leaves_the_key_as_it_was(tmp_path, mon
     before = np.load(secret)["key"].tobytes()
     seen = []
     monkeypatch.setattr(
-        "experiments.simulate.run_engine", lambda *_: seen.append(np.load(secret)["key"].tobytes())
+        "experiments.session.simulation.run_engine", lambda *_: seen.append(np.load(secret)["key"].tobytes())
     )
     monkeypatch.setattr("experiments.session.recorder.Recorder.finish", lambda *_: {})
     with pytest.raises(RunStoppedError):  # nothing was run

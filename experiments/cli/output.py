@@ -1,0 +1,22 @@
+"""What a command prints on stdout: a table for people, or one JSON document for programs."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from experiments.run_files.finite import finite
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def console() -> "Console":
+    """Return a console for results, as wide as the terminal, and wide enough for any table where there is none."""
+    from rich.console import Console  # JSON has no need of it
+
+    return Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document to stdout; infinite and undefined numbers become null."""
+    print(json.dumps(finite(document), indent=2))

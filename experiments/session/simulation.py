@@ -1,0 +1,44 @@
+"""One simulated run: all clients on this machine, the server in this process."""
+
+from functools import partial
+from pathlib import Path
+
+from experiments.run_files.directory import CONFIG, RunDirectory
+from experiments.run_files.same_settings import refuse_other_settings
+from experiments.session.engine import run_engine, shares_messages
+from experiments.session.session import has_finished, run_session
+from experiments.settings.engine import DeploymentSettings
+from experiments.settings.experiment import build
+from experiments.settings.schema import Settings
+from fedmf.errors import SettingError
+from server.cohort import SimulatedPopulation
+from server.exchange import tasks_per_message
+
+
+def simulate(settings: Settings, path: Path) -> bool:
+    """Run what `settings` describe into the directory `path`, or go on with the run in it.
+
+    Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
+    Raises a `FedmfError` for what cannot run as asked; nothing is written then.
+    """
+    directory = RunDirectory(path)
+    if settings.sweep.resume:
+        refuse_other_settings(path, settings)
+    if has_finished(settings, directory):
+        return False
+    if isinstance(settings.engine, DeploymentSettings):
+        raise SettingError(
+            "engine is deployment, which `flwr run` starts (docs/deployment.md); choose local or ray."
+        )
+    if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
+        raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
+    experiment = build(settings)
+    run_session(
+        settings,
+        directory,
+        experiment,
+        lambda folder: SimulatedPopulation(),
+        partial(run_engine, settings, experiment),
+        tasks_per_message=tasks_per_message(experiment.plan) if shares_messages(settings) else 1,
+    )
+    return True

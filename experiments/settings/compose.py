@@ -1,0 +1,89 @@
+"""Compose conf/NAME.yaml and overrides with Hydra, and return them as a frozen object."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import hydra
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobRuntime
+from hydra.version import VersionBase
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.settings.data import DATASETS, MODELS
+from experiments.settings.engine import ENGINES
+from experiments.settings.frozen import freeze, schema_of
+from fedmf.errors import SettingError
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+_CHOICES: Mapping[str, Mapping[str, type]] = {"dataset": DATASETS, "model": MODELS, "engine": ENGINES}
+
+T = TypeVar("T")
+
+
+def compose(name: str, overrides: Sequence[str], settings: type[T]) -> T:
+    """Return conf/NAME.yaml with `overrides` applied, as the frozen dataclass `settings`.
+
+    The YAML file names the schema of `settings` as NAME_schema in its defaults list. Raises a `FedmfError` or one
+    of `mistakes.SETTING_ERRORS` for what cannot be composed. Hydra's global state is left as it was.
+    """
+    return freeze(_composed(name, overrides, settings), settings)
+
+
+def help_text(name: str, settings: type) -> str:
+    """Return all keys of conf/NAME.yaml with their defaults, as YAML."""
+    return OmegaConf.to_yaml(_composed(name, [], settings))
+
+
+def split(overrides: str) -> list[str]:
+    """Return the overrides in a text, parted as a shell does. Raises `SettingError` for an open quote."""
+    try:
+        return shlex.split(overrides)
+    except ValueError as error:
+        raise SettingError(f"overrides is {overrides!r}, whose quotes are not closed ({error}).") from error
+
+
+def store_schemas(name: str, settings: type) -> None:
+    """Put the schemas of conf/NAME.yaml and of all choices into Hydra's global store."""
+    store = ConfigStore.instance()
+    store.store(name=f"{name}_schema", node=schema_of(settings))
+    for group, choices in _CHOICES.items():
+        for choice, of_choice in choices.items():
+            store.store(group=f"{group}/schema", name=choice, node=schema_of(of_choice))
+
+
+def _composed(name: str, overrides: Sequence[str], settings: type) -> DictConfig:
+    with _own_state():
+        store_schemas(name, settings)
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return hydra.compose(name, overrides=list(overrides))
+
+
+@contextmanager
+def _own_state() -> Iterator[None]:
+    """Give the block a Hydra of its own, also inside another Hydra application, and put the old one back."""
+    Plugins.instance()  # what plugins store at their import belongs to every Hydra
+    store = ConfigStore.instance()
+    before = dict(Singleton._instances)
+    own = object.__new__(ConfigStore)  # a call would return the singleton
+    own.repo = _copied(store.repo)
+    try:
+        for kind in (GlobalHydra, HydraConfig, JobRuntime, VersionBase):
+            Singleton._instances.pop(kind, None)
+        Singleton._instances[ConfigStore] = own  # type: ignore[assignment]
+        yield
+    finally:
+        Singleton._instances.clear()
+        Singleton._instances.update(before)
+
+
+def _copied(repo: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the store's tree of groups that shares the nodes."""
+    return {name: _copied(item) if isinstance(item, dict) else item for name, item in repo.items()}

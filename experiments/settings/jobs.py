@@ -1,0 +1,63 @@
+"""The jobs of a sweep under Hydra's own command line: `python -m experiments.simulate [-m] [overrides]`."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.settings.compose import CONF, store_schemas
+from experiments.settings.frozen import freeze
+from experiments.settings.mistakes import SETTING_ERRORS
+from experiments.settings.schema import Settings
+from fedmf.errors import FedmfError
+
+Job = Callable[[Settings, Path], None]
+
+
+def run_jobs(job: Job) -> None:
+    """Compose conf/config.yaml from the command line and call `job(settings, directory)`: once, or for each job of -m.
+
+    `directory` is run.directory, else a new one that Hydra made. Raises a `FedmfError` or one of
+    `mistakes.SETTING_ERRORS` for a mistake of a single run; a sweep goes on with its other jobs and fails at its end.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
+    store_schemas("config", Settings)
+    OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
+    failures: list[Exception] = []
+    composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
+    composed(partial(_call, job, failures))()
+    for error in failures:
+        raise error
+
+
+def default_directory(directory: str | None) -> str:
+    """Return the output directory of a single run: `directory`, or runs/DATE_TIME."""
+    return directory or datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
+
+
+def _call(job: Job, failures: list[Exception], config: DictConfig) -> None:
+    """Call the job; keep a single run's mistake for the caller: Hydra would add a line of its own to it."""
+    output = Path(HydraConfig.get().runtime.output_dir)
+    directory = Path(config.run.directory or output).resolve()
+    try:
+        job(freeze(config, Settings), directory)
+    except (FedmfError, *SETTING_ERRORS) as error:
+        with contextlib.suppress(OSError):  # the directory that Hydra made for a run that never began
+            output.rmdir()
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise
+        failures.append(error)
+    except KeyboardInterrupt:
+        print(
+            f"interrupted: go on with the same command and run.directory={directory} run.resume=true",
+            file=sys.stderr,
+        )
+        raise

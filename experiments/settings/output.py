@@ -1,0 +1,10 @@
+"""The setting `output` of every command."""
+
+from enum import Enum
+
+
+class Output(Enum):
+    """What a command prints: a table for people, or one JSON document for programs."""
+
+    text = "text"
+    json = "json"
