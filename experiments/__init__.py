@@ -8,8 +8,23 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from experiments.session.runner import run as run
+
+__all__ = ["run"]
 
 INTERRUPTED = 130  # exit code after Ctrl-C or SIGTERM
+
+
+def __getattr__(name: str) -> Any:
+    """Return the Python door `run` at its first use: commands have no need of it."""
+    if name == "run":
+        from experiments.session.runner import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -129,5 +129,9 @@ def local_context() -> Context:
 
 
 def run_locally(server_app: ServerApp, player: Player) -> None:
-    """Run a ServerApp against the clients that `player` plays."""
-    server_app(LocalGrid(player), local_context())
+    """Run a ServerApp against the clients that `player` plays; this process is then who it was before."""
+    before = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
+    try:
+        server_app(LocalGrid(player), local_context())
+    finally:
+        TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before

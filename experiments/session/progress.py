@@ -1,12 +1,13 @@
-"""What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere.
-Both go to stderr.
+"""What a person sees while a run goes on, on stderr: a live view on a terminal, one line that changes in a notebook,
+lines now and then elsewhere.
 """
 
 import sys
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -40,9 +41,7 @@ class Standing:
 
 
 class View:
-    """A context in which `show` displays the standing; on a terminal in place,
-    elsewhere as a line now and then.
-    """
+    """A context in which `show` displays the standing: in place where that can be, else as a line now and then."""
 
     def __init__(self, rounds: int, label: str = "") -> None:
         self._console = Console(stderr=True)
@@ -59,6 +58,7 @@ class View:
             if self._console.is_terminal
             else None
         )
+        self._cell: Any = _output_cell() if self._console.is_jupyter else None
 
     def __enter__(self) -> Self:
         """Start the display."""
@@ -81,6 +81,8 @@ class View:
         if self._live is not None:
             self._bar.update(self._task, completed=standing.round)
             self._live.update(Group(self._table(standing, speed), self._bar), refresh=True)
+        elif self._cell is not None:
+            self._cell.update({"text/plain": self._line(standing, speed)}, raw=True)
         elif standing.round == standing.rounds or time.monotonic() - self._last_line > _PLAIN_PAUSE:
             self._last_line = time.monotonic()
             print(self._line(standing, speed), file=sys.stderr, flush=True)
@@ -105,3 +107,9 @@ class View:
             "time left": f"{(standing.rounds - standing.round) / max(speed, 1e-9):.0f} s",
         }
         return {**facts, "secrets": self._label} if self._label else facts
+
+
+def _output_cell() -> Any:
+    """Return the handle of an output of the notebook's cell under way, which can be changed in place."""
+    display = import_module("IPython.display").display  # there wherever a notebook is
+    return display({"text/plain": ""}, raw=True, display_id=True)

@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.settings.data import DATASETS, MODELS
 from experiments.settings.engine import ENGINES
 from experiments.settings.frozen import freeze, schema_of
+from experiments.settings.mistakes import SETTING_ERRORS, sentence
 from fedmf.errors import SettingError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -35,6 +36,24 @@ def compose(name: str, overrides: Sequence[str], settings: type[T]) -> T:
     of `mistakes.SETTING_ERRORS` for what cannot be composed. Hydra's global state is left as it was.
     """
     return freeze(_composed(name, overrides, settings), settings)
+
+
+def typed(document: Mapping[str, Any], settings: type[T]) -> T:
+    """Return plain values by key as the frozen dataclass `settings`, without conf/ and overrides.
+
+    Raises `SettingError` for keys or values that these settings do not have.
+    """
+    schema = OmegaConf.structured(schema_of(settings))
+    for group, choices in _CHOICES.items():
+        chosen = choices.get(document[group]["name"], choices.get("custom"))
+        if chosen is not None:
+            schema[group] = OmegaConf.structured(schema_of(chosen))
+    try:
+        merged = OmegaConf.merge(schema, document)
+        assert isinstance(merged, DictConfig)
+        return freeze(merged, settings)
+    except SETTING_ERRORS as error:
+        raise SettingError(f"{sentence(error)} These settings are of another version.") from error
 
 
 def help_text(name: str, settings: type) -> str:

@@ -30,6 +30,14 @@ def from_yaml(text: str) -> Recorded:
     return document
 
 
+def restored(document: Recorded) -> "Settings":
+    """Return recorded settings as the frozen object. Raises `SettingError` for those of another version."""
+    from experiments.settings.compose import typed
+    from experiments.settings.schema import Settings
+
+    return typed(document, Settings)
+
+
 def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of every leaf, keys of nested objects joined by dots."""
     for key, value in document.items():

@@ -1,0 +1,94 @@
+"""What a run left in its directory, for Python: figures, statement, rounds, plan and the trained model."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from client.data import load
+from experiments.run_files.model import load_model
+from experiments.run_files.reader import Run, read_run
+from experiments.settings.data import merged
+from experiments.settings.experiment import build
+from experiments.settings.recorded import Recorded, restored
+from fedmf.errors import SettingError
+from fedmf.plan import Plan
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run; read from `directory`, which can be given to every command.
+
+    `trust_code`: whether loaders and models that config.yaml names by import path may be imported. A run
+    directory of somebody else's can name any code.
+    """
+
+    directory: Path
+    trust_code: bool = False
+
+    @cached_property
+    def run(self) -> Run:
+        """Everything that the run recorded. Raises `RunDirectoryError` for a directory without a finished run."""
+        return read_run(self.directory)
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the last model on the test set, in [0, 1]."""
+        return float(self.run.summary["accuracy"])
+
+    @property
+    def loss(self) -> float:
+        """Loss of the last model on the test set, in nats."""
+        return float(self.run.summary["loss"])
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent at `delta`, infinite for a run without noise; `statement` says for whom and what not."""
+        spent = self.run.summary["epsilon"]
+        return math.inf if spent is None else float(spent)
+
+    @property
+    def delta(self) -> float:
+        """The delta at which `epsilon` holds."""
+        return float(self.run.summary["delta"])
+
+    @property
+    def statement(self) -> str:
+        """The privacy statement in plain words: unit, adjacency, what is released, what is not covered."""
+        return str(self.run.privacy["paragraph"])
+
+    @property
+    def metrics(self) -> tuple[dict[str, Any], ...]:
+        """The rows of metrics.jsonl, one for each released round."""
+        return self.run.rounds
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """The figures of summary.json."""
+        return self.run.summary
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the run, made again from its settings; reads the data set."""
+        self.refuse_code(self.run.config)
+        return build(restored(self.run.config)).plan
+
+    def model(self) -> nn.Module:
+        """Return a torch module with the trained weights, in evaluation mode; reads the data set for its shape."""
+        self.refuse_code(self.run.config)
+        dataset = load(**merged(self.run.config["dataset"]))
+        return load_model(self.directory, self.run.config["model"], dataset)
+
+    def refuse_code(self, recorded: Recorded) -> None:
+        """Raise `SettingError` where the settings name code by an import path, unless that is trusted."""
+        for group in ("dataset", "model", "mechanism"):
+            name = str(recorded[group]["name"])
+            if ":" in name and not self.trust_code:
+                raise SettingError(
+                    f"{group}.name of {self.directory} is {name!r}, which would be imported; give trust_code=True if "
+                    "you trust whoever wrote that directory."
+                )

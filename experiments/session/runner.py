@@ -1,0 +1,95 @@
+"""The Python door: `from experiments import run`.
+
+Settings are those of `python -m experiments.simulate`; progress goes to stderr, nothing is printed at the end, and
+mistakes are `FedmfError`s. Nothing global is left behind: Hydra's state is as it was.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.run_files.reader import read_config
+from experiments.session.result import Result
+from experiments.session.simulation import simulate
+from experiments.settings.compose import compose
+from experiments.settings.jobs import default_directory
+from experiments.settings.mistakes import SETTING_ERRORS, sentence
+from experiments.settings.recorded import restored
+from experiments.settings.schema import Settings
+from fedmf.errors import SettingError
+
+_BARE = re.compile(r"[A-Za-z_][\w./:-]*")  # text that needs no quotes in an override
+
+
+class Runner:
+    """Runs simulations in this process; `experiments.run` is one."""
+
+    def __call__(self, *overrides: str, **settings: object) -> Result:
+        """Train and return what came of it.
+
+        `overrides` are those of the command line ("population.epochs=2"); `settings` the same as keywords, a group as
+        a mapping: `run("model=mlp", seed=3, population={"epochs": 2})`. Without run.directory the run lies in
+        runs/DATE_TIME below the current directory. Raises a `FedmfError` for what cannot run as asked, before
+        anything is written.
+
+        >>> list(as_overrides({"seed": 3, "privacy": {"epsilon": None, "noise_multiplier": 0.5}}))
+        ['seed=3', 'privacy.epsilon=null', 'privacy.noise_multiplier=0.5']
+        """
+        try:
+            composed = compose("config", [*overrides, *as_overrides(settings)], Settings)
+        except SETTING_ERRORS as error:
+            raise SettingError(sentence(error)) from error
+        return _simulated(composed, Path(default_directory(composed.run.directory)))
+
+    def resume(self, directory: str | Path, *, trust_code: bool = False) -> Result:
+        """Go on with the run in `directory` after its last released round, with the settings it recorded.
+
+        A finished run is returned as it is. `trust_code` as in `load`. Raises `RunDirectoryError` for a directory
+        that holds no run, and what `simulate` raises.
+        """
+        recorded = read_config(Path(directory))
+        Result(Path(directory), trust_code).refuse_code(recorded)
+        settings = restored(recorded)
+        again = replace(settings.run, directory=str(directory), resume=True)
+        return _simulated(replace(settings, run=again), Path(directory))
+
+    def load(self, directory: str | Path, *, trust_code: bool = False) -> Result:
+        """Return the finished run in `directory`; raises `RunDirectoryError` where there is none.
+
+        `trust_code`: whether a loader or model that its config.yaml names by import path may be imported.
+        """
+        result = Result(Path(directory), trust_code)
+        _ = result.run  # refuses an unfinished or unreadable run here, not at its first use
+        return result
+
+
+run = Runner()
+
+
+def as_overrides(settings: Mapping[str, object], prefix: str = "") -> Iterator[str]:
+    """Yield settings given in Python as overrides of Hydra."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and not key.endswith("settings"):
+            yield from as_overrides(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}={_text(value)}"
+
+
+def _text(value: object) -> str:
+    """Return a value in the grammar of Hydra's overrides."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_text, value)) + "]"
+    if isinstance(value, int | float):
+        return repr(value)
+    text = str(value)
+    return text if _BARE.fullmatch(text) else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _simulated(settings: Settings, directory: Path) -> Result:
+    simulate(settings, directory.resolve())
+    return Result(directory.resolve(), trust_code=True)  # this process named the code

@@ -1,0 +1,178 @@
+"""The Python door: `from experiments import run`."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from flwr.supercore.task_identity import TaskIdentity
+from hydra.core.config_store import ConfigStore
+from hydra.core.singleton import Singleton
+from rich.console import Console
+
+import runs
+from experiments import run
+from experiments.session import progress
+from experiments.session.runner import as_overrides
+from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
+
+SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10")
+ONE = (*SMALL, "population.epochs=1", "run.reproducible=true")
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("door") / "r"
+    return run(*ONE, seed=4, run={"directory": str(directory)})
+
+
+def test_a_result_says_what_the_run_directory_holds(result):
+    summary = json.loads((result.directory / "summary.json").read_text())
+    privacy = json.loads((result.directory / "privacy.json").read_text())
+    for name in ("accuracy", "loss", "epsilon", "delta"):
+        assert getattr(result, name) == summary[name]
+    assert result.statement == privacy["paragraph"]
+    assert [row["round"] for row in result.metrics] == [1, 2, 3, 4]
+    assert result.plan.spent(1).epsilon == summary["epsilon"]
+    assert result.plan.noise_multiplier == summary["noise_multiplier"]
+
+
+def test_it_is_the_run_of_the_command_line_bit_for_bit(result, tmp_path):
+    directory = runs.run(tmp_path / "c", *ONE, "seed=4")
+    assert runs.metrics(directory) == runs.metrics(result.directory)
+    np.testing.assert_array_equal(runs.model(directory), runs.model(result.directory))
+
+
+def test_the_model_is_a_module_with_the_trained_weights(result):
+    model = result.model()
+    flat = np.concatenate([parameter.detach().numpy().ravel() for parameter in model.parameters()])
+    np.testing.assert_array_equal(flat, runs.model(result.directory))
+    assert not model.training
+    assert isinstance(model, torch.nn.Module)
+
+
+def test_a_run_without_noise_has_infinite_epsilon(tmp_path):
+    free = run(*ONE, privacy={"epsilon": None, "noise_multiplier": 0}, run={"directory": f"{tmp_path}/r"})
+    assert free.epsilon == float("inf")
+    assert "NOT private" in free.statement
+
+
+def test_progress_is_shown_and_nothing_is_printed(tmp_path, capsys):
+    run(*ONE, run={"directory": f"{tmp_path}/r"})
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "round 4/4" in printed.err
+
+
+def test_in_a_notebook_one_output_changes_in_place(tmp_path, capsys, monkeypatch):
+    shown = []
+    handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
+    cell = SimpleNamespace(display=lambda data, raw, display_id: handle)
+    monkeypatch.setattr(progress, "import_module", {"IPython.display": cell}.__getitem__)
+    monkeypatch.setattr(progress, "Console", lambda **given: Console(**given, force_jupyter=True))
+    run(*ONE, run={"directory": f"{tmp_path}/r"})
+    assert len(shown) == 4
+    assert "round 4/4" in shown[-1]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "says"),
+    [
+        (["seed=x"], SettingError, "could not be converted to Integer"),
+        (["nonsense=1"], SettingError, "Could not override 'nonsense'"),
+        (["population.epochs"], SettingError, "settings are given as key=value"),
+        (["dataset=nothing"], SettingError, "Could not find 'dataset/nothing'"),
+        (["privacy.epsilon=0"], SettingError, r"privacy\.epsilon is 0"),
+        (["population.cohort_size=2000"], FedmfError, "1437"),
+        (["dataset=by_user_npz", "dataset.path=none.npz"], DataError, r"none\.npz"),
+        (["engine=deployment", "population.min_available=9"], FedmfError, "deployment"),
+        (["run.resume=true"], SettingError, "name the run to go on with"),
+    ],
+)
+def test_mistakes_are_our_exceptions_and_leave_nothing(tmp_path, monkeypatch, overrides, error, says):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=says):
+        run(*overrides)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_global_is_left_behind(tmp_path):
+    before = dict(Singleton._instances), sorted(ConfigStore.instance().repo), dict(os.environ)
+    identity = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
+    random = torch.random.get_rng_state()
+    run(*ONE, run={"directory": f"{tmp_path}/a"})
+    with pytest.raises(SettingError):
+        run("seed=x")
+    assert (dict(Singleton._instances), sorted(ConfigStore.instance().repo), dict(os.environ)) == before
+    assert (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id) == identity
+    assert torch.equal(torch.random.get_rng_state(), random)
+
+
+def test_it_works_inside_another_hydra_application(tmp_path):
+    (tmp_path / "conf.yaml").write_text("mine: 1\n")
+    (tmp_path / "app.py").write_text(
+        "import hydra\n"
+        "from experiments import run\n\n\n"
+        "@hydra.main(config_path='.', config_name='conf', version_base='1.3')\n"
+        "def main(config):\n"
+        f"    result = run(*{ONE!r}, run={{'directory': 'r'}})\n"
+        "    print(config.mine, hydra.core.hydra_config.HydraConfig.get().job.name, result.metrics[-1]['round'])\n\n\n"
+        "main()\n"
+    )
+    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.splitlines()[-1:] == ["1 app 4"], done.stderr  # after Hydra's own log
+
+
+def test_a_cut_run_is_resumed_and_a_finished_one_returned(result, tmp_path, monkeypatch):
+    def cut(*_):
+        raise KeyboardInterrupt
+
+    directory = tmp_path / "r"
+    with monkeypatch.context() as patched:
+        patched.setattr("experiments.session.recorder.Recorder.finish", cut)
+        with pytest.raises(KeyboardInterrupt):
+            run(*ONE, seed=4, run={"directory": str(directory)})
+    with pytest.raises(RunDirectoryError, match="has not finished"):
+        run.load(directory)
+    resumed = run.resume(directory)
+    assert resumed.accuracy == run.load(directory).accuracy == result.accuracy
+    before = (directory / "metrics.jsonl").read_bytes()
+    assert run.resume(str(directory)).metrics == resumed.metrics
+    assert (directory / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_directory_without_a_run_is_refused(tmp_path):
+    for door in (run.load, run.resume):
+        with pytest.raises(RunDirectoryError, match=r"holds no config\.yaml"):
+            door(tmp_path)
+
+
+def test_code_that_a_run_directory_names_is_imported_only_if_trusted(result, tmp_path):
+    stolen = tmp_path / "stolen"
+    stolen.mkdir()
+    for name in ("metrics.jsonl", "privacy.json", "summary.json", "model.npz"):
+        (stolen / name).write_bytes((result.directory / name).read_bytes())
+    text = (result.directory / "config.yaml").read_text()
+    (stolen / "config.yaml").write_text(text.replace("name: synthetic", "name: os:system", 1))
+    for use in (lambda: run.load(stolen).model(), lambda: run.load(stolen).plan, lambda: run.resume(stolen)):
+        with pytest.raises(SettingError, match=r"os:system.*trust_code=True"):
+            use()
+    assert run.load(stolen).accuracy == result.accuracy  # reading imports nothing
+
+
+def test_keywords_become_overrides_that_hydra_reads_back():
+    given = {"seed": 3, "run": {"directory": "it's a=b, c", "resume": False}, "logger": "none"}
+    composed = runs.composed(*as_overrides(given))
+    assert (composed.seed, composed.run.directory, composed.run.resume) == (3, "it's a=b, c", False)
+    own = runs.composed(
+        "dataset=custom", *as_overrides({"dataset": {"name": "a:b", "settings": {"n": [1, 2]}}})
+    )
+    assert own.dataset.settings == {"n": [1, 2]}

@@ -1,0 +1,155 @@
+"""Settings are frozen objects, each default stands once, and nothing outside the package sees what they came from."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from experiments.run_files.same_settings import differing_keys, fixed
+from experiments.settings.compose import CONF, typed
+from experiments.settings.data import DATASETS, MODELS, SyntheticSettings
+from experiments.settings.engine import ENGINES, DeploymentSettings, LocalSettings
+from experiments.settings.frozen import freeze, plain, schema_of
+from experiments.settings.recorded import from_yaml, restored, to_yaml
+from experiments.settings.schema import Settings
+from fedmf.errors import SettingError
+from fedmf.plan import Compression
+from runs import composed
+
+GROUPS = {item.name: item.type for item in fields(Settings)}
+
+
+def every(value):
+    """Yield a value and all that it holds."""
+    yield value
+    if is_dataclass(value):
+        for item in fields(value):
+            yield from every(getattr(value, item.name))
+
+
+def test_what_is_composed_is_frozen_through_and_through():
+    settings = composed("dataset=custom", "dataset.name=a:b", "dataset.settings={sizes: [1, 2]}")
+    for value in every(settings):
+        assert not OmegaConf.is_config(value)
+        assert not isinstance(value, list)
+        if is_dataclass(value):
+            assert type(value).__dataclass_params__.frozen, type(value)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.seed = 1
+
+
+def test_a_group_is_the_librarys_own_class_where_there_is_one():
+    settings = composed("compression.rotation=identity")
+    assert settings.compression == Compression(0.1, "identity", "float32")
+
+
+def test_a_choice_brings_its_own_keys():
+    assert isinstance(composed("dataset=synthetic").dataset, SyntheticSettings)
+    assert isinstance(composed().engine, LocalSettings)
+
+
+@dataclass(frozen=True)
+class Inner:
+    names: tuple[str, ...] | None
+    size: int = 3
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    own: Mapping[str, object] | None = None
+
+
+def test_a_schema_is_mutable_typed_and_has_the_same_defaults():
+    schema = schema_of(Outer)
+    config = OmegaConf.merge(OmegaConf.structured(schema), {"inner": {"names": ["a", "b"]}, "own": {"x": 1}})
+    assert freeze(config, Outer) == Outer(Inner(("a", "b"), 3), {"x": 1})
+    config.inner.size = 4  # as an override does
+    assert freeze(config, Outer).inner.size == 4
+
+
+def test_plain_values_and_back_are_the_same_settings():
+    for overrides in ((), ("dataset=synthetic", "model=mlp", "engine=ray"), ("engine=deployment", "seed=3")):
+        settings = composed(*overrides)
+        assert restored(from_yaml(to_yaml(settings))) == settings
+        assert typed(plain(settings), Settings) == settings
+
+
+def test_settings_of_another_version_are_refused_with_their_key():
+    document = plain(composed()) | {"colour": "red"}
+    with pytest.raises(SettingError, match=r"colour.*another version"):
+        restored(document)
+
+
+def own_defaults(settings: type) -> dict[str, object]:
+    return {item.name: item.default for item in fields(settings) if item.default is not MISSING}
+
+
+def classes_of(group: str) -> list[type]:
+    choices = {"dataset": DATASETS, "model": MODELS, "engine": ENGINES}.get(group)
+    return list(choices.values()) if choices else [GROUPS[group]]
+
+
+@pytest.mark.parametrize("group", sorted(name for name in GROUPS if (CONF / name).is_dir()))
+def test_each_default_stands_once(group):
+    """A value in conf/ is that of a key without a default, or another one than the library's."""
+    for file in (CONF / group).glob("*.yaml"):
+        given = yaml.safe_load(file.read_text())
+        for settings in classes_of(group):
+            for key, default in own_defaults(settings).items():
+                assert key not in given or given[key] != default, f"{file.name}: {key}"
+
+
+def test_settings_of_commands_have_their_defaults_in_conf_alone():
+    commands = [file for file in CONF.glob("*.yaml") if file.stem != "config"]
+    assert len(commands) >= 12
+    for file in commands:
+        keys = set(yaml.safe_load(file.read_text())) - {"defaults"}
+        assert "output" in keys, file.name
+
+
+def test_no_setting_is_read_by_one_engine_and_ignored_by_another():
+    refused = {
+        "engine.round_timeout=5": "round_timeout",
+        "population.min_available=9": "is for deployments",
+        "population.max_clients_per_node=9": "is for deployments",
+    }
+    for override, says in refused.items():
+        for engine in ("local", "ray"):
+            with pytest.raises(Exception, match=says):
+                composed(f"engine={engine}", override)
+        composed("engine=deployment", override)
+    for override, says in {
+        "engine.workers=2": "workers",
+        "output=json": "only logs",
+        "faults.error=1": "faults",
+    }.items():
+        with pytest.raises(Exception, match=says):
+            composed("engine=deployment", override)
+    with pytest.raises(SettingError, match="faults"):
+        composed("engine=ray", "faults.error=1")
+    with pytest.raises(SettingError, match="choose an engine as engine=NAME"):
+        composed("engine.name=ray")
+    assert isinstance(composed("engine=deployment").engine, DeploymentSettings)
+
+
+def test_the_same_run_is_one_definition():
+    first = composed("seed=1")
+    again = composed(
+        "seed=1", "engine.workers=3", "run.resume=true", "output=json", "logger=wandb", "run.directory=x"
+    )
+    assert fixed(first) == fixed(again)
+    assert differing_keys(plain(first), plain(again)) == []
+    other = composed("seed=2", "engine=deployment")
+    assert differing_keys(plain(first), plain(other)) == ["engine=deployment", "seed"]
+    assert fixed(first) != fixed(other)
+
+
+def test_every_key_of_a_run_is_in_the_help_of_conf():
+    text = to_yaml(composed())
+    for item in fields(Settings):
+        assert re.search(rf"^{item.name}:", text, flags=re.MULTILINE), item.name
