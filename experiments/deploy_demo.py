@@ -121,9 +121,7 @@ def clients_in_all() -> int:
 
 
 def write_clients(file: Path, first: int, end: int) -> None:
-    """Write the digits clients first .. end - 1 as a by_user_npz file,
-    with one (public) test image as the format asks.
-    """
+    """Write the digits clients first .. end - 1 as a by_user_npz file, with one (public) test image as it must have."""
     dataset = digits.load()
     own = dataset.clients[first:end]
     x = np.concatenate([*(examples.x for examples in own), dataset.test.x[:1]])

@@ -145,9 +145,7 @@ def dealt_digits(clients: int) -> tuple[Examples, ...]:
 
 
 def blank_weights(data: tuple[Examples, ...]) -> npt.NDArray[np.int64]:
-    """Return the flat indices of logistic weights (10 x 64)
-    whose pixel is blank in every client's every image.
-    """
+    """Return the flat indices of logistic weights (10 x 64) whose pixel is blank in all images of all clients."""
     is_blank = np.all([(examples.x == 0).all(axis=0).ravel() for examples in data], axis=0)
     return np.flatnonzero(np.tile(is_blank, 10))
 

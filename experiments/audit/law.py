@@ -41,17 +41,13 @@ class Law:
     noise: float = 1.0
 
     def score(self, observations: Float64) -> Float64:
-        """Return the log-likelihood ratio of "in" over "out", (runs,),
-        of observations (runs, epochs, coordinates).
-        """
+        """Return the log-likelihood ratio of "in" over "out", (runs,), of observations (runs, epochs, coordinates)."""
         ratio = self._log_density(observations, self.kept_in)
         ratio -= self._log_density(observations, self.kept_out)
         return np.asarray(ratio.sum(axis=(1, 2)))
 
     def _log_density(self, observations: Float64, kept: Float64) -> Float64:
-        """Log density of each observation, but for a constant,
-        when copies are kept with probabilities `kept`.
-        """
+        """Log density of each observation, but for a constant, when copies are kept with probabilities `kept`."""
         copies = np.flatnonzero(kept)
         offsets = self.shifts[:, None, None] * copies  # (epochs, 1, copies)
         terms = ((observations[..., None] - offsets) / self.noise) ** 2 / -2 + np.log(kept[copies])
@@ -96,10 +92,9 @@ def shared_mask(keep_probability: float, companions: int) -> tuple[Float64, Floa
 
 @dataclass(frozen=True)
 class Rule:
-    """A decision rule fixed beforehand: claim "in" where side * score > threshold; side -1 claims "out" where the
-    score is low.
+    """A decision rule fixed beforehand: claim "in" where side * score > threshold.
 
-    With side -1 the two kinds of runs change places: (epsilon, delta)-DP bounds both kinds of mistake alike.
+    With side -1 it claims "out" where the score is low, and the two kinds of runs change places: (epsilon, delta)-DP bounds both kinds of mistake alike.
     """
 
     side: int
@@ -165,9 +160,7 @@ def choose_rule(law: Law, *, runs: int, delta: float, confidence: float, rng: np
 def _pessimistic_bound(
     hits: npt.NDArray[np.bool_], misses: npt.NDArray[np.bool_], trials: int, delta: float, confidence: float
 ) -> float:
-    """The bound from `trials` runs each,
-    when true positives fall short by one standard deviation and false ones exceed.
-    """
+    """Return the bound from `trials` runs each, with both kinds of counts worse by one standard deviation."""
     hit, miss = float(hits.mean()), float(misses.mean())
     return epsilon_lower_bound(
         max(0.0, trials * hit - (trials * hit * (1 - hit)) ** 0.5),

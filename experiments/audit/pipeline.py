@@ -87,8 +87,9 @@ class Pipeline:
 
 
 def noisy_sums(plan: Plan, models: Float64) -> Float64:
-    """Return what the server optimizer was given, times its denominator:
-    (epochs, T, d) from models (E T + 1, d).
+    """Return what the server optimizer was given, times its denominator, (epochs, T, d).
+
+    Made from the models before and after each round, (E T + 1, d).
     """
     velocities = np.diff(models, axis=0) / OPTIMIZER.learning_rate
     means = velocities.copy()

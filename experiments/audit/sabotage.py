@@ -15,9 +15,7 @@ class Fault(Enum):
 
 
 class SharedMaskKey(SecretKey):
-    """A secret whose mask key is the same for every client of a round:
-    the fault that voids the amplification.
-    """
+    """A secret with one mask key for all clients of a round: the fault that voids the amplification."""
 
     def mask_key(self, client: str, step: int) -> SecretKey:
         """Return one key for all clients."""

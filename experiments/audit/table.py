@@ -68,9 +68,7 @@ def pipeline_name(trial: Trial) -> str:
 
 
 def draw(trials: Sequence[tuple[Trial, Scores | None]], path: Path) -> Path:
-    """Draw all bounds, and the operating curves of the first mechanism,
-    one panel a keep probability, to a PNG.
-    """
+    """Draw all bounds, and the first mechanism's operating curves, one panel a keep probability, to a PNG."""
     style: Any = STYLE
     curves = [(trial, scores) for trial, scores in trials if scores is not None]
     gammas = sorted({trial.keep_probability for trial, _ in curves}, reverse=True)

@@ -120,9 +120,7 @@ def attacks_on(setup: Setup) -> dict[str, Law]:
 
 
 def attack(setup: Setup, runs: Runs, confidence: float) -> list[tuple[Trial, Scores]]:
-    """Return the trials of a pipeline's runs under all laws;
-    each rule is fixed without a look at the runs.
-    """
+    """Return the trials of a pipeline's runs under all laws; each rule is fixed without a look at the runs."""
     trials = []
     for name, law in attacks_on(setup).items():
         rng = PublicSeed(setup.seed).generator("audit rule", setup.name, name)

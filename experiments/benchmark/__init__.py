@@ -1,3 +1,1 @@
-"""What `python -m experiments.benchmark` measures: a row is a kernel or a round,
-and the floor it is held against.
-"""
+"""What `python -m experiments.benchmark` measures: a row is a kernel or a round, and its floor."""

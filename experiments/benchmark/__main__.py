@@ -1,5 +1,4 @@
-"""Time the hot kernels and whole rounds against the least that they could cost:
-`python -m experiments.benchmark`.
+"""Time kernels and whole rounds against the least they could cost: `python -m experiments.benchmark`.
 
 Machines are shared and noisy, so every row is measured in turns with its floor, as CPU time of this process
 with one thread, and the medians are compared. `rows=[gaussian_row,mask]` measures some only. Progress goes to

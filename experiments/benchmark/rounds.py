@@ -22,9 +22,7 @@ from server.state import Release, Secrets, ServerState, first_state
 
 
 class PreparedClients:
-    """A player whose replies are made at the first asking and kept:
-    afterwards a client costs its message only.
-    """
+    """A player whose replies are made once and kept: afterwards a client costs its message only."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

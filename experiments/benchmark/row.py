@@ -18,10 +18,9 @@ _FEWEST = 3
 
 @dataclass(frozen=True)
 class Row:
-    """`run` is what we do, `floor` the least that any implementation of it would do,
-    `floor_is` says what that is.
+    """What we do, `run`, beside the least that any implementation of it would do, `floor`.
 
-    `goal` is the ratio to stay below, None where the floor is only a yardstick. One call of `run` does the
+    `floor_is` says what the floor is. `goal` is the ratio to stay below, None where the floor is only a yardstick. One call of `run` does the
     work of `units` calls of `floor`.
     """
 
@@ -33,8 +32,9 @@ class Row:
 
 
 def measure(row: Row, repeats: int) -> dict[str, Any]:
-    """Return the row's ratio, floor and time in CPU seconds: medians over `repeats` turns, or over fewer of
-    a slow one, but not fewer than three.
+    """Return the row's ratio, floor and time in CPU seconds, medians over `repeats` turns.
+
+    Of a slow row there are fewer turns, but not fewer than three.
     """
     begun = time.perf_counter()
     calls = [_calls_for(action) for action in (row.run, row.floor)]

@@ -23,9 +23,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path, host: str, *, days: int = 2) -> Certificates:
-    """Write a certificate authority of our own and a certificate for the address `host`;
-    the authority's key is not kept.
-    """
+    """Write a certificate authority of our own, whose key is not kept, and a certificate for the address `host`."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = _name("fedmf loopback authority")
     is_authority = x509.BasicConstraints(ca=True, path_length=0)

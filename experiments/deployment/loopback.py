@@ -32,9 +32,7 @@ _GRACE = 10.0  # seconds for a process to end by itself
 
 
 class Loopback:
-    """The processes of one deployment. A context: at its end, however it comes,
-    all are ended and the folder is gone.
-    """
+    """The processes of one deployment: a context, at whose end all are stopped and the folder is removed."""
 
     def __init__(self, *, superlink_port: int | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fedmf-", dir=_MEMORY if _MEMORY.is_dir() else None))
@@ -107,9 +105,7 @@ class Loopback:
         )
 
     def call(self, program: str, *arguments: str | Path) -> str:
-        """Return the output of one of Flower's commands, run as the operator.
-        Raises `RunStoppedError` if it fails.
-        """
+        """Return the output of one of Flower's commands, run as the operator; raises `RunStoppedError` if it fails."""
         done = subprocess.run(
             [BIN / program, *arguments],
             env=self.environment("operator"),
@@ -128,9 +124,7 @@ class Loopback:
     def start(
         self, name: str, command: Sequence[str | Path], *, home: str | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process in a group and with a Flower home of its own:
-        by these all that it starts is found again.
-        """
+        """Start a process in a group and with a Flower home of its own, by which all that it starts is found again."""
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
                 [str(part) for part in command],

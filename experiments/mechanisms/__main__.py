@@ -47,9 +47,7 @@ class ScheduleName(Enum):
 
 @dataclass(frozen=True)
 class MechanismsSettings:
-    """Keys of the command; null families are all that suit the size,
-    null buffers each family's own choice.
-    """
+    """Keys of the command; null families: all that suit the size; null buffers: each family's own choice."""
 
     rounds: int
     workload: WorkloadName
@@ -117,9 +115,7 @@ def as_document(name: str, mechanism: Factorization) -> dict[str, Any]:
 
 
 def export(mechanism: Factorization, file: Path) -> None:
-    """Write the dense encoder C and decoder B, float64, and the stream's own noise
-    on the identity, as `file`.
-    """
+    """Write the dense encoder C and decoder B, float64, and what the stream emits on the identity, as `file`."""
     decoder, encoder = mechanism.materialize()
     noise = feed(mechanism.stream, np.eye(mechanism.stream.fresh_rows, dtype=np.float32))
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,4 @@
-"""Plots of factorizations: error by round, the matrices as heat maps,
-and error against the number of rounds.
-"""
+"""Plots of factorizations: error by round, matrices as heat maps, error against the number of rounds."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,8 +34,9 @@ def write(designs: Mapping[str, Factorization], directory: Path) -> list[Path]:
 
 
 def error_by_round(designs: Mapping[str, Factorization]) -> Figure:
-    """Return the error of every round: left the workload of `designs`,
-    right momentum 0.9 (Denisov et al., Fig. 1).
+    """Return the error of every round: left on the workload of `designs`, right with momentum 0.9.
+
+    After Denisov et al. (NeurIPS 2022), Figure 1.
     """
     rounds = next(iter(designs.values())).rounds
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -89,8 +88,9 @@ def _log_magnitude(matrix: Float64) -> Any:
 
 
 def error_by_rounds(most: int) -> Figure:
-    """Return mean squared errors of tree, square root and, up to `most` rounds, the optimum against T, and
-    the ratio of the first two (Henzinger et al., Fig. 1 and Theorem 5).
+    """Return mean squared errors against T of tree, square root and, up to `most` rounds, the optimum.
+
+    Beside them the ratio of the first two (Henzinger et al., Figure 1 and Theorem 5).
     """
     sizes = {
         "binary_tree": 2 ** np.arange(1, LARGEST_TREE.bit_length()),

@@ -54,8 +54,7 @@ def line_plot(
     log_y: bool = False,
     y_from: float | None = None,
 ) -> str:
-    """Return a line plot as one <svg> element; `name` is unique on its page
-    and becomes the prefix of all ids.
+    """Return a line plot as one <svg> element; `name`, unique on its page, becomes the prefix of all ids.
 
     Axis labels carry the units. A legend appears when there is more than one line: in the plot if its labels are
     short, else below it.
@@ -106,9 +105,7 @@ def _draw(axes: Axes, line: Series, index: int, label: str, *, steps: bool, mark
 
 
 def bar_plot(name: str, bars: Sequence[tuple[str, float, float | None]], *, x_label: str) -> str:
-    """Return horizontal bars (label, value, error) as one <svg> element,
-    the first one on top, each below its label.
-    """
+    """Return horizontal bars (label, value, error) as one <svg> element, the first on top, each below its label."""
     style: Any = {**STYLE, "svg.hashsalt": name}
     labels = [in_lines(label) for label, _, _ in bars]
     lines = max(1 + label.count("\n") for label in labels)
@@ -139,9 +136,7 @@ def in_lines(label: str) -> str:
 
 
 def as_svg(figure: Figure, name: str) -> str:
-    """Return `figure` as one <svg> element for a page: no prolog, no metadata,
-    every id prefixed by `name`.
-    """
+    """Return `figure` as one <svg> element for a page: no prolog, no metadata, every id prefixed by `name`."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     svg = buffer.getvalue()

@@ -4,8 +4,7 @@ from typing import Any
 
 
 def number(value: Any) -> str:
-    """Return a value as people read it: four significant digits, thousands separated,
-    a dash for what is not known.
+    """Return a value as people read it: four significant digits, thousands apart, a dash for the unknown.
 
     >>> number(1437), number(0.19912), number(1e-4), number(None), number(True)
     ('1,437', '0.1991', '0.0001', '–', 'yes')

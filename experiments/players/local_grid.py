@@ -26,15 +26,11 @@ class Player(Protocol):
         """Take tasks that carry their message ids."""
 
     def collect(self, message_ids: list[str]) -> list[Message]:
-        """Return replies to some of `message_ids`, each once; waits for the first if none is there.
-        Empty: none will come.
-        """
+        """Return replies to some of `message_ids`, each once, waiting for the first; an empty list: none will come."""
 
 
 class InProcessPlayer:
-    """Calls the ClientApp in this process, one task for each `collect`,
-    so that one reply is held at a time.
-    """
+    """Calls the ClientApp in this process, one task for each `collect`, so that one reply is held at a time."""
 
     def __init__(self, client_app: ClientApp) -> None:
         self._client_app = client_app

@@ -40,8 +40,9 @@ def run_on_ray(server_app: ServerApp, client_app: ClientApp, workers: int) -> No
 
 
 def until_stopped(server_app: ServerApp, stop: Event, running: Lock) -> ServerApp:
-    """Return `server_app` as one that ends at its next use of the grid once `stop` is set;
-    holds `running` meanwhile.
+    """Return `server_app` as one that ends at its next use of the grid once `stop` is set.
+
+    It holds `running` meanwhile.
     """
     app = ServerApp()
 

@@ -39,9 +39,7 @@ class RunDirectory:
     path: Path
 
     def refuse_if_used(self) -> None:
-        """Raise `RunDirectoryError` if this directory, or a file in its place,
-        already holds something of a run.
-        """
+        """Raise `RunDirectoryError` if this directory holds something of a run, or a file is in its place."""
         refuse_unmakeable("run.directory", self.path)
         held = [name for name in _A_RUN if (self.path / name).exists()]
         if held:

@@ -15,9 +15,7 @@ from fedmf.errors import RunDirectoryError
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. `rounds` are the lines of metrics.jsonl;
-    `mechanism` is empty for a run that wrote none.
-    """
+    """A finished run: `rounds` are the lines of metrics.jsonl, `mechanism` is empty where none was written."""
 
     directory: Path
     config: Recorded
@@ -33,9 +31,7 @@ class Run:
 
 
 def read_run(directory: Path) -> Run:
-    """Return what the run in `directory` recorded;
-    raise `RunDirectoryError` when a file is missing or malformed.
-    """
+    """Return what the run in `directory` recorded; raise `RunDirectoryError` for a missing or malformed file."""
     mechanism = _read_json(directory / MECHANISM) if (directory / MECHANISM).is_file() else {}
     return Run(
         directory,

@@ -1,5 +1,6 @@
-"""What a person sees while a run goes on, on stderr: a live view on a terminal, one line that changes in a notebook,
-lines now and then elsewhere.
+"""What a person sees on stderr while a run goes on.
+
+A live view on a terminal, one output that changes in place in a notebook, lines now and then elsewhere.
 """
 
 import sys

@@ -1,5 +1,6 @@
-"""One run from its first state to its report, whatever engine calls the clients: begin or resume, release by
-release onto disk, finish.
+"""One run from its first state to its report, whatever engine calls the clients.
+
+Begin or resume, release by release onto disk, finish.
 """
 
 import contextlib
