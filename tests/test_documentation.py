@@ -100,6 +100,19 @@ def test_every_document_that_the_code_names_exists():
     assert not {name for name in named if not (ROOT / name).exists()}
 
 
+def test_contributing_names_every_room():
+    """A package of experiments/ that is no command, and every package of fedmf/, has a row."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Rooms")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"^\| `([\w/]+)/` \|", table, re.MULTILINE))
+    rooms = {
+        str(folder.parent.relative_to(ROOT))
+        for package in ("fedmf", "experiments")
+        for folder in (ROOT / package).glob("*/__init__.py")
+        if not (folder.parent / "__main__.py").exists()
+    }
+    assert listed == rooms | {"fedmf", "server", "client", "conf", "experiments"}
+
+
 def test_what_has_moved_away_would_be_seen():
     assert missing_paths("see `tests/server/test_gone.py`, conf/nowhere and `gone.py`") == {
         "tests/server/test_gone.py",
