@@ -8,6 +8,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import griffe
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,6 +104,13 @@ def test_every_public_module_has_a_page_and_no_private_name_is_on_one(site):
     assert not [name for name in headings if "._" in name]
 
 
+@pytest.mark.slow
+def test_no_example_of_a_docstring_is_taken_for_a_quotation(site):
+    pages = [page.read_text() for page in (site[0] / "api").rglob("*.html")]
+    assert any("&gt;&gt;&gt; " in page for page in pages)
+    assert not any("<blockquote" in page for page in pages)
+
+
 def test_formulas_of_a_docstring_survive_markdown():
     to_markdown = tool("docstrings").to_markdown
     assert to_markdown("Return a * b * c of x_t_ and <v, y>, `a_b_c`.") == (
@@ -111,6 +119,29 @@ def test_formulas_of_a_docstring_survive_markdown():
     assert to_markdown("Formula:\n\n    A = B * C\n\n    x_t\n\n>>> f(2)\n4") == (
         "Formula:\n\n```text\nA = B * C\n\nx_t\n```\n\n```pycon\n>>> f(2)\n4\n```"
     )
+
+
+def test_docstrings_of_a_package_and_of_what_is_in_it_are_rewritten_once(tmp_path):
+    (tmp_path / "made_up").mkdir()
+    (tmp_path / "made_up" / "__init__.py").write_text(
+        '"""Return a * b."""\n\ndef f():\n    """Return c * d."""\n'
+    )
+    package = griffe.load(
+        "made_up", search_paths=[tmp_path], extensions=griffe.Extensions(tool("docstrings").PlainDocstrings())
+    )
+    assert package.docstring.value == "Return a \\* b."
+    assert package["f"].docstring.value == "Return c \\* d."
+
+
+def test_public_names_that_are_imported_lazily_are_found(tmp_path, monkeypatch):
+    pages = tool("pages")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    (tmp_path / "fedmf").mkdir()
+    (tmp_path / "fedmf" / "plan.py").write_text("LIMIT = 3\ndef make_plan(): ...\n")
+    (tmp_path / "fedmf" / "__init__.py").write_text(
+        "if TYPE_CHECKING:\n    from fedmf.plan import LIMIT, make_plan\n__all__ = ['LIMIT', 'make_plan']\n"
+    )
+    assert pages.public_names(tmp_path / "fedmf") == [("make_plan", "fedmf.plan.make_plan")]
 
 
 def test_the_navigation_finds_modules_by_itself():

@@ -17,9 +17,13 @@ class PlainDocstrings(Extension):
     """Turns each docstring into Markdown that shows what an editor shows."""
 
     def on_object(self, *, obj: Object, **_: object) -> None:
-        """Rewrite the docstring of one object."""
+        """Rewrite the docstring of one object inside a package."""
         if obj.docstring:
             obj.docstring.value = to_markdown(obj.docstring.value)
+
+    def on_package(self, *, pkg: Object, **_: object) -> None:
+        """Rewrite the docstring of a top-level package, which is no object inside one."""
+        self.on_object(obj=pkg)
 
 
 def to_markdown(text: str) -> str:

@@ -148,10 +148,14 @@ def is_all(node: ast.stmt) -> bool:
 
 
 def definition(module: Path, name: str) -> str | None:
-    """Return the import path where a function or class that `module` has is defined, None for anything else."""
-    for node in parsed(module).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
-            return f"{dotted(module)}.{name}"
+    """Return the import path where a function or class that `module` has is defined, None for anything else.
+
+    Imports are looked for in the whole file: a package may import lazily and name its imports for type checkers only.
+    """
+    tree = parsed(module)
+    if any(isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name for node in tree.body):
+        return f"{dotted(module)}.{name}"
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
