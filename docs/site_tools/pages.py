@@ -1,0 +1,174 @@
+"""The pages that mkdocs does not find in docs/: the root's documents, and one page for each public module.
+
+A hook of mkdocs (mkdocs.yml names it). No module is listed by hand: a file that is added or moved changes the site.
+"""
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("fedmf", "server", "client")
+FROM_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
+
+NavItem = dict[str, Any]
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Fill the section API of the navigation."""
+    section = next(item for item in config.nav or [] if "API" in item)
+    section["API"] = [{"Overview": "api/index.md"}, *(nav_of(ROOT / name) for name in PACKAGES)]
+    return config
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    titles = titles_of(config.nav or [])
+    for source, page in FROM_ROOT.items():
+        files.append(File.generated(config, page, content=from_root((ROOT / source).read_text(), titles)))
+    files.append(File.generated(config, "api/index.md", content=overview()))
+    for name in PACKAGES:
+        for module in modules_below(ROOT / name):
+            files.append(File.generated(config, page_of(module), content=module_page(module)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Return a page whose links into the root of the repository lead to the pages made from there."""
+    for source, page in FROM_ROOT.items():
+        markdown = markdown.replace(f"](../{source}", f"]({page}")
+    return markdown
+
+
+def from_root(markdown: str, titles: dict[str, str]) -> str:
+    """Return a document of the root with its links as they are from within docs/.
+
+    A link whose text is a path, which tells a reader of the repository where to look, gets the page's title.
+    """
+    markdown = re.sub(r"\]\(docs/", "](", markdown).replace("](README.md", "](index.md")
+    return re.sub(r"\[(?:docs/)?(\w+\.md)\]\(\1\)", lambda link: f"[{titles[link[1]]}]({link[1]})", markdown)
+
+
+def titles_of(nav: list[Any]) -> dict[str, str]:
+    """Return the title of each page that the navigation names, by its address."""
+    titles: dict[str, str] = {}
+    for item in nav:
+        for title, page in item.items() if isinstance(item, dict) else ():
+            titles |= {page: title} if isinstance(page, str) else titles_of(page)
+    return titles
+
+
+def public_children(package: Path) -> list[Path]:
+    """Return the public modules of a package and then its public sub-packages, each by name."""
+    modules = sorted(file for file in package.glob("*.py") if not file.name.startswith("_"))
+    return modules + sorted(folder.parent for folder in package.glob("[!_]*/__init__.py"))
+
+
+def modules_below(package: Path) -> list[Path]:
+    """Return a package and all public modules and packages below it."""
+    below = [package]
+    for child in public_children(package):
+        below += modules_below(child) if child.is_dir() else [child]
+    return below
+
+
+def dotted(module: Path) -> str:
+    """Return the import path of a module's file or a package's folder."""
+    return ".".join(module.relative_to(ROOT).with_suffix("").parts)
+
+
+def page_of(module: Path) -> str:
+    """Return the address of a module's page inside docs/."""
+    path = dotted(module).replace(".", "/")
+    return f"api/{path}/index.md" if module.is_dir() else f"api/{path}.md"
+
+
+def nav_of(package: Path) -> NavItem:
+    """Return a package's section of the navigation: its own page first."""
+    items: list[str | NavItem] = [page_of(package)]
+    for child in public_children(package):
+        items.append(nav_of(child) if child.is_dir() else {child.stem: page_of(child)})
+    return {package.name: items}
+
+
+def module_page(module: Path) -> str:
+    """Return the Markdown of a module's page; that of a package lists its public names and its modules."""
+    name = dotted(module)
+    if not module.is_dir():
+        return f"# {name}\n\n::: {name}\n"
+    # Public names have their places on their modules' pages: here they are only listed.
+    page = f"# {name}\n\n::: {name}\n    options:\n      members: false\n"
+    if names := public_names(module):
+        page += "\n## Public names\n\n" + ", ".join(f"[`{one}`][{path}]" for one, path in names) + "\n"
+    return page + "\n## Modules\n\n" + table(public_children(module), start=module)
+
+
+def overview() -> str:
+    """Return the Markdown of the first page of the API."""
+    return (
+        "# API\n\nMade from the docstrings of the three packages that a program of your own can import. Imports point "
+        "one way: `server` and `client` use `fedmf` and never each other.\n\n"
+        + table([ROOT / name for name in PACKAGES], start=None)
+    )
+
+
+def table(modules: list[Path], start: Path | None) -> str:
+    """Return a table of modules with the first sentence of each; links are relative to the page of `start`."""
+    here = Path(page_of(start)).parent if start else Path("api")
+    rows = [
+        f"| [`{module.stem}`]({Path(page_of(module)).relative_to(here)}) | {first_sentence(module)} |\n"
+        for module in modules
+    ]
+    return "| | |\n|---|---|\n" + "".join(rows)
+
+
+def first_sentence(module: Path) -> str:
+    """Return the first sentence of a module's docstring, fit for a cell of a table."""
+    text = " ".join((ast.get_docstring(parsed(module)) or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[.!?]) (?=[A-Z])", text)[0].replace("|", "\\|")
+
+
+def public_names(package: Path) -> list[tuple[str, str]]:
+    """Return (name, import path of where it is defined) of each function and class in the package's `__all__`."""
+    listed = next((node.value for node in parsed(package).body if is_all(node)), None)
+    names = ast.literal_eval(listed) if listed else []
+    found = [(name, definition(package, name)) for name in names]
+    return [(name, path) for name, path in found if path]
+
+
+def is_all(node: ast.stmt) -> bool:
+    """Return whether a statement assigns `__all__`."""
+    return isinstance(node, ast.Assign) and any(
+        isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+    )
+
+
+def definition(module: Path, name: str) -> str | None:
+    """Return the import path where a function or class that `module` has is defined, None for anything else.
+
+    Imports are looked for in the whole file: a package may import lazily and name its imports for type checkers only.
+    """
+    tree = parsed(module)
+    if any(isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name for node in tree.body):
+        return f"{dotted(module)}.{name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return definition(located(node.module or ""), alias.name)
+    return None
+
+
+def located(path: str) -> Path:
+    """Return the file or the folder of the module at an import path."""
+    place = ROOT / path.replace(".", "/")
+    return place if place.is_dir() else place.with_suffix(".py")
+
+
+def parsed(module: Path) -> ast.Module:
+    """Return the syntax tree of a module's file or of a package's `__init__`."""
+    return ast.parse((module / "__init__.py" if module.is_dir() else module).read_text())
