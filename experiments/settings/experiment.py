@@ -14,6 +14,7 @@ from client.training import Trainer, TrainingSettings, flat_parameters, layout_o
 from experiments.players.faults import Faults
 from experiments.settings.client import bounds_of, build_model, compression_of, training_of
 from experiments.settings.data import arguments, refuse_unknown
+from experiments.settings.mechanism import family_of
 from experiments.settings.schema import Config, EngineName
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -98,7 +99,7 @@ def build(config: DictConfig) -> Experiment:
         compression=compression_of(config),
         bounds=bounds_of(config, dimension),
         privacy=privacy,
-        factorization=design(config.mechanism.name, workload_of(config, participation.rounds_per_epoch)),
+        factorization=design(family_of(config.mechanism.name), workload_of(config, participation.rounds_per_epoch)),
         seed=seed,
     )
     initial = flat_parameters(model)

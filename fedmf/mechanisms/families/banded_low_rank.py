@@ -1,5 +1,4 @@
-"""Denisov et al.'s efficient approximation of the optimum: B' = h diagonals plus a matrix
-of rank r below them.
+"""Denisov et al.'s approximation of the optimum: B' = h diagonals plus a matrix of rank r below them.
 
 The decoder B of the optimum is approximated by B'_ij = b_ij for i - j < h and L_i . R_j below, fitted by
 alternating least squares, and C' = B'^-1 A is RECOMPUTED from it: with the old C the product would not be A
@@ -12,26 +11,24 @@ import numpy as np
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Arrays, Float32, Float64
+from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.families import optimal
-from fedmf.mechanisms.streams.dense import check_rounds
-from fedmf.mechanisms.streams.recurrence import RecurrentStream, deployed
+from fedmf.mechanisms.families.protocol import Family
+from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.streams.recurrence import RecurrentStream, rounded_with_cost
 from fedmf.mechanisms.workload import Workload
 
 DEFAULT_BANDS = 4
 DEFAULT_RANK = 4
-MOST_ROUNDS = 4096
 SWEEPS = 100
 RIDGE = 1e-10  # relative to the largest entry: rows near the edges determine fewer than r numbers
 
 
-def fit(workload: Workload, bands: int | None = None, rank: int | None = None) -> Arrays:
-    """Return the tables of `bands` diagonals and `rank` (4 and 4 if None, fewer where T is small)
-    with their cost.
+def fit(workload: Workload, bands: int | None = None, rank: int | None = None) -> Fitted:
+    """Return the tables of `bands` diagonals and `rank` (4 and 4 if None, at most T) with their cost.
 
-    Raises `SettingError` for bands or rank below 1 or above T, and for more than 4096 rounds.
+    Raises `SettingError` for bands or rank below 1 or above T.
     """
-    check_rounds("banded_low_rank", workload.rounds, MOST_ROUNDS)
     bands = min(DEFAULT_BANDS, workload.rounds) if bands is None else bands
     rank = min(DEFAULT_RANK, workload.rounds) if rank is None else rank
     for name, value in (("bands", bands), ("rank", rank)):
@@ -42,12 +39,12 @@ def fit(workload: Workload, bands: int | None = None, rank: int | None = None) -
             )
     B = _optimal_decoder(workload)
     left, right = alternating_least_squares(B, bands, rank)
-    return deployed(tables(_bands(B, bands), left, right, workload), workload)
+    return rounded_with_cost(tables(_bands(B, bands), left, right, workload), workload)
 
 
 def _optimal_decoder(workload: Workload) -> Float64:
     """Return the dense B of the optimum, from its stream."""
-    noising = optimal.stream(workload, optimal.fit(workload)).materialize_noising()
+    noising = RecurrentStream(workload.rounds, optimal.fit(workload).tables).materialize_noising()
     return workloads.apply(workload, noising)
 
 
@@ -80,9 +77,7 @@ def alternating_least_squares(
 
 
 def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float64:
-    """Return, for every row i, the weights on the rows of `right` up to i - bands
-    that fit target row i best.
-    """
+    """Return, for every i, the weights on the rows of `right` up to i - bands that fit target row i best."""
     rank = right.shape[1]
     grams = np.zeros((len(target), rank, rank))
     grams[bands:] = np.cumsum(right[:, :, None] * right[:, None, :], axis=0)[: len(target) - bands]
@@ -92,10 +87,9 @@ def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float
 
 
 def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) -> Float32:
-    """Return the tables of x = A^-1 B' z. State: the last p rows z and the r sums
-    of R_j z_j over the rows before them.
+    """Return the tables of x = A^-1 B' z.
 
-    A^-1 mixes rows t, t - 1 and, with momentum, t - 2 of B'. All are linear in the state once p = h, or h + 1
+    The state is the last p rows z and the r sums of R_j z_j over the rows before them. A^-1 mixes rows t, t - 1 and, with momentum, t - 2 of B'. All are linear in the state once p = h, or h + 1
     with momentum: older entries of each of these rows lie in the low-rank part.
     """
     rounds, h = bands.shape
@@ -116,9 +110,7 @@ def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) ->
 def _noise_rows(
     bands: Float64, left: Float64, right: Float64, workload: Workload, past: int
 ) -> tuple[Float64, Float64]:
-    """Return row t of A^-1 B' as weights on z_t .. z_{t-p}, (T, p + 1),
-    and on the sums before them, (T, r).
-    """
+    """Return row t of A^-1 B' as weights on z_t .. z_{t-p}, (T, p + 1), and on the sums behind, (T, r)."""
     rounds, h = bands.shape
     window, sums = np.zeros((rounds, past + 1)), np.zeros(left.shape)
     for back, mix in enumerate(_inverse_bands(workload)):
@@ -136,15 +128,13 @@ def _noise_rows(
 
 
 def _inverse_bands(workload: Workload) -> list[Float64]:
-    """Return the diagonals of A^-1 = M_beta^-1 diag(1/eta) (I - Z):
-    two, or three with momentum, (T,) each.
-    """
+    """Return the diagonals of A^-1 = M_beta^-1 diag(1/eta) (I - Z), (T,) each: two, three with momentum."""
     inverse = 1 / workloads.rates(workload)
     before = workload.momentum * np.concatenate([[0.0], inverse[:-1]])
     diagonals = [inverse, -inverse - before]
     return diagonals if workload.momentum == 0 else [*diagonals, before]
 
 
-def stream(workload: Workload, arrays: Arrays) -> RecurrentStream:
-    """Return the stream, whose state is h + r rows, one more with momentum."""
-    return RecurrentStream(workload.rounds, arrays["tables"])
+BANDED_LOW_RANK = Family(
+    "banded_low_rank", fit, RecurrentStream, settings=("bands", "rank"), most_rounds=4096
+)
