@@ -99,7 +99,9 @@ def build(config: DictConfig) -> Experiment:
         compression=compression_of(config),
         bounds=bounds_of(config, dimension),
         privacy=privacy,
-        factorization=design(family_of(config.mechanism.name), workload_of(config, participation.rounds_per_epoch)),
+        factorization=design(
+            family_of(config.mechanism.name), workload_of(config, participation.rounds_per_epoch)
+        ),
         seed=seed,
     )
     initial = flat_parameters(model)

@@ -18,7 +18,7 @@ def family_of(name: str, key: str = "mechanism.name") -> Family | str:
     found = import_path(name, key)
     if not isinstance(found, Family):
         raise SettingError(
-            f"{key} is {name!r}, which is a {type(found).__name__}; it must be a fedmf.mechanisms.Family, such "
+            f"{key} is {name!r}, which is of type {type(found).__name__}; it must be a fedmf.mechanisms.Family, such "
             "as strategy_family(NAME, C) or noising_family(NAME, C^-1) makes of a matrix or of a function of "
             "the workload."
         )

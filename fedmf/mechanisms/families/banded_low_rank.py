@@ -66,12 +66,13 @@ def alternating_least_squares(
     from r places.
     """
     rounds = len(B)
-    target = np.tril(B, -bands)
+    target = np.tril(B, -bands)  # what the low-rank part is to be, below the bands
     ridge = RIDGE * float(np.abs(B).max())
     places = rounds * np.arange(1, rank + 1) / rank
     right = 1 / np.sqrt(np.abs(places - np.arange(rounds)[:, None]) + bands)
     for _ in range(sweeps):
-        left = _regress(target, right, bands, ridge)
+        left = _regress(target, right, bands, ridge)  # the rows of L, given R
+        # The rows of R, given L: the same regression on the transpose, read from its other corner.
         right = _regress(target.T[::-1, ::-1], left[::-1], bands, ridge)[::-1]
     return _regress(target, right, bands, ridge), right
 
@@ -79,9 +80,9 @@ def alternating_least_squares(
 def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float64:
     """Return, for every i, the weights on the rows of `right` up to i - bands that fit target row i best."""
     rank = right.shape[1]
-    grams = np.zeros((len(target), rank, rank))
+    grams = np.zeros((len(target), rank, rank))  # sum of R_j R_j^T over j <= i - bands, for each row i
     grams[bands:] = np.cumsum(right[:, :, None] * right[:, None, :], axis=0)[: len(target) - bands]
-    moments = target @ right
+    moments = target @ right  # sum of target_ij R_j over the same j, as the rest of the row is zero
     weights = np.linalg.solve(grams + ridge * np.eye(rank), moments[:, :, None])[:, :, 0]
     return np.asarray(weights, dtype=np.float64)
 
@@ -97,12 +98,15 @@ def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) ->
     r = left.shape[1]
     result = np.zeros((rounds, past + r + 1, past + r + 1), dtype=np.float32)
     window, sums = _noise_rows(bands, left, right, workload, past)
+    # The last row gives the noise row, from the rows kept, the sums and the fresh row.
     result[:, -1, :past] = window[:, 1:]
     result[:, -1, past:-1] = sums
     result[:, -1, -1] = window[:, 0]
+    # The fresh row enters in front, every kept row moves one place back, the sums stay.
     result[:, 0, -1] = 1
     result[:, np.arange(1, past), np.arange(past - 1)] = 1
     result[:, np.arange(past, past + r), np.arange(past, past + r)] = 1
+    # The row that leaves the window, z_{t-p}, joins the sums as R_{t-p} z_{t-p}.
     result[past:, past : past + r, past - 1] = right[: max(rounds - past, 0)]
     return result
 
@@ -114,10 +118,11 @@ def _noise_rows(
     rounds, h = bands.shape
     window, sums = np.zeros((rounds, past + 1)), np.zeros(left.shape)
     for back, mix in enumerate(_inverse_bands(workload)):
-        rows = np.arange(back, rounds)
+        rows = np.arange(back, rounds)  # row t of A^-1 B' takes mix_t times row t - back of B'
         sums[rows] += mix[rows, None] * left[rows - back]
         for lag in range(back, past + 1):
-            some = rows[rows >= lag]
+            some = rows[rows >= lag]  # where z_{t-lag} exists
+            # B'_{t - back, t - lag}: on a diagonal of the bands, or in the low-rank part below them.
             entries = (
                 bands[some - back, lag - back]
                 if lag - back < h

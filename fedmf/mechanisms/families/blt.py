@@ -90,9 +90,9 @@ def _objective(point: Float64, workload: Workload) -> tuple[float, Float64]:
     if not np.abs(noising).max() < 1e100:
         return np.inf, np.zeros_like(point)
     loss, gradient = log_loss(coefficients(theta, omega, rounds), noising, workload)
-    powers = _powers(theta, rounds - 1)
+    powers = _powers(theta, rounds - 1)  # d c_k / d omega_i = theta_i^(k-1)
     by_omega = gradient[1:] @ powers
-    ages = np.arange(rounds - 1)
+    ages = np.arange(rounds - 1)  # d c_k / d theta_i = omega_i (k-1) theta_i^(k-2)
     by_theta = omega * ((gradient[1:] * ages) @ powers) / theta
     return loss, np.concatenate([by_theta * theta * (1 - theta), by_omega * omega])
 

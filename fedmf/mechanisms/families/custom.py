@@ -61,9 +61,7 @@ def noising_family(name: str, matrix: Matrix) -> Family:
     return Family(name, partial(_fit, name, matrix, np.asarray), DenseStream, most_rounds=MOST_ROUNDS)
 
 
-def _fit(
-    name: str, matrix: Matrix, to_noising: Callable[[Float64], Float64], workload: Workload
-) -> Fitted:
+def _fit(name: str, matrix: Matrix, to_noising: Callable[[Float64], Float64], workload: Workload) -> Fitted:
     """Return the dense C^-1, rounded to float32, with its cost."""
     given = _as_float64(name, matrix(workload) if callable(matrix) else matrix)
     check_lower_triangular(f"the matrix of {name}", given)
@@ -118,7 +116,7 @@ def verified(family: Family, workload: Workload, settings: Mapping[str, int | No
 def _check_fitted(name: str, fitted: object) -> None:
     if not isinstance(fitted, Fitted):
         raise SettingError(
-            f"the fit of {name} returned a {type(fitted).__name__}; it must return a fedmf.mechanisms.Fitted."
+            f"the fit of {name} returned an object of type {type(fitted).__name__}; it must return a fedmf.mechanisms.Fitted."
         )
     if not isinstance(fitted.tables, np.ndarray) or fitted.tables.dtype != np.float32:
         raise SettingError(f"the tables that {name} fitted must be a float32 array, as they are streamed.")
@@ -127,7 +125,7 @@ def _check_fitted(name: str, fitted: object) -> None:
 def _check_stream(name: str, stream: object, rounds: int) -> None:
     if not isinstance(stream, NoiseStream):
         raise SettingError(
-            f"{name} streams by a {type(stream).__name__}, which lacks a part of a "
+            f"{name} streams by an object of type {type(stream).__name__}, which lacks a part of a "
             "fedmf.mechanisms.NoiseStream; it must have all of them."
         )
     if (stream.rounds, stream.fresh_rows) != (rounds, rounds):

@@ -42,15 +42,17 @@ def solve(matrix: Float64, gap: float = GAP, max_iterations: int = 500) -> Dense
     if max_iterations < 1:
         raise SettingError(f"max_iterations is {max_iterations}; it must be at least 1.")
     gram = matrix.T @ matrix
-    v = np.sqrt(np.diag(gram))
+    v = np.sqrt(np.diag(gram))  # any positive start will do: the column norms of A
     for _ in range(max_iterations):
         X = _strategy_gram(gram, v)
-        diagonal = np.diag(X)
-        trace = float(v @ diagonal)
+        diagonal = np.diag(X)  # 1 at the fixed point
+        trace = float(v @ diagonal)  # tr(V X) = ||A C^-1||_F^2
+        # The duality bounds of `optimum.fixed_point`, on the loss.
         lower, upper = trace**2 / v.sum(), diagonal.max() * trace
         if upper <= lower * (1 + gap):
             break
         v = v * diagonal
+    # Unit columns, whatever v is: C^T C = X with its diagonal divided out; then B = A C^-1.
     C = _reverse_cholesky(X / np.sqrt(np.outer(diagonal, diagonal)))
     B = solve_triangular(C, matrix.T, lower=True, trans="T").T
     return DenseSolution(C, B, float(np.sqrt(lower)), float(np.sqrt(upper)))
@@ -74,7 +76,9 @@ def _reverse_cholesky(X: Float64) -> Float64:
 def fit(workload: Workload) -> Fitted:
     """Return the dense C^-1 with its cost."""
     solution = solve(workloads.materialize(workload))
-    return dense.rounded_with_cost(solve_triangular(solution.C, np.eye(workload.rounds), lower=True), workload)
+    return dense.rounded_with_cost(
+        solve_triangular(solution.C, np.eye(workload.rounds), lower=True), workload
+    )
 
 
 # 512 rounds are a few seconds of eigendecompositions.

@@ -59,6 +59,7 @@ def row_norms(noising: Float64, workload: Workload) -> Float64:
     averaged = lfilter([1.0], [1.0, -workload.momentum], noising)[::-1].copy()
     row, norms = np.zeros(workload.rounds), np.empty(workload.rounds)
     for step, rate in enumerate(workloads.rates(workload)):
+        # Row t of A N: row t - 1 plus eta_t times row t of M_beta N, its coefficients in reverse.
         row[: step + 1] += rate * averaged[workload.rounds - 1 - step :]
         norms[step] = np.linalg.norm(row[: step + 1])
     return norms

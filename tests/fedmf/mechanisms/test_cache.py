@@ -58,7 +58,7 @@ def test_another_kind_or_code_version_is_another_result(directory, monkeypatch):
     compute = Counting()
     cached("kind", {}, compute)
     cached("other", {}, compute)
-    monkeypatch.setattr(cache, "_code_version", lambda: "changed")
+    monkeypatch.setattr(cache, "code_version", lambda package: "changed")
     cached("kind", {}, compute)
     assert compute.calls == 3
 
