@@ -1,9 +1,12 @@
 """The door to all families: names, settings and limits."""
 
+import dataclasses
+
 import pytest
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms import design, prefix_sum
+from fedmf.mechanisms import FAMILIES, Family, design, prefix_sum
+from fedmf.mechanisms.families.optimal import OPTIMAL
 from fedmf.mechanisms.family import settings_of, suits
 
 
@@ -39,3 +42,28 @@ def test_dense_families_refuse_long_epochs(family):
 def test_settings_are_known_by_name():
     assert settings_of("banded_low_rank") == ("bands", "rank")
     assert settings_of("independent") == ()
+
+
+def test_a_family_is_taken_by_name_or_by_value():
+    by_name, by_value = design("optimal", prefix_sum(9)), design(OPTIMAL, prefix_sum(9))
+    assert by_name.fingerprint == by_value.fingerprint
+    assert settings_of(OPTIMAL) == settings_of("optimal")
+    assert suits(dataclasses.replace(OPTIMAL, name="mine", most_rounds=9), prefix_sum(9))
+    assert not suits(dataclasses.replace(OPTIMAL, name="mine", most_rounds=8), prefix_sum(9))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_knows_its_own_name_and_settings(name):
+    mechanism = design(name, prefix_sum(5), **dict.fromkeys(settings_of(name)))
+    assert mechanism.family == name
+
+
+def test_a_name_of_the_package_cannot_be_taken_by_another_family():
+    with pytest.raises(SettingError, match="called 'optimal', as one of this package's is"):
+        design(dataclasses.replace(OPTIMAL, most_rounds=8), prefix_sum(5))
+
+
+@pytest.mark.parametrize("name", ["", "two words", "../up", "mine:FAMILY"])
+def test_a_name_that_could_name_no_file_is_refused(name):
+    with pytest.raises(SettingError, match="it must be letters, digits"):
+        Family(name, OPTIMAL.fit, OPTIMAL.stream)

@@ -18,6 +18,7 @@ from fedmf.mechanisms.streams.recurrence import (
     strategy_form,
     tables_of,
 )
+from workloads import falling
 
 
 def test_fewer_buffers_lose_more():
@@ -78,10 +79,10 @@ def test_missing_the_loss_is_said(monkeypatch, caplog):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("beta", "name"),
-    [(beta, name) for beta in (0.0, 0.5, 0.9, 0.99) for name in SCHEDULES],
+    [(beta, name) for beta in (0.0, 0.5, 0.9, 0.99) for name in (*SCHEDULES, "steep")],
 )
 def test_long_epochs_are_certified_with_few_buffers(beta, name):
-    workload = momentum(2000, beta, rates(name, 2000))
+    workload = momentum(2000, beta, falling(2000, 1e-4) if name == "steep" else rates(name, 2000))
     mechanism = design("optimal", workload)
     assert fixed_point.certified(workload).upper ** 2 <= fixed_point.certified(workload).lower ** 2 * (
         1 + 1e-6
