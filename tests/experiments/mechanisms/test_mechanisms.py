@@ -163,7 +163,7 @@ def test_export_can_be_checked_from_outside(capsys, tmp_path, given, built):
 
 
 def test_plots_are_written(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.mechanisms.plots.LARGEST_TREE", 64)
+    monkeypatch.setattr(mechanisms.plots, "LARGEST_TREE", 64)
     code, _, _ = run(capsys, "rounds=8", "families=[optimal,binary_tree]", f"plots={tmp_path}")
     assert code == 0
     assert {file.name for file in tmp_path.iterdir()} == {

@@ -20,8 +20,10 @@ from fedmf.mechanisms import (
 )
 from fedmf.mechanisms import family as registry
 from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.streams import toeplitz
 from fedmf.mechanisms.streams.dense import DenseStream
 from fedmf.mechanisms.streams.protocol import feed
+from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 
 # Column norms sqrt(1 + 9 + 4), 2, 1; row norms 1, sqrt(13), sqrt(5): the largest differ.
 ASYMMETRIC = np.array([[1.0, 0.0, 0.0], [3.0, 2.0, 0.0], [2.0, 0.0, 1.0]])
@@ -132,6 +134,19 @@ def test_long_epochs_of_an_honest_stream_are_not_refused(rounds):
         mechanism = design(replace(registry._OWN["optimal"], name="mine"), workload)
         # 1e-3: float32 arithmetic of a thousand steps.
         assert mechanism.sensitivity == pytest.approx(1, rel=1e-3)
+
+
+def test_a_stream_of_the_package_keeps_fewer_rows_than_a_matrix():
+    """The example of docs/mechanisms.md."""
+    three_bands = Family("three_bands", fit_three_bands, ToeplitzStream)
+    mechanism = design(three_bands, prefix_sum(50))
+    assert mechanism.stream.buffers == 2
+    assert mechanism.sensitivity == pytest.approx(np.sqrt(1 + 1 / 4 + 1 / 16))
+    assert design(three_bands, prefix_sum(1)).sensitivity == 1
+
+
+def fit_three_bands(workload):
+    return toeplitz.rounded_with_cost(np.array([1.0, 0.5, 0.25])[: workload.rounds], workload)
 
 
 def test_trees_are_refused_as_they_take_more_rows_than_rounds():
