@@ -133,7 +133,10 @@ def _designs(config: DictConfig, workload: Workload) -> Iterator[tuple[str, Fact
         _check_buffers_apply(chosen, config.buffers)
     for family in chosen:
         takes_buffers = config.buffers is not None and "buffers" in settings_of(family)
-        yield _name(family), design(family, workload, **({"buffers": config.buffers} if takes_buffers else {}))
+        yield (
+            _name(family),
+            design(family, workload, **({"buffers": config.buffers} if takes_buffers else {})),
+        )
     if config.families is None and not workload.is_prefix_sum:
         yield POST_PROCESSED, post_process(design("optimal", prefix_sum(workload.rounds)), workload)
 
