@@ -8,15 +8,15 @@ import numpy as np
 
 from fedmf.checks import check_choice, check_non_negative, check_positive
 from fedmf.errors import SettingError
+from fedmf.mechanisms.schedules import SCHEDULES, share
 from fedmf.updates.vectors import Vector
-from server.schedule import SCHEDULES, share
 
 
 @dataclass(frozen=True)
 class Optimizer:
     """velocity <- momentum * velocity + mean;  model <- model + learning_rate * share * velocity.
 
-    `schedule` names the share of the rate at each point of the run; see `server.schedule`.
+    `schedule` names the share of the rate at each point of the run; see `fedmf.mechanisms.schedules`.
     """
 
     learning_rate: float

@@ -3,14 +3,14 @@
 Prints, for every family, sensitivity, root loss, errors, memory and the CPU time of its design, beside the
 lower bounds that no factorization of the workload can go below. `workload=momentum momentum=0.9` and
 `schedule=cooldown` choose another workload; its prefix-sum optimum with the momentum as post-processing is
-then listed too. `export=DIR` writes DIR/FAMILY.npz with the dense encoder, decoder and what the stream itself
+then listed too. `families=[optimal,mine:FAMILY]` compares chosen ones, a family of your own by its import path
+among them. `export=DIR` writes DIR/FAMILY.npz with the dense encoder, decoder and what the stream itself
 emits; `plots=DIR` writes plots.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,26 @@ from rich.table import Table
 from experiments.cli import command, output
 from experiments.mechanisms import plots
 from experiments.run_files.directory import refuse_unmakeable
+from experiments.settings.family import family_of
 from experiments.settings.output import Output
 from experiments.settings.schema import WorkloadName
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from fedmf.mechanisms import FAMILIES, Factorization, Workload, bounds, design, momentum, prefix_sum
+from fedmf.mechanisms import (
+    FAMILIES,
+    Factorization,
+    Family,
+    Workload,
+    bounds,
+    design,
+    lower_bound,
+    momentum,
+    prefix_sum,
+    relative_gap,
+)
 from fedmf.mechanisms.family import settings_of, suits
 from fedmf.mechanisms.post_processing import post_process
-from fedmf.mechanisms.schedules import schedule
+from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams.protocol import feed
 
 _log = logging.getLogger(__name__)
@@ -36,23 +48,14 @@ MOST_EXPORTED = 4096
 POST_PROCESSED = "optimal_for_prefix_sum"
 
 
-class ScheduleName(Enum):
-    """Learning rates of the momentum workload, falling to a twentieth."""
-
-    constant = "constant"
-    linear = "linear"
-    cosine = "cosine"
-    cooldown = "cooldown"
-
-
 @dataclass(frozen=True)
 class MechanismsSettings:
-    """Keys of the command; null families: all that suit the size; null buffers: each family's own choice."""
+    """Keys of the command; null families are all that suit the size, null buffers each family's choice."""
 
     rounds: int
     workload: WorkloadName
     momentum: float
-    schedule: ScheduleName
+    schedule: str
     families: tuple[str, ...] | None
     buffers: int | None
     export: str | None
@@ -85,12 +88,12 @@ def workload_of(settings: MechanismsSettings) -> Workload:
     """Return the workload that `settings` names; prefix sums take neither momentum nor a schedule."""
     check_at_least("rounds", settings.rounds, 1)
     if settings.workload is WorkloadName.momentum:
-        rates = schedule(settings.schedule.value, settings.rounds)
-        constant = settings.schedule is ScheduleName.constant
-        return momentum(settings.rounds, settings.momentum, None if constant else rates)
-    if settings.momentum != 0 or settings.schedule is not ScheduleName.constant:
+        learning_rates = rates(settings.schedule, settings.rounds)
+        is_constant = settings.schedule == "constant"
+        return momentum(settings.rounds, settings.momentum, None if is_constant else learning_rates)
+    if settings.momentum != 0 or settings.schedule != "constant":
         raise SettingError(
-            f"momentum is {settings.momentum} and schedule {settings.schedule.value} with workload=prefix_sum; "
+            f"momentum is {settings.momentum} and schedule {settings.schedule} with workload=prefix_sum; "
             "ask for workload=momentum."
         )
     return prefix_sum(settings.rounds)
@@ -104,8 +107,8 @@ def as_document(name: str, mechanism: Factorization) -> dict[str, Any]:
         "root_loss": mechanism.root_loss,
         "rms_error": mechanism.rms_error,
         "max_error": mechanism.max_error,
-        "lower_bound": mechanism.lower_bound,
-        "relative_gap": mechanism.relative_gap,
+        "lower_bound": lower_bound(mechanism.workload),
+        "relative_gap": relative_gap(mechanism),
         "seconds": mechanism.seconds,
         "buffers": mechanism.stream.buffers,
         "bytes_per_parameter": 4 * mechanism.stream.buffers,
@@ -115,7 +118,7 @@ def as_document(name: str, mechanism: Factorization) -> dict[str, Any]:
 
 
 def export(mechanism: Factorization, file: Path) -> None:
-    """Write the dense encoder C and decoder B, float64, and what the stream emits on the identity, as `file`."""
+    """Write dense encoder C and decoder B, float64, and the stream's own noise on the identity, as `file`."""
     decoder, encoder = mechanism.materialize()
     noise = feed(mechanism.stream, np.eye(mechanism.stream.fresh_rows, dtype=np.float32))
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -130,25 +133,42 @@ def _designs(settings: MechanismsSettings, workload: Workload) -> Iterator[tuple
         _check_buffers_apply(chosen, settings.buffers)
     for family in chosen:
         takes_buffers = settings.buffers is not None and "buffers" in settings_of(family)
-        yield family, design(family, workload, **({"buffers": settings.buffers} if takes_buffers else {}))
+        yield (
+            _name(family),
+            design(family, workload, **({"buffers": settings.buffers} if takes_buffers else {})),
+        )
     if settings.families is None and not workload.is_prefix_sum:
         yield POST_PROCESSED, post_process(design("optimal", prefix_sum(workload.rounds)), workload)
 
 
-def _chosen(families: Sequence[str] | None, workload: Workload) -> Sequence[str]:
+def _chosen(families: Sequence[str] | None, workload: Workload) -> Sequence[str | Family]:
+    """Return the families named, in order and once, or all that suit the size."""
     if families is not None:
         if not families:
             raise SettingError("families is empty; name at least one, or leave it out for all.")
-        return list(dict.fromkeys(families))
+        chosen = [family_of(name, "families") for name in dict.fromkeys(families)]
+        _check_names_differ([_name(family) for family in chosen])
+        return chosen
     left_out = [family for family in FAMILIES if not suits(family, workload)]
     if left_out:
         _log.info("left out at %d rounds, as dense: %s", workload.rounds, ", ".join(left_out))
     return [family for family in FAMILIES if family not in left_out]
 
 
-def _check_buffers_apply(chosen: Sequence[str], buffers: int) -> None:
+def _name(family: str | Family) -> str:
+    return family.name if isinstance(family, Family) else family
+
+
+def _check_names_differ(names: Sequence[str]) -> None:
+    """Raise `SettingError` where two families of the list would share a row and a file."""
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingError(f"families holds two that are called {name!r}; give one another name.")
+
+
+def _check_buffers_apply(chosen: Sequence[str | Family], buffers: int) -> None:
     """Say which families have no such setting; raise `SettingError` if none has it."""
-    without = [family for family in chosen if "buffers" not in settings_of(family)]
+    without = [_name(family) for family in chosen if "buffers" not in settings_of(family)]
     if len(without) == len(chosen):
         raise SettingError(
             f"buffers is {buffers}, but {', '.join(without)} cannot be told how many; leave it out."

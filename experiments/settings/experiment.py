@@ -13,6 +13,7 @@ from client.training import Trainer, TrainingSettings, flat_parameters, layout_o
 from experiments.settings.client import bounds_of, build_model
 from experiments.settings.data import arguments
 from experiments.settings.engine import DeploymentSettings
+from experiments.settings.family import family_of
 from experiments.settings.schema import Settings, WorkloadName
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design
@@ -73,7 +74,9 @@ def build(settings: Settings) -> Experiment:
         compression=settings.compression,
         bounds=bounds_of(settings, dimension),
         privacy=settings.privacy,
-        factorization=design(settings.mechanism.name, _workload(settings, participation.rounds_per_epoch)),
+        factorization=design(
+            family_of(settings.mechanism.name), _workload(settings, participation.rounds_per_epoch)
+        ),
         seed=PublicSeed(settings.seed),
     )
     initial = flat_parameters(model)

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedmf.checks import check_at_least
 from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.workload import Workload
 
@@ -15,12 +16,21 @@ LARGEST_DENSE = 1024  # rounds up to which singular values are computed densely
 
 
 def lower_bound(workload: Workload) -> float:
-    """Return the best lower bound known: the solver's certificate, or a closed form where that is larger."""
+    """Return the best lower bound known on root loss.
+
+    It is the solver's certificate, or a closed form where that is larger. The first call for a workload
+    solves for its optimum; the result is kept on disk.
+    """
     candidates = [fixed_point.certified(workload).lower]
     if workload.is_prefix_sum:
         closed = max(henzinger_lower(workload.rounds), prefix_sum_schatten(workload.rounds))
         candidates.append(closed * (1 - ROUNDING))
     return max(candidates)
+
+
+def relative_gap(factorization: Factorization) -> float:
+    """Return root_loss / lower_bound - 1: an upper bound on the distance from the optimum."""
+    return factorization.root_loss / lower_bound(factorization.workload) - 1
 
 
 def henzinger_lower(rounds: int) -> float:
@@ -50,8 +60,9 @@ def henzinger_upper(rounds: int) -> float:
 
 
 def prefix_sum_schatten(rounds: int) -> float:
-    """Return ||S||_1 / sqrt(n) for prefix sums,
-    whose singular values are 1 / (2 sin((2k - 1) pi / (4n + 2))).
+    """Return ||S||_1 / sqrt(n) for prefix sums.
+
+    Their singular values are 1 / (2 sin((2k - 1) pi / (4n + 2))).
 
     >>> round(prefix_sum_schatten(16), 6)
     6.513799

@@ -3,6 +3,11 @@
 The directory is the environment variable FEDMF_CACHE, or ~/.cache/fedmf. A file that cannot be read is
 computed again with a warning; a directory that cannot be written only logs. Nothing secret is ever stored
 here.
+
+The code version covers every file of this package, in all of its rooms, and the versions of numpy and scipy,
+whose eigenvalues and optimizers decide the numbers of a table. It leaves out what cannot change a number:
+the rest of fedmf, of which only checks and errors are used here, and numba, which compiles loops whose text
+is covered and whose results agree to rounding, so that installing it changes no mechanism of a run under way.
 """
 
 import hashlib
@@ -13,6 +18,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +27,9 @@ from fedmf.mechanisms.arrays import Arrays
 from fedmf.mechanisms.workload import Workload
 
 _log = logging.getLogger(__name__)
+
+PACKAGE = Path(__file__).parent
+LIBRARIES = ("numpy", "scipy")
 
 
 def cached(kind: str, settings: Mapping[str, object], compute: Callable[[], Arrays]) -> Arrays:
@@ -43,7 +52,7 @@ def directory() -> Path:
 
 def _digest(kind: str, settings: Mapping[str, object]) -> str:
     described = {name: _describe(value) for name, value in settings.items()}
-    text = json.dumps([kind, described, _code_version()], sort_keys=True)
+    text = json.dumps([kind, described, code_version(PACKAGE)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -56,11 +65,14 @@ def _describe(value: object) -> object:
 
 
 @cache
-def _code_version() -> str:
-    """Return a digest of the sources of this package: any change of them makes older results unfindable."""
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(str(source.relative_to(Path(__file__).parent)).encode() + source.read_bytes())
+def code_version(package: Path) -> str:
+    """Return a digest of what computes results: any change of it makes older results unfindable.
+
+    It covers all sources below `package`, with their names, and the versions of `LIBRARIES`.
+    """
+    digest = hashlib.sha256(json.dumps([version(library) for library in LIBRARIES]).encode())
+    for source in sorted(package.rglob("*.py")):
+        digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
     return digest.hexdigest()
 
 

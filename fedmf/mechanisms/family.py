@@ -1,90 +1,101 @@
-"""One door to all families: a name, a workload and settings in, a factorization out."""
+"""One door to all families: a family, a workload and settings in, a factorization out."""
 
-import inspect
 import time
-from types import ModuleType
-
-import numpy as np
+from collections.abc import Mapping
+from dataclasses import replace
 
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Arrays
 from fedmf.mechanisms.cache import cached
 from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.families import (
-    banded_low_rank,
-    banded_toeplitz,
-    binary_tree,
-    blt,
-    honaker_full,
-    honaker_online,
-    independent,
-    optimal,
-    optimal_dense,
-    sqrt_toeplitz,
-)
+from fedmf.mechanisms.families.banded_low_rank import BANDED_LOW_RANK
+from fedmf.mechanisms.families.banded_toeplitz import BANDED_TOEPLITZ
+from fedmf.mechanisms.families.binary_tree import BINARY_TREE
+from fedmf.mechanisms.families.blt import BLT
+from fedmf.mechanisms.families.custom import verified
+from fedmf.mechanisms.families.honaker_full import HONAKER_FULL
+from fedmf.mechanisms.families.honaker_online import HONAKER_ONLINE
+from fedmf.mechanisms.families.independent import INDEPENDENT
+from fedmf.mechanisms.families.optimal import OPTIMAL
+from fedmf.mechanisms.families.optimal_dense import OPTIMAL_DENSE
+from fedmf.mechanisms.families.protocol import Family
+from fedmf.mechanisms.families.sqrt_toeplitz import SQRT_TOEPLITZ
+from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.workload import Workload
 
-# A family is a module with fit(workload, **settings), which computes arrays that hold at least `sensitivity`
-# and `per_round_error`, and stream(workload, arrays), which deploys them.
-_MODULES: dict[str, ModuleType] = {
-    "optimal": optimal,
-    "sqrt_toeplitz": sqrt_toeplitz,
-    "independent": independent,
-    "binary_tree": binary_tree,
-    "honaker_online": honaker_online,
-    "honaker_full": honaker_full,
-    "optimal_dense": optimal_dense,
-    "banded_low_rank": banded_low_rank,
-    "banded_toeplitz": banded_toeplitz,
-    "blt": blt,
+_OWN: Mapping[str, Family] = {
+    family.name: family
+    for family in (
+        OPTIMAL,
+        SQRT_TOEPLITZ,
+        INDEPENDENT,
+        BINARY_TREE,
+        HONAKER_ONLINE,
+        HONAKER_FULL,
+        OPTIMAL_DENSE,
+        BANDED_LOW_RANK,
+        BANDED_TOEPLITZ,
+        BLT,
+    )
 }
-FAMILIES = tuple(_MODULES)
+FAMILIES = tuple(_OWN)
 
 
-def design(family: str, workload: Workload, **settings: int | None) -> Factorization:
-    """Return the factorization of `workload` by `family`, from the cache on disk
-    where it was computed before.
+def design(family: str | Family, workload: Workload, **settings: int | None) -> Factorization:
+    """Return the factorization of `workload` by `family`: one of FAMILIES by name, or one of your own.
 
-    `settings` are those of the family's `fit`, such as `buffers`. Raises `SettingError` for an unknown
-    family, a setting the family does not have, or a value out of range.
+    `settings` are those of the family, such as `buffers`. Results of the package's families are kept in the
+    cache on disk. A family of your own is fitted anew each time and costed by what its stream emits, see
+    `families.custom`. Raises `SettingError` for an unknown family, a setting the family does not have, or a
+    value out of range.
     """
-    check_choice("family", family, FAMILIES)
-    module = _MODULES[family]
-    known = settings_of(family)
-    unknown = sorted(set(settings) - set(known))
-    if unknown:
-        raise SettingError(
-            f"{family} has no setting {', '.join(unknown)}; it has {', '.join(known) if known else 'none'}."
-        )
-    arrays = cached(family, {"workload": workload, **settings}, lambda: _fit(module, workload, settings))
+    chosen = _resolve(family)
+    chosen.check_settings(set(settings))
+    chosen.check_rounds(workload)
+    if _OWN.get(chosen.name) is not chosen:
+        return verified(chosen, workload, settings)
+    described = {"workload": workload, **settings}
+    fitted = Fitted.from_arrays(
+        cached(chosen.name, described, lambda: _fit(chosen, workload, settings).to_arrays())
+    )
     return Factorization(
-        family,
+        chosen.name,
         workload,
-        float(arrays["sensitivity"]),
-        arrays["per_round_error"].astype(np.float64),
-        module.stream(workload, arrays),
-        float(arrays["seconds"]),
+        fitted.sensitivity,
+        fitted.per_round_error,
+        chosen.stream(workload.rounds, fitted.tables),
+        fitted.seconds,
     )
 
 
-def settings_of(family: str) -> tuple[str, ...]:
+def settings_of(family: str | Family) -> tuple[str, ...]:
     """Return the names of the settings that `family` takes.
 
     >>> settings_of("optimal")
     ('buffers',)
     """
-    return tuple(inspect.signature(_MODULES[family].fit).parameters)[1:]
+    return _resolve(family).settings
 
 
-def suits(family: str, workload: Workload) -> bool:
-    """Return whether `family` takes a workload of this many rounds:
-    those with dense matrices have a limit.
-    """
-    return workload.rounds <= getattr(_MODULES[family], "MOST_ROUNDS", workload.rounds)
+def suits(family: str | Family, workload: Workload) -> bool:
+    """Return whether `family` takes a workload of this many rounds: dense matrices have a limit."""
+    return _resolve(family).suits(workload)
 
 
-def _fit(module: ModuleType, workload: Workload, settings: dict[str, int | None]) -> Arrays:
+def _resolve(family: str | Family) -> Family:
+    """Return the family of that name, or the value itself if its name is its own."""
+    if not isinstance(family, Family):
+        check_choice("family", family, FAMILIES)
+        return _OWN[family]
+    if _OWN.get(family.name, family) is not family:
+        raise SettingError(
+            f"a family of your own is called {family.name!r}, as one of this package's is; rename it."
+        )
+    return family
+
+
+def _fit(family: Family, workload: Workload, settings: Mapping[str, int | None]) -> Fitted:
+    """Return the fit with the CPU time that it took."""
     begun = time.thread_time()
-    arrays: Arrays = module.fit(workload, **settings)
-    return {**arrays, "seconds": np.array(time.thread_time() - begun)}
+    fitted = family.fit(workload, **settings)
+    return replace(fitted, seconds=time.thread_time() - begun)

@@ -15,10 +15,10 @@ from fedmf.randomness import SecretKey, gaussian_row
 def next_noise(
     stream: NoiseStream, state: StreamState, key: SecretKey, *, dimension: int, donate: bool = False
 ) -> tuple[npt.NDArray[np.float32], StreamState]:
-    """Return the noise row of the stream's next round for unit variance, (dimension,) float32, and the new
-    state; with `donate` in the buffers of the old one, which is then spent: it can be read, not gone on from.
+    """Return the noise row of the stream's next round, (dimension,) float32, and the new state.
 
-    The caller multiplies by sigma = noise multiplier * sensitivity of C * L2 radius of one client's vector.
+    The row is for unit variance. With `donate` the new state takes the buffers of the old one, which is then
+    spent: it can be read, not gone on from. The caller multiplies by sigma = noise multiplier * sensitivity of C * L2 radius of one client's vector.
     The covariance of the rows of an epoch is A^-1 B B^T A^-T in every coordinate (Denisov et al. 2022,
     Algorithm 1). Raises `SettingError` for a spent state, whose rows would have another covariance.
     """

@@ -1,33 +1,54 @@
-"""Learning-rate schedules, relative to the first rate: one positive number a round."""
+"""Learning-rate schedules: the rate of a round as a share of the first one.
 
-import numpy as np
+The one definition for the server, which applies it, and for the workloads that are fitted to it. A schedule
+counts all rounds of a run. Applied to released sums, it costs no privacy. What restarts with an epoch is the
+noise (fresh draws, fresh masks, fresh mechanism state); model, momentum and schedule live on.
+
+The cooldown is that of Denisov, McMahan, Rush, Smith, Thakurta (NeurIPS 2022), section 5: constant, then a
+straight line towards a twentieth of the rate over the last quarter of the rounds.
+"""
+
+import math
 
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
 
-SCHEDULES = ("constant", "linear", "cosine", "cooldown")
-COOLDOWN = 0.25  # the last part of the rounds in which `cooldown` falls
+SCHEDULES = ("constant", "decay", "cosine", "cooldown")
+COOLDOWN_FROM = 0.75
+LAST = 0.05  # where cosine and cooldown would arrive after the last round
 
 
-def schedule(name: str, rounds: int, last: float = 0.05) -> tuple[float, ...]:
-    """Return the rates of a schedule that ends at `last` times its first rate.
+def share(schedule: str, progress: float) -> float:
+    """Return the rate of a round over the first one, in (0, 1]; `progress` is rounds done over all rounds.
 
-    linear and cosine fall from the first round on; cooldown is constant and falls linearly over the last
-    quarter of the rounds (Denisov et al. 2022, section 5). Raises `SettingError` for an unknown name or
-    `last` outside (0, 1].
+    "constant" is 1; "decay" falls in a straight line that would reach 0 after the last round; "cosine" falls
+    along half a cosine that would reach 0.05 after the last round; "cooldown" is 1 for three quarters of the
+    run, then falls in a straight line that would reach 0.05 after the last round. Raises `SettingError` for
+    an unknown schedule and for progress outside [0, 1).
 
-    >>> schedule("linear", 3, last=0.5)
-    (1.0, 0.75, 0.5)
+    >>> [share("cooldown", done / 8) for done in range(8)]
+    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.525]
+    >>> [share("decay", done / 4) for done in range(4)]
+    [1.0, 0.75, 0.5, 0.25]
     """
-    check_choice("schedule", name, SCHEDULES)
+    check_choice("schedule", schedule, SCHEDULES)
+    if not 0 <= progress < 1:
+        raise SettingError(f"progress is {progress}; it must lie in [0, 1).")
+    if schedule == "constant":
+        return 1.0
+    if schedule == "decay":
+        return 1.0 - progress
+    if schedule == "cosine":
+        return 1.0 - (1 - LAST) * (1 - math.cos(math.pi * progress)) / 2
+    cooled = max(0.0, progress - COOLDOWN_FROM) / (1 - COOLDOWN_FROM)
+    return 1.0 - (1 - LAST) * cooled
+
+
+def rates(schedule: str, rounds: int) -> tuple[float, ...]:
+    """Return the share of each round of a run of `rounds` rounds: learning rates for a workload.
+
+    >>> rates("decay", 4)
+    (1.0, 0.75, 0.5, 0.25)
+    """
     check_at_least("rounds", rounds, 1)
-    if not 0 < last <= 1:
-        raise SettingError(f"last is {last}; the last rate must lie in (0, 1] times the first.")
-    done = np.linspace(0, 1, rounds)
-    fall = {
-        "constant": 0 * done,
-        "linear": done,
-        "cosine": (1 - np.cos(np.pi * done)) / 2,
-        "cooldown": np.maximum(0, 1 - (1 - done) / COOLDOWN),
-    }[name]
-    return tuple((1 - (1 - last) * fall).tolist())
+    return tuple(share(schedule, done / rounds) for done in range(rounds))

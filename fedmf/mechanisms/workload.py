@@ -71,9 +71,7 @@ def prefix_sum(rounds: int) -> Workload:
 
 
 def momentum(rounds: int, beta: float, learning_rates: tuple[float, ...] | None = None) -> Workload:
-    """Return the workload of gradient descent with momentum `beta`
-    and one learning rate a round (None: all 1).
-    """
+    """Return the workload of gradient descent with momentum `beta` and one learning rate a round or all 1."""
     return Workload(
         rounds, beta, None if learning_rates is None else tuple(float(rate) for rate in learning_rates)
     )
@@ -128,18 +126,6 @@ def next_output(workload: Workload, row: Float64, state: WorkloadState) -> tuple
     rate = 1.0 if workload.learning_rates is None else workload.learning_rates[state.step]
     output = state.output + rate * average
     return output, WorkloadState(state.step + 1, average, output)
-
-
-def check_matrix(matrix: Float64) -> None:
-    """Raise `SettingError` unless `matrix` is a square, finite, lower triangular and invertible workload."""
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 1:
-        raise SettingError(f"the workload has shape {matrix.shape}; it must be a square matrix.")
-    if not np.all(np.isfinite(matrix)):
-        raise SettingError("the workload holds a number that is not finite; every entry must be finite.")
-    if np.any(np.triu(matrix, 1)):
-        raise SettingError("the workload has entries above its diagonal; it must be lower triangular.")
-    if np.any(np.diag(matrix) == 0):
-        raise SettingError("the workload has a zero on its diagonal; it must be invertible.")
 
 
 def _check_rates(rounds: int, values: Float64) -> None:

@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,9 @@ from client.data import DATASETS, load
 from client.data.text import SPECIAL, read_vocabulary
 from client.models import build, parameter_count
 from experiments.settings.compose import CONF
+from experiments.settings.family import family_of
 from fedmf.errors import DataError, SettingError
+from fedmf.mechanisms import design, prefix_sum
 
 ROOT = CONF.parent
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
@@ -46,6 +49,18 @@ def test_the_plug_in_example_loads_and_fits(tmp_path: Path, monkeypatch: pytest.
     model = build("mine_of_the_tutorial:Net", **shape, seed=0, width=3)
     assert (len(dataset.clients), parameter_count(model)) == (150, 4 * 3 + 3 + 3 * 2 + 2)
     assert model(torch.from_numpy(dataset.clients[7].x)).shape == (1, 2)
+
+
+def test_the_mechanism_of_the_tutorial_is_the_matrix_that_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = next(text for _, text in blocks() if text.startswith("# my_mechanism.py"))
+    (tmp_path / "mechanism_of_the_tutorial.py").write_text(example)
+    monkeypatch.syspath_prepend(tmp_path)
+    mechanism = design(family_of("mechanism_of_the_tutorial:FAMILY"), prefix_sum(3))
+    _, encoder = mechanism.materialize()
+    # 1e-6: C^-1 is rounded to float32.
+    np.testing.assert_allclose(encoder, [[1, 0, 0], [0.9, 1, 0], [0.81, 0.9, 1]], atol=1e-6)
 
 
 def test_code_that_is_no_loader_or_no_model_is_refused() -> None:
@@ -83,7 +98,13 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, f"{text}\n{done.stderr}"
-    pages = ("first/report.html", "mine/report.html", "custom/report.html", "sweep/compare.html")
+    pages = (
+        "first/report.html",
+        "mine/report.html",
+        "custom/report.html",
+        "fading/report.html",
+        "sweep/compare.html",
+    )
     assert all((tmp_path / "runs" / page).is_file() for page in pages)
     assert "one user = one client" in (tmp_path / "runs" / "mine" / "privacy.json").read_text()
     assert len(list((tmp_path / "runs" / "sweep").glob("*/summary.json"))) == 4

@@ -1,32 +1,18 @@
-"""Learning-rate schedules, alone and in the optimizer."""
+"""Learning-rate schedules in the optimizer and in a run."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedmf.errors import SettingError
+from fedmf.mechanisms import momentum
+from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.schedules import SCHEDULES, rates
 from runs import model, run
 from server.optimizer import Optimizer
-from server.schedule import SCHEDULES, share
 
 ROUNDS = 40
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_rates_begin_whole_never_grow_and_stay_positive(schedule: str) -> None:
-    shares = [share(schedule, done / ROUNDS) for done in range(ROUNDS)]
-    assert shares[0] == 1
-    assert all(later <= earlier for earlier, later in pairwise(shares))
-    assert shares[-1] > 0
-
-
-def test_the_cooldown_spends_the_last_quarter_going_down_to_a_twentieth() -> None:
-    shares = [share("cooldown", done / ROUNDS) for done in range(ROUNDS)]
-    assert shares[:31] == [1.0] * 31
-    np.testing.assert_allclose(np.diff(shares[30:]), -0.095, rtol=1e-12)
-    assert share("cooldown", 1 - 1e-12) == pytest.approx(0.05)
 
 
 def test_the_optimizer_scales_the_step_and_not_the_momentum() -> None:
@@ -37,11 +23,21 @@ def test_the_optimizer_scales_the_step_and_not_the_momentum() -> None:
     assert moved.dtype == kept.dtype == np.float32
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_workload_of_the_same_schedule_is_what_the_optimizer_does(schedule: str) -> None:
+    """Models of a run are learning rate times A x, A the workload with the schedule's rates."""
+    means = np.random.default_rng(1).normal(size=(ROUNDS, 3)).astype("f4")
+    optimizer, moved, velocity = Optimizer(0.1, 0.5, schedule), np.zeros(3, "f4"), np.zeros(3, "f4")
+    for done in range(ROUNDS):
+        moved, velocity = optimizer.step(moved, velocity, means[done], progress=done / ROUNDS)
+    workload = momentum(ROUNDS, 0.5, rates(schedule, ROUNDS))
+    # 1e-5: forty steps in float32.
+    np.testing.assert_allclose(moved, 0.1 * workloads.apply(workload, means.astype("f8"))[-1], rtol=1e-5)
+
+
 def test_an_unknown_schedule_is_refused_at_once() -> None:
-    with pytest.raises(SettingError, match="constant, decay, cooldown"):
-        Optimizer(0.1, 0.5, "cosine")
-    with pytest.raises(SettingError, match="progress is 1"):
-        share("decay", 1.0)
+    with pytest.raises(SettingError, match="constant, decay, cosine, cooldown"):
+        Optimizer(0.1, 0.5, "step")
 
 
 @pytest.mark.parametrize(("rounds", "same"), [(1, True), (2, False)])

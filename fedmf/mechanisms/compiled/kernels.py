@@ -24,7 +24,7 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_compile
 def diagonal(v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Float64) -> Float64:
-    """The diagonal of `smoother.filters` alone: pole by pole, so that a pole's history stays in the cache."""
+    """Return the diagonal of `smoother.filters` alone, pole by pole: a pole's history stays in the cache."""
     n = len(v)
     total = np.zeros(n)
     steps = np.empty((4, n))
@@ -40,7 +40,7 @@ def diagonal(v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Fl
 def filters(
     v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Float64
 ) -> tuple[Float64, Float64]:
-    """`smoother.filters`."""
+    """Do what `smoother.filters` does."""
     n = len(v)
     steps = np.empty((4, n, len(shifts)))
     total = np.zeros(n)
@@ -62,12 +62,14 @@ def _filter_pole(
     steps: Float64,
     variances: Float64,
 ) -> None:
-    """The two filters of one pole: fills `gathered` (T, 4), `steps` (4, T) with B, C, t, q,
-    and `variances` (T,).
+    """Run both filters of one pole: fill `gathered` (T, 4), `steps` (4, T) and `variances` (T,).
+
+    `gathered` is scratch for a, b, c, D; `steps` holds B, C, t, q; see `smoother.filters_in_numpy`.
     """
     n = len(v)
-    a = b = c = D = 0.0
+    a = b = c = D = 0.0  # the covariance of (x, d) by the rounds above i, and its determinant
     for i in range(n - 1, -1, -1):
+        # One step of the walk, d_i = d_{i+1} + w_i and x_i = beta x_{i+1} + eta_i d_i.
         c += 1.0
         scaled = eta[i] * c
         D = beta * beta * (D + a)
@@ -77,17 +79,21 @@ def _filter_pole(
         gathered[i, 1] = b
         gathered[i, 2] = c
         gathered[i, 3] = D
+        # Then x_i is observed with precision r.
         r = shift * v[i]
         q = 1.0 / (1.0 + r * a)
         c = (c + r * D) * q
         a, b, D = a * q, b * q, D * q
-    A = B = C = J = 0.0
+    A = B = C = J = 0.0  # the information on (x, d) in the rounds up to i, and its determinant
     for i in range(n):
         a, b, c, D = gathered[i]
+        # x_i is observed with precision r.
         r = shift * v[i]
         J += r * C
         A += r
+        # Both sides together: the first entry of (covariance^-1 + information)^-1.
         variances[i] = (D * C + a) / (D * J + A * a + 2.0 * B * b + C * c + 1.0)
+        # The information on w_i, which enters along (eta_i, 1), and what is left of its variance.
         t = eta[i] * A + B
         innovation = eta[i] * (t + B) + C
         q = 1.0 / (1.0 + innovation)
@@ -95,6 +101,7 @@ def _filter_pole(
         steps[1, i] = C
         steps[2, i] = t
         steps[3, i] = q
+        # w_i is integrated out: the information on (x, d) of the next round.
         A, B, C, J = beta * beta * (A + J) * q, beta * t * q, innovation * q, beta * beta * J * q
 
 
@@ -102,18 +109,20 @@ def _filter_pole(
 def innovations(
     transition: Float64, noise: Float64, direction: Float64, readout: Float64, scale: Float64
 ) -> tuple[Float64, Float64]:
-    """`optimal_stream.innovations`."""
+    """Do what `pole_process.innovations` does."""
     rounds, s, _, count = transition.shape
     states = s * count
-    covariance = np.zeros((states, states))
+    covariance = np.zeros((states, states))  # R, of all poles' states given the outputs behind round j
     lam, c = np.empty((rounds, states)), np.empty(rounds)
     for j in range(rounds - 1, -1, -1):
+        # R <- Phi_j R Phi_j^T + noise, each pole's own: its states do not mix with those of others.
         covariance = _sandwich(transition[j], covariance)
         for a in range(s):
             for b in range(s):
                 for k in range(count):
                     added = noise[j, k] * direction[j, a] * direction[j, b]
                     covariance[a * count + k, b * count + k] += added
+        # R e in lam_j, and the variance e^T R e of the output before scaling.
         variance = 0.0
         for row in range(states):
             gain = 0.0
@@ -122,10 +131,12 @@ def innovations(
                     gain += covariance[row, b * count + k] * readout[j, b]
             lam[j, row] = gain
             variance += gain * readout[j, row // count]
+        # lam_j = R e / sqrt(e^T R e) and c_j = h_j sqrt(e^T R e).
         deviation = np.sqrt(variance)
         c[j] = scale[j] * deviation
         for row in range(states):
             lam[j, row] /= deviation
+        # R <- R - lam_j lam_j^T: the output is known now.
         for row in range(states):
             for column in range(states):
                 covariance[row, column] -= lam[j, row] * lam[j, column]
@@ -134,10 +145,11 @@ def innovations(
 
 @_compile
 def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
-    """`truncation.observe`."""
+    """Do what `truncation.observe` does."""
     rounds, states = lam.shape
     gramians = np.empty((rounds, states, states))
     for t in range(rounds - 1, -1, -1):
+        # W_t = F_t^T W_{t+1} F_t + lam_t lam_t^T, with F_t = Phi_t^T.
         behind = _sandwich(transition[t], behind)
         for row in range(states):
             for column in range(states):
@@ -148,11 +160,12 @@ def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
 
 @_compile
 def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
-    """`truncation.reach`."""
+    """Do what `truncation.reach` does."""
     rounds, states = read.shape
     gramians = np.empty((rounds + 1, states, states))
     gramians[0] = before
     for t in range(rounds):
+        # W_{t+1} = F_t (W_t + read_t read_t^T) F_t^T, with F_t = Phi_t^T.
         entered = gramians[t].copy()
         for row in range(states):
             for column in range(states):
@@ -163,9 +176,10 @@ def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
 
 @_compile
 def _sandwich(transition: Float64, symmetric: Float64) -> Float64:
-    """`optimal_stream.sandwich`."""
+    """Do what `pole_process.sandwich` does."""
     s, _, count = transition.shape
     result = np.zeros_like(symmetric)
+    # Blocks of poles k and m: Phi_k W_km Phi_m^T, s x s each.
     for a in range(s):
         for d in range(s):
             for b in range(s):
@@ -181,13 +195,14 @@ def _sandwich(transition: Float64, symmetric: Float64) -> Float64:
 
 @_compile
 def column_norms(F: Float64, g: Float64, lam: Float64, c: Float64, rounds: int) -> Float64:
-    """`recurrence.column_norms`."""
+    """Do what `recurrence.column_norms` does."""
     r = g.shape[1]
-    gramian = np.zeros((r, r))
-    half = np.empty((r, r))
+    gramian = np.zeros((r, r))  # W_{t+1}
+    half = np.empty((r, r))  # W_{t+1} F_t
     norms = np.empty(rounds)
     for step in range(rounds - 1, -1, -1):
         i = min(step, len(c) - 1)
+        # The square norm of column t, c_t^2 + g_t^T W_{t+1} g_t.
         square = c[i] * c[i]
         for a in range(r):
             for b in range(r):
@@ -197,6 +212,7 @@ def column_norms(F: Float64, g: Float64, lam: Float64, c: Float64, rounds: int) 
                     total += gramian[a, d] * F[i, d, b]
                 half[a, b] = total
         norms[step] = np.sqrt(square)
+        # W_t = lam_t lam_t^T + F_t^T W_{t+1} F_t.
         for a in range(r):
             for b in range(r):
                 total = lam[i, a] * lam[i, b]

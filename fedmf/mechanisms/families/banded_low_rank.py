@@ -1,5 +1,4 @@
-"""Denisov et al.'s efficient approximation of the optimum: B' = h diagonals plus a matrix
-of rank r below them.
+"""Denisov et al.'s approximation of the optimum: B' = h diagonals plus a matrix of rank r below them.
 
 The decoder B of the optimum is approximated by B'_ij = b_ij for i - j < h and L_i . R_j below, fitted by
 alternating least squares, and C' = B'^-1 A is RECOMPUTED from it: with the old C the product would not be A
@@ -12,26 +11,24 @@ import numpy as np
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Arrays, Float32, Float64
+from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.families import optimal
-from fedmf.mechanisms.streams.dense import check_rounds
-from fedmf.mechanisms.streams.recurrence import RecurrentStream, deployed
+from fedmf.mechanisms.families.protocol import Family
+from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.streams.recurrence import RecurrentStream, rounded_with_cost
 from fedmf.mechanisms.workload import Workload
 
 DEFAULT_BANDS = 4
 DEFAULT_RANK = 4
-MOST_ROUNDS = 4096
 SWEEPS = 100
 RIDGE = 1e-10  # relative to the largest entry: rows near the edges determine fewer than r numbers
 
 
-def fit(workload: Workload, bands: int | None = None, rank: int | None = None) -> Arrays:
-    """Return the tables of `bands` diagonals and `rank` (4 and 4 if None, fewer where T is small)
-    with their cost.
+def fit(workload: Workload, bands: int | None = None, rank: int | None = None) -> Fitted:
+    """Return the tables of `bands` diagonals and `rank` (4 and 4 if None, at most T) with their cost.
 
-    Raises `SettingError` for bands or rank below 1 or above T, and for more than 4096 rounds.
+    Raises `SettingError` for bands or rank below 1 or above T.
     """
-    check_rounds("banded_low_rank", workload.rounds, MOST_ROUNDS)
     bands = min(DEFAULT_BANDS, workload.rounds) if bands is None else bands
     rank = min(DEFAULT_RANK, workload.rounds) if rank is None else rank
     for name, value in (("bands", bands), ("rank", rank)):
@@ -42,12 +39,12 @@ def fit(workload: Workload, bands: int | None = None, rank: int | None = None) -
             )
     B = _optimal_decoder(workload)
     left, right = alternating_least_squares(B, bands, rank)
-    return deployed(tables(_bands(B, bands), left, right, workload), workload)
+    return rounded_with_cost(tables(_bands(B, bands), left, right, workload), workload)
 
 
 def _optimal_decoder(workload: Workload) -> Float64:
     """Return the dense B of the optimum, from its stream."""
-    noising = optimal.stream(workload, optimal.fit(workload)).materialize_noising()
+    noising = RecurrentStream(workload.rounds, optimal.fit(workload).tables).materialize_noising()
     return workloads.apply(workload, noising)
 
 
@@ -69,33 +66,31 @@ def alternating_least_squares(
     from r places.
     """
     rounds = len(B)
-    target = np.tril(B, -bands)
+    target = np.tril(B, -bands)  # what the low-rank part is to be, below the bands
     ridge = RIDGE * float(np.abs(B).max())
     places = rounds * np.arange(1, rank + 1) / rank
     right = 1 / np.sqrt(np.abs(places - np.arange(rounds)[:, None]) + bands)
     for _ in range(sweeps):
-        left = _regress(target, right, bands, ridge)
+        left = _regress(target, right, bands, ridge)  # the rows of L, given R
+        # The rows of R, given L: the same regression on the transpose, read from its other corner.
         right = _regress(target.T[::-1, ::-1], left[::-1], bands, ridge)[::-1]
     return _regress(target, right, bands, ridge), right
 
 
 def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float64:
-    """Return, for every row i, the weights on the rows of `right` up to i - bands
-    that fit target row i best.
-    """
+    """Return, for every i, the weights on the rows of `right` up to i - bands that fit target row i best."""
     rank = right.shape[1]
-    grams = np.zeros((len(target), rank, rank))
+    grams = np.zeros((len(target), rank, rank))  # sum of R_j R_j^T over j <= i - bands, for each row i
     grams[bands:] = np.cumsum(right[:, :, None] * right[:, None, :], axis=0)[: len(target) - bands]
-    moments = target @ right
+    moments = target @ right  # sum of target_ij R_j over the same j, as the rest of the row is zero
     weights = np.linalg.solve(grams + ridge * np.eye(rank), moments[:, :, None])[:, :, 0]
     return np.asarray(weights, dtype=np.float64)
 
 
 def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) -> Float32:
-    """Return the tables of x = A^-1 B' z. State: the last p rows z and the r sums
-    of R_j z_j over the rows before them.
+    """Return the tables of x = A^-1 B' z.
 
-    A^-1 mixes rows t, t - 1 and, with momentum, t - 2 of B'. All are linear in the state once p = h, or h + 1
+    The state is the last p rows z and the r sums of R_j z_j over the rows before them. A^-1 mixes rows t, t - 1 and, with momentum, t - 2 of B'. All are linear in the state once p = h, or h + 1
     with momentum: older entries of each of these rows lie in the low-rank part.
     """
     rounds, h = bands.shape
@@ -103,12 +98,15 @@ def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) ->
     r = left.shape[1]
     result = np.zeros((rounds, past + r + 1, past + r + 1), dtype=np.float32)
     window, sums = _noise_rows(bands, left, right, workload, past)
+    # The last row gives the noise row, from the rows kept, the sums and the fresh row.
     result[:, -1, :past] = window[:, 1:]
     result[:, -1, past:-1] = sums
     result[:, -1, -1] = window[:, 0]
+    # The fresh row enters in front, every kept row moves one place back, the sums stay.
     result[:, 0, -1] = 1
     result[:, np.arange(1, past), np.arange(past - 1)] = 1
     result[:, np.arange(past, past + r), np.arange(past, past + r)] = 1
+    # The row that leaves the window, z_{t-p}, joins the sums as R_{t-p} z_{t-p}.
     result[past:, past : past + r, past - 1] = right[: max(rounds - past, 0)]
     return result
 
@@ -116,16 +114,15 @@ def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) ->
 def _noise_rows(
     bands: Float64, left: Float64, right: Float64, workload: Workload, past: int
 ) -> tuple[Float64, Float64]:
-    """Return row t of A^-1 B' as weights on z_t .. z_{t-p}, (T, p + 1),
-    and on the sums before them, (T, r).
-    """
+    """Return row t of A^-1 B' as weights on z_t .. z_{t-p}, (T, p + 1), and on the sums behind, (T, r)."""
     rounds, h = bands.shape
     window, sums = np.zeros((rounds, past + 1)), np.zeros(left.shape)
     for back, mix in enumerate(_inverse_bands(workload)):
-        rows = np.arange(back, rounds)
+        rows = np.arange(back, rounds)  # row t of A^-1 B' takes mix_t times row t - back of B'
         sums[rows] += mix[rows, None] * left[rows - back]
         for lag in range(back, past + 1):
-            some = rows[rows >= lag]
+            some = rows[rows >= lag]  # where z_{t-lag} exists
+            # B'_{t - back, t - lag}: on a diagonal of the bands, or in the low-rank part below them.
             entries = (
                 bands[some - back, lag - back]
                 if lag - back < h
@@ -136,15 +133,13 @@ def _noise_rows(
 
 
 def _inverse_bands(workload: Workload) -> list[Float64]:
-    """Return the diagonals of A^-1 = M_beta^-1 diag(1/eta) (I - Z):
-    two, or three with momentum, (T,) each.
-    """
+    """Return the diagonals of A^-1 = M_beta^-1 diag(1/eta) (I - Z), (T,) each: two, three with momentum."""
     inverse = 1 / workloads.rates(workload)
     before = workload.momentum * np.concatenate([[0.0], inverse[:-1]])
     diagonals = [inverse, -inverse - before]
     return diagonals if workload.momentum == 0 else [*diagonals, before]
 
 
-def stream(workload: Workload, arrays: Arrays) -> RecurrentStream:
-    """Return the stream, whose state is h + r rows, one more with momentum."""
-    return RecurrentStream(workload.rounds, arrays["tables"])
+BANDED_LOW_RANK = Family(
+    "banded_low_rank", fit, RecurrentStream, settings=("bands", "rank"), most_rounds=4096
+)

@@ -10,9 +10,11 @@ from scipy.optimize import minimize
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Arrays, Float64
+from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.families.protocol import Family
 from fedmf.mechanisms.families.sqrt_toeplitz import coefficients
 from fedmf.mechanisms.families.toeplitz_loss import constant_rate, log_loss
+from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams import toeplitz
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 from fedmf.mechanisms.workload import Workload
@@ -20,9 +22,8 @@ from fedmf.mechanisms.workload import Workload
 DEFAULT_BUFFERS = 8
 
 
-def fit(workload: Workload, buffers: int | None = None) -> Arrays:
-    """Return the coefficients of the bands, `buffers` + 1 of them (8 + 1 if None, at most T),
-    with their cost.
+def fit(workload: Workload, buffers: int | None = None) -> Fitted:
+    """Return the coefficients of `buffers` + 1 bands (8 + 1 if None, at most T) with their cost.
 
     Optimised for a constant learning rate; the cost is that of the workload itself. Raises `SettingError` for
     fewer than 0 or more than T - 1 buffers.
@@ -32,7 +33,7 @@ def fit(workload: Workload, buffers: int | None = None) -> Arrays:
     check_at_least("buffers", buffers, 0)
     if buffers >= workload.rounds:
         raise SettingError(f"buffers is {buffers}; it must be below the number of rounds, {workload.rounds}.")
-    return toeplitz.deployed(_optimise(constant_rate(workload), buffers), workload)
+    return toeplitz.rounded_with_cost(_optimise(constant_rate(workload), buffers), workload)
 
 
 def _optimise(workload: Workload, buffers: int) -> Float64:
@@ -54,6 +55,4 @@ def _objective(below: Float64, workload: Workload) -> tuple[float, Float64]:
     return loss, gradient[1:]
 
 
-def stream(workload: Workload, arrays: Arrays) -> ToeplitzStream:
-    """Return the stream, whose state is `buffers` rows."""
-    return ToeplitzStream(workload.rounds, arrays["coefs"])
+BANDED_TOEPLITZ = Family("banded_toeplitz", fit, ToeplitzStream, settings=("buffers",))

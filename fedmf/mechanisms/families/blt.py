@@ -1,5 +1,4 @@
-"""Buffered linear Toeplitz matrices: C with coefficients 1 and sum_i omega_i theta_i^(k-1),
-optimised; r buffers.
+"""Buffered linear Toeplitz matrices: C with optimised coefficients 1 and sum_i omega_i theta_i^(k-1).
 
 C^-1 has the same form. The recurrence S' = theta S + x, z = x + omega . S becomes
 S' = (theta - 1 omega^T) S + z when solved for x; with omega > 0 it is similar to the symmetric
@@ -12,16 +11,18 @@ from scipy.optimize import minimize
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Arrays, Float64
+from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.families.protocol import Family
 from fedmf.mechanisms.families.toeplitz_loss import constant_rate, log_loss
-from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, deployed, tables_of
+from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, rounded_with_cost, tables_of
 from fedmf.mechanisms.workload import Workload
 
 DEFAULT_BUFFERS = 5
 MOST_BUFFERS = 16
 
 
-def fit(workload: Workload, buffers: int | None = None) -> Arrays:
+def fit(workload: Workload, buffers: int | None = None) -> Fitted:
     """Return the one table of all rounds, with `buffers` buffers (5 if None), and its cost.
 
     Optimised for a constant learning rate; the cost is that of the workload itself. Raises `SettingError` for
@@ -34,7 +35,7 @@ def fit(workload: Workload, buffers: int | None = None) -> Arrays:
     theta, omega = _optimise(constant_rate(workload), buffers)
     one = np.ones((1, buffers))
     form = StrategyForm(np.diag(theta)[None], one, omega[None], np.ones(1))
-    return deployed(tables_of(form), workload)
+    return rounded_with_cost(tables_of(form), workload)
 
 
 def coefficients(theta: Float64, omega: Float64, rounds: int) -> Float64:
@@ -56,9 +57,7 @@ def _powers(decays: Float64, count: int) -> Float64:
 
 
 def _optimise(workload: Workload, buffers: int) -> tuple[Float64, Float64]:
-    """Return theta and omega: from a quadrature of the square root's coefficients,
-    by L-BFGS on logarithms.
-    """
+    """Return theta and omega: L-BFGS on logarithms, from a quadrature of the square root's coefficients."""
     start = np.concatenate(_start(workload.rounds, buffers))
     found = minimize(
         _objective, start, args=(workload,), jac=True, method="L-BFGS-B", options={"maxiter": 500}
@@ -67,8 +66,9 @@ def _optimise(workload: Workload, buffers: int) -> tuple[Float64, Float64]:
 
 
 def _start(rounds: int, buffers: int) -> tuple[Float64, Float64]:
-    """Return logit theta and log omega of a quadrature of
-    1/sqrt(pi k) = integral of e^-sk / (pi sqrt(s)) ds.
+    """Return logit theta and log omega of a quadrature of the square root's coefficients.
+
+    They are near 1/sqrt(pi k), which is the integral of e^-sk / (pi sqrt(s)) ds.
     """
     rates = np.geomspace(1 / (rounds + 1), 1, buffers + 2)[1:-1]
     spacing = np.log(rounds + 1) / (buffers + 1)
@@ -82,9 +82,7 @@ def _parameters(point: Float64) -> tuple[Float64, Float64]:
 
 
 def _objective(point: Float64, workload: Workload) -> tuple[float, Float64]:
-    """Return log L and its gradient by logit theta and log omega;
-    infinite where C^-1 grows beyond all measure.
-    """
+    """Return log L and its gradient by logit theta and log omega; infinite where C^-1 explodes."""
     theta, omega = _parameters(point)
     rounds = workload.rounds
     with np.errstate(over="ignore", invalid="ignore"):
@@ -92,13 +90,11 @@ def _objective(point: Float64, workload: Workload) -> tuple[float, Float64]:
     if not np.abs(noising).max() < 1e100:
         return np.inf, np.zeros_like(point)
     loss, gradient = log_loss(coefficients(theta, omega, rounds), noising, workload)
-    powers = _powers(theta, rounds - 1)
+    powers = _powers(theta, rounds - 1)  # d c_k / d omega_i = theta_i^(k-1)
     by_omega = gradient[1:] @ powers
-    ages = np.arange(rounds - 1)
+    ages = np.arange(rounds - 1)  # d c_k / d theta_i = omega_i (k-1) theta_i^(k-2)
     by_theta = omega * ((gradient[1:] * ages) @ powers) / theta
     return loss, np.concatenate([by_theta * theta * (1 - theta), by_omega * omega])
 
 
-def stream(workload: Workload, arrays: Arrays) -> RecurrentStream:
-    """Return the stream of the one table."""
-    return RecurrentStream(workload.rounds, arrays["tables"])
+BLT = Family("blt", fit, RecurrentStream, settings=("buffers",))

@@ -8,18 +8,17 @@ allow is not used.
 
 import numpy as np
 
-from fedmf.mechanisms.arrays import Arrays
+from fedmf.mechanisms.families.protocol import Family
+from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams import tree
 from fedmf.mechanisms.streams.tree import TreeStream
 from fedmf.mechanisms.workload import Workload
 
 
-def fit(workload: Workload) -> Arrays:
+def fit(workload: Workload) -> Fitted:
     """Return the weights 1 / (2 - 2^-h), the sensitivity and the per-round error."""
     heights = np.arange(tree.levels(workload.rounds))
-    return tree.deployed(1 / (2 - 2.0**-heights), workload)
+    return tree.rounded_with_cost(1 / (2 - 2.0**-heights), workload)
 
 
-def stream(workload: Workload, arrays: Arrays) -> TreeStream:
-    """Return the stream, whose state is floor(log2 T) + 1 rows."""
-    return TreeStream(workload.rounds, arrays["weights"])
+HONAKER_ONLINE = Family("honaker_online", fit, TreeStream)

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fedmf.mechanisms.arrays import Arrays
+from fedmf.mechanisms.families.protocol import Family
+from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams import toeplitz
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 from fedmf.mechanisms.workload import Workload
@@ -10,12 +11,10 @@ from fedmf.mechanisms.workload import Workload
 ONE = np.ones(1, dtype=np.float32)
 
 
-def fit(workload: Workload) -> Arrays:
-    """Return sensitivity 1 and the row norms of B = A."""
+def fit(workload: Workload) -> Fitted:
+    """Return the one coefficient 1, with which the stream passes its fresh rows on, and the cost of B = A."""
     impulse = np.eye(1, workload.rounds)[0]
-    return {"sensitivity": np.array(1.0), "per_round_error": toeplitz.row_norms(impulse, workload)}
+    return Fitted(1.0, toeplitz.row_norms(impulse, workload), ONE)
 
 
-def stream(workload: Workload, arrays: Arrays) -> ToeplitzStream:
-    """Return the stream that passes its fresh rows on."""
-    return ToeplitzStream(workload.rounds, ONE)
+INDEPENDENT = Family("independent", fit, ToeplitzStream)

@@ -1,7 +1,6 @@
-"""The papers' own way to the optimum: a fixed point with one eigendecomposition a step,
-for any lower triangular A.
+"""The papers' own way to the optimum of any lower triangular A: one eigendecomposition a step.
 
-v <- diag (V^1/2 A^T A V^1/2)^1/2, Denisov et al. (NeurIPS 2022), Theorem 3.2, with C^T C = X(v). An oracle
+The fixed point of v <- diag (V^1/2 A^T A V^1/2)^1/2, Denisov et al. (NeurIPS 2022), Theorem 3.2, with C^T C = X(v). An oracle
 for `optimal` on small T, and the way to workloads that are not momentum. Not an oracle for learning rates
 that decay to nothing: there eigendecompositions in double precision lose the small end of the spectrum (11 %
 wrong at T = 256, cosine to 0).
@@ -14,13 +13,14 @@ from scipy.linalg import solve_triangular
 
 from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Arrays, Float64
+from fedmf.mechanisms.arrays import Float64, check_lower_triangular
+from fedmf.mechanisms.families.protocol import Family
+from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams import dense
 from fedmf.mechanisms.streams.dense import DenseStream
-from fedmf.mechanisms.workload import Workload, check_matrix
+from fedmf.mechanisms.workload import Workload
 
 GAP = 1e-9
-MOST_ROUNDS = 512  # of `fit`: a few seconds of eigendecompositions
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,25 @@ class DenseSolution:
 
 
 def solve(matrix: Float64, gap: float = GAP, max_iterations: int = 500) -> DenseSolution:
-    """Return the optimal factorization of a lower triangular `matrix` (T, T) to relative `gap` on the loss,
-    or as near as `max_iterations` steps come.
+    """Return the optimal factorization of a lower triangular `matrix` (T, T).
 
-    Raises `SettingError` for a matrix that is not square, finite, lower triangular and invertible.
+    To relative `gap` on the loss, or as near as `max_iterations` steps come. Raises `SettingError` for a matrix that is not square, finite, lower triangular and invertible.
     """
-    check_matrix(matrix)
+    check_lower_triangular("the workload", matrix)
     if max_iterations < 1:
         raise SettingError(f"max_iterations is {max_iterations}; it must be at least 1.")
     gram = matrix.T @ matrix
-    v = np.sqrt(np.diag(gram))
+    v = np.sqrt(np.diag(gram))  # any positive start will do: the column norms of A
     for _ in range(max_iterations):
         X = _strategy_gram(gram, v)
-        diagonal = np.diag(X)
-        trace = float(v @ diagonal)
+        diagonal = np.diag(X)  # 1 at the fixed point
+        trace = float(v @ diagonal)  # tr(V X) = ||A C^-1||_F^2
+        # The duality bounds of `optimum.fixed_point`, on the loss.
         lower, upper = trace**2 / v.sum(), diagonal.max() * trace
         if upper <= lower * (1 + gap):
             break
         v = v * diagonal
+    # Unit columns, whatever v is: C^T C = X with its diagonal divided out; then B = A C^-1.
     C = _reverse_cholesky(X / np.sqrt(np.outer(diagonal, diagonal)))
     B = solve_triangular(C, matrix.T, lower=True, trans="T").T
     return DenseSolution(C, B, float(np.sqrt(lower)), float(np.sqrt(upper)))
@@ -72,13 +73,13 @@ def _reverse_cholesky(X: Float64) -> Float64:
     return np.asarray(flipped.T[::-1, ::-1], dtype=np.float64)
 
 
-def fit(workload: Workload) -> Arrays:
-    """Return the dense C^-1 with its cost. Raises `SettingError` for more than 512 rounds."""
-    dense.check_rounds("optimal_dense", workload.rounds, MOST_ROUNDS)
+def fit(workload: Workload) -> Fitted:
+    """Return the dense C^-1 with its cost."""
     solution = solve(workloads.materialize(workload))
-    return dense.deployed(solve_triangular(solution.C, np.eye(workload.rounds), lower=True), workload)
+    return dense.rounded_with_cost(
+        solve_triangular(solution.C, np.eye(workload.rounds), lower=True), workload
+    )
 
 
-def stream(workload: Workload, arrays: Arrays) -> DenseStream:
-    """Return the stream, whose state is T - 1 rows."""
-    return DenseStream(workload.rounds, arrays["noising"])
+# 512 rounds are a few seconds of eigendecompositions.
+OPTIMAL_DENSE = Family("optimal_dense", fit, DenseStream, most_rounds=512)

@@ -8,7 +8,9 @@ continual counting" (SODA 2023); Fichtenberger, Henzinger, Upadhyay (ICML 2023).
 
 import numpy as np
 
-from fedmf.mechanisms.arrays import Arrays, Float64
+from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.families.protocol import Family
+from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams import toeplitz
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 from fedmf.mechanisms.workload import Workload
@@ -27,11 +29,9 @@ def coefficients(workload: Workload) -> Float64:
     return toeplitz.multiply(power, power * workload.momentum ** np.arange(workload.rounds), workload.rounds)
 
 
-def fit(workload: Workload) -> Arrays:
+def fit(workload: Workload) -> Fitted:
     """Return the coefficients with their sensitivity and the row norms of B = A C^-1."""
-    return toeplitz.deployed(coefficients(workload), workload)
+    return toeplitz.rounded_with_cost(coefficients(workload), workload)
 
 
-def stream(workload: Workload, arrays: Arrays) -> ToeplitzStream:
-    """Return the stream, whose state is T - 1 rows."""
-    return ToeplitzStream(workload.rounds, arrays["coefs"])
+SQRT_TOEPLITZ = Family("sqrt_toeplitz", fit, ToeplitzStream)

@@ -24,12 +24,13 @@ def log_loss(coefs: Float64, noising: Float64, workload: Workload) -> tuple[floa
     `workload` must have a constant learning rate.
     """
     rounds = workload.rounds
-    decoder = workloads.apply(workload, noising)
-    counts = np.arange(rounds, 0, -1)
-    error = float(counts @ decoder**2)
+    decoder = workloads.apply(workload, noising)  # p, the coefficients of B
+    counts = np.arange(rounds, 0, -1)  # T - k: how often coefficient k stands in B
+    error = float(counts @ decoder**2)  # ||B||_F^2
     squared_sensitivity = float(coefs @ coefs)
-    influence = _convolve(decoder, noising)[:rounds]
+    influence = _convolve(decoder, noising)[:rounds]  # q = p / c
     weighted = counts * decoder / error
+    # sum_k (T - k) p_k q_{k-j} / ||B||_F^2 for every j
     correlation = _convolve(weighted[::-1], influence)[:rounds][::-1][: len(coefs)]
     gradient = 2 * (coefs / squared_sensitivity - correlation)
     return float(np.log(squared_sensitivity) + np.log(error)), gradient

@@ -78,12 +78,13 @@ def solve(workload: Workload, gap: float = GAP, max_iterations: int = 1000) -> S
     """
     if not gap >= 10 * QUADRATURE:
         raise SettingError(f"gap is {gap}; it must be at least {10 * QUADRATURE}, what the poles resolve.")
-    v = rates(workload) ** -2.0 / np.sqrt(np.arange(workload.rounds, 0, -1))
+    v = rates(workload) ** -2.0 / np.sqrt(np.arange(workload.rounds, 0, -1))  # the optimum's profile, roughly
     best: _Iterate | None = None
     history: list[tuple[Float64, Float64]] = []
     restarts = 0
     for iteration in range(1, max_iterations + 1):  # noqa: B007
         current = _evaluate(v, workload)
+        # A step that left the finite numbers, or lost half of the lower bound: again from the best v, afresh.
         if not np.isfinite(current.gap) or (history and best and current.lower < best.lower / 2):
             restarts += 1
             if best is None or restarts > MAX_RESTARTS:
@@ -94,6 +95,7 @@ def solve(workload: Workload, gap: float = GAP, max_iterations: int = 1000) -> S
             best = current
         if current.gap <= gap:
             break
+        # The next v, from the last MEMORY pairs (log v, log D); at the fixed point log D is 0.
         history = [*history[-MEMORY:], (np.log(current.v), np.log(current.diagonal))]
         v = np.exp(history[-1][0] + _step(history))
     if best is None:
@@ -105,36 +107,33 @@ def _evaluate(v: Float64, workload: Workload) -> _Iterate:
     """Return D = diag X(v) and the certificate, with v rescaled so that sum v D = sum v."""
     interval = spectral_interval(v, workload)
     D = diagonal(v, workload, poles(interval, QUADRATURE))
+    # X(s v) = X(v) / sqrt(s), so this s makes sum v D = sum v, and the spectrum is that over s.
     scale = float(((v * D).sum() / v.sum()) ** 2)
     v, D = v * scale, D / np.sqrt(scale)
-    trace = float((v * D).sum())
+    trace = float((v * D).sum())  # tr(V X), which is ||A C^-1||_F^2 for C with C^T C = X
     return _Iterate(
         v,
         D,
         Interval(interval.low / scale, interval.high / scale),
-        trace**2 / float(v.sum()) * (1 - 4 * QUADRATURE),
-        float(D.max()) * trace * (1 + 4 * QUADRATURE),
+        trace**2 / float(v.sum()) * (1 - 4 * QUADRATURE),  # the lower bound, and its quadrature error
+        float(D.max()) * trace * (1 + 4 * QUADRATURE),  # the upper bound, and its quadrature error
     )
 
 
 def _step(history: list[tuple[Float64, Float64]]) -> Float64:
-    """Return Anderson's step in log v from pairs (log v, log D):
-    damped residual minus its best linear prediction.
-    """
-    residual = history[-1][1]
+    """Return Anderson's step in log v from pairs (log v, log D): damped, minus what past moves predict."""
+    residual = history[-1][1]  # log D: the step of the plain iteration v <- v D
     step = residual
     if len(history) > 1:
-        moves = np.diff([point for point, _ in history], axis=0)
-        changes = np.diff([value for _, value in history], axis=0)
-        mix = np.linalg.lstsq(changes.T, residual, rcond=1e-12)[0]
+        moves = np.diff([point for point, _ in history], axis=0)  # of log v, one row a past step
+        changes = np.diff([value for _, value in history], axis=0)  # of the residual with them
+        mix = np.linalg.lstsq(changes.T, residual, rcond=1e-12)[0]  # the past moves that explain it best
         step = DAMPING * (residual - mix @ changes) - mix @ moves
     return step * min(1.0, LARGEST_STEP / max(float(np.abs(step).max()), 1e-300))
 
 
 def certified(workload: Workload) -> Solution:
-    """Return `solve(workload)` from the cache on disk where it is there;
-    warns if the gap asked for was not reached.
-    """
+    """Return `solve(workload)`, kept in the cache on disk; warns if the gap asked for was not reached."""
     arrays = cached("solution", {"workload": workload}, lambda: _to_arrays(solve(workload)))
     low, high, lower, upper = (float(number) for number in arrays["numbers"])
     solution = Solution(arrays["v"], Interval(low, high), lower, upper, int(arrays["iterations"]))

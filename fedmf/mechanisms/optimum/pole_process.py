@@ -64,9 +64,10 @@ def pole_process(solution: Solution, workload: Workload) -> PoleProcess:
     """Return the processes whose sum has covariance X(v), with h_i = X_ii^-1/2."""
     expansion = poles(solution.interval, QUADRATURE)
     filtered, variances = smoother.filters(solution.v, workload, expansion)
-    q = filtered[3]
+    q = filtered[3]  # the variance of the walk's step w_i given the observations, by pole
     eta = rates(workload)
     one = np.ones_like(eta)
+    # Phi, b and e: of (x, d), or with momentum 0 of d alone, where Phi is q and x = eta d.
     transition, direction, readout = (
         (q[:, None, None], one[:, None], eta[:, None])
         if workload.momentum == 0
@@ -88,25 +89,25 @@ def _transition(filtered: Float64, eta: Float64, beta: float) -> Float64:
 
 
 def innovations(process: PoleProcess) -> Innovations:
-    """Return the gains and standard deviations of the innovations:
-    a Riccati recursion from the last round.
-    """
+    """Return the gains and standard deviations of the innovations: a Riccati recursion from the last round."""
     if (kernel := compiled.kernel("innovations", len(process.scale))) is not None:
         return Innovations(*kernel(*vars(process).values()))
     rounds, s, _, count = process.transition.shape
-    covariance = np.zeros((process.states, process.states))
+    covariance = np.zeros((process.states, process.states))  # R, of the states given the outputs behind j
     lam, c = np.empty((rounds, process.states)), np.empty(rounds)
     poles_diagonal = np.arange(count)
     for j in range(rounds - 1, -1, -1):
+        # R <- Phi_j R Phi_j^T + w_k q_j b_j b_j^T, the noise in the block of each pole k.
         covariance = sandwich(process.transition[j], covariance)
         entries = covariance.reshape(s, count, s, count)
         entries[:, poles_diagonal, :, poles_diagonal] += (
             process.noise[j][:, None, None] * process.direction[j][:, None] * process.direction[j]
         )
-        gain = covariance @ np.repeat(process.readout[j], count)
-        deviation = np.sqrt(gain.reshape(s, count).sum(1) @ process.readout[j])
+        gain = covariance @ np.repeat(process.readout[j], count)  # R e
+        deviation = np.sqrt(gain.reshape(s, count).sum(1) @ process.readout[j])  # sqrt(e^T R e)
         lam[j] = gain / deviation
         c[j] = process.scale[j] * deviation
+        # The output of round j is known now.
         covariance -= np.multiply.outer(lam[j], lam[j])
     return Innovations(lam, c)
 
@@ -116,8 +117,8 @@ def sandwich(transition: Float64, symmetric: Float64) -> Float64:
     if len(transition) == 1:
         q: Float64 = transition[0, 0]
         return q[:, None] * symmetric * q
-    half = transport(transition, symmetric)
-    return transport(transition, half.T)
+    half = transport(transition, symmetric)  # Phi W
+    return transport(transition, half.T)  # Phi W^T Phi^T, and W is symmetric
 
 
 def transport(transition: Float64, rows: Float64) -> Float64:
@@ -129,9 +130,7 @@ def transport(transition: Float64, rows: Float64) -> Float64:
 
 
 def exact_form(process: PoleProcess) -> StrategyForm:
-    """Return C as a recurrence of s K states with dense F, (T, sK, sK):
-    the truncation's twin, for tests and small T.
-    """
+    """Return C as a recurrence of s K states with dense F, (T, sK, sK): the truncation's twin, for tests."""
     inner = innovations(process)
     identity = np.broadcast_to(np.eye(process.states), (len(inner.c), process.states, process.states))
     transposed = process.transition.swapaxes(1, 2)

@@ -37,18 +37,17 @@ def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
 
 
 def _tridiagonal(v: Float64, poles: Poles) -> Float64:
-    """Return the diagonal for momentum 0 and rates 1: P is tridiagonal,
-    1/G_ii = forward + backward pivot - entry.
+    """Return the diagonal for momentum 0 and rates 1, where P is tridiagonal.
 
-    The subtraction is harmless here: G_ii <= T bounds its relative error by T times the rounding error.
+    One over G_ii is the forward pivot plus the backward pivot minus the entry. The subtraction is harmless here: G_ii <= T bounds its relative error by T times the rounding error.
     """
     n = len(v)
-    entries = np.full(n, 2.0)
+    entries = np.full(n, 2.0)  # the diagonal of P
     entries[0] = 1.0
     off = np.full(max(n - 1, 1), -1.0)  # LAPACK wants one entry even for n = 1
     total = np.zeros(n)
     for shift, weight in zip(*poles, strict=True):
-        shifted = entries + shift * v
+        shifted = entries + shift * v  # the diagonal of P + s V
         total += weight / (_pivots(shifted, off) + _pivots(shifted[::-1], off)[::-1] - shifted)
     return total
 
@@ -79,12 +78,14 @@ def _backward(v: Float64, workload: Workload, poles: Poles) -> Float64:
     gathered = np.empty((len(v), 4, len(poles.shifts)))
     a, b, c, D = np.zeros((4, len(poles.shifts)))
     for i in range(len(v) - 1, -1, -1):
+        # One step of the walk: d_i = d_{i+1} + w_i, then x_i = beta x_{i+1} + eta_i d_i.
         c = c + 1
         scaled = eta[i] * c
         D = beta**2 * (D + a)
         a = beta**2 * a + (2 * beta * eta[i]) * b + eta[i] * scaled
         b = beta * b + scaled
         gathered[i] = a, b, c, D
+        # x_i is observed with precision r: the Kalman update, q the share of its variance that is left.
         r = poles.shifts * v[i]
         q = 1 / (1 + r * a)
         c = (c + r * D) * q
@@ -101,12 +102,16 @@ def filters_in_numpy(v: Float64, workload: Workload, poles: Poles) -> tuple[Floa
     for i in range(len(v)):
         r = poles.shifts * v[i]
         a, b, c, D = gathered[i]
+        # x_i is observed: its precision joins the information [[A, B], [B, C]].
         J = J + r * C
         A = A + r
+        # The variance of x_i given all rounds, (covariance^-1 + information)^-1, summed over poles.
         total[i] = poles.weights @ ((D * C + a) / (D * J + A * a + 2 * (B * b) + C * c + 1))
+        # The information on w_i, which enters along (eta_i, 1), and its variance q given the observations.
         t = eta[i] * A + B
         innovation = eta[i] * (t + B) + C
         q = 1 / (1 + innovation)
         steps[:, i] = B, C, t, q
+        # w_i is integrated out: the information on (x, d) of round i + 1.
         A, B, C, J = beta**2 * (A + J) * q, beta * t * q, innovation * q, beta**2 * J * q
     return steps, total

@@ -39,9 +39,10 @@ def truncate(process: PoleProcess, inner: Innovations, buffers: int) -> Strategy
     entering = inputs(process)
     after = np.zeros((1, r, process.states))  # T of the round behind the chunk; nothing follows the last one
     for part, reach, observed in _gramians(process, inner):
-        project, lift = _balance(reach, observed, r)
-        following = np.concatenate([project[1:], after])
-        transposed = process.transition[part].swapaxes(1, 2)
+        project, lift = _balance(reach, observed, r)  # T_t and Z_t
+        following = np.concatenate([project[1:], after])  # T_{t+1}
+        transposed = process.transition[part].swapaxes(1, 2)  # F_t = Phi_t^T
+        # T_{t+1} F_t Z_t, T_{t+1} g_t and Z_t^T lam_t
         form.F[part, :r, :r] = following @ transport(transposed, lift)
         form.g[part, :r] = np.einsum("tri,ti->tr", following, entering[part])
         form.lam[part, :r] = np.einsum("tir,ti->tr", lift, inner.lam[part])
@@ -50,9 +51,7 @@ def truncate(process: PoleProcess, inner: Innovations, buffers: int) -> Strategy
 
 
 def _gramians(process: PoleProcess, inner: Innovations) -> Iterator[tuple[slice, Float64, Float64]]:
-    """Yield (rounds, Wc, Wo) chunk by chunk from the last;
-    Wc is recomputed from its values at the chunk starts.
-    """
+    """Yield (rounds, Wc, Wo) chunk by chunk from the last; Wc is recomputed from the start of each chunk."""
     rounds = len(inner.c)
     starts = range(0, rounds, CHUNK)
     size = (process.states, process.states)
@@ -103,21 +102,21 @@ def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
 
 
 def _balance(reach: Float64, observed: Float64, r: int) -> tuple[Float64, Float64]:
-    """Return T (n, r, sK) and Z (n, sK, r), with T Z = I where reached,
-    of the r largest eigenvalues of Wc Wo.
+    """Return T (n, r, sK) and Z (n, sK, r) of the r largest eigenvalues of Wc Wo; T Z = I where reached.
 
     With Wo = R R^T and R^T Wc R = Y diag(L) Y^T these are T = Y^T R^T and Z = Wc R Y / L. States are first
     scaled to equal reach, since their sizes differ by many orders of magnitude.
     """
-    size = np.sqrt(np.einsum("tii->ti", reach))
+    size = np.sqrt(np.einsum("tii->ti", reach))  # the standard deviation of each state
     scale = np.where(size > 0, size, 1.0)
     reach = reach / scale[:, :, None] / scale[:, None, :]
     observed = observed * scale[:, :, None] * scale[:, None, :]
     jitter = JITTER * np.einsum("tii->t", observed)[:, None, None] * np.eye(reach.shape[1])
-    root = np.linalg.cholesky(observed + jitter)
+    root = np.linalg.cholesky(observed + jitter)  # R
+    # L and Y, largest first; directions nothing has reached are dropped.
     values, vectors = np.linalg.eigh(root.swapaxes(1, 2) @ reach @ root)
     values, vectors = values[:, ::-1][:, :r], vectors[:, :, ::-1][:, :, :r]
     kept = values > NEGLIGIBLE * values[:, :1]
-    directions = root @ (vectors * kept[:, None, :])
+    directions = root @ (vectors * kept[:, None, :])  # T^T = R Y
     lift = reach @ directions / np.where(kept, values, 1.0)[:, None, :]
     return directions.swapaxes(1, 2) / scale[:, None, :], lift * scale[:, :, None]

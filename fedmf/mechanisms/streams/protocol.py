@@ -1,5 +1,4 @@
-"""Noise streams: from independent Gaussian rows to the correlated rows that a server adds,
-one round at a time.
+"""Noise streams: from independent Gaussian rows to the correlated rows that a server adds, round by round.
 
 A stream is two functions: `init` makes the first state from the vector length, `next` takes the fresh rows of
 a step and the state and returns the noise row and the next state. The stream itself holds only settings and
@@ -10,8 +9,9 @@ of C and the clip norm.
 A state and the rows emitted are secrets: together with the released sums they give the exact sums.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -25,9 +25,7 @@ CACHED = 1 << 16  # float32 numbers of each scratch array: several of them fit i
 
 @dataclass(frozen=True)
 class StreamState:
-    """Steps done in this epoch (0 before the first) and the rows still needed,
-    shape (buffers, dimension) float32.
-    """
+    """Steps done in this epoch, 0 before the first, and the rows still needed, (buffers, d) float32."""
 
     step: int
     buffers: Float32 = field(repr=False)
@@ -59,8 +57,11 @@ class StreamState:
         return cls(int(arrays["step"]), buffers)
 
 
+@runtime_checkable
 class NoiseStream(Protocol):
-    """A streaming matrix. Every implementation promises:
+    """A streaming matrix.
+
+    Every implementation promises:
 
     - `next` is pure: the same fresh rows and state give the same bits. With `donate=True` the old state's
       buffers may be overwritten, which saves their copy; the old state is then spent.
@@ -89,21 +90,59 @@ class NoiseStream(Protocol):
     def next(
         self, fresh: Float32, state: StreamState, *, donate: bool = False
     ) -> tuple[Float32, StreamState]:
-        """Return the noise row (dimension,) float32 and the next state
-        from fresh rows (k, dimension) float32.
-        """
+        """Return the noise row (d,) float32 and the next state from fresh rows (k, d) float32."""
 
     def materialize_strategy(self) -> Float64:
-        """Return the dense C, shape (m, T) float64, of the matrices as they are deployed.
-        For tests and small T.
-        """
+        """Return the dense C, shape (m, T) float64, as deployed. For tests and small T."""
 
     def materialize_noising(self) -> Float64:
         """Return the dense C^-1 or A^-1 B, shape (T, m) float64, as deployed. For tests and small T."""
 
 
-class SquareStream:
-    """What streams with one fresh row a step share."""
+class BufferedStream(ABC):
+    """What the streams of this package share: the first state, and around every step its checks and state.
+
+    A stream adds what it is: `buffers`, `rows_of` and `_step`.
+    """
+
+    @property
+    @abstractmethod
+    def buffers(self) -> int:
+        """Rows of the model's length that the state holds."""
+
+    @abstractmethod
+    def rows_of(self, step: int) -> range:
+        """Return which of the fresh rows `step` consumes."""
+
+    def init(self, dimension: int) -> StreamState:
+        """Return `buffers` zero rows, which the operating system provides as they are filled."""
+        return first_state(self.buffers, dimension)
+
+    def next(
+        self, fresh: Float32, state: StreamState, *, donate: bool = False
+    ) -> tuple[Float32, StreamState]:
+        """Return the noise row and the next state; see `NoiseStream.next`."""
+        check_next(self, fresh, state)
+        row = np.empty(fresh.shape[1], dtype=np.float32)
+        updated = state.buffers if donate else copy_of(state.buffers, self._kept(state.step))
+        self._step(state.step, fresh, state.buffers, updated, row)
+        return row, StreamState(state.step + 1, updated)
+
+    @abstractmethod
+    def _step(self, step: int, fresh: Float32, buffers: Float32, updated: Float32, row: Float32) -> None:
+        """Write the noise row of `step` into `row`, and what changes of the buffers into `updated`.
+
+        `updated` holds the first `_kept(step)` rows of `buffers`, or is `buffers` itself: a block of
+        coordinates is read before it is written.
+        """
+
+    def _kept(self, step: int) -> int:
+        """Return how many of the first rows of the buffers a step may leave as they are: all by default."""
+        return self.buffers
+
+
+class SquareStream(BufferedStream):
+    """What streams with one fresh row a step share beyond that."""
 
     rounds: int
 
@@ -130,7 +169,7 @@ def check_step(step: int, rounds: int) -> None:
         raise SettingError(f"step is {step}; an epoch of this stream has steps 0 to {rounds - 1}.")
 
 
-def check_next(stream: NoiseStream, fresh: Float32, state: StreamState) -> None:
+def check_next(stream: BufferedStream, fresh: Float32, state: StreamState) -> None:
     """Raise `SettingError` unless `fresh` and `state` fit the stream and each other, and a step is left."""
     expected = (len(stream.rows_of(state.step)), state.buffers.shape[1])
     if fresh.dtype != np.float32 or fresh.shape != expected:
@@ -146,10 +185,8 @@ def check_next(stream: NoiseStream, fresh: Float32, state: StreamState) -> None:
 
 
 def copy_of(buffers: Float32, filled: int) -> Float32:
-    """Return a copy of rows of which the first `filled` are in use;
-    the system provides the others as they fill.
-    """
-    copied = np.zeros_like(buffers)
+    """Return a copy of the first `filled` rows; the system provides the zeros of the others as they fill."""
+    copied = np.zeros(buffers.shape, dtype=buffers.dtype)
     copied[:filled] = buffers[:filled]
     return copied
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from fedmf.mechanisms import compiled
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Arrays, Float32, Float64
-from fedmf.mechanisms.streams.protocol import SquareStream, StreamState, blocks, check_next, first_state
+from fedmf.mechanisms.arrays import Float32, Float64
+from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.streams.protocol import SquareStream, blocks
 from fedmf.mechanisms.workload import Workload
 
 CHUNK = 1024  # steps whose matrices are prepared at once
@@ -26,7 +27,8 @@ CHUNK = 1024  # steps whose matrices are prepared at once
 
 @dataclass(frozen=True)
 class StrategyForm:
-    """C as a recurrence from x to z: F (n, r, r), g and lam (n, r), c (n), float64;
+    """C as a recurrence from x to z: F (n, r, r), g and lam (n, r), c (n), float64.
+
     n is T, or 1 if time-invariant.
     """
 
@@ -60,8 +62,10 @@ def strategy_form(tables: Float32) -> StrategyForm:
 
 
 def column_norms(form: StrategyForm, rounds: int) -> Float64:
-    """Return the 2-norms of the columns of C, shape (T,),
-    by a backward recursion over the observability Gramian.
+    """Return the 2-norms of the columns of C, shape (T,).
+
+    The response to x_t is c_t now and, by lam, whatever g_t leaves in the state: square norm
+    c_t^2 + g_t^T W_{t+1} g_t with the observability Gramian W_t = lam_t lam_t^T + F_t^T W_{t+1} F_t.
     """
     if (kernel := compiled.kernel("column_norms", rounds)) is not None:
         return np.asarray(kernel(form.F, form.g, form.lam, form.c, rounds))
@@ -71,9 +75,9 @@ def column_norms(form: StrategyForm, rounds: int) -> Float64:
     gramian = np.zeros_like(seen[0])
     squares = np.empty(rounds)
     for step in range(rounds - 1, -1, -1):
-        i = min(step, last)
+        i = min(step, last)  # the one matrix of a time-invariant C, or that of the step
         squares[step] = form.c[i] ** 2 + form.g[i] @ gramian @ form.g[i]
-        gramian = transposed[i] @ gramian @ form.F[i] + seen[i]
+        gramian = transposed[i] @ gramian @ form.F[i] + seen[i]  # W_t
     return np.sqrt(squares)
 
 
@@ -91,8 +95,9 @@ class LinearStream(Protocol):
         """Rows of the state, r."""
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return the maps (n, r + 1, r) of the buffers onto [sigma'; x], and the covariance (n, r + 1, r + 1)
-        of what fresh rows of unit variance add.
+        """Return the maps of the buffers onto [sigma'; x], and the covariance that fresh rows add to it.
+
+        Shapes (n, r + 1, r) and (n, r + 1, r + 1), the second for fresh rows of unit variance.
         """
 
 
@@ -107,8 +112,8 @@ def output_variances(stream: LinearStream, workload: Workload) -> Float64:
     for start in range(0, workload.rounds, CHUNK):
         steps = range(start, min(start + CHUNK, workload.rounds))
         for step, transition, added in zip(steps, *_with_output(stream, steps, workload), strict=True):
-            covariance = transition @ covariance @ transition.T + added
-            variances[step] = covariance[-1, -1]
+            covariance = transition @ covariance @ transition.T + added  # of (sigma, m, y) after the step
+            variances[step] = covariance[-1, -1]  # of y_t = (A x)_t
     return variances
 
 
@@ -129,8 +134,7 @@ def _with_output(stream: LinearStream, steps: range, workload: Workload) -> tupl
 
 @dataclass(frozen=True)
 class RecurrentStream(SquareStream):
-    """A noise stream of `rounds` steps from its tables: (T, r + 1, r + 1) float32,
-    or (1, r + 1, r + 1) for all steps.
+    """A noise stream from its tables: (T, r + 1, r + 1) float32, or (1, r + 1, r + 1) for all steps.
 
     A step costs one product of an (r + 1) x (r + 1) matrix and r + 1 rows; the state is r rows.
     """
@@ -148,31 +152,21 @@ class RecurrentStream(SquareStream):
         table: Float32 = self.tables[min(step, len(self.tables) - 1)]
         return table
 
-    def init(self, dimension: int) -> StreamState:
-        """Return r zero rows."""
-        return first_state(self.buffers, dimension)
-
-    def next(
-        self, fresh: Float32, state: StreamState, *, donate: bool = False
-    ) -> tuple[Float32, StreamState]:
-        """Return the noise row and the next state; see `NoiseStream.next`."""
-        check_next(self, fresh, state)
-        r, dimension = state.buffers.shape
-        table = self.table(state.step)
-        updated = state.buffers if donate else np.empty_like(state.buffers)
-        row = np.empty(dimension, dtype=np.float32)
+    def _step(self, step: int, fresh: Float32, buffers: Float32, updated: Float32, row: Float32) -> None:
+        r, dimension = buffers.shape
+        table = self.table(step)
         of_buffers, of_fresh = np.ascontiguousarray(table[:, :r]), table[:, r:]
         for block in blocks(dimension, r + 1):
-            product = of_buffers @ state.buffers[:, block]
+            product = of_buffers @ buffers[:, block]
             added = of_fresh * fresh[:, block]
             np.add(product[:r], added[:r], out=updated[:, block])
             np.add(product[r], added[r], out=row[block])
-        return row, StreamState(state.step + 1, updated)
+
+    def _kept(self, step: int) -> int:
+        return 0  # every row is written anew
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return the columns of the tables in float64,
-        the last as the covariance it causes; see `LinearStream`.
-        """
+        """Return the columns of the tables, the last as the covariance it causes; see `LinearStream`."""
         tables = self.tables[np.minimum(steps, len(self.tables) - 1)].astype(np.float64)
         return tables[:, :, :-1], tables[:, :, -1:] * tables[:, None, :, -1]
 
@@ -180,30 +174,29 @@ class RecurrentStream(SquareStream):
         """Return the dense C of the float32 tables, shape (T, T)."""
         form = strategy_form(self.tables)
         n = self.rounds
-        C, sigma = np.empty((n, n)), np.zeros((self.buffers, n))
+        C, sigma = np.empty((n, n)), np.zeros((self.buffers, n))  # row t of C; how sigma depends on x
         for step in range(n):
             i = min(step, len(form.c) - 1)
-            C[step] = form.lam[i] @ sigma
+            C[step] = form.lam[i] @ sigma  # z_t = lam_t . sigma_t + c_t x_t
             C[step, step] += form.c[i]
-            sigma = form.F[i] @ sigma
+            sigma = form.F[i] @ sigma  # sigma_{t+1} = F_t sigma_t + g_t x_t
             sigma[:, step] += form.g[i]
         return C
 
     def materialize_noising(self) -> Float64:
         """Return the dense C^-1 of the float32 tables, shape (T, T)."""
         n = self.rounds
-        noising, sigma = np.empty((n, n)), np.zeros((self.buffers, n))
+        noising, sigma = np.empty((n, n)), np.zeros((self.buffers, n))  # row t of C^-1; sigma by z
         for step in range(n):
             table = self.table(step).astype(np.float64)
-            product = table[:, :-1] @ sigma
-            product[:, step] += table[:, -1]
+            product = table[:, :-1] @ sigma  # [sigma'; x] by the fresh rows before z_t
+            product[:, step] += table[:, -1]  # and by z_t itself
             sigma, noising[step] = product[:-1], product[-1]
         return noising
 
 
-def deployed(tables: Float32, workload: Workload) -> Arrays:
+def rounded_with_cost(tables: Float32, workload: Workload) -> Fitted:
     """Return tables with the sensitivity and per-round error of exactly these float32 numbers."""
     stream = RecurrentStream(workload.rounds, tables)
-    sensitivity = column_norms(strategy_form(tables), workload.rounds).max()
-    error = sensitivity * np.sqrt(output_variances(stream, workload))
-    return {"tables": tables, "sensitivity": sensitivity, "per_round_error": error}
+    sensitivity = float(column_norms(strategy_form(tables), workload.rounds).max())
+    return Fitted(sensitivity, sensitivity * np.sqrt(output_variances(stream, workload)), tables)

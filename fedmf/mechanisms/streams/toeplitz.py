@@ -12,22 +12,14 @@ from scipy.linalg import toeplitz
 from scipy.signal import fftconvolve, lfilter
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Arrays, Float32, Float64
-from fedmf.mechanisms.streams.protocol import (
-    SquareStream,
-    StreamState,
-    blocks,
-    check_next,
-    copy_of,
-    first_state,
-)
+from fedmf.mechanisms.arrays import Float32, Float64
+from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.streams.protocol import SquareStream, blocks
 from fedmf.mechanisms.workload import Workload
 
 
 def materialize(coefs: Float64, rounds: int) -> Float64:
-    """Return the dense lower triangular Toeplitz matrix, shape (rounds, rounds),
-    of coefficients of any length.
-    """
+    """Return the dense lower triangular Toeplitz matrix, shape (T, T), of coefficients of any length."""
     column = np.zeros(rounds)
     column[: len(coefs)] = coefs[:rounds]
     return toeplitz(column, np.zeros(rounds))
@@ -67,24 +59,19 @@ def row_norms(noising: Float64, workload: Workload) -> Float64:
     averaged = lfilter([1.0], [1.0, -workload.momentum], noising)[::-1].copy()
     row, norms = np.zeros(workload.rounds), np.empty(workload.rounds)
     for step, rate in enumerate(workloads.rates(workload)):
+        # Row t of A N: row t - 1 plus eta_t times row t of M_beta N, its coefficients in reverse.
         row[: step + 1] += rate * averaged[workload.rounds - 1 - step :]
         norms[step] = np.linalg.norm(row[: step + 1])
     return norms
 
 
-def deployed(coefs: Float64, workload: Workload) -> Arrays:
-    """Return c_k / c_0 as rounded to float32, and sensitivity and error
-    of exactly these coefficients of C.
-    """
+def rounded_with_cost(coefs: Float64, workload: Workload) -> Fitted:
+    """Return c_k / c_0 as rounded to float32, with the cost of exactly these coefficients of C."""
     rounded = (coefs / coefs[0]).astype(np.float32)
     exact = rounded.astype(np.float64)
     norm = sensitivity(exact, workload.rounds)
     noising = inverse(exact, workload.rounds)
-    return {
-        "coefs": rounded,
-        "sensitivity": np.array(norm),
-        "per_round_error": norm * row_norms(noising, workload),
-    }
+    return Fitted(norm, norm * row_norms(noising, workload), rounded)
 
 
 @dataclass(frozen=True)
@@ -102,30 +89,20 @@ class ToeplitzStream(SquareStream):
         """Bands - 1."""
         return len(self.coefs) - 1
 
-    def init(self, dimension: int) -> StreamState:
-        """Return bands - 1 zero rows."""
-        return first_state(self.buffers, dimension)
-
-    def next(
-        self, fresh: Float32, state: StreamState, *, donate: bool = False
-    ) -> tuple[Float32, StreamState]:
-        """Return the noise row and the next state; see `NoiseStream.next`."""
-        check_next(self, fresh, state)
-        weights = self._weights(state.step)
-        history = state.buffers[: len(weights)]
-        row = np.empty(fresh.shape[1], dtype=np.float32)
+    def _step(self, step: int, fresh: Float32, buffers: Float32, updated: Float32, row: Float32) -> None:
+        weights = self._weights(step)
+        history = buffers[: len(weights)]
         for block in blocks(len(row), len(weights) + 1):
             row[block] = fresh[0, block] - weights @ history[:, block]
-        updated = state.buffers if donate else copy_of(state.buffers, len(weights))
         if self.buffers:
-            updated[state.step % self.buffers] = row
-        return row, StreamState(state.step + 1, updated)
+            updated[step % self.buffers] = row
+
+    def _kept(self, step: int) -> int:
+        return min(step, self.buffers)
 
     def _weights(self, step: int) -> Float32:
-        """Return c_k in the order in which the ring holds x_{step - k};
-        places not yet filled are left out.
-        """
-        filled = min(step, self.buffers)
+        """Return c_k in the order in which the ring holds x_{step - k}, without places not yet filled."""
+        filled = self._kept(step)
         ages = (step - 1 - np.arange(filled)) % max(self.buffers, 1) + 1
         weights: Float32 = self.coefs[ages]
         return weights

@@ -1,5 +1,4 @@
-"""The tree of dyadic intervals over the rounds of an epoch, and the noise stream
-of estimators that go up the tree.
+"""The tree of dyadic intervals over an epoch's rounds, and the stream of estimators that go up the tree.
 
 A node of height h is a block of 2^h rounds that ends at a multiple of 2^h; only blocks that are complete
 within the epoch exist, since no online estimator uses others. Round t completes the nodes of height 0 to k, k
@@ -15,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmf.mechanisms.arrays import Arrays, Float32, Float64
-from fedmf.mechanisms.streams.protocol import StreamState, blocks, check_next, check_step, first_state
+from fedmf.mechanisms.arrays import Float32, Float64
+from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.streams.protocol import BufferedStream, blocks, check_step
 from fedmf.mechanisms.streams.recurrence import output_variances
 from fedmf.mechanisms.workload import Workload
 
@@ -36,9 +36,7 @@ def nodes_before(step: int) -> int:
 
 
 def levels(rounds: int) -> int:
-    """Return the number of heights, floor(log2 T) + 1: how many nodes the first round lies in,
-    the most of all.
-    """
+    """Return the number of heights, floor(log2 T) + 1: the most nodes that a round lies in."""
     return rounds.bit_length()
 
 
@@ -51,21 +49,17 @@ def strategy(rounds: int) -> Float64:
     return C
 
 
-def deployed(weights: Float64, workload: Workload) -> Arrays:
-    """Return the estimator's weights as rounded, the sensitivity sqrt(floor(log2 T) + 1)
-    and the per-round error.
-    """
+def rounded_with_cost(weights: Float64, workload: Workload) -> Fitted:
+    """Return the weights as rounded, the sensitivity sqrt(floor(log2 T) + 1) and the per-round error."""
     rounded = weights.astype(np.float32)
     stream = TreeStream(workload.rounds, rounded)
-    sensitivity = np.sqrt(levels(workload.rounds))
-    error = sensitivity * np.sqrt(output_variances(stream, workload))
-    return {"weights": rounded, "sensitivity": sensitivity, "per_round_error": error}
+    sensitivity = float(np.sqrt(levels(workload.rounds)))
+    return Fitted(sensitivity, sensitivity * np.sqrt(output_variances(stream, workload)), rounded)
 
 
 @dataclass(frozen=True)
-class TreeStream:
-    """A noise stream of `rounds` steps from the weight of each node's own measurement,
-    by height (levels,) float32.
+class TreeStream(BufferedStream):
+    """A noise stream from the weight of each node's own measurement, by height, (levels,) float32.
 
     The state holds, for every height, the estimate of the last node completed there. Step t consumes one
     fresh row for each node it completes. The row emitted is the change of the estimate of the prefix sum: the
@@ -90,45 +84,32 @@ class TreeStream:
         check_step(step, self.rounds)
         return range(nodes_before(step), nodes_before(step + 1))
 
-    def init(self, dimension: int) -> StreamState:
-        """Return a zero row for every height."""
-        return first_state(self.buffers, dimension)
-
     def maps(self, top: int) -> tuple[Float64, Float64]:
-        """Return what a step of height `top` makes of the buffers below it and its fresh rows: (2, top) and
-        (2, top + 1), rows the estimate of the new node and the noise row.
+        """Return what a step of height `top` makes of the buffers below it and of its fresh rows.
+
+        Shapes (2, top) and (2, top + 1); the rows are the estimate of the new node and the noise row.
         """
         of_buffers, of_fresh = np.zeros((2, top)), np.zeros((2, top + 1))
-        of_fresh[0, 0] = self.weights[0]
+        of_fresh[0, 0] = self.weights[0]  # the leaf: its own measurement
         for h in range(1, top + 1):
-            share = 1 - float(self.weights[h])
+            share = 1 - float(self.weights[h])  # of the children: the left one is kept, the right one new
             of_fresh[0] *= share
             of_buffers[0] *= share
             of_fresh[0, h] = self.weights[h]
             of_buffers[0, h - 1] = share
-        of_fresh[1] = of_fresh[0]
+        of_fresh[1] = of_fresh[0]  # the noise row: the new node minus the lower ones that it replaces
         of_buffers[1] = of_buffers[0] - 1
         return of_buffers, of_fresh
 
-    def next(
-        self, fresh: Float32, state: StreamState, *, donate: bool = False
-    ) -> tuple[Float32, StreamState]:
-        """Return the noise row and the next state; see `NoiseStream.next`."""
-        check_next(self, fresh, state)
-        top = height(state.step)
+    def _step(self, step: int, fresh: Float32, buffers: Float32, updated: Float32, row: Float32) -> None:
+        top = height(step)
         matrix = np.hstack(self.maps(top)).astype(np.float32)
-        updated = state.buffers if donate else state.buffers.copy()
-        row = np.empty(fresh.shape[1], dtype=np.float32)
         for block in blocks(len(row), 2 * top + 1):
-            updated[top, block], row[block] = matrix @ np.concatenate(
-                [state.buffers[:top, block], fresh[:, block]]
-            )
-        return row, StreamState(state.step + 1, updated)
+            below = np.concatenate([buffers[:top, block], fresh[:, block]])
+            updated[top, block], row[block] = matrix @ below
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return each step's map of the buffers
-        and covariance of its fresh rows; see `recurrence.LinearStream`.
-        """
+        """Return each step's map of the buffers and covariance of its fresh rows; see `LinearStream`."""
         maps = [self._whole_maps(top) for top in range(self.buffers)]
         tops = [height(step) for step in steps]
         state_maps = np.stack([state_map for state_map, _ in maps])[tops]
@@ -151,7 +132,7 @@ class TreeStream:
         noising, held = np.empty((self.rounds, self.fresh_rows)), np.zeros((self.buffers, self.fresh_rows))
         for step in range(self.rounds):
             state_map, input_map = self._whole_maps(height(step))
-            product = state_map @ held
+            product = state_map @ held  # [estimates; noise row] by the fresh rows before this step
             consumed = self.rows_of(step)
             product[:, consumed.start : consumed.stop] += input_map
             held, noising[step] = product[:-1], product[-1]

@@ -1,6 +1,7 @@
 """The mechanisms command, its export and plots, and Table 2."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from experiments.cli import command
 from experiments.mechanisms import __main__ as mechanisms
 from experiments.reproduce import denisov_table2
-from fedmf.mechanisms import FAMILIES, workload
+from fedmf.mechanisms import FAMILIES, family, workload
+from fedmf.mechanisms.families.optimal_dense import OPTIMAL_DENSE, solve
 from fedmf.mechanisms.optimum.fixed_point import certified
 from fedmf.mechanisms.workload import momentum, prefix_sum
 
@@ -71,6 +73,49 @@ def test_schedules_change_the_workload(capsys):
     assert cooled["optimal"]["root_loss"] < constant["optimal"]["root_loss"]
 
 
+@pytest.mark.parametrize("schedule", ["decay", "cosine", "cooldown"])
+def test_scheduled_workloads_have_the_cost_of_their_dense_twin(capsys, schedule):
+    """S diag(eta) M_beta entry by entry, with eta at the part of the rounds that is done before each."""
+    p = np.arange(16) / 16
+    eta = {
+        "decay": 1 - p,
+        "cosine": 1 - 0.95 * (1 - np.cos(np.pi * p)) / 2,
+        "cooldown": 1 - 0.95 * np.maximum(0, p - 0.75) / 0.25,
+    }[schedule]
+    ages = np.subtract.outer(np.arange(16), np.arange(16))
+    dense = solve(np.tril(np.ones((16, 16))) @ np.diag(eta) @ np.tril(0.9 ** np.maximum(ages, 0)))
+    given = ("rounds=16", "workload=momentum", "momentum=0.9", f"schedule={schedule}", "families=[optimal]")
+    row = rows(capsys, *given)["optimal"]
+    assert row["lower_bound"] == pytest.approx(dense.lower, rel=1e-6)
+    assert row["root_loss"] == pytest.approx(dense.upper, rel=1e-4)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """The name of a module with two families of one's own that are called the same."""
+    (tmp_path / "mine_of_the_command_tests.py").write_text(
+        "import numpy as np\nfrom fedmf.mechanisms import strategy_family\n"
+        "FAMILY = strategy_family('mine', lambda workload: np.eye(workload.rounds))\n"
+        "OTHER = strategy_family('mine', lambda workload: 2 * np.eye(workload.rounds))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return "mine_of_the_command_tests"
+
+
+def test_a_family_of_ones_own_is_compared_by_its_import_path(capsys, own, tmp_path):
+    table = rows(capsys, "rounds=8", f"families=[independent,{own}:FAMILY]", f"export={tmp_path}")
+    assert list(table) == ["independent", "mine"]
+    assert table["mine"]["root_loss"] == pytest.approx(table["independent"]["root_loss"])
+    assert table["mine"]["sensitivity"] == 1
+    assert (tmp_path / "mine.npz").is_file()
+
+
+def test_two_families_of_one_name_are_refused(capsys, own):
+    code, _, err = run(capsys, "rounds=8", f"families=[{own}:FAMILY,{own}:OTHER]")
+    assert code == 2
+    assert "families holds two that are called 'mine'" in err
+
+
 def test_buffers_reach_the_families_that_have_them(capsys, caplog):
     with caplog.at_level("INFO"):
         table = rows(capsys, "rounds=64", "buffers=2", "families=[optimal,blt,banded_toeplitz,independent]")
@@ -80,7 +125,7 @@ def test_buffers_reach_the_families_that_have_them(capsys, caplog):
 
 
 def test_dense_families_are_left_out_where_too_large_unless_asked_for(capsys, monkeypatch):
-    monkeypatch.setattr("fedmf.mechanisms.families.optimal_dense.MOST_ROUNDS", 8)
+    monkeypatch.setitem(family._OWN, "optimal_dense", replace(OPTIMAL_DENSE, most_rounds=8))
     code, out, _ = run(capsys, "rounds=9", "output=json")
     assert code == 0
     assert "optimal_dense" not in out
@@ -108,8 +153,8 @@ def test_export_can_be_checked_from_outside(capsys, tmp_path, given, built):
     code, _, _ = run(capsys, *given, f"export={tmp_path}")
     assert code == 0
     A = workload.materialize(built)
-    for family in FAMILIES:
-        with np.load(tmp_path / f"{family}.npz") as arrays:
+    for name in FAMILIES:
+        with np.load(tmp_path / f"{name}.npz") as arrays:
             B, C, noise = arrays["decoder"], arrays["encoder"], arrays["noise"]
         assert B.dtype == C.dtype == np.float64
         assert noise.shape == B.shape == C.T.shape
@@ -118,7 +163,7 @@ def test_export_can_be_checked_from_outside(capsys, tmp_path, given, built):
 
 
 def test_plots_are_written(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.mechanisms.plots.LARGEST_TREE", 64)
+    monkeypatch.setattr(mechanisms.plots, "LARGEST_TREE", 64)
     code, _, _ = run(capsys, "rounds=8", "families=[optimal,binary_tree]", f"plots={tmp_path}")
     assert code == 0
     assert {file.name for file in tmp_path.iterdir()} == {
@@ -132,6 +177,9 @@ def test_plots_are_written(capsys, tmp_path, monkeypatch):
         (("rounds=0",), "rounds is 0"),
         (("rounds=five",), "rounds"),
         (("families=[fastest]",), "family is 'fastest'"),
+        (("families=[nowhere:FAMILY]",), "families is 'nowhere:FAMILY', which cannot be imported"),
+        (("families=[math:pi]",), "of type float; it must be a fedmf.mechanisms.Family"),
+        (("workload=momentum", "schedule=linear"), "schedule is 'linear'; it must be one of constant, decay"),
         (("families=[]",), "families is empty"),
         (("momentum=0.9",), "workload=momentum"),
         (("workload=momentum", "momentum=1"), "momentum is 1.0"),

@@ -10,7 +10,11 @@ GROUPS = sorted(
     for path in CONF.glob("*/*.yaml")
     if path.parent.name not in ("hydra", "experiment")
 )
-NEEDED = {("dataset", "custom"): ["dataset.name=a:b"], ("model", "custom"): ["model.name=a:b"]}
+NEEDED = {
+    ("dataset", "custom"): ["dataset.name=a:b"],
+    ("model", "custom"): ["model.name=a:b"],
+    ("mechanism", "custom"): ["mechanism.name=a:b"],
+}
 
 
 @pytest.mark.parametrize(("group", "option"), GROUPS)

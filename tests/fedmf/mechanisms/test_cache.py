@@ -1,4 +1,6 @@
+import ast
 import logging
+import shutil
 import threading
 
 import numpy as np
@@ -58,7 +60,7 @@ def test_another_kind_or_code_version_is_another_result(directory, monkeypatch):
     compute = Counting()
     cached("kind", {}, compute)
     cached("other", {}, compute)
-    monkeypatch.setattr(cache, "_code_version", lambda: "changed")
+    monkeypatch.setattr(cache, "code_version", lambda package: "changed")
     cached("kind", {}, compute)
     assert compute.calls == 3
 
@@ -129,3 +131,46 @@ def test_designs_come_back_equal(directory):
     assert first.fingerprint == second.fingerprint
     assert first.seconds == second.seconds
     np.testing.assert_array_equal(first.per_round_error, second.per_round_error)
+
+
+def rooms():
+    """Every room of the package, the package's own folder among them."""
+    return sorted({file.parent.relative_to(cache.PACKAGE) for file in cache.PACKAGE.rglob("*.py")})
+
+
+def test_the_rooms_are_seen():
+    assert {str(room) for room in rooms()} == {".", "compiled", "families", "optimum", "streams"}
+
+
+@pytest.mark.parametrize("room", rooms(), ids=str)
+def test_a_change_in_any_room_changes_the_code_version(tmp_path, room):
+    before, after = tmp_path / "before", tmp_path / "after"
+    for copy in (before, after):
+        shutil.copytree(cache.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    assert cache.code_version(before) == cache.code_version(after)
+    changed = max((after / room).glob("*.py"), key=lambda file: file.stat().st_size)
+    changed.write_text(changed.read_text() + "# changed\n")
+    cache.code_version.cache_clear()
+    assert cache.code_version(before) != cache.code_version(after)
+
+
+@pytest.mark.parametrize("library", cache.LIBRARIES)
+def test_another_version_of_the_libraries_is_another_code_version(monkeypatch, library):
+    before = cache.code_version.__wrapped__(cache.PACKAGE)
+    installed = cache.version
+    monkeypatch.setattr(cache, "version", lambda name: "0.1" if name == library else installed(name))
+    assert cache.code_version.__wrapped__(cache.PACKAGE) != before
+
+
+def test_all_that_decides_a_table_lies_within_the_package():
+    """Beside it only checks and errors, which change no number, and the draws of `noise`, which no table has."""
+    outside = {"fedmf.checks", "fedmf.errors", "fedmf.mechanisms", "fedmf.randomness"}
+    for file in cache.PACKAGE.rglob("*.py"):
+        names = {
+            node.module
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("fedmf")
+        }
+        others = {name for name in names if not name.startswith("fedmf.mechanisms")}
+        assert others <= outside, file
+        assert "fedmf.randomness" not in others or file.name == "noise.py"

@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 
 from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.schedules import SCHEDULES, schedule
+from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
 
 WORKLOADS = [
     prefix_sum(1),
     prefix_sum(9),
     momentum(9, 0.9),
-    momentum(9, 0.5, schedule("linear", 9)),
+    momentum(9, 0.5, rates("decay", 9)),
     momentum(8, 0, (1, 2, 3, 4, 4, 3, 2, 1)),
 ]
 every_workload = pytest.mark.parametrize("workload", WORKLOADS)
@@ -54,7 +54,7 @@ def test_streaming_form_equals_the_matrix(workload):
 @given(st.integers(1, 40), st.floats(0, 0.99))
 def test_solve_undoes_apply(rounds, beta):
     x = np.sin(np.arange(1.0, rounds + 1))
-    workload = momentum(rounds, beta, schedule("cooldown", rounds))
+    workload = momentum(rounds, beta, rates("cooldown", rounds))
     np.testing.assert_allclose(workloads.solve(workload, workloads.apply(workload, x)), x, atol=1e-8)
 
 
@@ -90,39 +90,3 @@ def test_bad_workloads_are_refused(arguments, message):
 def test_rows_of_another_length_are_refused():
     with pytest.raises(SettingError, match="there are 2 rows"):
         workloads.apply(prefix_sum(3), np.ones(2))
-
-
-@pytest.mark.parametrize(
-    ("matrix", "message"),
-    [
-        (np.ones((2, 3)), "square"),
-        (np.ones(3), "square"),
-        (np.array([[1.0, 0.0], [np.nan, 1.0]]), "finite"),
-        (np.ones((2, 2)), "lower triangular"),
-        (np.array([[1.0, 0.0], [1.0, 0.0]]), "invertible"),
-    ],
-)
-def test_bad_matrices_are_refused(matrix, message):
-    with pytest.raises(SettingError, match=message):
-        workloads.check_matrix(matrix)
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_schedules_start_at_one_and_never_rise(name):
-    rates = np.array(schedule(name, 40, last=0.1))
-    assert rates[0] == 1
-    assert rates[-1] == pytest.approx(1 if name == "constant" else 0.1)
-    assert np.all(np.diff(rates) <= 1e-15)
-
-
-def test_cooldown_is_constant_for_three_quarters():
-    rates = np.array(schedule("cooldown", 41))
-    assert np.all(rates[:31] == 1)
-    assert rates[32] < 1
-
-
-def test_bad_schedules_are_refused():
-    with pytest.raises(SettingError, match="schedule is 'step'"):
-        schedule("step", 3)
-    with pytest.raises(SettingError, match="last is 0"):
-        schedule("linear", 3, last=0)

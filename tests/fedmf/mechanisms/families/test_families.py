@@ -1,6 +1,4 @@
-"""What is particular to one family: published formulas, gradients, fits, refusals;
-bounds and post-processing.
-"""
+"""What is particular to one family: published formulas, gradients and fits."""
 
 from functools import partial
 
@@ -8,61 +6,20 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
-from fedmf.errors import SettingError
-from fedmf.mechanisms import bounds, design, momentum, prefix_sum
+from fedmf.mechanisms import design, momentum, prefix_sum
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.families import banded_low_rank, banded_toeplitz, blt
 from fedmf.mechanisms.families.sqrt_toeplitz import coefficients
-from fedmf.mechanisms.family import settings_of, suits
-from fedmf.mechanisms.post_processing import post_process
-from fedmf.mechanisms.schedules import schedule
+from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams import toeplitz, tree
 from fedmf.mechanisms.streams.dense import DenseStream
-from fedmf.mechanisms.streams.protocol import StreamState
+from fedmf.mechanisms.streams.recurrence import RecurrentStream
 
 
 def test_square_root_squares_to_the_workload():
     for workload in (prefix_sum(20), momentum(20, 0.9), momentum(300, 0.5)):
         root = toeplitz.materialize(coefficients(workload), workload.rounds)
         np.testing.assert_allclose(root @ root, workloads.materialize(workload), atol=1e-12)
-
-
-def test_square_root_is_above_the_published_bound_up_to_six_rounds():
-    """Henzinger et al., Theorem 2, fails for T <= 6 and holds from 7 on."""
-    for rounds in range(1, 40):
-        loss = design("sqrt_toeplitz", prefix_sum(rounds)).root_loss
-        assert (loss <= bounds.henzinger_upper(rounds)) == (rounds > 6)
-
-
-def test_schatten_closed_form_is_the_nuclear_norm():
-    for rounds in (1, 2, 7, 50):
-        A = workloads.materialize(prefix_sum(rounds))
-        nuclear = np.linalg.svd(A, compute_uv=False).sum() / np.sqrt(rounds)
-        assert bounds.prefix_sum_schatten(rounds) == pytest.approx(nuclear, rel=1e-12)
-    assert bounds.schatten(momentum(20, 0.9)) < design("optimal", momentum(20, 0.9)).root_loss
-    assert bounds.schatten(momentum(1025, 0.9)) is None
-    assert bounds.schatten(prefix_sum(5000)) == bounds.prefix_sum_schatten(5000)
-
-
-def test_closed_form_bounds_are_below_the_certificate():
-    for rounds in (2, 16, 300):
-        certified = bounds.lower_bound(prefix_sum(rounds))
-        assert bounds.henzinger_lower(rounds) < certified
-        assert bounds.prefix_sum_schatten(rounds) < certified
-
-
-@pytest.mark.parametrize("rounds", [1, 5, 8, 13])
-def test_tree_rows_are_complete_dyadic_blocks(rounds):
-    C = tree.strategy(rounds)
-    blocks = {tuple(np.flatnonzero(row)) for row in C}
-    expected = {
-        tuple(range(start, start + 2**h))
-        for h in range(5)
-        for start in range(0, rounds, 2**h)
-        if start + 2**h <= rounds
-    }
-    assert blocks == expected
-    assert len(C) == len(expected)
 
 
 def test_honaker_weights_are_the_best_from_below():
@@ -97,18 +54,6 @@ def test_without_the_reduction_honaker_costs_what_was_published():
     assert np.linalg.norm(Q @ C, axis=0).max() == pytest.approx(2.7890042514923126, rel=1e-6)
 
 
-def test_toeplitz_inverse_and_rows_match_the_matrix():
-    coefs = np.array([1.0, 0.4, 0.2])
-    C = toeplitz.materialize(coefs, 9)
-    np.testing.assert_allclose(toeplitz.materialize(toeplitz.inverse(coefs, 9), 9) @ C, np.eye(9), atol=1e-14)
-    for workload in (momentum(9, 0.5), momentum(9, 0.5, schedule("linear", 9))):
-        B = workloads.materialize(workload) @ np.linalg.inv(C)
-        computed = toeplitz.row_norms(toeplitz.inverse(coefs, 9), workload)
-        np.testing.assert_allclose(computed, np.linalg.norm(B, axis=1), rtol=1e-12)
-    long = np.arange(1.0, 101)
-    np.testing.assert_allclose(toeplitz.multiply(long, long, 100), np.convolve(long, long)[:100], rtol=1e-9)
-
-
 def part(objective, which, workload, x):
     """The value (0) or the gradient (1) of an objective at x."""
     return objective(x, workload)[which]
@@ -129,8 +74,8 @@ def test_optimised_toeplitz_families_beat_the_square_root_they_start_from():
     square_root = design("sqrt_toeplitz", workload).root_loss
     assert design("blt", workload).root_loss < square_root
     assert design("banded_toeplitz", workload, buffers=63).root_loss < square_root
-    truncated = toeplitz.deployed(coefficients(workload)[:9], workload)
-    assert design("banded_toeplitz", workload).root_loss < np.linalg.norm(truncated["per_round_error"])
+    truncated = toeplitz.rounded_with_cost(coefficients(workload)[:9], workload)
+    assert design("banded_toeplitz", workload).root_loss < np.linalg.norm(truncated.per_round_error)
 
 
 def test_blt_inverse_is_closed_under_the_recurrence():
@@ -152,7 +97,7 @@ def test_alternating_least_squares_only_gets_better():
     assert residuals[-1] < 0.1 * np.linalg.norm(target)
 
 
-@pytest.mark.parametrize("workload", [prefix_sum(12), momentum(12, 0.8, schedule("linear", 12))])
+@pytest.mark.parametrize("workload", [prefix_sum(12), momentum(12, 0.8, rates("decay", 12))])
 def test_low_rank_stream_multiplies_by_the_approximated_decoder(workload):
     """A times the noise matrix is B' itself: banded part, masked low-rank part, nothing else."""
     rng = np.random.default_rng(5)
@@ -162,8 +107,6 @@ def test_low_rank_stream_multiplies_by_the_approximated_decoder(workload):
     for k in range(3):
         bands[:k, k] = 0
         expected += np.diag(bands[k:, k], -k)
-    from fedmf.mechanisms.streams.recurrence import RecurrentStream
-
     stream = RecurrentStream(12, banded_low_rank.tables(bands, left, right, workload))
     computed = workloads.apply(workload, stream.materialize_noising())
     np.testing.assert_allclose(computed, expected, atol=1e-4)
@@ -179,73 +122,6 @@ def test_recomputed_encoder_differs_from_the_optimums():
     A = workloads.materialize(workload)
     np.testing.assert_allclose(B @ C, A, atol=1e-10)
     assert np.abs(B @ optimum - A).max() > 0.05
-
-
-def test_post_processing_changes_the_cost_and_not_the_stream():
-    mechanism = design("optimal", prefix_sum(30))
-    other = momentum(30, 0.8, schedule("cosine", 30))
-    processed = post_process(mechanism, other)
-    assert processed.stream is mechanism.stream
-    assert processed.sensitivity == mechanism.sensitivity
-    B, C = processed.materialize()
-    np.testing.assert_allclose(B @ C, workloads.materialize(other), atol=1e-10)
-    np.testing.assert_allclose(
-        processed.per_round_error, mechanism.sensitivity * np.linalg.norm(B, axis=1), rtol=1e-10
-    )
-    with pytest.raises(SettingError, match="31 rounds"):
-        post_process(mechanism, prefix_sum(31))
-    with pytest.raises(SettingError, match="not streamed by a recurrence"):
-        post_process(design("binary_tree", prefix_sum(30)), other)
-
-
-@pytest.mark.parametrize(
-    ("family", "settings", "message"),
-    [
-        ("optimum", {}, "family is 'optimum'"),
-        ("independent", {"buffers": 2}, "independent has no setting buffers; it has none"),
-        ("optimal", {"rank": 2}, "optimal has no setting rank; it has buffers"),
-        ("banded_toeplitz", {"buffers": -1}, "buffers is -1"),
-        ("banded_toeplitz", {"buffers": 5}, "buffers is 5"),
-        ("blt", {"buffers": 0}, "buffers is 0"),
-        ("blt", {"buffers": 17}, "buffers is 17"),
-        ("banded_low_rank", {"bands": 0}, "bands is 0"),
-        ("banded_low_rank", {"rank": 6}, "rank is 6"),
-        ("optimal", {"buffers": 2.5}, "buffers is 2.5"),
-    ],
-)
-def test_settings_out_of_range_are_refused(family, settings, message):
-    with pytest.raises(SettingError, match=message):
-        design(family, prefix_sum(5), **settings)
-
-
-@pytest.mark.parametrize("family", ["optimal_dense", "honaker_full", "banded_low_rank"])
-def test_dense_families_refuse_long_epochs(family):
-    workload = prefix_sum(5000)
-    assert not suits(family, workload)
-    assert suits("optimal", workload)
-    with pytest.raises(SettingError, match="rounds is 5000"):
-        design(family, workload)
-
-
-def test_settings_are_known_by_name():
-    assert settings_of("banded_low_rank") == ("bands", "rank")
-    assert settings_of("independent") == ()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"format_version": np.array(2)}, "format version 2"),
-        ({"buffers": np.zeros((2, 3))}, "float64"),
-        ({"buffers": np.zeros(3, np.float32)}, "shape"),
-        ({"step": None}, "lacks step"),
-    ],
-)
-def test_states_of_another_format_are_refused(change, message):
-    arrays = StreamState(1, np.zeros((2, 3), np.float32)).to_arrays() | change
-    arrays = {name: value for name, value in arrays.items() if value is not None}
-    with pytest.raises(SettingError, match=message):
-        StreamState.from_arrays(arrays)
 
 
 def test_only_dense_families_hold_square_arrays():

@@ -1,0 +1,50 @@
+"""The compiled kernels against their twins in plain numpy."""
+
+import numpy as np
+import pytest
+
+from fedmf.mechanisms import compiled, momentum, prefix_sum
+from fedmf.mechanisms.compiled import kernels
+from fedmf.mechanisms.families import optimal
+from fedmf.mechanisms.optimum import fixed_point
+from fedmf.mechanisms.optimum.pole_process import exact_form, innovations, pole_process
+from fedmf.mechanisms.optimum.truncation import observe, reach
+from fedmf.mechanisms.schedules import rates
+from fedmf.mechanisms.streams.recurrence import column_norms
+
+
+def test_kernels_do_what_their_twins_do():
+    """Run as plain Python where numba has compiled them, so that no compiler is needed."""
+    workload = momentum(12, 0.9, rates("cooldown", 12))
+    process = pole_process(fixed_point.solve(workload), workload)
+    inner = innovations(process)
+    lam, c = plain("innovations")(*vars(process).values())
+    np.testing.assert_allclose(lam, inner.lam, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(c, inner.c, rtol=1e-9)
+    form = exact_form(process)
+    norms = plain("column_norms")(form.F, form.g, form.lam, form.c, 12)
+    np.testing.assert_allclose(norms, column_norms(form, 12), rtol=1e-12)
+    for name, twin in (("observe", observe), ("reach", reach)):
+        arguments = (process.transition, inner.lam, 0 * form.F[0])
+        np.testing.assert_allclose(plain(name)(*arguments), twin(*arguments), atol=1e-12)
+
+
+def plain(name):
+    function = getattr(kernels, name)
+    return getattr(function, "py_func", function)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "workload", [prefix_sum(60), momentum(60, 0.9, rates("cooldown", 60))], ids=["prefix_sum", "momentum"]
+)
+def test_results_are_the_same_with_and_without_compiled_code(workload, monkeypatch):
+    monkeypatch.setattr(compiled, "WORTHWHILE", dict.fromkeys(compiled.WORTHWHILE, 1))
+    solution, arrays = fixed_point.solve(workload), optimal.fit(workload)
+    monkeypatch.setattr(compiled, "available", lambda: False)
+    assert compiled.kernel("diagonal", 10**6) is None
+    plain, plain_arrays = fixed_point.solve(workload), optimal.fit(workload)
+    assert solution.upper == pytest.approx(plain.upper, rel=1e-9)
+    assert solution.lower == pytest.approx(plain.lower, rel=1e-9)
+    assert arrays.sensitivity == pytest.approx(plain_arrays.sensitivity, rel=1e-6)
+    np.testing.assert_allclose(arrays.per_round_error, plain_arrays.per_round_error, rtol=1e-5)

@@ -1,0 +1,350 @@
+"""Families of one's own: what is computed about them, and what is refused."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from fedmf.errors import SettingError
+from fedmf.mechanisms import (
+    FAMILIES,
+    Family,
+    Fitted,
+    StreamState,
+    cache,
+    design,
+    momentum,
+    noising_family,
+    prefix_sum,
+    strategy_family,
+)
+from fedmf.mechanisms import family as registry
+from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.streams import toeplitz
+from fedmf.mechanisms.streams.dense import DenseStream
+from fedmf.mechanisms.streams.protocol import feed
+from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
+
+# Column norms sqrt(1 + 9 + 4), 2, 1; row norms 1, sqrt(13), sqrt(5): the largest differ.
+ASYMMETRIC = np.array([[1.0, 0.0, 0.0], [3.0, 2.0, 0.0], [2.0, 0.0, 1.0]])
+SENSITIVITY = np.sqrt(14)
+
+
+def fading(workload):
+    """C_ts = 0.7^(t - s), below the diagonal half of it on odd columns: no Toeplitz matrix."""
+    ages = np.subtract.outer(np.arange(workload.rounds), np.arange(workload.rounds))
+    C = np.tril(0.7 ** np.maximum(ages, 0))
+    C[:, 1::2] *= np.where(ages[:, 1::2] > 0, 0.5, 1)
+    return C
+
+
+def test_the_sensitivity_is_the_largest_column_norm_and_not_a_row_norm():
+    mechanism = design(strategy_family("mine", ASYMMETRIC), prefix_sum(3))
+    assert mechanism.sensitivity == pytest.approx(SENSITIVITY, rel=1e-6)
+    assert np.linalg.norm(ASYMMETRIC, axis=1).max() < 0.99 * SENSITIVITY
+    transposed = design(strategy_family("mine", ASYMMETRIC[::-1, ::-1].T), prefix_sum(3))
+    assert transposed.sensitivity == pytest.approx(np.sqrt(13), rel=1e-6)
+
+
+@pytest.mark.parametrize("workload", [prefix_sum(1), prefix_sum(20), momentum(20, 0.8)], ids=str)
+def test_costs_are_those_of_the_dense_factorization(workload):
+    mechanism = design(strategy_family("mine", fading), workload)
+    C = fading(workload)
+    B = workloads.materialize(workload) @ np.linalg.inv(C)
+    sensitivity = np.linalg.norm(C, axis=0).max()
+    # 1e-6: C^-1 is rounded to float32.
+    assert mechanism.sensitivity == pytest.approx(sensitivity, rel=1e-6)
+    np.testing.assert_allclose(mechanism.per_round_error, sensitivity * np.linalg.norm(B, axis=1), rtol=1e-5)
+    decoder, encoder = mechanism.materialize()
+    np.testing.assert_allclose(decoder @ encoder, workloads.materialize(workload), atol=1e-9)
+
+
+def test_costs_are_those_of_the_numbers_that_are_streamed_to_the_last_digit():
+    """Of the float32 C^-1, not of the C that was given."""
+    mechanism = design(strategy_family("mine", fading), prefix_sum(20))
+    emitted = feed(mechanism.stream, np.eye(20, dtype=np.float32)).astype(np.float64)
+    sensitivity = np.linalg.norm(np.linalg.inv(emitted), axis=0).max()
+    assert mechanism.sensitivity == pytest.approx(sensitivity, rel=1e-13)
+    assert mechanism.sensitivity != pytest.approx(
+        np.linalg.norm(fading(prefix_sum(20)), axis=0).max(), rel=1e-13
+    )
+
+
+def test_a_matrix_is_taken_as_the_strategy_or_as_the_noising_one_as_said():
+    C = fading(prefix_sum(9))
+    by_strategy = design(strategy_family("mine", C), prefix_sum(9))
+    by_noising = design(noising_family("mine", np.linalg.inv(C)), prefix_sum(9))
+    np.testing.assert_allclose(by_strategy.stream.noising, by_noising.stream.noising, atol=1e-6)
+    mistaken = design(noising_family("mine", C), prefix_sum(9))
+    np.testing.assert_allclose(mistaken.stream.noising, C.astype("f4"))
+
+
+@pytest.mark.parametrize("given", [ASYMMETRIC.tolist(), ASYMMETRIC.astype(int), ASYMMETRIC.astype("f4")])
+def test_real_numbers_of_any_type_are_taken(given):
+    assert design(strategy_family("mine", given), prefix_sum(3)).sensitivity == pytest.approx(SENSITIVITY)
+
+
+@pytest.mark.parametrize("family", [strategy_family, noising_family])
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.ones(3), r"has shape \(3,\); it must be a square"),
+        (np.ones((3, 2)), r"has shape \(3, 2\); it must be a square"),
+        (np.eye(4), "has 4 rows; an epoch has 3 rounds"),
+        (np.diag([1, np.nan, 1]), "not finite"),
+        (np.diag([1, np.inf, 1]), "not finite"),
+        (np.ones((3, 3)), "lower triangular"),
+        (np.diag([1.0, 0.0, 1.0]), "zero on its diagonal"),
+        (np.eye(3) + 1e6 * np.eye(3, k=-1), "condition number"),
+        (1e45 * np.eye(3), "range of float32"),
+        (1e-46 * np.eye(3), "range of float32"),
+        (1j * np.eye(3), "complex128; it must hold real numbers"),
+        ([["a"]], "it must hold real numbers"),
+    ],
+)
+def test_matrices_that_are_no_strategy_are_refused(family, matrix, message):
+    for source in (matrix, lambda workload: matrix):
+        with pytest.raises(SettingError, match=message):
+            design(family("mine", source), prefix_sum(3))
+
+
+def test_a_matrix_is_checked_for_every_number_of_rounds():
+    mine = strategy_family("mine", ASYMMETRIC)
+    with pytest.raises(SettingError, match="has 3 rows; an epoch has 64 rounds"):
+        design(mine, prefix_sum(64))
+    with pytest.raises(SettingError, match="rounds is 5000"):
+        design(mine, prefix_sum(5000))
+    with pytest.raises(SettingError, match="mine has no setting buffers"):
+        design(mine, prefix_sum(3), buffers=2)
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"binary_tree", "honaker_online"}))
+def test_families_of_the_package_pass_the_same_check(name):
+    """And cost, by what their streams emit, what they cost by their tables."""
+    for workload in (prefix_sum(60), momentum(60, 0.9)):
+        own = design(replace(registry._OWN[name], name="mine"), workload)
+        # 1e-5: float32 arithmetic of sixty steps.
+        assert own.sensitivity == pytest.approx(design(name, workload).sensitivity, rel=1e-5)
+        np.testing.assert_allclose(own.per_round_error, design(name, workload).per_round_error, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rounds", [512, pytest.param(2048, marks=pytest.mark.slow)])
+def test_long_epochs_of_an_honest_stream_are_not_refused(rounds):
+    for workload in (prefix_sum(rounds), momentum(rounds, 0.95)):
+        mechanism = design(replace(registry._OWN["optimal"], name="mine"), workload)
+        # 1e-3: float32 arithmetic of a thousand steps.
+        assert mechanism.sensitivity == pytest.approx(1, rel=1e-3)
+
+
+def test_a_stream_of_the_package_keeps_fewer_rows_than_a_matrix():
+    """The example of docs/mechanisms.md."""
+    three_bands = Family("three_bands", fit_three_bands, ToeplitzStream)
+    mechanism = design(three_bands, prefix_sum(50))
+    assert mechanism.stream.buffers == 2
+    assert mechanism.sensitivity == pytest.approx(np.sqrt(1 + 1 / 4 + 1 / 16))
+    assert design(three_bands, prefix_sum(1)).sensitivity == 1
+
+
+def fit_three_bands(workload):
+    return toeplitz.rounded_with_cost(np.array([1.0, 0.5, 0.25])[: workload.rounds], workload)
+
+
+def test_trees_are_refused_as_they_take_more_rows_than_rounds():
+    with pytest.raises(SettingError, match="takes 11 fresh rows in 7 rounds; it must take one a round, 7"):
+        design(replace(registry._OWN["binary_tree"], name="mine"), prefix_sum(7))
+
+
+def fit_dense(workload, claimed=None):
+    noising = np.linalg.inv(fading(workload))
+    sensitivity = np.linalg.norm(fading(workload), axis=0).max() if claimed is None else claimed
+    return Fitted(sensitivity, np.zeros(workload.rounds), noising.astype("f4"))
+
+
+def mine(stream=DenseStream, fit=fit_dense):
+    return Family("mine", fit, stream)
+
+
+class Halved(DenseStream):
+    """Emits half the noise that its matrices claim."""
+
+    def next(self, fresh, state, *, donate=False):
+        row, state = super().next(fresh, state, donate=donate)
+        return row / 2, state
+
+
+class Slightly(DenseStream):
+    """Emits a row of the middle that is off by a twentieth."""
+
+    def next(self, fresh, state, *, donate=False):
+        row, following = super().next(fresh, state, donate=donate)
+        return (row * np.float32(1.05) if state.step == 4 else row), following
+
+
+class Halves(Halved):
+    """Halved, and says so of C^-1, but not of C."""
+
+    def materialize_noising(self):
+        return super().materialize_noising() / 2
+
+    def materialize_strategy(self):
+        return super(Halved, self).materialize_strategy() / 2
+
+
+class Constant(DenseStream):
+    """Emits what it should for the identity, and independent noise for anything else."""
+
+    def next(self, fresh, state, *, donate=False):
+        row, following = super().next(fresh, state, donate=donate)
+        return (row if set(np.unique(fresh)) <= {0, 1} else fresh[0]), following
+
+
+class LooksAhead(DenseStream):
+    """Consumes the rows from the last to the first."""
+
+    def rows_of(self, step):
+        return range(self.rounds - 1 - step, self.rounds - step)
+
+
+class Repeats(DenseStream):
+    """Uses the first fresh row twice."""
+
+    def rows_of(self, step):
+        return super().rows_of(0 if step == 1 else step)
+
+
+class Forgets(DenseStream):
+    """Holds the step in itself, so that a second epoch is another one."""
+
+    steps = []  # noqa: RUF012
+
+    def next(self, fresh, state, *, donate=False):
+        row, following = super().next(fresh, state, donate=donate)
+        self.steps.append(state.step)
+        return (row if len(self.steps) <= self.rounds else 2 * row), following
+
+
+class Double(DenseStream):
+    """Emits float64."""
+
+    def next(self, fresh, state, *, donate=False):
+        row, state = super().next(fresh, state, donate=donate)
+        return row.astype(np.float64), state
+
+
+class Scalar(DenseStream):
+    """Emits one number for a whole row, which numpy would spread over it."""
+
+    def next(self, fresh, state, *, donate=False):
+        row, state = super().next(fresh, state, donate=donate)
+        return row[:1], state
+
+
+class Stays(DenseStream):
+    """Never leaves the first step."""
+
+    def next(self, fresh, state, *, donate=False):
+        row, following = super().next(fresh, state, donate=donate)
+        return row, StreamState(0, following.buffers)
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        (Halved, "does not emit the C.-1 that its materialize_noising returns"),
+        (Slightly, "does not emit the C.-1 that its materialize_noising returns"),
+        (Halves, "materialize_strategy of mine returns is not the inverse of what its stream emits"),
+        (Constant, "does not emit the same matrix times its fresh rows each time"),
+        (LooksAhead, "entries above its diagonal"),
+        (Repeats, "zero on its diagonal"),
+        (Forgets, "does not emit the same matrix times its fresh rows each time"),
+        (Double, "emits float64"),
+        (Scalar, r"emits float32 of shape \(1,\)"),
+        (Stays, "does not return the StreamState of step 1 after step 0"),
+        (lambda rounds, tables: DenseStream(rounds - 1, tables), "in 7 rounds; it must take one a round, 8"),
+        (
+            lambda rounds, tables: tables,
+            "of type ndarray, which lacks a part of a fedmf.mechanisms.NoiseStream",
+        ),
+    ],
+)
+def test_streams_that_do_not_do_what_is_claimed_are_refused(stream, message):
+    assert design(mine(), prefix_sum(8)).sensitivity > 1
+    with pytest.raises(SettingError, match=message):
+        design(mine(stream), prefix_sum(8))
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """A stream from elsewhere that claims, and emits, half of the fresh row: C = 2."""
+
+    rounds: int
+
+    @property
+    def fresh_rows(self):
+        return self.rounds
+
+    buffers = 0
+
+    def rows_of(self, step):
+        return range(step, step + 1)
+
+    def init(self, dimension):
+        return StreamState(0, np.zeros((0, dimension), "f4"))
+
+    def next(self, fresh, state, *, donate=False):
+        return fresh[0] / 2, StreamState(state.step + 1, state.buffers)
+
+    def materialize_strategy(self):
+        return 2 * np.eye(self.rounds)
+
+    def materialize_noising(self):
+        return np.eye(self.rounds) / 2
+
+
+def doubled(claimed):
+    tables = np.ones(1, "f4")
+    return Family("doubled", lambda workload: Fitted(claimed, np.zeros(8), tables), lambda T, _: Doubled(T))
+
+
+@pytest.mark.parametrize("claimed", [1.0, 1.95, 4.0, float("nan")])
+def test_a_sensitivity_that_is_not_that_of_the_emitted_rows_is_refused(claimed):
+    with pytest.raises(SettingError, match=r"says that its sensitivity is .*; the largest column norm"):
+        design(doubled(claimed), prefix_sum(8))
+
+
+def test_errors_and_sensitivity_come_from_what_is_emitted_whatever_the_fit_says():
+    mechanism = design(doubled(2.001), prefix_sum(8))
+    assert mechanism.sensitivity == 2
+    np.testing.assert_allclose(mechanism.per_round_error, np.sqrt(np.arange(1, 9)))
+
+
+def test_the_fingerprint_of_a_stream_from_elsewhere_is_what_it_emits():
+    mechanism = design(doubled(2), prefix_sum(8))
+    assert mechanism.fingerprint == design(doubled(2), prefix_sum(8)).fingerprint
+    halved = replace(mechanism, emitted=mechanism.emitted / 2)
+    assert halved.fingerprint != mechanism.fingerprint
+    own = design(strategy_family("mine", fading), prefix_sum(8))
+    assert (
+        own.fingerprint != design(strategy_family("mine", lambda w: 2 * fading(w)), prefix_sum(8)).fingerprint
+    )
+
+
+@pytest.mark.parametrize(
+    ("fit", "message"),
+    [
+        (lambda workload: {"sensitivity": 1.0}, "of type dict; it must return a fedmf.mechanisms.Fitted"),
+        (lambda workload: Fitted(1.0, np.ones(8), np.eye(8)), "must be a float32 array"),
+    ],
+)
+def test_fits_that_are_none_are_refused(fit, message):
+    with pytest.raises(SettingError, match=message):
+        design(mine(fit=fit), prefix_sum(8))
+
+
+def test_nothing_of_ones_own_is_kept_on_disk(tmp_path, monkeypatch):
+    """The code behind a name can change; with a cache by name the second design would be the first."""
+    monkeypatch.setenv("FEDMF_CACHE", str(tmp_path / "results"))
+    first = design(strategy_family("mine", np.eye(3)), prefix_sum(3))
+    second = design(strategy_family("mine", ASYMMETRIC), prefix_sum(3))
+    assert (first.sensitivity, second.sensitivity) == (1.0, pytest.approx(SENSITIVITY))
+    assert not cache.directory().exists()
