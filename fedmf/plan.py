@@ -14,6 +14,7 @@ from fedmf.checks import (
     check_open_unit,
     check_positive,
 )
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES
 from fedmf.errors import SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.participation import rounds_that_fit
@@ -72,8 +73,8 @@ class PrivacyTarget:
             check_non_negative("privacy.noise_multiplier", self.noise_multiplier)
         if self.max_epsilon is not None:
             check_positive("privacy.max_epsilon", self.max_epsilon)
-        check_choice("privacy.adjacency", self.adjacency, ("zero_out", "replace"))
-        check_choice("privacy.accountant", self.accountant, ("rdp", "tight"))
+        check_choice("privacy.adjacency", self.adjacency, ADJACENCIES)
+        check_choice("privacy.accountant", self.accountant, ACCOUNTANTS)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from client.data import Examples
 from client.data.digits import load
 from client.models import build
-from client.training import TrainingSettings, layout_of
+from client.settings import TrainingSettings
+from client.training import layout_of
 from experiments.audit.law import Float64
 from experiments.audit.pipeline import Filter, Pipeline, canary_entry, known
 from experiments.audit.sabotage import Fault

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from client.data import Examples
-from client.training import TrainingSettings
+from client.settings import TrainingSettings
 from experiments.audit.pipeline import Filter, Pipeline, known
 from experiments.audit.sabotage import Fault
 from fedmf.checks import check_at_least

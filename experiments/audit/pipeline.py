@@ -17,7 +17,8 @@ from torch import nn
 
 from client.app import ClientPlan, make_client_app
 from client.data import Examples
-from client.training import Trainer, TrainingSettings, flat_parameters
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters
 from experiments.audit.sabotage import Fault, broken_plan, broken_secret
 from experiments.players.local_grid import InProcessPlayer, LocalGrid
 from fedmf.plan import Plan

@@ -15,7 +15,8 @@ from torch.nn.utils import parameters_to_vector
 import client.models
 from client.app import ClientPlan, make_client_app
 from client.data import Examples
-from client.training import Trainer, TrainingSettings, flat_parameters
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters
 from experiments.benchmark.row import Row
 from experiments.players.local_grid import InProcessPlayer, LocalGrid, Player
 from fedmf.mechanisms import design, prefix_sum

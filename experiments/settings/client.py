@@ -10,7 +10,7 @@ from torch import nn
 import client.models
 from client.app import ClientPlan
 from client.data import Dataset
-from client.training import TrainingSettings
+from client.settings import TrainingSettings
 from experiments.settings.data import arguments
 from fedmf.randomness import PublicSeed
 from fedmf.updates.compression import Compression, make_bounds

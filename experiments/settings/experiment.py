@@ -10,7 +10,8 @@ from torch import nn
 import client.data
 from client.app import ClientPlan
 from client.data import Dataset, Examples
-from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters, layout_of
 from experiments.players.faults import Faults
 from experiments.settings.client import bounds_of, build_model, compression_of, training_of
 from experiments.settings.data import arguments, refuse_unknown

@@ -3,7 +3,6 @@
 The theorem, its proof sketch and what it does not cover: docs/privacy.md.
 """
 
-from fedmf.accounting.adjacency import ADJACENCIES
 from fedmf.accounting.calibration import calibrate_noise_multiplier
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fedmf.accounting.ledger import Ledger
@@ -18,8 +17,9 @@ from fedmf.accounting.planner import (
 from fedmf.accounting.refusals import check_mask, check_one_participation, check_weighting
 from fedmf.accounting.release import EpochRelease
 from fedmf.accounting.renyi import rdp, rdp_curve, rdp_per_coordinate
-from fedmf.accounting.spent import ACCOUNTANTS, PrivacySpent, check_accountant, divergence, privacy_spent
+from fedmf.accounting.spent import PrivacySpent, check_accountant, divergence, privacy_spent
 from fedmf.accounting.statement import Statement, delta_warning, write_statement
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES
 
 __all__ = [
     "ACCOUNTANTS",

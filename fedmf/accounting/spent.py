@@ -14,15 +14,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fedmf.accounting.adjacency import ADJACENCIES, Adjacency, best_replace_order, replace_divergence
+from fedmf.accounting.adjacency import best_replace_order, replace_divergence
 from fedmf.accounting.conversion import best_order
 from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.accounting.release import EpochRelease
 from fedmf.accounting.renyi import rdp
 from fedmf.checks import check_at_least, check_choice, check_open_unit
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES, Adjacency
 from fedmf.errors import NotCoveredError
-
-ACCOUNTANTS = ("rdp", "tight")
 
 Counts = Mapping[EpochRelease, int]
 

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_at_least, check_choice
+from fedmf.choices import ROTATIONS
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates.vectors import Vector
 
 Real = TypeVar("Real", np.float32, np.float64)
 
-ROTATIONS = ("hadamard", "identity")
 _RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product near memory speed
 _COLUMNS = 1 << 11  # at once: a block that is read with a stride and written without stays in the cache
 

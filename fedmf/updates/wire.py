@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_choice
+from fedmf.choices import VALUE_TYPES
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates.clipping import clip_l2, clip_linf, l2_norm
@@ -32,7 +33,7 @@ VALUES = "values"
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
 CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
 
-VALUE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
+_DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
 # Message header and record names of one reply, as Flower 1.41 serialises it; a test measures it.
 ENVELOPE_BYTES = 375
 
@@ -84,7 +85,7 @@ def to_bytes(values: Values) -> bytes:
 
 def to_vector(data: bytes) -> Vector:
     """Return little-endian float32 bytes as a read-only vector, without a copy."""
-    return np.frombuffer(data, VALUE_TYPES["float32"])
+    return np.frombuffer(data, _DTYPES["float32"])
 
 
 def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
@@ -95,7 +96,7 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
     no client moves the sum further than its bound. Never raises for any `data`: one client's data must not
     decide whether a round is released.
     """
-    dtype = VALUE_TYPES[bounds.value_type]
+    dtype = _DTYPES[bounds.value_type]
     if not isinstance(data, bytes) or len(data) != kept * dtype.itemsize:
         return np.zeros(kept, np.float32)
     values = np.frombuffer(data, dtype)
@@ -120,4 +121,4 @@ def coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.
 def value_bytes(dimension: int, keep_probability: float, value_type: str) -> float:
     """Return the expected bytes of the values one client sends: gamma D times the size of a value."""
     check_choice("compression.value_type", value_type, VALUE_TYPES)
-    return keep_probability * dimension * VALUE_TYPES[value_type].itemsize
+    return keep_probability * dimension * _DTYPES[value_type].itemsize

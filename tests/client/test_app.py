@@ -8,7 +8,8 @@ from client.app import ClientPlan, make_client_app
 from client.data import Examples
 from client.models import build
 from client.privatize import privatize
-from client.training import Trainer, TrainingSettings, flat_parameters
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters
 from experiments.players.local_grid import local_context, set_identity
 from fedmf.updates import wire
 from plans import KEY, small_plan

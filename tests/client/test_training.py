@@ -4,7 +4,8 @@ import torch
 
 from client.models import build
 from client.scoring import loss
-from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters, layout_of
 from fedmf.errors import SettingError
 
 SHAPE = {"input_shape": (8, 8), "classes": 10, "seed": 3}
