@@ -19,6 +19,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.participation import rounds_that_fit
 from fedmf.randomness import PublicSeed
+from fedmf.updates.client_plan import ClientPlan, make_client_plan
 from fedmf.updates.compression import Compression, make_bounds
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds, value_bytes
@@ -103,9 +104,16 @@ class Plan:
             )
 
     @cached_property
+    def client_plan(self) -> ClientPlan:
+        """What a client enforces itself, so that the bounds accounted are the bounds enforced."""
+        return make_client_plan(
+            dimension=self.dimension, compression=self.compression, bounds=self.bounds, seed=self.seed
+        )
+
+    @property
     def rotation(self) -> Rotation:
         """The public rotation between model coordinates and sent ones."""
-        return Rotation(self.compression.rotation, self.dimension, self.seed)
+        return self.client_plan.rotation
 
     @property
     def linf_over_l2(self) -> float:

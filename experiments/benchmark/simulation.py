@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 import client.models
-from client.app import ClientPlan, make_client_app
+from client.app import make_client_app
 from client.data import Examples
 from client.settings import TrainingSettings
 from client.training import Trainer, flat_parameters
@@ -81,7 +81,7 @@ def simulated_round(federation: Federation) -> "partial[None]":
     app = make_client_app(
         lambda name, context: cohort[int(name) % len(cohort)],
         lambda: Trainer(federation.build(), TRAINING),
-        ClientPlan(plan.bounds, plan.rotation, federation.compression.keep_probability, plan.seed),
+        plan.client_plan,
     )
     return repeated_round(plan, initial, InProcessPlayer(app))
 

@@ -8,13 +8,12 @@ from omegaconf import DictConfig
 from torch import nn
 
 import client.models
-from client.app import ClientPlan
 from client.data import Dataset
 from client.settings import TrainingSettings
 from experiments.settings.data import arguments
 from fedmf.randomness import PublicSeed
+from fedmf.updates.client_plan import ClientPlan, make_client_plan
 from fedmf.updates.compression import Compression, make_bounds
-from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds
 
 
@@ -58,6 +57,9 @@ def bounds_of(config: DictConfig, dimension: int) -> Bounds:
 
 def client_plan_of(config: DictConfig, dimension: int) -> ClientPlan:
     """Return what a client of a model with `dimension` parameters enforces itself."""
-    seed, compression = PublicSeed(config.seed), compression_of(config)
-    rotation = Rotation(compression.rotation, dimension, seed)
-    return ClientPlan(bounds_of(config, dimension), rotation, compression.keep_probability, seed)
+    return make_client_plan(
+        dimension=dimension,
+        compression=compression_of(config),
+        bounds=bounds_of(config, dimension),
+        seed=PublicSeed(config.seed),
+    )

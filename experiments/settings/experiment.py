@@ -8,7 +8,6 @@ from omegaconf import DictConfig
 from torch import nn
 
 import client.data
-from client.app import ClientPlan
 from client.data import Dataset, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer, flat_parameters, layout_of
@@ -23,6 +22,7 @@ from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
 from fedmf.participation import rounds_that_fit
 from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
+from fedmf.updates.client_plan import ClientPlan
 from fedmf.updates.vectors import Layout, Vector
 from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
@@ -52,8 +52,7 @@ class Experiment:
     @property
     def client_plan(self) -> ClientPlan:
         """What a client enforces itself."""
-        plan = self.plan
-        return ClientPlan(plan.bounds, plan.rotation, plan.compression.keep_probability, plan.seed)
+        return self.plan.client_plan
 
     def examples_of(self, client_name: str, context: Context) -> Examples:
         """Return the examples of a simulated client, named by its index."""

@@ -7,6 +7,7 @@ from fedmf.accounting import EpochRelease, privacy_spent
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds
+from fedmf.updates.client_plan import make_client_plan
 from plans import small_plan
 
 
@@ -31,6 +32,17 @@ def test_what_is_accounted_is_what_is_enforced():
         keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, noise_multiplier=1.3, value_type="int8"
     )
     assert rounded.epoch_release.linf_over_l2 == pytest.approx(0.1 / (0.7 * 1.002))
+
+
+def test_what_a_client_enforces_is_what_the_plan_accounts_for():
+    plan = small_plan(keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, value_type="int8")
+    own = plan.client_plan
+    assert own == make_client_plan(
+        dimension=50, compression=plan.compression, bounds=plan.bounds, seed=plan.seed
+    )
+    assert (own.bounds.l2_norm, own.bounds.linf_norm, own.bounds.value_type) == (0.7, 0.1, "int8")
+    assert (own.keep_probability, own.rotation.padded) == (plan.epoch_release.keep_probability, 64)
+    assert plan.rotation is own.rotation  # its signs are drawn once
 
 
 def test_linf_bound_is_the_formula_with_rotation_and_the_l2_bound_without():
