@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from experiments.cli import command
 from experiments.settings.data import Output
 from fedmf.accounting import (
-    EpochRelease,
+    EpochEvent,
     PrivacySpent,
     calibrate_noise_multiplier,
     check_accountant,
@@ -70,11 +70,11 @@ class Budget:
     adjacency: str
     accountant: str
 
-    def event(self, noise_multiplier: float, keep_probability: float) -> EpochRelease:
+    def event(self, noise_multiplier: float, keep_probability: float) -> EpochEvent:
         """Return one epoch with this noise and keep probability."""
-        return EpochRelease(noise_multiplier, keep_probability, self.linf_over_l2)
+        return EpochEvent(noise_multiplier, keep_probability, self.linf_over_l2)
 
-    def spent(self, event: EpochRelease) -> PrivacySpent:
+    def spent(self, event: EpochEvent) -> PrivacySpent:
         """Return what all epochs cost."""
         return privacy_spent(
             event, self.epochs, delta=self.delta, adjacency=self.adjacency, accountant=self.accountant
@@ -161,7 +161,7 @@ def participation_problem(config: DictConfig) -> str | None:
     return None
 
 
-def as_document(config: DictConfig, budget: Budget, event: EpochRelease, *, feasible: bool) -> dict[str, Any]:
+def as_document(config: DictConfig, budget: Budget, event: EpochEvent, *, feasible: bool) -> dict[str, Any]:
     """Return the plan with the keys of the command's contract; what is not known is None."""
     spent = budget.spent(event)
     return {
@@ -185,7 +185,7 @@ def as_document(config: DictConfig, budget: Budget, event: EpochRelease, *, feas
     }
 
 
-def renyi_curve(config: DictConfig, event: EpochRelease) -> dict[str, float]:
+def renyi_curve(config: DictConfig, event: EpochEvent) -> dict[str, float]:
     """Return the divergence of one epoch by order, as short as the order can be written: 2, 1.1, 2.5."""
     return {
         repr(order).removesuffix(".0"): divergence({event: 1}, order, config.adjacency)
@@ -200,7 +200,7 @@ def uplink_bytes(config: DictConfig, keep_probability: float) -> float | None:
     return value_bytes(padded_dimension(config.dimension, config.rotation), keep_probability, "float32")
 
 
-def mean_noise(config: DictConfig, event: EpochRelease) -> float | None:
+def mean_noise(config: DictConfig, event: EpochEvent) -> float | None:
     """Return the noise per coordinate of the mean at Delta_2 = 1; None without a cohort size."""
     if config.cohort_size is None:
         return None
@@ -209,7 +209,7 @@ def mean_noise(config: DictConfig, event: EpochRelease) -> float | None:
     )
 
 
-def print_text(config: DictConfig, budget: Budget, event: EpochRelease, document: dict[str, Any]) -> None:
+def print_text(config: DictConfig, budget: Budget, event: EpochEvent, document: dict[str, Any]) -> None:
     """Print the plan in words and the table of keep probabilities."""
     console = command.console()
     console.print(headline(config, event, document))
@@ -223,7 +223,7 @@ def print_text(config: DictConfig, budget: Budget, event: EpochRelease, document
         console.print(comparison(config, budget, event))
 
 
-def headline(config: DictConfig, event: EpochRelease, document: dict[str, Any]) -> str:
+def headline(config: DictConfig, event: EpochEvent, document: dict[str, Any]) -> str:
     """Return the plan in plain words."""
     if event.noise_multiplier == 0:
         return "NOT private: noise_multiplier is 0, epsilon is infinite at every delta under every adjacency."
@@ -246,7 +246,7 @@ def headline(config: DictConfig, event: EpochRelease, document: dict[str, Any]) 
     )
 
 
-def comparison(config: DictConfig, budget: Budget, event: EpochRelease) -> "Table":
+def comparison(config: DictConfig, budget: Budget, event: EpochEvent) -> "Table":
     """Return the table of keep probabilities: at the same epsilon if one was asked for, else at the same noise."""
     from rich.table import Table  # JSON has no need of it
 

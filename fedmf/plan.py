@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
-from fedmf.accounting import EpochRelease, Ledger, PrivacySpent, calibrate_noise_multiplier, privacy_spent
+from fedmf.accounting import EpochEvent, Ledger, PrivacySpent, calibrate_noise_multiplier, privacy_spent
 from fedmf.checks import (
     check_at_least,
     check_choice,
@@ -133,9 +133,9 @@ class Plan:
         return self.noise_multiplier * self.factorization.sensitivity * self.bounds.radius
 
     @property
-    def epoch_release(self) -> EpochRelease:
+    def epoch_event(self) -> EpochEvent:
         """The event that the ledger records when an epoch begins."""
-        return EpochRelease(self.noise_multiplier, self.compression.keep_probability, self.linf_over_l2)
+        return EpochEvent(self.noise_multiplier, self.compression.keep_probability, self.linf_over_l2)
 
     @property
     def denominator(self) -> float:
@@ -157,7 +157,7 @@ class Plan:
     def spent(self, epochs: int | None = None) -> PrivacySpent:
         """Return what `epochs` started epochs cost (all planned ones if None)."""
         return privacy_spent(
-            self.epoch_release,
+            self.epoch_event,
             self.participation.epochs if epochs is None else epochs,
             delta=self.privacy.delta,
             adjacency=self.privacy.adjacency,
@@ -170,13 +170,13 @@ class Plan:
         """
         if self.privacy.max_epsilon is not None:
             ledger.check_next(
-                self.epoch_release,
+                self.epoch_event,
                 self.privacy.max_epsilon,
                 delta=self.privacy.delta,
                 adjacency=self.privacy.adjacency,
                 accountant=self.privacy.accountant,
             )
-        return ledger.record(self.epoch_release)
+        return ledger.record(self.epoch_event)
 
     def with_noise_multiplier(self, noise_multiplier: float) -> Self:
         """Return the plan with another noise multiplier."""

@@ -35,12 +35,12 @@ OnRelease = Callable[[ServerState, Release], None]
 OnReply = Callable[[str, object], None]
 
 
-def keep_nothing(release: Release) -> None:
-    """Commit a release nowhere: for runs that need not survive this process."""
+def no_commit(release: Release) -> None:
+    """Write a release nowhere: for runs that need not survive this process."""
 
 
-def look_away(client: str, data: object) -> None:
-    """Look at no reply: what all runs do but those with unprotected metrics."""
+def ignore_reply(client: str, data: object) -> None:
+    """Ignore what a client sent, as every run without unprotected metrics must."""
 
 
 class FedMF(Strategy):
@@ -60,9 +60,9 @@ class FedMF(Strategy):
         state: ServerState,
         *,
         replies: ReplyPolicy | None = None,
-        commit: Callable[[Release], None] = keep_nothing,
+        commit: Callable[[Release], None] = no_commit,
         on_release: Sequence[OnRelease] = (),
-        on_reply: OnReply = look_away,
+        on_reply: OnReply = ignore_reply,
         tasks_per_message: int = 1,
     ) -> None:
         self.plan = plan

@@ -220,7 +220,7 @@ class Recorder:
         plan, dataset = self._experiment.plan, self._experiment.dataset
         epochs = len(state.ledger.entries)
         statement = write_statement(
-            plan.epoch_release,
+            plan.epoch_event,
             plan.spent(epochs),
             mechanism=plan.factorization.family,
             rounds_per_epoch=plan.participation.rounds_per_epoch,

@@ -28,7 +28,7 @@ from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population
 from server.files import locked
 from server.state import Release, ServerState, first_state
-from server.strategy import FedMF, look_away
+from server.strategy import FedMF, ignore_reply
 
 
 def has_finished(config: DictConfig, directory: RunDirectory) -> bool:
@@ -86,7 +86,7 @@ def run_session(
             replies=experiment.replies,
             commit=partial(_commit, checkpoint),
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
-            on_reply=recorder.on_reply if config.run.unprotected_metrics else look_away,
+            on_reply=recorder.on_reply if config.run.unprotected_metrics else ignore_reply,
             tasks_per_message=tasks_per_message,
         )
         _play(strategy, engine, checkpoint, recorder)

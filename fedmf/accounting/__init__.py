@@ -4,6 +4,7 @@ The theorem, its proof sketch and what it does not cover: docs/privacy.md.
 """
 
 from fedmf.accounting.calibration import calibrate_noise_multiplier
+from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fedmf.accounting.ledger import Ledger
 from fedmf.accounting.planner import (
@@ -15,7 +16,6 @@ from fedmf.accounting.planner import (
     smallest_keep_probability,
 )
 from fedmf.accounting.refusals import check_mask, check_one_participation, check_weighting
-from fedmf.accounting.release import EpochRelease
 from fedmf.accounting.renyi import rdp, rdp_curve, rdp_per_coordinate
 from fedmf.accounting.spent import PrivacySpent, check_accountant, divergence, privacy_spent
 from fedmf.accounting.statement import Statement, delta_warning, write_statement
@@ -24,7 +24,7 @@ from fedmf.choices import ACCOUNTANTS, ADJACENCIES
 __all__ = [
     "ACCOUNTANTS",
     "ADJACENCIES",
-    "EpochRelease",
+    "EpochEvent",
     "Ledger",
     "PrivacySpent",
     "Statement",

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fedmf.accounting.release import EpochRelease
+from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.spent import PrivacySpent
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
@@ -185,7 +185,7 @@ def _counted(number: int, noun: str = "epoch") -> str:
 
 
 def write_statement(
-    event: EpochRelease,
+    event: EpochEvent,
     spent: PrivacySpent,
     *,
     mechanism: str,

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from fedmf.accounting import EpochRelease, privacy_spent
+from fedmf.accounting import EpochEvent, privacy_spent
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds
@@ -25,13 +25,13 @@ def test_sigma_is_the_multiplier_times_the_largest_column_norm_times_the_radius(
 
 def test_what_is_accounted_is_what_is_enforced():
     plan = small_plan(keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, noise_multiplier=1.3)
-    assert plan.epoch_release == EpochRelease(1.3, 0.3, 0.1 / 0.7)
-    assert plan.epoch_release.ratio == pytest.approx(49)
-    assert plan.spent() == privacy_spent(EpochRelease(1.3, 0.3, 0.1 / 0.7), 2, delta=1e-5)
+    assert plan.epoch_event == EpochEvent(1.3, 0.3, 0.1 / 0.7)
+    assert plan.epoch_event.ratio == pytest.approx(49)
+    assert plan.spent() == privacy_spent(EpochEvent(1.3, 0.3, 0.1 / 0.7), 2, delta=1e-5)
     rounded = small_plan(
         keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, noise_multiplier=1.3, value_type="int8"
     )
-    assert rounded.epoch_release.linf_over_l2 == pytest.approx(0.1 / (0.7 * 1.002))
+    assert rounded.epoch_event.linf_over_l2 == pytest.approx(0.1 / (0.7 * 1.002))
 
 
 def test_what_a_client_enforces_is_what_the_plan_accounts_for():
@@ -41,7 +41,7 @@ def test_what_a_client_enforces_is_what_the_plan_accounts_for():
         dimension=50, compression=plan.compression, bounds=plan.bounds, seed=plan.seed
     )
     assert (own.bounds.l2_norm, own.bounds.linf_norm, own.bounds.value_type) == (0.7, 0.1, "int8")
-    assert (own.keep_probability, own.rotation.padded) == (plan.epoch_release.keep_probability, 64)
+    assert (own.keep_probability, own.rotation.padded) == (plan.epoch_event.keep_probability, 64)
     assert plan.rotation is own.rotation  # its signs are drawn once
 
 

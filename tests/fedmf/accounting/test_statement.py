@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from fedmf.accounting import EpochRelease, privacy_spent, write_statement
+from fedmf.accounting import EpochEvent, privacy_spent, write_statement
 from fedmf.errors import SettingError
 
-SPARSE = EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
-PLAIN = EpochRelease(noise_multiplier=5.0, keep_probability=1.0, linf_over_l2=1.0)
-NONE = EpochRelease(noise_multiplier=0.0, keep_probability=0.1, linf_over_l2=0.5)
+SPARSE = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
+PLAIN = EpochEvent(noise_multiplier=5.0, keep_probability=1.0, linf_over_l2=1.0)
+NONE = EpochEvent(noise_multiplier=0.0, keep_probability=0.1, linf_over_l2=0.5)
 
 
 def statement(event=SPARSE, *, adjacency="zero_out", delta=1e-5, **changes):
