@@ -24,7 +24,7 @@ from fedmf.accounting import (
     privacy_spent,
     resolve_linf_ratio,
 )
-from fedmf.accounting.statement import NOT_COVERED
+from fedmf.accounting.caveats import NOT_COVERED
 from fedmf.checks import check_at_least, check_keep_probability, check_open_unit, check_positive
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.participation import rounds_that_fit
