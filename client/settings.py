@@ -17,7 +17,7 @@ class TrainingSettings:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        check_positive("client.learning_rate", self.learning_rate)
-        check_at_least("client.batch_size", self.batch_size, 1)
-        check_at_least("client.epochs", self.epochs, 1)
-        check_choice("client.device", self.device, DEVICES)
+        check_positive("learning_rate", self.learning_rate)
+        check_at_least("batch_size", self.batch_size, 1)
+        check_at_least("epochs", self.epochs, 1)
+        check_choice("device", self.device, DEVICES)

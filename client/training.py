@@ -16,12 +16,12 @@ from fedmf.updates.vectors import Layout, Vector
 
 
 def pick_device(device: str) -> torch.device:
-    """Return the torch device that client.device names; "auto" is CUDA where there is one.
+    """Return the torch device that `device` names; "auto" is CUDA where there is one.
     Raises `SettingError` for "cuda" on a machine without.
     """
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
-        raise SettingError("client.device is cuda, but torch sees no CUDA device; use cpu or auto.")
+        raise SettingError("device is cuda, but torch sees no CUDA device; use cpu or auto.")
     return torch.device("cuda" if device != "cpu" and available else "cpu")
 
 

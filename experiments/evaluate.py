@@ -17,12 +17,13 @@ from rich.table import Table
 from torch import nn
 
 from client import models
-from client.data import Dataset, load
+from client.data import Dataset
 from client.scoring import Score, score
 from experiments.cli import command
 from experiments.run_files.reader import read_config
 from experiments.settings import data
 from experiments.settings.data import DatasetConfig, Output
+from experiments.settings.keys import keyed, load_dataset
 from fedmf.checks import check_at_least
 from fedmf.errors import RunDirectoryError, SettingError
 
@@ -43,7 +44,7 @@ def evaluate(config: DictConfig) -> None:
     directory = Path(config.directory)
     own = read_config(directory)
     chosen = choose_dataset(own["dataset"], data.arguments(config.dataset))
-    dataset = load(**chosen)
+    dataset = load_dataset(chosen)
     model = load_model(directory, own["model"], dataset)
     result = score(model, dataset.test, uncounted=dataset.uncounted, batch_size=config.batch_size)
     document = as_document(result, dataset, model)
@@ -72,14 +73,14 @@ def load_model(directory: Path, config: dict[str, Any], dataset: Dataset) -> nn.
     model.
     """
     settings = data.merged(config)
-    model = models.build(
-        settings.pop("name"),
-        input_shape=dataset.input_shape,
-        classes=dataset.classes,
-        task=dataset.task,
-        seed=0,
-        **settings,
-    )
+    with keyed("model", settings.keys()):
+        model = models.build(
+            input_shape=dataset.input_shape,
+            classes=dataset.classes,
+            task=dataset.task,
+            seed=0,
+            **settings,
+        )
     load_parameters(directory / "model.npz", model)
     return model.eval()
 

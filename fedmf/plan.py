@@ -39,7 +39,7 @@ class Participation:
     epochs: int
 
     def __post_init__(self) -> None:
-        check_at_least("population.epochs", self.epochs, 1)
+        check_at_least("epochs", self.epochs, 1)
         rounds_that_fit(self.clients, self.cohort_size, self.rounds_per_epoch)
 
     @property
@@ -62,20 +62,20 @@ class PrivacyTarget:
     max_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        check_open_unit("privacy.delta", self.delta)
+        check_open_unit("delta", self.delta)
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise SettingError(
-                f"privacy.epsilon is {self.epsilon} and privacy.noise_multiplier is {self.noise_multiplier}; "
-                "give exactly one of them and set the other to null."
+                f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; "
+                "give exactly one of them and set the other to None."
             )
         if self.epsilon is not None:
-            check_positive("privacy.epsilon", self.epsilon)
+            check_positive("epsilon", self.epsilon)
         if self.noise_multiplier is not None:
-            check_non_negative("privacy.noise_multiplier", self.noise_multiplier)
+            check_non_negative("noise_multiplier", self.noise_multiplier)
         if self.max_epsilon is not None:
-            check_positive("privacy.max_epsilon", self.max_epsilon)
-        check_choice("privacy.adjacency", self.adjacency, ADJACENCIES)
-        check_choice("privacy.accountant", self.accountant, ACCOUNTANTS)
+            check_positive("max_epsilon", self.max_epsilon)
+        check_choice("adjacency", self.adjacency, ADJACENCIES)
+        check_choice("accountant", self.accountant, ACCOUNTANTS)
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,8 @@ def make_plan(
     )
     if bounds.radius is None and privacy.noise_multiplier != 0:
         raise SettingError(
-            "clipping.l2_norm is null, so that one client's influence has no bound; "
-            "give a norm, or set privacy.epsilon=null privacy.noise_multiplier=0 "
+            "l2_norm is None, so that one client's influence has no bound; "
+            "give a norm, or set epsilon=None and noise_multiplier=0 "
             "for a run that is not private."
         )
     if privacy.epsilon is None:

@@ -45,10 +45,10 @@ class Attendance:
     query_timeout: float = 120
 
     def __post_init__(self) -> None:
-        check_at_least("population.min_available", self.min_available, 1)
-        check_at_least("population.max_clients_per_node", self.max_clients_per_node, 1)
-        check_positive("engine.node_timeout", self.timeout)
-        check_positive("engine.query_timeout", self.query_timeout)
+        check_at_least("min_available", self.min_available, 1)
+        check_at_least("max_clients_per_node", self.max_clients_per_node, 1)
+        check_positive("timeout", self.timeout)
+        check_positive("query_timeout", self.query_timeout)
 
 
 class DeployedPopulation:
@@ -155,11 +155,11 @@ def wait_for_clients(grid: Grid, attendance: Attendance) -> dict[str, int]:
             return present
         standing = (
             f"{sum(present.values())} clients behind {len(present)} connected nodes are there; "
-            f"population.min_available={attendance.min_available} are needed"
+            f"min_available={attendance.min_available} are needed"
         )
         if time.monotonic() >= deadline:
             raise RunStoppedError(
-                f"after {attendance.timeout:g} seconds {standing}. Start more nodes, then go on with run.resume=true."
+                f"after {attendance.timeout:g} seconds {standing}. Start more nodes; the run can then be resumed from its checkpoint."
             )
         if standing != said:
             log.info("waiting: %s (for at most %g seconds)", standing, deadline - time.monotonic())
@@ -184,7 +184,7 @@ def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance) -> dict[st
             continue
         if count > attendance.max_clients_per_node:
             log.warning(
-                "node %s holds %d clients; population.max_clients_per_node=%d of them take part",
+                "node %s holds %d clients; max_clients_per_node=%d of them take part",
                 key,
                 count,
                 attendance.max_clients_per_node,

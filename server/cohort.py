@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
 from fedmf.participation import epoch_cohorts
 from fedmf.plan import Plan
 
@@ -25,8 +26,16 @@ class ReplyPolicy:
     max_attempts: int = 3
 
     def __post_init__(self) -> None:
-        check_at_least("population.min_replies", self.min_replies, 0)
-        check_at_least("population.max_attempts", self.max_attempts, 1)
+        check_at_least("min_replies", self.min_replies, 0)
+        check_at_least("max_attempts", self.max_attempts, 1)
+
+    def check_fits(self, cohort_size: int) -> None:
+        """Raise `SettingError` if more replies are asked for than a cohort has clients."""
+        if self.min_replies > cohort_size:
+            raise SettingError(
+                f"min_replies is {self.min_replies}, but a cohort has {cohort_size} clients; "
+                f"it can be at most {cohort_size}."
+            )
 
 
 class Population(Protocol):

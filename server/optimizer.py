@@ -24,11 +24,11 @@ class Optimizer:
     schedule: str = "constant"
 
     def __post_init__(self) -> None:
-        check_positive("optimizer.learning_rate", self.learning_rate)
-        check_non_negative("optimizer.momentum", self.momentum)
-        check_choice("optimizer.schedule", self.schedule, SCHEDULES)
+        check_positive("learning_rate", self.learning_rate)
+        check_non_negative("momentum", self.momentum)
+        check_choice("schedule", self.schedule, SCHEDULES)
         if self.momentum >= 1:
-            raise SettingError(f"optimizer.momentum is {self.momentum}; it must lie in [0, 1).")
+            raise SettingError(f"momentum is {self.momentum}; it must lie in [0, 1).")
 
     def step(
         self, model: Vector, velocity: Vector, mean: Vector, *, progress: float = 0.0

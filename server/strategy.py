@@ -49,7 +49,7 @@ class FedMF(Strategy):
     `commit` puts a release where it survives a crash, before any client or caller can see it: an `Exception`
     there leaves the round unreleased; after an interrupt there this strategy asks and releases no more. `state`
     is the one thing that changes between rounds. Messages of the round under way are kept to tell whose reply is
-    whose.
+    whose. Raises `SettingError` for a reply policy that no cohort of the plan can meet.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class FedMF(Strategy):
         self.population = population
         self.state = state
         self._replies = replies or ReplyPolicy()
+        self._replies.check_fits(plan.participation.cohort_size)
         self._commit = commit
         self._on_release = tuple(on_release)
         self._on_reply = on_reply
@@ -229,9 +230,9 @@ class FedMF(Strategy):
                 self._replies.min_replies,
             )
         raise RunStoppedError(
-            f"round {number} had fewer than population.min_replies={self._replies.min_replies} replies in "
+            f"round {number} had fewer than min_replies={self._replies.min_replies} replies in "
             f"{self._replies.max_attempts} attempts; the run stops with the model of round {number - 1}. When more "
-            "clients are there, go on with run.resume=true."
+            "clients are there, the run can be resumed from its checkpoint."
         )
 
     @property
@@ -239,7 +240,7 @@ class FedMF(Strategy):
         if self._is_in_doubt:
             raise RunStoppedError(
                 f"round {self.state.round + 1} was cut off while it was released: the journal knows whether it is. "
-                "Go on in a new process with run.resume=true."
+                "Resume the run from its checkpoint, in a new process."
             )
         if self.state.secrets is None:
             raise ReleaseOrderError(

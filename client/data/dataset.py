@@ -181,7 +181,7 @@ def cut(counts: np.ndarray, examples_per_client: int) -> np.ndarray:
     >>> cut(np.array([5, 1, 4]), 2).tolist()
     [2, 2, 1, 1, 2, 2]
     """
-    check_at_least("dataset.examples_per_client", examples_per_client, 1)
+    check_at_least("examples_per_client", examples_per_client, 1)
     pieces = -(-counts // examples_per_client)
     sizes = np.full(int(pieces.sum()), examples_per_client, dtype=np.int64)
     last = np.cumsum(pieces) - 1

@@ -14,6 +14,7 @@ from omegaconf import MISSING, DictConfig
 from experiments.cli.command import compose_config
 from experiments.settings import data
 from experiments.settings.data import Output
+from experiments.settings.keys import load_dataset
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
 
@@ -66,10 +67,8 @@ class Node:
     @cached_property
     def _loaded(self) -> "Dataset | Exception":
         """The data set, or why there is none: tried once, for all the clients of a message."""
-        from client.data import load
-
         try:
-            return load(**self.arguments)
+            return load_dataset(self.arguments)
         except Exception as error:
             return error
 

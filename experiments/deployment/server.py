@@ -11,12 +11,16 @@ from omegaconf import DictConfig
 from experiments.run_files.directory import PRIVACY, REPORT, RunDirectory
 from experiments.session.session import has_finished, run_session
 from experiments.settings.experiment import Experiment, build
+from experiments.settings.keys import keyed
+from experiments.settings.schema import PopulationConfig
 from fedmf.errors import SettingError
 from server.attendance import Attendance, DeployedPopulation
 from server.exchange import tasks_per_message
 from server.strategy import FedMF
 
 log = logging.getLogger(__name__)
+
+ENGINE_KEYS = {"timeout": "node_timeout", "query_timeout": "query_timeout"}  # of `Attendance`
 
 
 def deploy(config: DictConfig, grid: Grid) -> None:
@@ -28,12 +32,13 @@ def deploy(config: DictConfig, grid: Grid) -> None:
     if has_finished(config, directory):
         return
     experiment = deployed(config)
-    attendance = Attendance(
-        config.population.min_available,
-        config.population.max_clients_per_node,
-        config.engine.node_timeout,
-        config.engine.query_timeout,
-    )
+    with keyed("population", PopulationConfig), keyed("engine", ENGINE_KEYS):
+        attendance = Attendance(
+            config.population.min_available,
+            config.population.max_clients_per_node,
+            config.engine.node_timeout,
+            config.engine.query_timeout,
+        )
     summary = run_session(
         config,
         directory,

@@ -20,6 +20,7 @@ from experiments.run_files.same_settings import FREE, refuse_other_settings
 from experiments.session.logger import module_of, open_logger
 from experiments.session.recorder import Recorder
 from experiments.settings.experiment import Experiment, secret_of
+from experiments.settings.keys import advising_to_resume, keyed
 from experiments.settings.schema import EngineName
 from fedmf.accounting import Ledger
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
@@ -50,6 +51,9 @@ def has_finished(config: DictConfig, directory: RunDirectory) -> bool:
     return True
 
 
+@keyed("population", ("min_available", "min_replies"))
+@keyed("privacy", ("accountant", "max_epsilon"))
+@advising_to_resume()
 def run_session(
     config: DictConfig,
     directory: RunDirectory,

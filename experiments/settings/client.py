@@ -11,6 +11,8 @@ import client.models
 from client.data import Dataset
 from client.settings import TrainingSettings
 from experiments.settings.data import arguments
+from experiments.settings.keys import keyed
+from experiments.settings.schema import ClientConfig, ClippingConfig, CompressionConfig
 from fedmf.randomness import PublicSeed
 from fedmf.updates.client_plan import ClientPlan, make_client_plan
 from fedmf.updates.compression import Compression, make_bounds
@@ -19,15 +21,18 @@ from fedmf.updates.wire import Bounds
 
 def build_model(config: DictConfig, dataset: Dataset) -> nn.Module:
     """Return the configured model, fitted to the data's shape and classes."""
-    return client.models.build(
-        **arguments(config.model),
-        input_shape=dataset.input_shape,
-        classes=dataset.classes,
-        task=dataset.task,
-        seed=config.seed,
-    )
+    settings = arguments(config.model)
+    with keyed("model", settings.keys()):
+        return client.models.build(
+            **settings,
+            input_shape=dataset.input_shape,
+            classes=dataset.classes,
+            task=dataset.task,
+            seed=config.seed,
+        )
 
 
+@keyed("client", ClientConfig)
 def training_of(config: DictConfig) -> TrainingSettings:
     """Return how a client trains."""
     return TrainingSettings(
@@ -35,6 +40,7 @@ def training_of(config: DictConfig) -> TrainingSettings:
     )
 
 
+@keyed("compression", CompressionConfig)
 def compression_of(config: DictConfig) -> Compression:
     """Return how an update travels."""
     return Compression(
@@ -44,6 +50,8 @@ def compression_of(config: DictConfig) -> Compression:
     )
 
 
+@keyed("clipping", ClippingConfig)
+@keyed("compression", CompressionConfig)
 def bounds_of(config: DictConfig, dimension: int) -> Bounds:
     """Return what the update of a model with `dimension` parameters is held to."""
     return make_bounds(

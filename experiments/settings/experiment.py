@@ -7,14 +7,22 @@ from flwr.app import Context
 from omegaconf import DictConfig
 from torch import nn
 
-import client.data
 from client.data import Dataset, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer, flat_parameters, layout_of
 from experiments.players.faults import Faults
 from experiments.settings.client import bounds_of, build_model, compression_of, training_of
 from experiments.settings.data import arguments, refuse_unknown
-from experiments.settings.schema import Config, EngineName
+from experiments.settings.keys import keyed, load_dataset
+from experiments.settings.schema import (
+    ClientConfig,
+    ClippingConfig,
+    Config,
+    EngineName,
+    OptimizerConfig,
+    PopulationConfig,
+    PrivacyConfig,
+)
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design
@@ -75,34 +83,39 @@ def build(config: DictConfig) -> Experiment:
     seed = PublicSeed(config.seed)
     if Faults(**config.faults).any and config.engine.name is not EngineName.local:
         raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
-    optimizer = Optimizer(
-        config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.schedule.name
-    )
+    with keyed("optimizer", OptimizerConfig):
+        optimizer = Optimizer(
+            config.optimizer.learning_rate, config.optimizer.momentum, config.optimizer.schedule.name
+        )
     training = training_of(config)
-    privacy = PrivacyTarget(
-        delta=config.privacy.delta,
-        noise_multiplier=config.privacy.noise_multiplier,
-        epsilon=config.privacy.epsilon,
-        adjacency=config.privacy.adjacency.name,
-        accountant=config.privacy.accountant.name,
-        max_epsilon=config.privacy.max_epsilon,
-    )
+    with keyed("privacy", PrivacyConfig):
+        privacy = PrivacyTarget(
+            delta=config.privacy.delta,
+            noise_multiplier=config.privacy.noise_multiplier,
+            epsilon=config.privacy.epsilon,
+            adjacency=config.privacy.adjacency.name,
+            accountant=config.privacy.accountant.name,
+            max_epsilon=config.privacy.max_epsilon,
+        )
     replies = replies_of(config)
-    dataset = client.data.load(**arguments(config.dataset))
+    dataset = load_dataset(arguments(config.dataset))
     model = build_model(config, dataset)
     participation = participation_of(config, clients_of(config, dataset))
     dimension = layout_of(model).dimension
-    plan = make_plan(
-        dimension=dimension,
-        participation=participation,
-        compression=compression_of(config),
-        bounds=bounds_of(config, dimension),
-        privacy=privacy,
-        factorization=design(config.mechanism.name, workload_of(config, participation.rounds_per_epoch)),
-        seed=seed,
-    )
+    factorization = design(config.mechanism.name, workload_of(config, participation.rounds_per_epoch))
+    with keyed("clipping", ClippingConfig), keyed("privacy", PrivacyConfig):
+        plan = make_plan(
+            dimension=dimension,
+            participation=participation,
+            compression=compression_of(config),
+            bounds=bounds_of(config, dimension),
+            privacy=privacy,
+            factorization=factorization,
+            seed=seed,
+        )
     initial = flat_parameters(model)
-    trainer = Trainer(model, training)
+    with keyed("client", ClientConfig):
+        trainer = Trainer(model, training)
     return Experiment(dataset, model, initial, trainer, plan, optimizer, training, replies)
 
 
@@ -121,6 +134,7 @@ def clients_of(config: DictConfig, dataset: Dataset) -> int:
     return int(config.population.min_available)
 
 
+@keyed("population", PopulationConfig)
 def participation_of(config: DictConfig, clients: int) -> Participation:
     """Return who takes part when `clients` have training examples."""
     population = config.population
@@ -128,15 +142,12 @@ def participation_of(config: DictConfig, clients: int) -> Participation:
     return Participation(clients, population.cohort_size, rounds, population.epochs)
 
 
+@keyed("population", PopulationConfig)
 def replies_of(config: DictConfig) -> ReplyPolicy:
     """Return when a round may be released. Raises `SettingError` for more replies than a cohort has clients."""
     population = config.population
     policy = ReplyPolicy(population.min_replies, population.max_attempts)
-    if policy.min_replies > population.cohort_size:
-        raise SettingError(
-            f"population.min_replies is {policy.min_replies}, but a cohort has {population.cohort_size} clients; "
-            f"it can be at most {population.cohort_size}."
-        )
+    policy.check_fits(population.cohort_size)
     return policy
 
 

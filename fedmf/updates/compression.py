@@ -45,15 +45,11 @@ def make_bounds(
     """
     if l2_norm is None:
         if linf_norm is not None:
-            raise SettingError(
-                f"clipping.linf_norm is {linf_norm} without clipping.l2_norm; give both or neither."
-            )
+            raise SettingError(f"linf_norm is {linf_norm} without l2_norm; give both or neither.")
         if compression.value_type == "int8":
-            raise SettingError(
-                "compression.value_type is int8 without clipping.l2_norm; the int8 grid needs bounds."
-            )
+            raise SettingError("value_type is int8 without l2_norm; the int8 grid needs bounds.")
         return Bounds(None, None, compression.value_type)
-    check_positive("clipping.l2_norm", l2_norm)
+    check_positive("l2_norm", l2_norm)
     if linf_norm is None:
         padded = padded_dimension(dimension, compression.rotation)
         linf_norm = (
@@ -61,5 +57,5 @@ def make_bounds(
             if compression.rotation == "hadamard"
             else l2_norm
         )
-    check_positive("clipping.linf_norm", linf_norm)
+    check_positive("linf_norm", linf_norm)
     return Bounds(l2_norm, min(linf_norm, l2_norm), compression.value_type)

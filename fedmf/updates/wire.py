@@ -54,11 +54,11 @@ class Bounds:
     value_type: str = "float32"
 
     def __post_init__(self) -> None:
-        check_choice("compression.value_type", self.value_type, VALUE_TYPES)
+        check_choice("value_type", self.value_type, VALUE_TYPES)
         for name, norm in (("l2_norm", self.l2_norm), ("linf_norm", self.linf_norm)):
             if norm is not None and not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
                 raise SettingError(
-                    f"clipping.{name} is {norm}; float32 values need it in [{_SMALLEST_NORM:g}, {_LARGEST_NORM:g}]."
+                    f"{name} is {norm}; float32 values need it in [{_SMALLEST_NORM:g}, {_LARGEST_NORM:g}]."
                 )
 
     @property
@@ -120,5 +120,5 @@ def coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.
 
 def value_bytes(dimension: int, keep_probability: float, value_type: str) -> float:
     """Return the expected bytes of the values one client sends: gamma D times the size of a value."""
-    check_choice("compression.value_type", value_type, VALUE_TYPES)
+    check_choice("value_type", value_type, VALUE_TYPES)
     return keep_probability * dimension * _DTYPES[value_type].itemsize

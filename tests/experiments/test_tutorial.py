@@ -49,7 +49,7 @@ def test_the_plug_in_example_loads_and_fits(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_code_that_is_no_loader_or_no_model_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"dataset\.name is 'nowhere:load', which cannot be imported"):
+    with pytest.raises(SettingError, match=r"^name is 'nowhere:load', which cannot be imported"):
         load("nowhere:load")
     with pytest.raises(DataError, match=r"must return a client\.data\.Dataset"):
         load("argparse:Namespace")

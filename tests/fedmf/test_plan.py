@@ -76,14 +76,14 @@ def test_a_factorization_for_another_number_of_rounds_is_refused():
     {"l2_norm": float("nan"), "linf_norm": None}, {"l2_norm": 1.0, "linf_norm": -1.0},
 ])  # fmt: skip
 def test_bounds_that_bound_nothing_are_refused(wrong):
-    with pytest.raises(SettingError, match="clipping"):
+    with pytest.raises(SettingError, match=r"l2_norm|linf_norm"):
         make_bounds(**wrong, dimension=10, cohort_size=2, compression=Compression(0.5))
 
 
 def test_int8_needs_bounds_and_noise_needs_an_l2_bound():
     with pytest.raises(SettingError, match="int8"):
         small_plan(l2_norm=None, noise_multiplier=0, value_type="int8")
-    with pytest.raises(SettingError, match=r"clipping\.l2_norm is null"):
+    with pytest.raises(SettingError, match="l2_norm is None"):
         small_plan(l2_norm=None)
 
 
@@ -92,7 +92,7 @@ def test_int8_needs_bounds_and_noise_needs_an_l2_bound():
     {"epsilon": 1.0, "adjacency": "remove"}, {"epsilon": 1.0, "max_epsilon": 0.0},
 ])  # fmt: skip
 def test_impossible_privacy_targets_are_refused(wrong):
-    with pytest.raises(SettingError, match=r"privacy\."):
+    with pytest.raises(SettingError, match=r"epsilon|noise_multiplier|adjacency"):
         PrivacyTarget(delta=1e-5, **wrong)
 
 

@@ -319,3 +319,10 @@ def test_errors_count_as_replies_for_the_policy():
     """Silence is what the policy may count; an error may depend on data."""
     strategy, _ = run(WORTHLESS["error"], replies=ReplyPolicy(min_replies=3))
     assert strategy.state.round == 1
+
+
+def test_more_replies_than_a_cohort_has_clients_are_refused_before_anyone_is_asked():
+    with pytest.raises(
+        SettingError, match="min_replies is 4, but a cohort has 3 clients; it can be at most 3"
+    ):
+        run(honest, replies=ReplyPolicy(min_replies=4))
