@@ -92,9 +92,7 @@ def safe_update(
     context: Context,
     seed: PublicSeed,
 ) -> Vector:
-    """Return the client's update (d,), or the zero vector after any exception,
-    which is logged on this machine only.
-    """
+    """Return the client's update (d,), or the zero vector after any exception, which is logged here only."""
     try:
         examples = examples_of(task.client, context)
         order = seed.generator("data order", task.client, task.epoch)

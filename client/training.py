@@ -17,6 +17,7 @@ from fedmf.updates.vectors import Layout, Vector
 
 def pick_device(device: str) -> torch.device:
     """Return the torch device that `device` names; "auto" is CUDA where there is one.
+
     Raises `SettingError` for "cuda" on a machine without.
     """
     available = torch.cuda.is_available()

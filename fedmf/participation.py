@@ -1,5 +1,4 @@
-"""Who takes part when: every epoch splits the clients into disjoint cohorts,
-so that no client is heard twice in an epoch.
+"""Who takes part when: every epoch splits the clients into disjoint cohorts.
 
 The privacy theorem covers one participation per client and epoch (docs/privacy.md, section 2). The schedule
 gives at most one; the register refuses a second one at the moment of release, whatever path led there
@@ -55,11 +54,10 @@ def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None
 def epoch_cohorts(
     clients: int, cohort_size: int, rounds_per_epoch: int, *, epoch: int, seed: PublicSeed
 ) -> npt.NDArray[np.int64]:
-    """Return the disjoint cohorts of `epoch` (0-based), shape (rounds_per_epoch, cohort_size),
-    int64 client indices, read-only.
+    """Return the disjoint cohorts of `epoch` (0-based) as client indices.
 
-    A uniformly random arrangement that anyone who knows the public seed can redo: no amplification by
-    sampling is claimed.
+    Shape (rounds_per_epoch, cohort_size), int64, read-only: a uniformly random arrangement that anyone who knows
+    the public seed can redo: no amplification by sampling is claimed.
     """
     rounds_that_fit(clients, cohort_size, rounds_per_epoch)
     order = seed.generator("cohorts", epoch).permutation(clients)

@@ -1,6 +1,4 @@
-"""The plan of a run: participation, bounds, mechanism and accountant in one value,
-so that they cannot disagree.
-"""
+"""The plan of a run: participation, bounds, mechanism and accountant in one value, so that they agree."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,8 +27,9 @@ __all__ = ["Compression", "Participation", "Plan", "PrivacyTarget", "make_bounds
 
 @dataclass(frozen=True)
 class Participation:
-    """Who takes part: `clients` N in all, cohorts of `cohort_size` n, `rounds_per_epoch` T, `epochs` E;
-    n T <= N.
+    """Who takes part: `clients` N, cohorts of `cohort_size` n, `rounds_per_epoch` T, `epochs` E; n T <= N.
+
+    Raises `SettingError` for a number below 1, `ParticipationError` where the cohorts do not fit.
     """
 
     clients: int
@@ -50,8 +49,9 @@ class Participation:
 
 @dataclass(frozen=True)
 class PrivacyTarget:
-    """What is asked of the accountant: delta, and a noise multiplier (0: not private)
-    or an epsilon to reach.
+    """What is asked of the accountant: delta, and either a noise multiplier (0: not private) or an epsilon.
+
+    Raises `SettingError` unless exactly one of the two is given, and for values out of range.
     """
 
     delta: float
@@ -117,9 +117,7 @@ class Plan:
 
     @property
     def linf_over_l2(self) -> float:
-        """kappa_inf / kappa_2 of the vectors accounted, in (0, 1];
-        1 where no L-infinity bound is enforced.
-        """
+        """kappa_inf / kappa_2 of the vectors accounted, in (0, 1]; 1 where no L-infinity bound is enforced."""
         if self.bounds.linf_norm is None or self.bounds.radius is None:
             return 1.0
         return min(1.0, self.bounds.linf_norm / self.bounds.radius)
@@ -166,6 +164,7 @@ class Plan:
 
     def start_epoch(self, ledger: Ledger) -> Ledger:
         """Return the ledger with one more started epoch.
+
         Raises `PrivacyBudgetExhausted` if it would exceed max_epsilon.
         """
         if self.privacy.max_epsilon is not None:

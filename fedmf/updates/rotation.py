@@ -1,5 +1,4 @@
-"""The randomised Hadamard rotation: it spreads an update evenly over its coordinates, so that the L-infinity
-clip costs little.
+"""The randomised Hadamard rotation: it spreads an update evenly, so that the L-infinity clip costs little.
 
 x -> H (signs * pad(x)) with H orthonormal (entries +-1/sqrt(D)), D the next power of two. The signs are
 public: the rotation is no secret, only the mask is. Rotating before the L-infinity clip is what makes the

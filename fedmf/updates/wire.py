@@ -1,5 +1,4 @@
-"""What travels: names of message parts and fields, for client and server alike,
-and the bytes of a masked update.
+"""What travels: the names of message parts and fields, and the bytes of a masked update.
 
 A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
 only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
@@ -20,7 +19,7 @@ from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates.clipping import clip_l2, clip_linf, l2_norm
 from fedmf.updates.masks import kept_coordinates
-from fedmf.updates.rounding import TAU, values_of
+from fedmf.updates.rounding import TAU, dequantize
 from fedmf.updates.vectors import Vector
 
 MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
@@ -89,8 +88,7 @@ def to_vector(data: bytes) -> Vector:
 
 
 def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
-    """Return a reply's bytes as (kept,) float32 within `bounds`;
-    whatever is malformed counts as the zero vector.
+    """Return a reply's bytes as (kept,) float32 within `bounds`; what is malformed counts as the zero vector.
 
     Another type or length, or a non-finite value, gives zeros; what exceeds a bound is clipped to it, so that
     no client moves the sum further than its bound. Never raises for any `data`: one client's data must not
@@ -102,7 +100,7 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
     values = np.frombuffer(data, dtype)
     if bounds.value_type == "int8":
         assert bounds.linf_norm is not None  # make_bounds refuses int8 without bounds
-        values = values_of(np.maximum(values, -127), bounds.linf_norm)
+        values = dequantize(np.maximum(values, -127), bounds.linf_norm)
     largest = float(max(values.max(initial=0), -values.min(initial=0)))  # NaN where one is: both pass it on
     if not math.isfinite(largest):
         return np.zeros(kept, np.float32)
