@@ -208,7 +208,7 @@ def make_plan(
     )
     if bounds.radius is None and privacy.noise_multiplier != 0:
         raise SettingError(
-            "l2_norm is None, so that one client's influence has no bound; "
+            "l2_norm=None leaves one client's influence without a bound; "
             "give a norm, or set epsilon=None and noise_multiplier=0 "
             "for a run that is not private."
         )

@@ -1,4 +1,4 @@
-"""The library's messages in the words of the command line: arguments become keys, None becomes null.
+"""The library's messages in the words of the command line: arguments become keys.
 
 fedmf, server and client name the argument that is wrong ("cohort_size is 0"), because their users have no YAML.
 `keyed` turns that into the key that a user of a command typed ("population.cohort_size is 0").
@@ -6,7 +6,8 @@ fedmf, server and client name the argument that is wrong ("cohort_size is 0"), b
 An argument is replaced where it stands as a whole word with no dot before it. One that is an English word as well
 (epochs, path) is replaced only where a message uses it as a name: before "is", "must", "without" and "=", and after
 "set" and "as". Where a message lists what a loader or model takes, or says what is missing, every name is replaced:
-what a user's own code takes is not known beforehand.
+what a user's own code takes is not known beforehand. What is to be typed (after "=" and "to") is spelt as in YAML:
+null for None.
 """
 
 import re
@@ -30,7 +31,7 @@ _USED_AS_A_NAME = r"(?:(?<=\bset )|(?<=\bas )){0}|{0}(?=(?: is| must| without)\b
 _TAKEN = re.compile(r"(?<=; it takes )\w+(?:, \w+)*(?=\.)")
 _MISSING = re.compile(rf"{_START}[a-z]\w*(?= is missing;)")
 _YAML = {"None": "null", "True": "true", "False": "false"}
-_LITERAL = re.compile(_START + f"(?:{'|'.join(_YAML)})" + _END)
+_TO_TYPE = re.compile(rf"(?:(?<==)|(?<=\bto ))(?:{'|'.join(_YAML)})\b")
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def with_keys(text: str, group: str, names: Names) -> str:
     words = sorted(map(re.escape, keys), key=len, reverse=True)
     distinct = "|".join(word for word in words if "_" in word)
     ambiguous = "|".join(word for word in words if "_" not in word)
-    text = _LITERAL.sub(lambda found: _YAML[found[0]], text)
+    text = _TO_TYPE.sub(lambda found: _YAML[found[0]], text)
     text = _TAKEN.sub(lambda found: re.sub(r"\w+", lambda name: f"{group}.{name[0]}", found[0]), text)
     text = _MISSING.sub(lambda found: keys.get(found[0], f"{group}.{found[0]}"), text)
     if distinct:

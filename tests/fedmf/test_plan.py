@@ -83,7 +83,7 @@ def test_bounds_that_bound_nothing_are_refused(wrong):
 def test_int8_needs_bounds_and_noise_needs_an_l2_bound():
     with pytest.raises(SettingError, match="int8"):
         small_plan(l2_norm=None, noise_multiplier=0, value_type="int8")
-    with pytest.raises(SettingError, match="l2_norm is None"):
+    with pytest.raises(SettingError, match="l2_norm=None leaves"):
         small_plan(l2_norm=None)
 
 

@@ -22,11 +22,11 @@ def test_an_argument_becomes_the_key_and_the_error_keeps_its_type():
         rounds_that_fit(10, 11)
 
 
-def test_every_mention_becomes_a_key_and_none_becomes_null():
+def test_every_mention_becomes_a_key_and_what_is_to_be_typed_is_yaml():
     with pytest.raises(SettingError) as caught, keyed("privacy", ("epsilon", "noise_multiplier", "delta")):
         PrivacyTarget(delta=1e-5)
     assert str(caught.value) == (
-        "privacy.epsilon is null and privacy.noise_multiplier is null; "
+        "privacy.epsilon is None and privacy.noise_multiplier is None; "
         "give exactly one of them and set the other to null."
     )
 
@@ -43,8 +43,8 @@ def test_every_mention_becomes_a_key_and_none_becomes_null():
         ("size is 3; it takes path, seed.", "size is 3; it takes dataset.path, dataset.seed."),
         ("size is 3; it takes no settings.", "size is 3; it takes no settings."),
         ("size is missing; it is needed.", "dataset.size is missing; it is needed."),
-        ("{'a': None}", "{'a': null}"),
-        ("'None' is not None", "'None' is not null"),
+        ("level is None; set path=None or download to False.", "dataset.level is None; set dataset.path=null or download to false."),
+        ("seed is True, but the run has None", "seed is True, but the run has None"),
     ],
 )  # fmt: skip
 def test_a_word_is_replaced_only_where_it_names_an_argument(text, said):
