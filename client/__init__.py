@@ -1,0 +1,40 @@
+"""The Flower client: training on one resident model, and what is done to an update before it leaves.
+
+Data sets are in `client.data` (`load`), models in `client.models` (`build`). A name is imported when it is first
+used: only `Trainer`, `flat_parameters`, `layout_of` and the app need torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from fedmf.lazy import lazily
+
+if TYPE_CHECKING:
+    from client.app import make_client_app
+    from client.data import Dataset, Examples
+    from client.settings import DEVICES, TrainingSettings
+    from client.training import Trainer, flat_parameters, layout_of
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "client.app": ["make_client_app"],
+            "client.data": ["Dataset", "Examples"],
+            "client.settings": ["DEVICES", "TrainingSettings"],
+            "client.training": ["Trainer", "flat_parameters", "layout_of"],
+        },
+    )
+
+__all__ = [
+    "DEVICES",
+    "Dataset",
+    "Examples",
+    "Trainer",
+    "TrainingSettings",
+    "flat_parameters",
+    "layout_of",
+    "make_client_app",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

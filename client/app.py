@@ -18,23 +18,11 @@ from client.privatize import privatize
 from client.training import Trainer
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates import wire
-from fedmf.updates.rotation import Rotation
+from fedmf.updates.client_plan import ClientPlan
 from fedmf.updates.vectors import Vector
-from fedmf.updates.wire import Bounds, Values
+from fedmf.updates.wire import Values
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ClientPlan:
-    """What a client needs of the run's plan: the bounds it enforces itself, the rotation,
-    the keep probability, the public seed.
-    """
-
-    bounds: Bounds
-    rotation: Rotation
-    keep_probability: float
-    seed: PublicSeed
 
 
 @dataclass(frozen=True)
@@ -104,9 +92,7 @@ def safe_update(
     context: Context,
     seed: PublicSeed,
 ) -> Vector:
-    """Return the client's update (d,), or the zero vector after any exception,
-    which is logged on this machine only.
-    """
+    """Return the client's update (d,), or the zero vector after any exception, which is logged here only."""
     try:
         examples = examples_of(task.client, context)
         order = seed.generator("data order", task.client, task.epoch)

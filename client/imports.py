@@ -24,29 +24,29 @@ def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
         ) from error
 
 
-def import_path(name: str, key: str) -> Any:
-    """Return the object at `package.module:attribute`, or raise `SettingError` about the setting `key`.
+def import_path(path: str, argument: str) -> Any:
+    """Return the object at `package.module:attribute`, or raise `SettingError` about `argument`.
 
     >>> import_path("math:pi", "constant")
     3.141592653589793
     """
-    module, _, attribute = name.partition(":")
+    module, _, attribute = path.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(
-            f"{key} is {name!r}, which cannot be imported ({error}); it must be package.module:name."
+            f"{argument} is {path!r}, which cannot be imported ({error}); it must be package.module:name."
         ) from error
 
 
 def check_takes(
-    function: Callable[..., Any], given: Mapping[str, Any], *, group: str, who: str, own: Collection[str] = ()
+    function: Callable[..., Any], given: Mapping[str, Any], *, who: str, own: Collection[str] = ()
 ) -> None:
-    """Raise `SettingError` if `given` (settings of `group`) holds one that `function` does not take.
+    """Raise `SettingError` if `given` holds an argument that `function` does not take.
 
-    `who` names the function in the message; `own` are parameters that are no settings.
+    `who` names the function in the message; `own` are parameters that its user does not set.
 
-    >>> check_takes(lambda size: size, {"size": 3}, group="dataset", who="mine:load")
+    >>> check_takes(lambda size: size, {"size": 3}, who="mine:load")
     """
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
@@ -54,5 +54,5 @@ def check_takes(
     known = [key for key in parameters if key not in own]
     for key, value in given.items():
         if key not in known:
-            takes = ", ".join(f"{group}.{other}" for other in known) or "no settings"
-            raise SettingError(f"{group}.{key} is {value!r}, but {who} does not use it; it takes {takes}.")
+            takes = ", ".join(known) or "no settings"
+            raise SettingError(f"{key} is {value!r}, but {who} does not use it; it takes {takes}.")

@@ -79,7 +79,7 @@ def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def mlp(input_shape: tuple[int, ...], classes: int, hidden: int = 256) -> nn.Module:
     """Return a network with one hidden layer of rectified units: inputs [n, ...], outputs [n, classes]."""
-    check_at_least("model.hidden", hidden, 1)
+    check_at_least("hidden", hidden, 1)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(_size(input_shape), hidden), nn.ReLU(), nn.Linear(hidden, classes)
     )
@@ -98,15 +98,15 @@ def cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def lstm(input_shape: tuple[int, ...], classes: int, embedding: int = 96, hidden: int = 670) -> nn.Module:
     """Return the next-word model: one LSTM layer, and a dense layer as wide as the embedding."""
-    check_at_least("model.embedding", embedding, 1)
-    check_at_least("model.hidden", hidden, 1)
+    check_at_least("embedding", embedding, 1)
+    check_at_least("hidden", hidden, 1)
     return Lstm(classes, embedding, hidden, layers=1, projection=embedding)
 
 
 def char_lstm(input_shape: tuple[int, ...], classes: int, embedding: int = 8, hidden: int = 256) -> nn.Module:
     """Return the next-character model: two LSTM layers."""
-    check_at_least("model.embedding", embedding, 1)
-    check_at_least("model.hidden", hidden, 1)
+    check_at_least("embedding", embedding, 1)
+    check_at_least("hidden", hidden, 1)
     return Lstm(classes, embedding, hidden, layers=2, projection=0)
 
 
@@ -145,7 +145,7 @@ def build(
     """
     builder = _builder(name, task)
     given = {key: value for key, value in settings.items() if value is not None}
-    check_takes(builder, given, group="model", who=name, own=("input_shape", "classes"))
+    check_takes(builder, given, who=name, own=("input_shape", "classes"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = builder(input_shape=input_shape, classes=classes, **given)
@@ -159,7 +159,7 @@ def build(
 def _builder(name: str, task: str) -> Callable[..., nn.Module]:
     """Return what makes the model called `name`, after checking that it fits the task."""
     if ":" in name:
-        return import_path(name, "model.name")  # type: ignore[no-any-return]
+        return import_path(name, "name")  # type: ignore[no-any-return]
     if name not in MODELS:
         raise SettingError(
             f"model is {name!r}; it must be one of {', '.join(MODELS)}, or package.module:Class."

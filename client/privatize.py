@@ -1,5 +1,6 @@
 """What a client does to its update before anything leaves it.
-The order is the privacy proof's: do not change it.
+
+The order is that of the privacy proof: do not change it.
 """
 
 import numpy as np

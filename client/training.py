@@ -5,45 +5,24 @@ place and subtracts in place, so that no copy of the model is made per client an
 flat vector.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import nn
 
 from client.scoring import loss
-from fedmf.checks import check_at_least, check_choice, check_positive
+from client.settings import TrainingSettings
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Layout, Vector
 
-DEVICES = ("auto", "cpu", "cuda")
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How a client trains: SGD at `learning_rate`, `epochs` passes over its examples
-    in shuffled batches of `batch_size`.
-    """
-
-    learning_rate: float
-    batch_size: int = 10
-    epochs: int = 1
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_positive("client.learning_rate", self.learning_rate)
-        check_at_least("client.batch_size", self.batch_size, 1)
-        check_at_least("client.epochs", self.epochs, 1)
-        check_choice("client.device", self.device, DEVICES)
-
 
 def pick_device(device: str) -> torch.device:
-    """Return the torch device that client.device names; "auto" is CUDA where there is one.
+    """Return the torch device that `device` names; "auto" is CUDA where there is one.
+
     Raises `SettingError` for "cuda" on a machine without.
     """
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
-        raise SettingError("client.device is cuda, but torch sees no CUDA device; use cpu or auto.")
+        raise SettingError("device is cuda, but torch sees no CUDA device; use cpu or auto.")
     return torch.device("cuda" if device != "cpu" and available else "cpu")
 
 

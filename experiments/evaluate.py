@@ -14,12 +14,13 @@ from rich.table import Table
 from torch import nn
 
 from client import models
-from client.data import Dataset, load
+from client.data import Dataset
 from client.scoring import Score, score
 from experiments.cli import command, output
 from experiments.run_files.model import load_model
 from experiments.run_files.reader import read_config
 from experiments.settings.data import DatasetSettings, arguments, merged
+from experiments.settings.keys import load_dataset
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 
@@ -43,7 +44,7 @@ def evaluate(settings: EvaluateSettings) -> None:
     directory = Path(settings.directory)
     own = read_config(directory)
     chosen = choose_dataset(own["dataset"], arguments(settings.dataset))
-    dataset = load(**chosen)
+    dataset = load_dataset(chosen)
     model = load_model(directory, own["model"], dataset)
     result = score(model, dataset.test, uncounted=dataset.uncounted, batch_size=settings.batch_size)
     document = as_document(result, dataset, model)

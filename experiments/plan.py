@@ -14,7 +14,7 @@ from experiments.cli import command, output
 from experiments.settings.mechanism import MechanismSettings
 from experiments.settings.output import Output
 from fedmf.accounting import (
-    EpochRelease,
+    EpochEvent,
     PrivacySpent,
     calibrate_noise_multiplier,
     check_accountant,
@@ -24,7 +24,7 @@ from fedmf.accounting import (
     privacy_spent,
     resolve_linf_ratio,
 )
-from fedmf.accounting.statement import NOT_COVERED
+from fedmf.accounting.caveats import NOT_COVERED
 from fedmf.checks import check_at_least, check_keep_probability, check_open_unit, check_positive
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.participation import rounds_that_fit
@@ -70,11 +70,11 @@ class Budget:
     adjacency: str
     accountant: str
 
-    def event(self, noise_multiplier: float, keep_probability: float) -> EpochRelease:
+    def event(self, noise_multiplier: float, keep_probability: float) -> EpochEvent:
         """Return one epoch with this noise and keep probability."""
-        return EpochRelease(noise_multiplier, keep_probability, self.linf_over_l2)
+        return EpochEvent(noise_multiplier, keep_probability, self.linf_over_l2)
 
-    def spent(self, event: EpochRelease) -> PrivacySpent:
+    def spent(self, event: EpochEvent) -> PrivacySpent:
         """Return what all epochs cost."""
         return privacy_spent(
             event, self.epochs, delta=self.delta, adjacency=self.adjacency, accountant=self.accountant
@@ -168,7 +168,7 @@ def participation_problem(settings: PlanSettings) -> str | None:
 
 
 def as_document(
-    settings: PlanSettings, budget: Budget, event: EpochRelease, *, feasible: bool
+    settings: PlanSettings, budget: Budget, event: EpochEvent, *, feasible: bool
 ) -> dict[str, Any]:
     """Return the plan with the keys of the command's contract; what is not known is None."""
     spent = budget.spent(event)
@@ -193,7 +193,7 @@ def as_document(
     }
 
 
-def renyi_curve(settings: PlanSettings, event: EpochRelease, orders: Sequence[float]) -> dict[str, float]:
+def renyi_curve(settings: PlanSettings, event: EpochEvent, orders: Sequence[float]) -> dict[str, float]:
     """Return the divergence of one epoch by order, as short as the order can be written: 2, 1.1, 2.5."""
     return {
         repr(order).removesuffix(".0"): divergence({event: 1}, order, settings.adjacency) for order in orders
@@ -207,7 +207,7 @@ def uplink_bytes(settings: PlanSettings, keep_probability: float) -> float | Non
     return value_bytes(padded_dimension(settings.dimension, settings.rotation), keep_probability, "float32")
 
 
-def mean_noise(settings: PlanSettings, event: EpochRelease) -> float | None:
+def mean_noise(settings: PlanSettings, event: EpochEvent) -> float | None:
     """Return the noise per coordinate of the mean at Delta_2 = 1; None without a cohort size."""
     if settings.cohort_size is None:
         return None
@@ -216,7 +216,7 @@ def mean_noise(settings: PlanSettings, event: EpochRelease) -> float | None:
     )
 
 
-def print_text(settings: PlanSettings, budget: Budget, event: EpochRelease, document: dict[str, Any]) -> None:
+def print_text(settings: PlanSettings, budget: Budget, event: EpochEvent, document: dict[str, Any]) -> None:
     """Print the plan in words and the table of keep probabilities."""
     console = output.console()
     console.print(headline(settings, event, document))
@@ -230,7 +230,7 @@ def print_text(settings: PlanSettings, budget: Budget, event: EpochRelease, docu
         console.print(comparison(settings, budget, event))
 
 
-def headline(settings: PlanSettings, event: EpochRelease, document: dict[str, Any]) -> str:
+def headline(settings: PlanSettings, event: EpochEvent, document: dict[str, Any]) -> str:
     """Return the plan in plain words."""
     if event.noise_multiplier == 0:
         return "NOT private: noise_multiplier is 0, epsilon is infinite at every delta under every adjacency."
@@ -253,7 +253,7 @@ def headline(settings: PlanSettings, event: EpochRelease, document: dict[str, An
     )
 
 
-def comparison(settings: PlanSettings, budget: Budget, event: EpochRelease) -> "Table":
+def comparison(settings: PlanSettings, budget: Budget, event: EpochEvent) -> "Table":
     """Return the table of keep probabilities: at the same epsilon if one was asked for, else at the same noise."""
     from rich.table import Table  # JSON has no need of it
 

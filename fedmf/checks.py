@@ -1,4 +1,4 @@
-"""Small named checks: each names the setting, its value and what would be right."""
+"""Small named checks: each names the argument, its value and what would be right."""
 
 import math
 from collections.abc import Collection
@@ -34,6 +34,12 @@ def check_open_unit(name: str, value: float) -> None:
     """Raise `SettingError` unless 0 < `value` < 1."""
     if not 0 < value < 1:
         raise SettingError(f"{name} is {value}; it must lie strictly between 0 and 1.")
+
+
+def check_below_one(name: str, value: float) -> None:
+    """Raise `SettingError` unless 0 <= `value` < 1."""
+    if not 0 <= value < 1:
+        raise SettingError(f"{name} is {value}; it must lie in [0, 1).")
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:

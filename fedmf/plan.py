@@ -1,12 +1,10 @@
-"""The plan of a run: participation, bounds, mechanism and accountant in one value,
-so that they cannot disagree.
-"""
+"""The plan of a run: participation, bounds, mechanism and accountant in one value, so that they agree."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
-from fedmf.accounting import EpochRelease, Ledger, PrivacySpent, calibrate_noise_multiplier, privacy_spent
+from fedmf.accounting import EpochEvent, Ledger, PrivacySpent, calibrate_noise_multiplier, privacy_spent
 from fedmf.checks import (
     check_at_least,
     check_choice,
@@ -14,10 +12,12 @@ from fedmf.checks import (
     check_open_unit,
     check_positive,
 )
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES
 from fedmf.errors import SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.participation import rounds_that_fit
 from fedmf.randomness import PublicSeed
+from fedmf.updates.client_plan import ClientPlan, make_client_plan
 from fedmf.updates.compression import Compression, make_bounds
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds, value_bytes
@@ -27,8 +27,9 @@ __all__ = ["Compression", "Participation", "Plan", "PrivacyTarget", "make_bounds
 
 @dataclass(frozen=True)
 class Participation:
-    """Who takes part: `clients` N in all, cohorts of `cohort_size` n, `rounds_per_epoch` T, `epochs` E;
-    n T <= N.
+    """Who takes part: `clients` N, cohorts of `cohort_size` n, `rounds_per_epoch` T, `epochs` E; n T <= N.
+
+    Raises `SettingError` for a number below 1, `ParticipationError` where the cohorts do not fit.
     """
 
     clients: int
@@ -37,7 +38,7 @@ class Participation:
     epochs: int
 
     def __post_init__(self) -> None:
-        check_at_least("population.epochs", self.epochs, 1)
+        check_at_least("epochs", self.epochs, 1)
         rounds_that_fit(self.clients, self.cohort_size, self.rounds_per_epoch)
 
     @property
@@ -48,8 +49,9 @@ class Participation:
 
 @dataclass(frozen=True)
 class PrivacyTarget:
-    """What is asked of the accountant: delta, and a noise multiplier (0: not private)
-    or an epsilon to reach.
+    """What is asked of the accountant: delta, and either a noise multiplier (0: not private) or an epsilon.
+
+    Raises `SettingError` unless exactly one of the two is given, and for values out of range.
     """
 
     delta: float
@@ -60,20 +62,20 @@ class PrivacyTarget:
     max_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        check_open_unit("privacy.delta", self.delta)
+        check_open_unit("delta", self.delta)
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise SettingError(
-                f"privacy.epsilon is {self.epsilon} and privacy.noise_multiplier is {self.noise_multiplier}; "
-                "give exactly one of them and set the other to null."
+                f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; "
+                "give exactly one of them and set the other to None."
             )
         if self.epsilon is not None:
-            check_positive("privacy.epsilon", self.epsilon)
+            check_positive("epsilon", self.epsilon)
         if self.noise_multiplier is not None:
-            check_non_negative("privacy.noise_multiplier", self.noise_multiplier)
+            check_non_negative("noise_multiplier", self.noise_multiplier)
         if self.max_epsilon is not None:
-            check_positive("privacy.max_epsilon", self.max_epsilon)
-        check_choice("privacy.adjacency", self.adjacency, ("zero_out", "replace"))
-        check_choice("privacy.accountant", self.accountant, ("rdp", "tight"))
+            check_positive("max_epsilon", self.max_epsilon)
+        check_choice("adjacency", self.adjacency, ADJACENCIES)
+        check_choice("accountant", self.accountant, ACCOUNTANTS)
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,20 @@ class Plan:
             )
 
     @cached_property
+    def client_plan(self) -> ClientPlan:
+        """What a client enforces itself, so that the bounds accounted are the bounds enforced."""
+        return make_client_plan(
+            dimension=self.dimension, compression=self.compression, bounds=self.bounds, seed=self.seed
+        )
+
+    @property
     def rotation(self) -> Rotation:
         """The public rotation between model coordinates and sent ones."""
-        return Rotation(self.compression.rotation, self.dimension, self.seed)
+        return self.client_plan.rotation
 
     @property
     def linf_over_l2(self) -> float:
-        """kappa_inf / kappa_2 of the vectors accounted, in (0, 1];
-        1 where no L-infinity bound is enforced.
-        """
+        """kappa_inf / kappa_2 of the vectors accounted, in (0, 1]; 1 where no L-infinity bound is enforced."""
         if self.bounds.linf_norm is None or self.bounds.radius is None:
             return 1.0
         return min(1.0, self.bounds.linf_norm / self.bounds.radius)
@@ -124,9 +131,9 @@ class Plan:
         return self.noise_multiplier * self.factorization.sensitivity * self.bounds.radius
 
     @property
-    def epoch_release(self) -> EpochRelease:
+    def epoch_event(self) -> EpochEvent:
         """The event that the ledger records when an epoch begins."""
-        return EpochRelease(self.noise_multiplier, self.compression.keep_probability, self.linf_over_l2)
+        return EpochEvent(self.noise_multiplier, self.compression.keep_probability, self.linf_over_l2)
 
     @property
     def denominator(self) -> float:
@@ -148,7 +155,7 @@ class Plan:
     def spent(self, epochs: int | None = None) -> PrivacySpent:
         """Return what `epochs` started epochs cost (all planned ones if None)."""
         return privacy_spent(
-            self.epoch_release,
+            self.epoch_event,
             self.participation.epochs if epochs is None else epochs,
             delta=self.privacy.delta,
             adjacency=self.privacy.adjacency,
@@ -157,17 +164,18 @@ class Plan:
 
     def start_epoch(self, ledger: Ledger) -> Ledger:
         """Return the ledger with one more started epoch.
+
         Raises `PrivacyBudgetExhausted` if it would exceed max_epsilon.
         """
         if self.privacy.max_epsilon is not None:
             ledger.check_next(
-                self.epoch_release,
+                self.epoch_event,
                 self.privacy.max_epsilon,
                 delta=self.privacy.delta,
                 adjacency=self.privacy.adjacency,
                 accountant=self.privacy.accountant,
             )
-        return ledger.record(self.epoch_release)
+        return ledger.record(self.epoch_event)
 
     def with_noise_multiplier(self, noise_multiplier: float) -> Self:
         """Return the plan with another noise multiplier."""
@@ -200,8 +208,8 @@ def make_plan(
     )
     if bounds.radius is None and privacy.noise_multiplier != 0:
         raise SettingError(
-            "clipping.l2_norm is null, so that one client's influence has no bound; "
-            "give a norm, or set privacy.epsilon=null privacy.noise_multiplier=0 "
+            "l2_norm=None leaves one client's influence without a bound; "
+            "give a norm, or set epsilon=None and noise_multiplier=0 "
             "for a run that is not private."
         )
     if privacy.epsilon is None:

@@ -30,10 +30,10 @@ _BLOCK = np.dtype([("radius", "<u8"), ("unused", "<u4"), ("angle", "<u4")])  # o
 
 @dataclass(frozen=True)
 class SecretKey:
-    """A 256-bit secret. Its text form never shows the key; `reveal` does,
-    so that every disclosure can be searched for.
+    """A 256-bit secret whose text form never shows it.
 
-    Raises `SettingError` for a key of another length or with all bytes equal (no entropy).
+    Only `reveal` gives the bytes, so that every disclosure can be searched for. Raises `SettingError` for a key
+    of another length or with all bytes equal (no entropy).
 
     >>> SecretKey.generate()
     SecretKey(hidden)
@@ -75,9 +75,7 @@ class SecretKey:
         return self.derive("mask", client, step)
 
     def reveal(self) -> bytes:
-        """Return the 32 secret bytes, to be sent to the one client they are meant for
-        or kept in the secret file.
-        """
+        """Return the 32 secret bytes, for the one client they are meant for or for the secret file."""
         return self._material
 
 
@@ -109,9 +107,7 @@ class PublicSeed:
 
 
 def uniform_words(key: SecretKey, count: int, *, first: int = 0) -> npt.NDArray[np.uint64]:
-    """Return words first .. first+count-1 of the key's stream, shape (count,),
-    uint64 (AES-256 in counter mode).
-    """
+    """Return words first .. first+count-1 of the key's stream: (count,) uint64, AES-256 in counter mode."""
     block, skip = divmod(first, 2)
     stream = _keystream(key, block)
     return np.frombuffer(stream.update(bytes(8 * (count + skip))), "<u8", count, 8 * skip)

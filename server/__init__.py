@@ -1,0 +1,49 @@
+"""The Flower server: a strategy that releases noisy models, and the state and checkpoints around it.
+
+A name is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from fedmf.lazy import lazily
+
+if TYPE_CHECKING:
+    from server.app import make_server_app
+    from server.attendance import Attendance, DeployedPopulation
+    from server.checkpoint import Checkpoint
+    from server.cohort import Population, ReplyPolicy, SimulatedPopulation
+    from server.optimizer import Optimizer
+    from server.state import Release, ServerState, first_state
+    from server.strategy import FedMF
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "server.app": ["make_server_app"],
+            "server.attendance": ["Attendance", "DeployedPopulation"],
+            "server.checkpoint": ["Checkpoint"],
+            "server.cohort": ["Population", "ReplyPolicy", "SimulatedPopulation"],
+            "server.optimizer": ["Optimizer"],
+            "server.state": ["Release", "ServerState", "first_state"],
+            "server.strategy": ["FedMF"],
+        },
+    )
+
+__all__ = [
+    "Attendance",
+    "Checkpoint",
+    "DeployedPopulation",
+    "FedMF",
+    "Optimizer",
+    "Population",
+    "Release",
+    "ReplyPolicy",
+    "ServerState",
+    "SimulatedPopulation",
+    "first_state",
+    "make_server_app",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

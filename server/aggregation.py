@@ -13,24 +13,23 @@ import numpy.typing as npt
 
 from fedmf.updates.vectors import Vector
 
-# Without clipping nothing bounds a value. Beyond this one (a million times a usual weight) it counts as it.
+# Without clipping nothing bounds a value; larger ones (a million times a usual weight) are clipped to this.
 UNCLIPPED_BOUND = 2.0**20
 _MOST_BITS = 100  # a float32 within the smallest bound there is, times 2^100, is still a float32
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """A grid of multiples of 2^-bits
-    on which a sum of `terms` values within [-bound, bound] cannot overflow 63 bits.
-    """
+    """A grid of multiples of 2^-`bits` on which a sum of values within [-`bound`, `bound`] cannot overflow."""
 
     bits: int
     bound: float
 
     @classmethod
     def fit(cls, bound: float | None, terms: int) -> "FixedPoint":
-        """Return the finest grid for `terms` values of absolute size at most `bound`
-        (None: the unclipped bound).
+        """Return the finest grid for `terms` values within [-bound, bound] (None: `UNCLIPPED_BOUND`).
+
+        The sum of them fits into 63 bits.
         """
         bound = UNCLIPPED_BOUND if bound is None else bound
         return cls(min(62 - math.ceil(math.log2(bound * (terms + 1))), _MOST_BITS), bound)
@@ -40,9 +39,7 @@ class FixedPoint:
         return np.zeros(dimension, np.int64)
 
     def add(self, total: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: Vector) -> None:
-        """Add `values` (k,) float32 at distinct `coordinates` to `total`, in place.
-        Values beyond the bound count as the bound.
-        """
+        """Add `values` (k,) float32 at distinct `coordinates` to `total`, in place, each clipped to the bound."""
         scaled = np.clip(values, -self.bound, self.bound)
         scaled *= np.float32(2.0**self.bits)  # exact: a power of two
         np.add.at(total, coordinates, scaled.astype(np.int64))

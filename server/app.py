@@ -33,6 +33,7 @@ def make_server_app(
 
 def wait_for_nodes(grid: Grid, count: int, timeout: float) -> None:
     """Return when `count` nodes are connected.
+
     Raises `ParticipationError` after `timeout` seconds without them.
     """
     deadline = time.monotonic() + timeout

@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 
 ROSTER = "roster.json"
 _KEY_DIGITS = 32  # 128 bits of SHA-256: nobody finds another key with the same ones
-_PAUSE = 2.0  # seconds between two looks for nodes
+_PAUSE = 2.0  # seconds between two polls for connected nodes
 
 
 @dataclass(frozen=True)
 class Attendance:
-    """When an epoch may begin: with `min_available` clients there, waited for at most `timeout` seconds.
+    """When an epoch may begin: with `min_available` clients connected, waited for at most `timeout` seconds.
 
-    A node counts for at most `max_clients_per_node` clients. A node asked how many it holds has
-    `query_timeout` seconds to answer.
+    A node counts for at most `max_clients_per_node` clients, and has `query_timeout` seconds to say how many it
+    holds. Raises `SettingError` for a number below 1 or a timeout that is not above 0.
     """
 
     min_available: int
@@ -45,17 +45,17 @@ class Attendance:
     query_timeout: float = 120
 
     def __post_init__(self) -> None:
-        check_at_least("population.min_available", self.min_available, 1)
-        check_at_least("population.max_clients_per_node", self.max_clients_per_node, 1)
-        check_positive("engine.node_timeout", self.timeout)
-        check_positive("engine.query_timeout", self.query_timeout)
+        check_at_least("min_available", self.min_available, 1)
+        check_at_least("max_clients_per_node", self.max_clients_per_node, 1)
+        check_positive("timeout", self.timeout)
+        check_positive("query_timeout", self.query_timeout)
 
 
 class DeployedPopulation:
     """Clients behind authenticated nodes; see `Population`. The roster of the epoch under way is kept in `folder`.
 
-    Nodes that come later take part from the next epoch on. A node that is away is silent; when it is back, its
-    clients that were not heard yet take part again.
+    A node that connects later takes part from the next epoch on. The clients of a disconnected node are silent;
+    when it reconnects, those that have not been heard in the epoch take part again.
     """
 
     def __init__(self, attendance: Attendance, folder: Path) -> None:
@@ -64,9 +64,9 @@ class DeployedPopulation:
         self._roster: Roster | None = None
 
     def gather(self, plan: Plan, epoch: int, step: int, grid: Grid) -> None:
-        """Wait for enough clients at the start of an epoch and write down who they are, before any is asked.
+        """Wait for enough clients at the start of an epoch and save the roster, before any client is asked.
 
-        Raises `RunStoppedError` when too few come in time, `RunDirectoryError` in the middle of an epoch whose
+        Raises `RunStoppedError` when too few connect in time, `RunDirectoryError` in the middle of an epoch whose
         roster is lost: its cohorts could not be drawn again, and a client might be heard twice.
         """
         if self._roster is None and self._path.exists():
@@ -86,14 +86,14 @@ class DeployedPopulation:
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
         """Return the round's clients as KEY:NUMBER."""
-        assert self._roster is not None  # gather comes first
+        assert self._roster is not None  # gather is called first
         return self._roster.cohort(plan, server_round)
 
     def places(self, clients: Sequence[str], grid: Grid) -> dict[int, list[str]]:
-        """Give each client to its own node, if that is connected; wait while none of them is.
+        """Return which clients each connected node plays; wait while no node of the round is connected.
 
-        The clients of a node that is away are silent. Where all are away it is the network, not they: after
-        the timeout the result is empty, and nothing is asked.
+        The clients of a disconnected node are silent. Where every node is disconnected the network is at fault:
+        after the timeout the result is empty, and nothing is asked.
         """
         deadline = time.monotonic() + self._attendance.timeout
         while not (places := _places(clients, connected(grid))) and time.monotonic() < deadline:
@@ -101,7 +101,7 @@ class DeployedPopulation:
             time.sleep(_PAUSE)
         reached = {node_of(client) for group in places.values() for client in group}
         for key in sorted({node_of(client) for client in clients} - reached):
-            log.warning("node %s is away; its clients are silent in this round", key)
+            log.warning("node %s is not connected; its clients are silent in this round", key)
         return places
 
 
@@ -123,13 +123,13 @@ def _read(path: Path) -> Roster:
 
 
 def connected(grid: Grid) -> dict[str, int]:
-    """Return {key: node id} of the nodes that are connected and known by their public key.
+    """Return {key: node id} of the connected nodes that have a public key.
 
-    Raises `SettingError` for a grid that does not tell public keys.
+    Raises `SettingError` for a grid that does not give public keys.
     """
     get_nodes = getattr(grid, "get_nodes", None)
     if get_nodes is None:
-        raise SettingError(f"{type(grid).__name__} does not tell the nodes' public keys; use a SuperLink.")
+        raise SettingError(f"{type(grid).__name__} does not give the nodes' public keys; use a SuperLink.")
     return {node_key(bytes(node.public_key)): node.node_id for node in get_nodes() if node.public_key}
 
 
@@ -145,7 +145,7 @@ def wait_for_clients(grid: Grid, attendance: Attendance) -> dict[str, int]:
     """
     deadline = time.monotonic() + attendance.timeout
     held: dict[str, int] = {}
-    said = None
+    logged = None
     while True:
         nodes = connected(grid)
         unasked = {key: node for key, node in nodes.items() if key not in held}
@@ -154,21 +154,22 @@ def wait_for_clients(grid: Grid, attendance: Attendance) -> dict[str, int]:
         if sum(present.values()) >= attendance.min_available:
             return present
         standing = (
-            f"{sum(present.values())} clients behind {len(present)} connected nodes are there; "
-            f"population.min_available={attendance.min_available} are needed"
+            f"{sum(present.values())} clients behind {len(present)} connected nodes are available; "
+            f"min_available={attendance.min_available} are needed"
         )
         if time.monotonic() >= deadline:
             raise RunStoppedError(
-                f"after {attendance.timeout:g} seconds {standing}. Start more nodes, then go on with run.resume=true."
+                f"after {attendance.timeout:g} seconds {standing}. Start more nodes; the run can then be resumed from "
+                "its checkpoint."
             )
-        if standing != said:
+        if standing != logged:
             log.info("waiting: %s (for at most %g seconds)", standing, deadline - time.monotonic())
-            said = standing
+            logged = standing
         time.sleep(min(_PAUSE, attendance.timeout))
 
 
 def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance) -> dict[str, int]:
-    """Return how many clients each of `nodes` (key -> node id) holds; who does not answer properly is left out."""
+    """Return how many clients each of `nodes` (key -> node id) holds; one without a proper answer is left out."""
     if not nodes:
         return {}
     messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes.values()]
@@ -184,7 +185,7 @@ def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance) -> dict[st
             continue
         if count > attendance.max_clients_per_node:
             log.warning(
-                "node %s holds %d clients; population.max_clients_per_node=%d of them take part",
+                "node %s holds %d clients; max_clients_per_node=%d of them take part",
                 key,
                 count,
                 attendance.max_clients_per_node,

@@ -26,7 +26,7 @@ from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server import journal
-from server.files import aside_of, erase, sync_folder, write_atomically
+from server.files import erase, sync_folder, temporary_path, write_atomically
 from server.optimizer import Optimizer
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
 
@@ -41,7 +41,7 @@ class Checkpoint:
     """The folder of one run. `configuration` is what must not change between its processes (key -> value).
 
     `mechanism` is the fingerprint of the factorization: a saved noise stream fits that one only. A base is
-    written every `every` rounds and at the end of every epoch; the journal covers what lies between.
+    written every `every` rounds and at the end of every epoch; the journal covers the rounds between.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class Checkpoint:
     def begin(self, state: ServerState) -> None:
         """Save the state before the first round, so that a crash before its release does not change the key.
 
-        What an earlier process left that released nothing is taken away.
+        Files of an earlier process that released nothing are removed.
         """
         for path in self.folder.iterdir():
             if path.name != LOCK:
@@ -84,8 +84,8 @@ class Checkpoint:
     ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
         """Return the state after the last released round, and what led there from the base, round by round.
 
-        A torn record at the end of the journal was never released: it is left behind. Raises
-        `RunDirectoryError` with the field and the file where something does not fit.
+        A torn record at the end of the journal was never released and is ignored. Raises `RunDirectoryError` with
+        the field and the file where something does not fit.
         """
         *others, newest = self._bases()
         state = self._load_base(newest, others)
@@ -99,7 +99,7 @@ class Checkpoint:
     def rebase(self, state: ServerState) -> None:
         """Save a restored state, once what it replayed is recorded elsewhere.
 
-        What comes next then goes to a journal of its own, after no torn record.
+        The next releases then go to a new journal, which holds no torn record.
         """
         self._save_secrets(state.secrets)
         self._save_base(state)
@@ -162,7 +162,7 @@ class Checkpoint:
         path = self.folder / SECRETS
         if secrets is None:
             erase(path)
-            erase(aside_of(path))
+            erase(temporary_path(path))
             return
         stream = {} if secrets.stream is None else secrets.stream.to_arrays()
         key = np.frombuffer(secrets.key.reveal(), np.uint8)

@@ -1,5 +1,6 @@
-"""Who takes part, and where a client is reached. The privacy unit is the client;
-a node is only where its task runs.
+"""Who takes part, and where a client is reached.
+
+The unit of privacy is the client; a node is only where its task runs.
 """
 
 import json
@@ -10,6 +11,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
 from fedmf.participation import epoch_cohorts
 from fedmf.plan import Plan
 
@@ -18,44 +20,50 @@ from fedmf.plan import Plan
 class ReplyPolicy:
     """When a round may be released: with at least `min_replies`, asked for at most `max_attempts` times.
 
-    A public policy: it must not depend on private data, and silence is what it counts, never what was said.
+    A public policy: it must not depend on private data, so it counts silence and never what a reply holds.
     """
 
     min_replies: int = 0
     max_attempts: int = 3
 
     def __post_init__(self) -> None:
-        check_at_least("population.min_replies", self.min_replies, 0)
-        check_at_least("population.max_attempts", self.max_attempts, 1)
+        check_at_least("min_replies", self.min_replies, 0)
+        check_at_least("max_attempts", self.max_attempts, 1)
+
+    def check_fits(self, cohort_size: int) -> None:
+        """Raise `SettingError` if more replies are asked for than a cohort has clients."""
+        if self.min_replies > cohort_size:
+            raise SettingError(
+                f"min_replies is {self.min_replies}, but a cohort has {cohort_size} clients; "
+                f"it can be at most {cohort_size}."
+            )
 
 
 class Population(Protocol):
     """The clients of a run and where they are reached. `grid` is a Flower Grid.
 
-    Guarantee: a name is the same person's unit for the whole run, and two names are never the same client.
+    Guarantee: a name stands for the same unit of privacy for the whole run, and two names never for the same one.
     """
 
     def gather(self, plan: Plan, epoch: int, step: int, grid: Any) -> None:
-        """Settle who takes part in `epoch`, whose next round is `step` (both 0-based); called before each round."""
+        """Decide who takes part in `epoch`, whose next round is `step` (both 0-based); called before each round."""
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
         """Return the names of the clients to ask in `server_round` (1-based): n of them, disjoint in an epoch."""
 
     def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
-        """Return {node id: those of `clients` that it plays}; clients whose node is away are in no list."""
+        """Return {node id: those of `clients` that it plays}; clients of disconnected nodes are in no list."""
 
 
 class SimulatedPopulation:
-    """Clients of a simulation, named by their index: any node can play any client,
-    so they are dealt out evenly.
-    """
+    """Clients of a simulation, named by their index and dealt out evenly: any node can play any client."""
 
     def gather(self, plan: Plan, epoch: int, step: int, grid: Any) -> None:
-        """Do nothing: all clients are there."""
+        """Do nothing: all clients are available."""
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
         """Return the indices of the round's clients as text."""
-        return [str(index) for index in cohort_of(plan, server_round)]
+        return [str(index) for index in cohort_indices(plan, server_round)]
 
     def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
         """Give client i to node number i modulo the number of nodes, in increasing order of node ids."""
@@ -66,7 +74,7 @@ class SimulatedPopulation:
         return places
 
 
-def cohort_of(plan: Plan, server_round: int) -> list[int]:
+def cohort_indices(plan: Plan, server_round: int) -> list[int]:
     """Return the client indices of `server_round` (1-based) among the plan's N clients, in increasing order."""
     return _indices(plan, plan.participation.clients, server_round)
 
@@ -113,6 +121,7 @@ class Roster:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the roster that `to_json` wrote.
+
         Raises `ValueError`, `KeyError` or `TypeError` for anything else.
         """
         document = json.loads(text)

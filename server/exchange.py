@@ -1,12 +1,12 @@
-"""Sending a round's tasks and taking the replies one by one, so that memory does not grow with the cohort.
+"""Sends a round's tasks and yields the replies one by one, so that memory does not grow with the cohort.
 
-Replies are pulled one question at a time. Flower unpacks them while pulling, after it has told the SuperLink
-that they arrived: a reply whose bytes cannot be unpacked would take every other one of its batch with it, and
-one client would decide whether others are heard.
+Replies are pulled for one task at a time. Flower unpacks them while pulling, after it has acknowledged them to the
+SuperLink: a reply whose bytes cannot be unpacked would lose every other reply of its batch, and one client would
+decide whether others are heard.
 
 A node that lost its SuperLink while it fetched a task stays one reply behind (seen with Flower 1.41): it holds
-each reply back until another message comes, or it is started again. So a node that keeps us waiting is nudged:
-it is sent a question whose answer nobody reads.
+each reply back until another message comes, or until it is restarted. A node that does not answer for a while is
+therefore sent a query whose answer is discarded.
 """
 
 import logging
@@ -23,9 +23,9 @@ from fedmf.plan import Plan
 
 log = logging.getLogger(__name__)
 
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between two looks for replies when none has come
-_PATIENCE = 30.0  # seconds without any reply before nodes are nudged; then twice as long
-_LEAST_MESSAGE = 4 << 20  # bytes of values; below it a message costs more than what it carries
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between two polls when no reply has come
+_PATIENCE = 30.0  # seconds without any reply before nodes are nudged; doubled after each nudge
+_LEAST_MESSAGE = 4 << 20  # bytes of values; below this the overhead of a message dominates
 _UNREADABLE = 0  # Flower's code for an unknown error
 
 
@@ -40,9 +40,9 @@ def tasks_per_message(plan: Plan) -> int:
 def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iterator[Message]:
     """Send `messages` now, and return an iterator of each one's first reply as it arrives.
 
-    It ends when all are in or `timeout` seconds have passed. Who has not answered by then stays silent for
-    this round; what comes later, or twice, is dropped; what cannot be read is an error reply. Raises
-    `RunStoppedError` if not one message could be sent.
+    It ends when all have arrived or `timeout` seconds have passed. A client that has not answered by then counts
+    as silent in this round; late and duplicate replies are dropped; an unreadable one becomes an error reply.
+    Raises `RunStoppedError` if no message could be sent.
     """
     ids = list(grid.push_messages(messages))
     awaited = {sent: message for sent, message in zip(ids, messages, strict=False) if sent}
@@ -77,22 +77,22 @@ def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterat
 
 
 def _nudge(grid: Grid, messages: Iterable[Message]) -> None:
-    """Send the nodes of `messages` a question, so that they send what they hold back."""
+    """Send the nodes of `messages` a query, so that they release the replies that they hold back."""
     nodes = {message.metadata.dst_node_id: message.metadata.group_id for message in messages}
-    log.warning("%d nodes have not answered yet; they are asked for a sign of life", len(nodes))
-    with suppress(OSError, httpx.HTTPError):  # the way is broken: there will be another time
+    log.warning("%d nodes have not answered yet; they are sent a query", len(nodes))
+    with suppress(OSError, httpx.HTTPError):  # connection failed; the next nudge tries again
         grid.push_messages(
             [Message(RecordDict(), node, MessageType.QUERY, group_id=group) for node, group in nodes.items()]
         )
 
 
 def _pull(grid: Grid, question: str, message: Message | None) -> list[Message]:
-    """Return the replies that are there for one question; None as its message means that it is answered."""
+    """Return the replies that have arrived for one task; `message` is None once it is answered."""
     if message is None:
         return []
     try:
         return list(grid.pull_messages([question]))
-    except (OSError, httpx.HTTPError) as error:  # the way, not the reply: look again until the deadline
+    except (OSError, httpx.HTTPError) as error:  # connection failed; the next poll retries until the deadline
         log.warning("no reply could be fetched: %s", error)
         return []
     except Exception as error:

@@ -15,9 +15,9 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, erase_old: b
     `erase_old` overwrites what was there with zeros before its blocks are given back (docs/reliability.md says
     what a file system may keep all the same).
     """
-    aside = aside_of(path)
+    aside = temporary_path(path)
     if erase_old:
-        erase(aside)  # what a crash left half-written holds secrets too
+        erase(aside)  # a half-written file left by a crash holds secrets too
     with contextlib.suppress(FileNotFoundError):
         aside.unlink()
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -32,7 +32,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, erase_old: b
             _overwrite(old)
 
 
-def aside_of(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """Return where the new content of `path` is written before it takes its name."""
     return path.with_name(path.name + ".new")
 

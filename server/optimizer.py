@@ -1,13 +1,13 @@
 """The server optimizer: SGD with momentum on the released mean update.
-Post-processing: it costs no privacy.
+
+It is post-processing and costs no privacy.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedmf.checks import check_choice, check_non_negative, check_positive
-from fedmf.errors import SettingError
+from fedmf.checks import check_below_one, check_choice, check_positive
 from fedmf.mechanisms.schedules import SCHEDULES, share
 from fedmf.updates.vectors import Vector
 
@@ -24,19 +24,19 @@ class Optimizer:
     schedule: str = "constant"
 
     def __post_init__(self) -> None:
-        check_positive("optimizer.learning_rate", self.learning_rate)
-        check_non_negative("optimizer.momentum", self.momentum)
-        check_choice("optimizer.schedule", self.schedule, SCHEDULES)
-        if self.momentum >= 1:
-            raise SettingError(f"optimizer.momentum is {self.momentum}; it must lie in [0, 1).")
+        check_positive("learning_rate", self.learning_rate)
+        check_below_one("momentum", self.momentum)
+        check_choice("schedule", self.schedule, SCHEDULES)
 
     def step(
         self, model: Vector, velocity: Vector, mean: Vector, *, progress: float = 0.0
     ) -> tuple[Vector, Vector]:
-        """Return the new model and velocity, each (d,) float32, after a mean update (d,) that points
-        downhill; `progress` in [0, 1) is rounds done over all rounds of the run."""
+        """Return the new model and velocity, each (d,) float32, after a mean update (d,) that points downhill.
+
+        `progress` in [0, 1) is rounds done over all rounds of the run.
+        """
         rate = self.learning_rate * share(self.schedule, progress)
-        # Who diverges is told so by the check on the model, not by a warning.
+        # Divergence is reported by the check on the model, not by a warning of numpy.
         with np.errstate(over="ignore", invalid="ignore"):
             velocity = self.momentum * velocity + mean
             return model + rate * velocity, velocity

@@ -1,8 +1,7 @@
 """The Flower strategy: it asks a cohort, adds what comes back, and releases the noisy model.
-All arithmetic is elsewhere.
 
-It overrides `start` because Flower's own gathers all replies before it aggregates, and can neither stop nor
-resume.
+All arithmetic is elsewhere. It overrides `start` because Flower's own gathers all replies before it aggregates,
+and can neither stop nor resume.
 """
 
 import logging
@@ -27,20 +26,20 @@ from server.state import Release, Secrets, ServerState, apply_release, begin_epo
 
 log = logging.getLogger(__name__)
 
-# Called in turn with the new state and its release, once it is committed. The state's noise stream is good until
-# the next round: whoever goes on from a state kept longer is refused.
+# Called in turn with the new state and its release, once it is committed. The state's noise stream is valid until
+# the next round: going on from a state kept longer is refused.
 OnRelease = Callable[[ServerState, Release], None]
 
-# Called with each client and what it sent, of any type and before any noise: no privacy statement covers it.
+# Called with each client and what it sent, of any type and before any noise: no privacy statement covers that.
 OnReply = Callable[[str, object], None]
 
 
-def keep_nothing(release: Release) -> None:
-    """Commit a release nowhere: for runs that need not survive this process."""
+def no_commit(release: Release) -> None:
+    """Write a release nowhere: for runs that need not survive this process."""
 
 
-def look_away(client: str, data: object) -> None:
-    """Look at no reply: what all runs do but those with unprotected metrics."""
+def ignore_reply(client: str, data: object) -> None:
+    """Ignore what a client sent, as every run without unprotected metrics must."""
 
 
 class FedMF(Strategy):
@@ -48,8 +47,8 @@ class FedMF(Strategy):
 
     `commit` puts a release where it survives a crash, before any client or caller can see it: an `Exception`
     there leaves the round unreleased; after an interrupt there this strategy asks and releases no more. `state`
-    is the one thing that changes between rounds. Messages of the round under way are kept to tell whose reply is
-    whose.
+    is the only value that changes between rounds. The messages of the round under way are kept to match replies
+    to clients. Raises `SettingError` for a reply policy that no cohort of the plan can meet.
     """
 
     def __init__(
@@ -60,9 +59,9 @@ class FedMF(Strategy):
         state: ServerState,
         *,
         replies: ReplyPolicy | None = None,
-        commit: Callable[[Release], None] = keep_nothing,
+        commit: Callable[[Release], None] = no_commit,
         on_release: Sequence[OnRelease] = (),
-        on_reply: OnReply = look_away,
+        on_reply: OnReply = ignore_reply,
         tasks_per_message: int = 1,
     ) -> None:
         self.plan = plan
@@ -70,15 +69,16 @@ class FedMF(Strategy):
         self.population = population
         self.state = state
         self._replies = replies or ReplyPolicy()
+        self._replies.check_fits(plan.participation.cohort_size)
         self._commit = commit
         self._on_release = tuple(on_release)
         self._on_reply = on_reply
         self._tasks_per_message = tasks_per_message
         self._asked: list[tuple[Message, list[str]]] = []
-        self._is_in_doubt = False  # a commit was cut off: its round may be released
+        self._is_in_doubt = False  # a commit was interrupted: its round may be released
 
     def summary(self) -> None:
-        """Log what this run is."""
+        """Log the settings of the run."""
         who, how = self.plan.participation, self.plan.compression
         log.info(
             "%d epochs of %d rounds, cohorts of %d of %d clients, %s noise, keep %g, noise multiplier %g",
@@ -96,7 +96,7 @@ class FedMF(Strategy):
     ) -> Iterable[Message]:
         """Return the tasks of the round's cohort: the model, and for each client its own mask key.
 
-        A message carries up to `tasks_per_message` clients of one node. Clients whose node is away are not
+        A message carries up to `tasks_per_message` clients of one node. Clients of disconnected nodes are not
         asked: they are silent. Raises `ReleaseOrderError` for a round that is not the next one: rounds are
         released in order, each once.
         """
@@ -121,7 +121,7 @@ class FedMF(Strategy):
         return [message for message, _ in self._asked]
 
     def _tasks(self, clients: Sequence[str], epoch: int, step: int) -> ConfigRecord:
-        """Return what a message's clients are told: who they are, when this is, and the key of each one's mask."""
+        """Return what a message's clients are told: their names, epoch and step, and each one's mask key."""
         record = ConfigRecord({wire.EPOCH: epoch, wire.STEP: step})
         for position, client in enumerate(clients):
             record[wire.numbered(wire.CLIENT, position)] = client
@@ -176,8 +176,7 @@ class FedMF(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run the rounds that are left, at most `num_rounds`, each waiting
-        up to `timeout` seconds for replies.
+        """Run the rounds that are left, at most `num_rounds`, each waiting up to `timeout` seconds for replies.
 
         The model comes from the state, so `initial_arrays` may be left out. An epoch that would exceed
         max_epsilon is not begun: the run ends there with the model so far (raises `PrivacyBudgetExhausted` if
@@ -212,8 +211,8 @@ class FedMF(Strategy):
         """Return the model after the next round, asked for until enough have answered.
 
         Every attempt is of the same round: the same masks, the same noise row, and nothing shown in between.
-        Raises `RunStoppedError` after `max_attempts`. Whoever resumes the run then decides that the round is tried
-        as often again; as nothing was released, that shows nothing but silence.
+        Raises `RunStoppedError` after `max_attempts`. Resuming the run tries the round as often again; as nothing
+        was released, that reveals nothing but silence.
         """
         number = self.state.round + 1
         for attempt in range(1, self._replies.max_attempts + 1):
@@ -229,17 +228,17 @@ class FedMF(Strategy):
                 self._replies.min_replies,
             )
         raise RunStoppedError(
-            f"round {number} had fewer than population.min_replies={self._replies.min_replies} replies in "
+            f"round {number} had fewer than min_replies={self._replies.min_replies} replies in "
             f"{self._replies.max_attempts} attempts; the run stops with the model of round {number - 1}. When more "
-            "clients are there, go on with run.resume=true."
+            "clients are there, the run can be resumed from its checkpoint."
         )
 
     @property
     def _secrets(self) -> Secrets:
         if self._is_in_doubt:
             raise RunStoppedError(
-                f"round {self.state.round + 1} was cut off while it was released: the journal knows whether it is. "
-                "Go on in a new process with run.resume=true."
+                f"round {self.state.round + 1} was cut off while it was released: only the journal tells "
+                "whether it was. Resume the run from its checkpoint, in a new process."
             )
         if self.state.secrets is None:
             raise ReleaseOrderError(
@@ -271,15 +270,14 @@ class FedMF(Strategy):
 
 
 def model_record(model: Vector) -> ArrayRecord:
-    """Return the flat model (d,) as the ArrayRecord that tasks carry;
-    made once a round and shared by all of them.
-    """
+    """Return the flat model (d,) as the ArrayRecord of tasks, made once a round and shared by all of them."""
     return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
 
 
 def payloads(reply: Message, count: int) -> list[object]:
-    """Return the bytes of the values of a message's `count` tasks,
-    each None for an error or anything malformed; never raises.
+    """Return the bytes of the values of a message's `count` tasks; never raises.
+
+    A value is None for an error or anything malformed.
     """
     try:
         fields = reply.content.config_records[wire.UPDATE]

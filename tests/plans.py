@@ -21,6 +21,8 @@ def small_plan(
     value_type: str = "float32",
     noise_multiplier: float | None = 1.0,
     epsilon: float | None = None,
+    delta: float = 1e-5,
+    adjacency: str = "zero_out",
     max_epsilon: float | None = None,
     l2_norm: float | None = 1.0,
     linf_norm: float | None = None,
@@ -40,7 +42,11 @@ def small_plan(
             compression=compression,
         ),
         privacy=PrivacyTarget(
-            delta=1e-5, noise_multiplier=noise_multiplier, epsilon=epsilon, max_epsilon=max_epsilon
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            epsilon=epsilon,
+            adjacency=adjacency,
+            max_epsilon=max_epsilon,
         ),
         factorization=design(family, prefix_sum(rounds_per_epoch)),
         seed=PublicSeed(5),

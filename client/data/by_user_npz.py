@@ -62,7 +62,7 @@ def read_arrays(path: Path) -> Mapping[str, np.ndarray]:
         if path.is_dir():
             return {file.stem: np.load(file, mmap_mode="r") for file in sorted(path.glob("*.npy"))}
         if not path.is_file():
-            raise DataError(f"The data file {path} does not exist; dataset.path must name an .npz file.")
+            raise DataError(f"The data file {path} does not exist; path must name an .npz file.")
         if not zipfile.is_zipfile(path):
             raise DataError(f"{path} is no .npz file; it must be one, with {', '.join(REQUIRED)}.")
         with np.load(path) as archive:
@@ -90,14 +90,14 @@ def fifth_of_each(users: np.ndarray, *, seed: int) -> np.ndarray:
 def public_classes(path: Path, train: np.ndarray, test: np.ndarray, classes: int | None) -> int:
     """Return the number of classes: the setting, or one more than the largest TEST label."""
     if classes is not None:
-        check_at_least("dataset.classes", classes, 1)
+        check_at_least("classes", classes, 1)
     known = int(test.max()) + 1 if classes is None else classes
     largest = max(int(train.max()), int(test.max()))
     if largest >= known:
         raise DataError(
             f"{path} holds the label {largest} but there are {known} classes, as the "
             f"{'test labels show' if classes is None else 'setting says'}; "
-            f"set dataset.classes to at least {largest + 1}."
+            f"set classes to at least {largest + 1}."
         )
     return known
 

@@ -20,7 +20,7 @@ SOURCE = "a file of the user's own"
 LEVELS = ("words", "characters")
 LEARNT = (
     "The vocabulary was built from the training users: an uncovered release. "
-    "Give a public file as dataset.vocabulary."
+    "Give a public file as vocabulary."
 )
 
 
@@ -54,7 +54,7 @@ def load(
     characters are printable ASCII. Raises `DataError` for a missing or malformed file.
     """
     path = Path(path)
-    check_choice("dataset.level", level, LEVELS)
+    check_choice("level", level, LEVELS)
     texts = read_texts(path, level)
     test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
     training = [sentence for sentence, held_out in zip(texts.sentences, test, strict=True) if not held_out]
@@ -115,7 +115,7 @@ def read_texts(path: Path, level: str) -> Texts:
 def _read_lines(path: Path) -> list[str]:
     """Return the lines of a text file, plain or .gz."""
     if not path.is_file():
-        raise DataError(f"The data file {path} does not exist; dataset.path must name a file of JSON lines.")
+        raise DataError(f"The data file {path} does not exist; path must name a file of JSON lines.")
     try:
         if path.suffix == ".gz":
             with gzip.open(path, "rt", encoding="utf-8") as file:

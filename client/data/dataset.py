@@ -149,8 +149,9 @@ def split_by_user(
     examples_per_client: int | None,
     convert: Callable[[np.ndarray], np.ndarray] = as_float32,
 ) -> tuple[ArrayClients, Examples]:
-    """Return (clients, test set) of `x` [N, ...] and `y` [N, ...]: the rows where `test` [N] is false, by
-    `users` [N], and those where it is true.
+    """Return (clients, test set) of `x` [N, ...] and `y` [N, ...].
+
+    The clients hold the rows where `test` [N] is false, by `users` [N]; the test set holds the others.
     """
     train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
     order, bounds = group_by_user(users[train_rows], examples_per_client)
@@ -181,7 +182,7 @@ def cut(counts: np.ndarray, examples_per_client: int) -> np.ndarray:
     >>> cut(np.array([5, 1, 4]), 2).tolist()
     [2, 2, 1, 1, 2, 2]
     """
-    check_at_least("dataset.examples_per_client", examples_per_client, 1)
+    check_at_least("examples_per_client", examples_per_client, 1)
     pieces = -(-counts // examples_per_client)
     sizes = np.full(int(pieces.sum()), examples_per_client, dtype=np.int64)
     last = np.cumsum(pieces) - 1

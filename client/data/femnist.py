@@ -26,9 +26,9 @@ CLASSES = 62
 SHAPE = (28, 28)
 ALL = 10**9
 WHERE = (
-    "Dataset femnist needs files: set dataset.path to the folder of TFF's fed_emnist_train.h5 and "
+    "Dataset femnist needs files: set path to the folder of TFF's fed_emnist_train.h5 and "
     "fed_emnist_test.h5, to TFF's emnist_all.sqlite, to a LEAF folder with train/*.json and test/*.json, "
-    f"or to the folder of the parquet files of {HUB}; or set dataset.download=true."
+    f"or to the folder of the parquet files of {HUB}; or set download=True."
 )
 
 

@@ -1,6 +1,6 @@
 """Flower's copies of LEAF on the Hugging Face hub, read from disk or, when asked, downloaded.
 
-A download happens only with `dataset.download=true`. The files as the hub holds them (parquet or CSV), put in
+A download happens only with `download=True`. The files as the hub holds them (parquet or CSV), put in
 a folder by hand, are read without any network.
 """
 
@@ -26,7 +26,7 @@ def download(name: str, columns: Sequence[str]) -> Mapping[str, list[Any]]:
         raise DataError(
             f"{name} could not be downloaded ({type(error).__name__}: {error}); on a machine without the "
             "network put its files (*.parquet or *.csv, as the hub holds them) into a folder and set "
-            "dataset.path to it."
+            "path to it."
         ) from error
     return {column: table[column][:] for column in columns}
 

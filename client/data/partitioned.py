@@ -35,10 +35,10 @@ def load(
     examples drawn by a public seed. Raises `DataError` for a missing or malformed file.
     """
     path = Path(path)
-    check_choice("dataset.partitioner", partitioner, PARTITIONERS)
-    check_at_least("dataset.clients", clients, 1)
-    check_at_least("dataset.shards", shards, 1)
-    check_positive("dataset.alpha", alpha)
+    check_choice("partitioner", partitioner, PARTITIONERS)
+    check_at_least("clients", clients, 1)
+    check_at_least("shards", shards, 1)
+    check_positive("alpha", alpha)
     arrays = read_arrays(path)
     check_arrays(path, arrays, ("x", "y"))
     x, y = arrays["x"], arrays["y"]
@@ -70,7 +70,7 @@ def deal(
     labels: np.ndarray, clients: int, partitioner: str, alpha: float, shards: int, *, seed: int
 ) -> list[np.ndarray]:
     """Return the rows of each client that got any, sorted; together they are every row once."""
-    module = need("flwr_datasets.partitioner", f"dataset.partitioner={partitioner}")
+    module = need("flwr_datasets.partitioner", f"partitioner={partitioner}")
     settings: dict[str, dict[str, Any]] = {
         "iid": {},
         "dirichlet": {
@@ -100,7 +100,5 @@ def deal(
                 for number in range(clients)
             ]
     except ValueError as error:
-        raise SettingError(
-            f"dataset.partitioner={partitioner} cannot deal to {clients} clients: {error}"
-        ) from error
+        raise SettingError(f"partitioner={partitioner} cannot deal to {clients} clients: {error}") from error
     return [part for part in parts if len(part)]

@@ -64,14 +64,14 @@ def load(
     loader = _loader(name)
     given = {"path": path, "examples_per_client": examples_per_client, "vocabulary": vocabulary, **settings}
     given = {key: value for key, value in given.items() if value is not None}
-    check_takes(loader, given, group="dataset", who=f"dataset {name}")
+    check_takes(loader, given, who=f"dataset {name}")
     for key, parameter in inspect.signature(loader).parameters.items():
         if (
             parameter.default is parameter.empty
             and parameter.kind is not parameter.VAR_KEYWORD
             and key not in given
         ):
-            raise SettingError(f"dataset.{key} is missing; dataset {name} needs it.")
+            raise SettingError(f"{key} is missing; dataset {name} needs it.")
     dataset = loader(**given)
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
@@ -81,7 +81,7 @@ def load(
 def _loader(name: str) -> Callable[..., Dataset]:
     """Return the function that loads the data set called `name`."""
     if ":" in name:
-        return import_path(name, "dataset.name")  # type: ignore[no-any-return]
+        return import_path(name, "name")  # type: ignore[no-any-return]
     if name not in DATASETS:
         raise SettingError(
             f"dataset is {name!r}; it must be one of {', '.join(DATASETS)}, "

@@ -25,9 +25,9 @@ HUB = "flwrlabs/shakespeare"
 LENGTH = 80
 VOCABULARY = Vocabulary(tuple(LEAF_CHARACTERS))
 WHERE = (
-    "Dataset shakespeare needs files: set dataset.path to the folder of TFF's shakespeare_train.h5 and "
+    "Dataset shakespeare needs files: set path to the folder of TFF's shakespeare_train.h5 and "
     "shakespeare_test.h5, to TFF's shakespeare.sqlite, to a LEAF folder with train/*.json and test/*.json, "
-    f"or to the folder of shakespeare.csv of {HUB}; or set dataset.download=true."
+    f"or to the folder of shakespeare.csv of {HUB}; or set download=True."
 )
 Tokens = tuple[np.ndarray, np.ndarray, np.ndarray]
 """x and y int32 [n, 80], and the role of each row."""

@@ -12,11 +12,11 @@ from fedmf.errors import DataError
 LICENCE = "CC BY-SA 3.0"
 SOURCE = "TFF stackoverflow (Kaggle's Stack Overflow data, 2019)"
 WHERE = (
-    "Dataset stackoverflow needs a file: set dataset.path to TFF's stackoverflow.sqlite (unpacked), or to "
+    "Dataset stackoverflow needs a file: set path to TFF's stackoverflow.sqlite (unpacked), or to "
     "the folder of stackoverflow_train.h5 and stackoverflow_test.h5."
 )
 WHICH_WORDS = (
-    "Dataset stackoverflow needs a public vocabulary: set dataset.vocabulary to a file with one word on "
+    "Dataset stackoverflow needs a public vocabulary: set vocabulary to a file with one word on "
     "each line. `python -m experiments.vocabulary` makes one from public text."
 )
 
@@ -40,7 +40,7 @@ def load(
         raise DataError(WHERE)
     if vocabulary is None:
         raise DataError(WHICH_WORDS)
-    check_at_least("dataset.test_examples", test_examples, 1)
+    check_at_least("test_examples", test_examples, 1)
     known = read_vocabulary(vocabulary)
     train, test = open_tff(folder)
     convert = partial(sentences, vocabulary=known, length=length)

@@ -59,12 +59,12 @@ class StoredClients(LazyClients):
 
 
 def given_path(path: str | None, where: str) -> Path | None:
-    """Return dataset.path as a path, None where it is not given.
+    """Return `path` as a Path, None where it is not given.
 
     Raises `DataError` for one that does not exist, with `where`: which files to put where.
     """
     if path is not None and not Path(path).exists():
-        raise DataError(f"dataset.path is {path}, which does not exist. {where}")
+        raise DataError(f"path is {path}, which does not exist. {where}")
     return None if path is None else Path(path)
 
 
@@ -192,7 +192,7 @@ def _hdf5(path: Path, process: int) -> Any:
 def _sqlite(path: Path, process: int) -> sqlite3.Connection:
     """Return a read-only connection; `process` keeps it from crossing into a forked worker."""
     if not path.is_file():
-        raise DataError(f"The data file {path} does not exist; dataset.path must name a sqlite file of TFF.")
+        raise DataError(f"The data file {path} does not exist; path must name a sqlite file of TFF.")
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
 
 

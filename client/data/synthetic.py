@@ -66,10 +66,10 @@ def load(
         "classes": classes,
         "test_examples": test_examples,
     }.items():
-        check_at_least(f"dataset.{name}", value, 1)
-    check_non_negative("dataset.shift", shift)
+        check_at_least(name, value, 1)
+    check_non_negative("shift", shift)
     if clients > MOST_CLIENTS:
-        raise SettingError(f"dataset.clients is {clients}; it must be at most {MOST_CLIENTS}.")
+        raise SettingError(f"clients is {clients}; it must be at most {MOST_CLIENTS}.")
     directions = np.random.default_rng([seed, CENTRES]).normal(size=(classes, features))
     centres = SPREAD * directions / np.linalg.norm(directions, axis=1, keepdims=True)
     return Dataset(

@@ -67,7 +67,7 @@ def words(text: str) -> list[str]:
 
 def most_frequent(sentences: Iterable[Iterable[str]], count: int) -> tuple[str, ...]:
     """Return the `count` most frequent tokens, the most frequent first, ties in alphabetical order."""
-    check_at_least("the size of the vocabulary", count, 1)
+    check_at_least("vocabulary_size", count, 1)
     counter: Counter[str] = Counter()
     for sentence in sentences:
         counter.update(sentence)
@@ -110,7 +110,7 @@ def windows(
     >>> x.tolist(), y.tolist(), owner.tolist()
     ([[2, 7, 8], [9, 0, 0]], [[7, 8, 9], [3, -100, -100]], [0, 0])
     """
-    check_at_least("dataset.length", length, 1)
+    check_at_least("length", length, 1)
     counts = np.array(
         [1 if truncate else -(-(len(tokens) + 1) // length) for tokens in sentences], dtype=np.int64
     )

@@ -16,14 +16,15 @@ import numpy.typing as npt
 from client.data import Examples
 from client.data.digits import load
 from client.models import build
-from client.training import TrainingSettings, layout_of
+from client.settings import TrainingSettings
+from client.training import layout_of
 from experiments.audit.law import Float64
 from experiments.audit.pipeline import Filter, Pipeline, canary_entry, known
 from experiments.audit.sabotage import Fault
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
-from server.cohort import cohort_of
+from server.cohort import cohort_indices
 
 L2_NORM = 1.0
 _OFFSET = np.float32(0.3)  # the loader's public shift of pixels; adding it back makes blank ones exact zeros
@@ -72,7 +73,8 @@ class Stage:
         self._pipeline = Pipeline(self.plan, model, _TRAINING, setup.fault)
         self._filter = Filter.of(self.plan)
         self._cohorts = {
-            number + 1: cohort_of(self.plan, number + 1) for number in range(self.plan.participation.rounds)
+            number + 1: cohort_indices(self.plan, number + 1)
+            for number in range(self.plan.participation.rounds)
         }
         self._canary = self._cohorts[1][0]
         vector = np.zeros(self.plan.dimension, np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from client.data import Examples
-from client.training import TrainingSettings
+from client.settings import TrainingSettings
 from experiments.audit.pipeline import Filter, Pipeline, known
 from experiments.audit.sabotage import Fault
 from fedmf.checks import check_at_least
@@ -20,7 +20,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
-from server.cohort import cohort_of
+from server.cohort import cohort_indices
 
 L2_NORM = 1.0
 ROUNDS = 8
@@ -76,7 +76,7 @@ def steps_of(plan: Plan) -> np.ndarray:
     """Return the step (0-based) in which each client takes part, (clients,), int64."""
     steps = np.empty(plan.participation.clients, np.int64)
     for number in range(plan.participation.rounds):
-        steps[cohort_of(plan, number + 1)] = number
+        steps[cohort_indices(plan, number + 1)] = number
     return steps
 
 

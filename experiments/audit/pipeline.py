@@ -15,9 +15,10 @@ import numpy.typing as npt
 from flwr.app import Context
 from torch import nn
 
-from client.app import ClientPlan, make_client_app
+from client.app import make_client_app
 from client.data import Examples
-from client.training import Trainer, TrainingSettings, flat_parameters
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters
 from experiments.audit.sabotage import Fault, broken_plan, broken_secret
 from experiments.players.local_grid import InProcessPlayer, LocalGrid
 from fedmf.plan import Plan
@@ -56,8 +57,7 @@ class Pipeline:
         self._start = flat_parameters(model)
         self._examples_of: Callable[[int, int], Examples]
         self._round = 0
-        client_plan = ClientPlan(plan.bounds, plan.rotation, plan.compression.keep_probability, plan.seed)
-        client_app = make_client_app(self._examples, lambda: CanaryTrainer(model, settings), client_plan)
+        client_app = make_client_app(self._examples, lambda: CanaryTrainer(model, settings), plan.client_plan)
         self._grid = LocalGrid(InProcessPlayer(client_app))
 
     def run(self, secret: SecretKey, examples_of: Callable[[int, int], Examples]) -> Float64:

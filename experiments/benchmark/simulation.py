@@ -13,9 +13,10 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 import client.models
-from client.app import ClientPlan, make_client_app
+from client.app import make_client_app
 from client.data import Examples
-from client.training import Trainer, TrainingSettings, flat_parameters
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters
 from experiments.benchmark.row import Row
 from experiments.players.local_grid import InProcessPlayer, LocalGrid, Player
 from fedmf.mechanisms import design, prefix_sum
@@ -80,7 +81,7 @@ def simulated_round(federation: Federation) -> "partial[None]":
     app = make_client_app(
         lambda name, context: cohort[int(name) % len(cohort)],
         lambda: Trainer(federation.build(), TRAINING),
-        ClientPlan(plan.bounds, plan.rotation, federation.compression.keep_probability, plan.seed),
+        plan.client_plan,
     )
     return repeated_round(plan, initial, InProcessPlayer(app))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.settings.compose import compose, split
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments
+from experiments.settings.keys import load_dataset
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
@@ -63,10 +64,8 @@ class Node:
     @cached_property
     def _loaded(self) -> "Dataset | Exception":
         """The data set, or why there is none: tried once, for all the clients of a message."""
-        from client.data import load
-
         try:
-            return load(**self.arguments)
+            return load_dataset(self.arguments)
         except Exception as error:
             return error
 

@@ -11,6 +11,7 @@ from experiments.run_files.directory import PRIVACY, REPORT, RunDirectory
 from experiments.session.session import has_finished, run_session
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
+from experiments.settings.keys import keyed
 from experiments.settings.schema import PopulationSettings, Settings
 from fedmf.errors import SettingError
 from server.attendance import Attendance, DeployedPopulation
@@ -18,6 +19,8 @@ from server.exchange import tasks_per_message
 from server.strategy import FedMF
 
 log = logging.getLogger(__name__)
+
+ENGINE_KEYS = {"timeout": "node_timeout", "query_timeout": "query_timeout"}  # of `Attendance`
 
 
 def deploy(settings: Settings, grid: Grid) -> None:
@@ -69,12 +72,13 @@ def attendance_of(population: PopulationSettings, engine: DeploymentSettings) ->
             "population.min_available is null; a deployment needs the number of clients to wait for."
         )
     most = population.max_clients_per_node
-    return Attendance(
-        population.min_available,
-        timeout=engine.node_timeout,
-        query_timeout=engine.query_timeout,
-        **({} if most is None else {"max_clients_per_node": most}),
-    )
+    with keyed("population", PopulationSettings), keyed("engine", ENGINE_KEYS):
+        return Attendance(
+            population.min_available,
+            timeout=engine.node_timeout,
+            query_timeout=engine.query_timeout,
+            **({} if most is None else {"max_clients_per_node": most}),
+        )
 
 
 def run_directory(settings: Settings) -> Path:

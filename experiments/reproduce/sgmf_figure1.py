@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from experiments.pages.figures import COLOURS, STYLE
 from experiments.reproduce import Reproduction
-from fedmf.accounting import EpochRelease, calibrate_noise_multiplier, privacy_spent
+from fedmf.accounting import EpochEvent, calibrate_noise_multiplier, privacy_spent
 from fedmf.accounting.calibration import solve_noise_multiplier
 
 EPSILON = 5.0
@@ -85,7 +85,7 @@ def sparsified(ratio: float, gamma: float) -> float:
 def gaussian_rdp() -> float:
     """Return the noise multiplier of the Gaussian mechanism by Renyi divergence, as the paper accounts it."""
     return solve_noise_multiplier(
-        lambda z: privacy_spent(EpochRelease(z, 1.0, 1.0), 1, delta=DELTA).epsilon_rdp, EPSILON
+        lambda z: privacy_spent(EpochEvent(z, 1.0, 1.0), 1, delta=DELTA).epsilon_rdp, EPSILON
     )
 
 

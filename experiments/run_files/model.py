@@ -13,6 +13,7 @@ from client import models
 from client.data import Dataset
 from experiments.run_files.directory import MODEL
 from experiments.settings.data import merged
+from experiments.settings.keys import keyed
 from fedmf.errors import RunDirectoryError, SettingError
 
 
@@ -23,14 +24,14 @@ def load_model(directory: Path, recorded: Mapping[str, Any], dataset: Dataset) -
     `SettingError` when the data set does not fit the model.
     """
     settings = merged(recorded)
-    model = models.build(
-        settings.pop("name"),
-        input_shape=dataset.input_shape,
-        classes=dataset.classes,
-        task=dataset.task,
-        seed=0,
-        **settings,
-    )
+    with keyed("model", settings.keys()):
+        model = models.build(
+            input_shape=dataset.input_shape,
+            classes=dataset.classes,
+            task=dataset.task,
+            seed=0,
+            **settings,
+        )
     load_parameters(directory / MODEL, model)
     return model.eval()
 

@@ -17,9 +17,9 @@ from experiments.session.logger import Log, no_log
 from experiments.session.progress import Standing, View
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
-from fedmf.accounting.statement import write_statement
 from fedmf.errors import DivergedError, RunDirectoryError
 from fedmf.mechanisms import design
+from fedmf.statement import Conduct, write_statement
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.state import Release, ServerState
 
@@ -220,26 +220,16 @@ class Recorder:
 
     def _statement(self, state: ServerState) -> dict[str, Any]:
         """Return privacy.json: the statement, and the same in words under "paragraph"."""
-        plan, dataset = self._experiment.plan, self._experiment.dataset
-        epochs = len(state.ledger.entries)
-        statement = write_statement(
-            plan.epoch_release,
-            plan.spent(epochs),
-            mechanism=plan.factorization.family,
-            rounds_per_epoch=plan.participation.rounds_per_epoch,
-            epochs=epochs,
-            epochs_planned=plan.participation.epochs,
-            cohort_size=plan.participation.cohort_size,
-            clients=plan.participation.clients,
-            l2_norm=plan.bounds.radius,
-            linf_norm=plan.bounds.linf_norm,
-            sigma=plan.sigma,
+        dataset = self._experiment.dataset
+        conduct = Conduct(
+            epochs=len(state.ledger.entries),
             reproducible=self._reproducible,
-            unprotected_metrics=self._unprotected,
             participation_observed=state.register.most_epochs,
+            unprotected_metrics=self._unprotected,
             unit_of_privacy=dataset.unit,
-            extra_warnings=dataset.uncovered,
+            uncovered=dataset.uncovered,
         )
+        statement = write_statement(self._experiment.plan, conduct)
         return {**statement.to_dict(), "paragraph": statement.paragraph()}
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from client.data import load
 from experiments.run_files.model import load_model
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.data import merged
 from experiments.settings.experiment import build
+from experiments.settings.keys import load_dataset
 from experiments.settings.recorded import Recorded, restored
 from fedmf.errors import SettingError
 from fedmf.plan import Plan
@@ -80,7 +80,7 @@ class Result:
     def model(self) -> nn.Module:
         """Return a torch module with the trained weights, in evaluation mode; reads the data set for its shape."""
         self.refuse_code(self.run.config)
-        dataset = load(**merged(self.run.config["dataset"]))
+        dataset = load_dataset(merged(self.run.config["dataset"]))
         return load_model(self.directory, self.run.config["model"], dataset)
 
     def refuse_code(self, recorded: Recorded) -> None:

@@ -18,6 +18,7 @@ from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session.logger import module_of, open_logger
 from experiments.session.recorder import Recorder
 from experiments.settings.experiment import Experiment, run_secret
+from experiments.settings.keys import advising_to_resume, keyed
 from experiments.settings.recorded import to_yaml
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
@@ -27,7 +28,7 @@ from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population
 from server.files import locked
 from server.state import Release, ServerState, first_state
-from server.strategy import FedMF, look_away
+from server.strategy import FedMF, ignore_reply
 
 
 def has_finished(settings: Settings, directory: RunDirectory) -> bool:
@@ -49,6 +50,9 @@ def has_finished(settings: Settings, directory: RunDirectory) -> bool:
     return True
 
 
+@keyed("population", ("min_available", "min_replies"))
+@keyed("privacy", ("accountant", "max_epsilon"))
+@advising_to_resume()
 def run_session(
     settings: Settings,
     directory: RunDirectory,
@@ -85,7 +89,7 @@ def run_session(
             replies=experiment.replies,
             commit=partial(_commit, checkpoint),
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
-            on_reply=recorder.on_reply if settings.run.unprotected_metrics else look_away,
+            on_reply=recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
             tasks_per_message=tasks_per_message,
         )
         _play(strategy, engine, checkpoint, recorder)

@@ -7,27 +7,32 @@ is a new process every round and must start fast.
 from torch import nn
 
 import client.models
-from client.app import ClientPlan
 from client.data import Dataset
 from experiments.settings.data import ModelSettings, arguments
-from experiments.settings.schema import Settings
+from experiments.settings.keys import keyed
+from experiments.settings.schema import ClippingSettings, Settings
+from fedmf.plan import Compression
 from fedmf.randomness import PublicSeed
+from fedmf.updates.client_plan import ClientPlan, make_client_plan
 from fedmf.updates.compression import make_bounds
-from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds
 
 
 def build_model(settings: ModelSettings, dataset: Dataset, seed: int) -> nn.Module:
     """Return the model, fitted to the data's shape and classes; its parameters hang on `seed`."""
-    return client.models.build(
-        **arguments(settings),
-        input_shape=dataset.input_shape,
-        classes=dataset.classes,
-        task=dataset.task,
-        seed=seed,
-    )
+    given = arguments(settings)
+    with keyed("model", given.keys()):
+        return client.models.build(
+            **given,
+            input_shape=dataset.input_shape,
+            classes=dataset.classes,
+            task=dataset.task,
+            seed=seed,
+        )
 
 
+@keyed("clipping", ClippingSettings)
+@keyed("compression", Compression)
 def bounds_of(settings: Settings, dimension: int) -> Bounds:
     """Return what the update of a model with `dimension` parameters is held to."""
     return make_bounds(
@@ -41,6 +46,9 @@ def bounds_of(settings: Settings, dimension: int) -> Bounds:
 
 def client_plan_of(settings: Settings, dimension: int) -> ClientPlan:
     """Return what a client of a model with `dimension` parameters enforces itself."""
-    seed, compression = PublicSeed(settings.seed), settings.compression
-    rotation = Rotation(compression.rotation, dimension, seed)
-    return ClientPlan(bounds_of(settings, dimension), rotation, compression.keep_probability, seed)
+    return make_client_plan(
+        dimension=dimension,
+        compression=settings.compression,
+        bounds=bounds_of(settings, dimension),
+        seed=PublicSeed(settings.seed),
+    )

@@ -28,7 +28,7 @@ class LocalSettings(EngineSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least("engine.workers", self.workers, 1)
+        check_at_least("workers", self.workers, 1)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class RaySettings(EngineSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least("engine.workers", self.workers, 1)
+        check_at_least("workers", self.workers, 1)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class DeploymentSettings(EngineSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("engine.round_timeout", self.round_timeout)
+        check_positive("round_timeout", self.round_timeout)
 
 
 ENGINES: dict[str, type[EngineSettings]] = {

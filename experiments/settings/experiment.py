@@ -6,21 +6,22 @@ from functools import cached_property
 from flwr.app import Context
 from torch import nn
 
-import client.data
-from client.app import ClientPlan
 from client.data import Dataset, Examples
-from client.training import Trainer, TrainingSettings, flat_parameters, layout_of
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters, layout_of
 from experiments.settings.client import bounds_of, build_model
 from experiments.settings.data import arguments
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.family import family_of
-from experiments.settings.schema import Settings, WorkloadName
+from experiments.settings.keys import keyed, load_dataset
+from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings, WorkloadName
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design
 from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
 from fedmf.participation import rounds_that_fit
-from fedmf.plan import Participation, Plan, make_plan
+from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
+from fedmf.updates.client_plan import ClientPlan
 from fedmf.updates.vectors import Layout, Vector
 from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
@@ -50,8 +51,7 @@ class Experiment:
     @property
     def client_plan(self) -> ClientPlan:
         """What a client enforces itself."""
-        plan = self.plan
-        return ClientPlan(plan.bounds, plan.rotation, plan.compression.keep_probability, plan.seed)
+        return self.plan.client_plan
 
     def examples_of(self, client_name: str, context: Context) -> Examples:
         """Return the examples of a simulated client, named by its index."""
@@ -64,23 +64,26 @@ class Experiment:
 
 def build(settings: Settings) -> Experiment:
     """Return the experiment that `settings` describe. Raises a `FedmfError` for anything that cannot run as asked."""
-    dataset = client.data.load(**arguments(settings.dataset))
+    dataset = load_dataset(arguments(settings.dataset))
     model = build_model(settings.model, dataset, settings.seed)
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
-    plan = make_plan(
-        dimension=dimension,
-        participation=participation,
-        compression=settings.compression,
-        bounds=bounds_of(settings, dimension),
-        privacy=settings.privacy,
-        factorization=design(
-            family_of(settings.mechanism.name), _workload(settings, participation.rounds_per_epoch)
-        ),
-        seed=PublicSeed(settings.seed),
+    factorization = design(
+        family_of(settings.mechanism.name), _workload(settings, participation.rounds_per_epoch)
     )
+    with keyed("clipping", ClippingSettings), keyed("privacy", PrivacyTarget):
+        plan = make_plan(
+            dimension=dimension,
+            participation=participation,
+            compression=settings.compression,
+            bounds=bounds_of(settings, dimension),
+            privacy=settings.privacy,
+            factorization=factorization,
+            seed=PublicSeed(settings.seed),
+        )
     initial = flat_parameters(model)
-    trainer = Trainer(model, settings.client)
+    with keyed("client", TrainingSettings):
+        trainer = Trainer(model, settings.client)
     return Experiment(
         dataset,
         model,
@@ -115,6 +118,7 @@ def _clients(settings: Settings, dataset: Dataset) -> int:
     return settings.population.min_available
 
 
+@keyed("population", PopulationSettings)
 def _participation(settings: Settings, clients: int) -> Participation:
     """Return who takes part when `clients` have training examples."""
     population = settings.population

@@ -7,6 +7,7 @@ the frozen class. Lists become tuples on the way. Checks stand in each class's `
 
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import Field, field, fields, is_dataclass, make_dataclass
 from difflib import get_close_matches
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
+from experiments.settings.keys import keyed
 from fedmf.errors import SettingError
 
 T = TypeVar("T")
@@ -98,9 +100,12 @@ def _unknown(config: DictConfig, settings: type, prefix: str = "") -> Iterator[t
 
 
 def _frozen(config: DictConfig, settings: type[T]) -> T:
+    """Return the frozen object; what its checks refuse is said with the keys of its group."""
     hints = get_type_hints(settings)
     values = {item.name: _value(config, item.name, hints[item.name]) for item in fields(settings)}  # type: ignore[arg-type]
-    return settings(**values)
+    group = config._get_full_key(None)
+    with keyed(group, settings) if group else nullcontext():
+        return settings(**values)
 
 
 def _value(config: DictConfig, name: str, hint: Any) -> Any:

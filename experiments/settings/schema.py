@@ -7,7 +7,7 @@ default stands once: in the library's class if it has one, else in conf/.
 from dataclasses import dataclass
 from enum import Enum
 
-from client.training import TrainingSettings
+from client.settings import TrainingSettings
 from experiments.players.faults import Faults
 from experiments.settings.data import DatasetSettings, ModelSettings
 from experiments.settings.engine import DeploymentSettings, EngineSettings, LocalSettings
@@ -53,11 +53,7 @@ class PopulationSettings:
     max_clients_per_node: int | None
 
     def __post_init__(self) -> None:
-        if self.replies.min_replies > self.cohort_size:
-            raise SettingError(
-                f"population.min_replies is {self.min_replies}, but a cohort has {self.cohort_size} clients; "
-                f"it can be at most {self.cohort_size}."
-            )
+        self.replies.check_fits(self.cohort_size)
 
     @property
     def replies(self) -> ReplyPolicy:
@@ -85,9 +81,9 @@ class RunSettings:
     checkpoint_every: int
 
     def __post_init__(self) -> None:
-        check_at_least("run.checkpoint_every", self.checkpoint_every, 1)
+        check_at_least("checkpoint_every", self.checkpoint_every, 1)
         if self.evaluate_every is not None:
-            check_at_least("run.evaluate_every", self.evaluate_every, 1)
+            check_at_least("evaluate_every", self.evaluate_every, 1)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""What a run costs: Renyi curve, exact Gaussian, conversion, calibration, ledger and statement.
+"""What a run costs: Renyi curve, exact Gaussian, conversion, calibration and ledger.
 
 The theorem, its proof sketch and what it does not cover: docs/privacy.md.
 """
 
-from fedmf.accounting.adjacency import ADJACENCIES
 from fedmf.accounting.calibration import calibrate_noise_multiplier
+from fedmf.accounting.caveats import NOT_COVERED, delta_warning
+from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fedmf.accounting.ledger import Ledger
 from fedmf.accounting.planner import (
@@ -16,18 +17,17 @@ from fedmf.accounting.planner import (
     smallest_keep_probability,
 )
 from fedmf.accounting.refusals import check_mask, check_one_participation, check_weighting
-from fedmf.accounting.release import EpochRelease
 from fedmf.accounting.renyi import rdp, rdp_curve, rdp_per_coordinate
-from fedmf.accounting.spent import ACCOUNTANTS, PrivacySpent, check_accountant, divergence, privacy_spent
-from fedmf.accounting.statement import Statement, delta_warning, write_statement
+from fedmf.accounting.spent import PrivacySpent, check_accountant, divergence, privacy_spent
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES
 
 __all__ = [
     "ACCOUNTANTS",
     "ADJACENCIES",
-    "EpochRelease",
+    "NOT_COVERED",
+    "EpochEvent",
     "Ledger",
     "PrivacySpent",
-    "Statement",
     "calibrate_noise_multiplier",
     "check_accountant",
     "check_mask",
@@ -47,5 +47,4 @@ __all__ = [
     "resolve_linf_ratio",
     "smallest_cohort",
     "smallest_keep_probability",
-    "write_statement",
 ]

@@ -21,13 +21,9 @@ At keep probability 1 replacement is exact with 2 kappa_2.
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Literal
 
 from fedmf.accounting.conversion import Curve, best_order, epsilon_of_order, least_order
 from fedmf.accounting.renyi import check_order
-
-Adjacency = Literal["zero_out", "replace"]
-ADJACENCIES: tuple[Adjacency, ...] = ("zero_out", "replace")
 
 LOG_TOLERANCE = 1e-3  # of log(b - 1), which at a minimum is 1e-6 of epsilon
 LARGEST_SHARE = math.exp(6)  # of p - 1

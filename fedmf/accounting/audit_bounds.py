@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import beta, binom
 
-from fedmf.checks import check_at_least, check_non_negative, check_open_unit
+from fedmf.checks import check_at_least, check_below_one, check_non_negative, check_open_unit
 from fedmf.errors import SettingError
 
 LARGEST_EPSILON = 50.0  # here randomised response is right with probability 1 in float64: nothing is refuted
@@ -27,10 +27,10 @@ TOLERANCE = 1e-9
 
 
 def lowest_rate(successes: float, trials: int, *, error: float) -> float:
-    """Return the Clopper-Pearson lower bound on a success probability;
-    wrong with probability at most `error`.
+    """Return the Clopper-Pearson lower bound on a success probability.
 
-    `successes` may be fractional (an expected count), which is for planning only.
+    It is wrong with probability at most `error`. `successes` may be fractional (an expected count), which is for
+    planning only.
 
     >>> round(lowest_rate(10, 10, error=0.05), 6)  # 0.05 ** (1 / 10)
     0.741134
@@ -95,8 +95,7 @@ def one_run_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float
     that one coin decides. `guesses` is fixed beforehand. Raises `SettingError` for counts that do not fit.
     """
     check_non_negative("epsilon", epsilon)
-    if not 0 <= delta < 1:
-        raise SettingError(f"delta is {delta}; it must lie in [0, 1).")
+    check_below_one("delta", delta)
     check_at_least("canaries", canaries, 1)
     check_at_least("guesses", guesses, 0)
     check_at_least("correct", correct, 0)
@@ -116,11 +115,10 @@ def one_run_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float
 def one_run_lower_bound(
     correct: int, guesses: int, canaries: int, *, delta: float, confidence: float
 ) -> float:
-    """Return the epsilon, in nats, up to which the guesses refute (epsilon, delta)-DP;
-    0 where none is refuted.
+    """Return the epsilon, in nats, up to which the guesses refute (epsilon, delta)-DP.
 
-    See `one_run_p_value`. Whatever refutes epsilon refutes all smaller ones, which are stronger claims. The
-    paper's own example (its Appendix D):
+    It is 0 where none is refuted. See `one_run_p_value`. Whatever refutes epsilon refutes all smaller ones, which
+    are stronger claims. The paper's own example (its Appendix D):
 
     >>> round(one_run_lower_bound(75, 100, 1000, delta=1e-4, confidence=0.95), 3)
     0.673

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from functools import cache, partial
 
-from fedmf.accounting.release import EpochRelease
+from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.search import find_root
 from fedmf.accounting.spent import privacy_spent
 from fedmf.checks import check_at_least, check_open_unit, check_positive
@@ -48,7 +48,7 @@ def calibrate_noise_multiplier(
         start *= 2
     cost = partial(privacy_spent, epochs=epochs, delta=delta, adjacency=adjacency, accountant=accountant)
     return solve_noise_multiplier(
-        lambda z: cost(EpochRelease(z, keep_probability, linf_over_l2)).epsilon,
+        lambda z: cost(EpochEvent(z, keep_probability, linf_over_l2)).epsilon,
         epsilon,
         start=start,
         tolerance=LOOSE_LOG_TOLERANCE if adjacency == "replace" else LOG_TOLERANCE,

@@ -2,7 +2,7 @@
 
 Check before an epoch begins, record when its first round is released; an epoch that has begun counts whole.
 
-    >>> event = EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.01)
+    >>> event = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.01)
     >>> ledger = Ledger().record(event).record(event)
     >>> len(ledger.entries), round(ledger.spent(delta=1e-5).epsilon, 3)
     (2, 1.174)
@@ -15,22 +15,22 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from fedmf.accounting.release import EpochRelease
+from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.spent import PrivacySpent, spent
 from fedmf.checks import check_positive
 from fedmf.errors import DataError, FedmfError, PrivacyBudgetExhausted
 
 FORMAT = "fedmf-ledger-1"
-FIELDS = tuple(field.name for field in dataclasses.fields(EpochRelease))
+FIELDS = tuple(field.name for field in dataclasses.fields(EpochEvent))
 
 
 @dataclass(frozen=True)
 class Ledger:
     """The started epochs of one run, in order; different events may follow each other."""
 
-    entries: tuple[EpochRelease, ...] = ()
+    entries: tuple[EpochEvent, ...] = ()
 
-    def record(self, event: EpochRelease) -> "Ledger":
+    def record(self, event: EpochEvent) -> "Ledger":
         """Return the ledger with one more started epoch; this one is left as it was."""
         return Ledger((*self.entries, event))
 
@@ -40,7 +40,7 @@ class Ledger:
 
     def check_next(
         self,
-        event: EpochRelease,
+        event: EpochEvent,
         max_epsilon: float,
         *,
         delta: float,
@@ -85,12 +85,12 @@ class Ledger:
         return Ledger(tuple(_event(entry) for entry in entries))
 
 
-def _event(entry: object) -> EpochRelease:
+def _event(entry: object) -> EpochEvent:
     if not isinstance(entry, dict) or set(entry) != set(FIELDS):
         raise DataError(f"the ledger entry {entry!r} is unknown; an entry holds exactly {', '.join(FIELDS)}.")
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in entry.values()):
         raise DataError(f"the ledger entry {entry!r} holds something that is not a number.")
     try:
-        return EpochRelease(**{name: float(value) for name, value in entry.items()})
+        return EpochEvent(**{name: float(value) for name, value in entry.items()})
     except FedmfError as error:
         raise DataError(f"the ledger entry {entry!r} is impossible: {error}") from error

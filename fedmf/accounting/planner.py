@@ -4,7 +4,7 @@ Noise is compared as it lands on the mean of one independent round: z Delta_2/(g
 
     >>> mean_noise_std(0.05, keep_probability=0.01, cohort_size=100)
     0.05
-    >>> most_epochs(EpochRelease(0.05, 0.01, 0.006), max_epsilon=4.0, delta=1e-5)
+    >>> most_epochs(EpochEvent(0.05, 0.01, 0.006), max_epsilon=4.0, delta=1e-5)
     18
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from fedmf.accounting.calibration import calibrate_noise_multiplier
-from fedmf.accounting.release import EpochRelease
+from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.spent import privacy_spent
 from fedmf.checks import check_at_least, check_keep_probability, check_non_negative, check_positive
 from fedmf.errors import SettingError
@@ -142,7 +142,7 @@ def smallest_cohort(
 
 
 def most_epochs(
-    event: EpochRelease,
+    event: EpochEvent,
     *,
     max_epsilon: float,
     delta: float,

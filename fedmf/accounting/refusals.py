@@ -1,7 +1,7 @@
 """What the privacy theorem does not cover, refused with the reason.
 
 A run has no option for any of these; the checks are for code that builds on the accountant. Unknown events
-are refused in `events`, orders of 1 or below in `renyi.check_order`.
+are refused in `dp_events`, orders of 1 or below in `renyi.check_order`.
 
     >>> check_mask("bernoulli")
     >>> check_mask("fixed_size")

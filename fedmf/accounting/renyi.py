@@ -20,7 +20,7 @@ difference is k^2 a p (1-p) [4 (a-1)^2 p^2 + 2 (a-1) p (1-p)] >= 0.
 K E is often 10^6, so F - 1 is what is computed, never F: it keeps its relative accuracy (1e-11) when it is
 1e-18.
 
-    >>> event = EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.01)
+    >>> event = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.01)
     >>> round(rdp(event, 2.0), 10)
     0.0408106909
 """
@@ -32,8 +32,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.moments import log_moment
-from fedmf.accounting.release import EpochRelease
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
 
@@ -41,7 +41,7 @@ Form = Literal["floor", "ratio"]
 Floats = npt.NDArray[np.float64]
 
 
-def rdp(event: EpochRelease, order: float, form: Form = "floor") -> float:
+def rdp(event: EpochEvent, order: float, form: Form = "floor") -> float:
     """Return eps(order) of one epoch in nats; infinite where the noise multiplier is 0.
 
     Zero-out adjacency, both directions, one participation per epoch. "floor" is the tighter form and the
@@ -64,7 +64,7 @@ def rdp(event: EpochRelease, order: float, form: Form = "floor") -> float:
     return whole * rdp_per_coordinate(order, t, gamma) + rdp_per_coordinate(order, min(remainder, t), gamma)
 
 
-def rdp_curve(event: EpochRelease, orders: Sequence[float] | Floats, form: Form = "floor") -> Floats:
+def rdp_curve(event: EpochEvent, orders: Sequence[float] | Floats, form: Form = "floor") -> Floats:
     """Return eps(a) of one epoch for each order: shape [len(orders)], float64. See `rdp`."""
     return np.array([rdp(event, float(order), form) for order in orders], dtype=np.float64)
 

@@ -4,7 +4,7 @@ Epochs restart the mechanism (fresh Z, fresh masks), so they compose adaptively:
 started epoch counts whole. Where every epoch keeps all coordinates the exact Gaussian number is known and
 reported, RDP beside.
 
-    >>> event = EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.005935076377073027)
+    >>> event = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.005935076377073027)
     >>> round(privacy_spent(event, 16, delta=1e-5).epsilon, 6)
     3.681863
 """
@@ -14,17 +14,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fedmf.accounting.adjacency import ADJACENCIES, Adjacency, best_replace_order, replace_divergence
+from fedmf.accounting.adjacency import best_replace_order, replace_divergence
 from fedmf.accounting.conversion import best_order
+from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_epsilon
-from fedmf.accounting.release import EpochRelease
 from fedmf.accounting.renyi import rdp
 from fedmf.checks import check_at_least, check_choice, check_open_unit
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES, Adjacency
 from fedmf.errors import NotCoveredError
 
-ACCOUNTANTS = ("rdp", "tight")
-
-Counts = Mapping[EpochRelease, int]
+Counts = Mapping[EpochEvent, int]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class PrivacySpent:
 
 
 def privacy_spent(
-    event: EpochRelease, epochs: int, *, delta: float, adjacency: str = "zero_out", accountant: str = "rdp"
+    event: EpochEvent, epochs: int, *, delta: float, adjacency: str = "zero_out", accountant: str = "rdp"
 ) -> PrivacySpent:
     """Return what `epochs` equal epochs cost at `delta`.
 
@@ -139,10 +138,10 @@ def _by_rdp(counts: Counts, delta: float, adjacency: Adjacency) -> tuple[float, 
     return best_replace_order(lambda a: _sum(sparse, a), lambda a: _plain_replace(plain, a), delta)
 
 
-Pairs = Iterable[tuple[EpochRelease, int]]
+Pairs = Iterable[tuple[EpochEvent, int]]
 
 
-def _split(counts: Counts) -> tuple[list[tuple[EpochRelease, int]], list[tuple[EpochRelease, int]]]:
+def _split(counts: Counts) -> tuple[list[tuple[EpochEvent, int]], list[tuple[EpochEvent, int]]]:
     """(epochs that keep every coordinate, sparsified epochs)."""
     plain = [(event, count) for event, count in counts.items() if event.keep_probability == 1]
     sparse = [(event, count) for event, count in counts.items() if event.keep_probability < 1]

@@ -1,6 +1,4 @@
-"""Continual counting: private running sums with a stated (epsilon, delta),
-and online learning on top of them.
-"""
+"""Continual counting: private running sums with a stated (epsilon, delta), and online learning on them."""
 
 from fedmf.counting.counter import Counter, CounterState, continual_counter
 from fedmf.counting.online import (

@@ -32,9 +32,7 @@ from fedmf.randomness import SecretKey
 
 @dataclass(frozen=True)
 class CounterState:
-    """What goes in and comes out: exact sum and noise so far (d,), stream state and key.
-    Secret as a whole.
-    """
+    """What goes in and comes out: exact sum and noise so far (d,), stream state and key; secret as a whole."""
 
     total: Float64 = field(repr=False)
     noise: Float64 = field(repr=False)
@@ -103,8 +101,7 @@ def continual_counter(
     dimension: int = 1,
     family: str = "optimal",
 ) -> Counter:
-    """Return a counter of `rounds` vectors with the least noise
-    that is (epsilon, delta)-private; see `Counter`.
+    """Return a counter of `rounds` vectors with the least noise that is (epsilon, delta)-private; see `Counter`.
 
     `norm` bounds the 2-norm of one vector, 1 for counting. Raises `SettingError` for values out of range.
     """

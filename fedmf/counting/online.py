@@ -1,5 +1,4 @@
-"""Online convex optimization with private gradients: DP-FTRL on the running sums
-of `counter`, with its regret.
+"""Online convex optimization with private gradients: DP-FTRL on the running sums of `counter`, and its regret.
 
     theta_{t+1} = argmin_{|theta| <= R}  <s_t + b_t, theta> + |theta|^2 / (2 eta)
                 = projection of -eta (s_t + b_t),
@@ -37,9 +36,7 @@ SHORTEST_SQUARE_ROOT = 7  # Theorem 2 of Henzinger et al. fails for their own fa
 
 @dataclass(frozen=True)
 class OnlineLearner:
-    """DP-FTRL with learning rate eta on the ball of `radius` R;
-    privacy is that of `counter`, whose norm is L.
-    """
+    """DP-FTRL with learning rate eta on the ball of `radius` R; privacy is that of `counter`, whose norm is L."""
 
     counter: Counter
     radius: float
@@ -86,11 +83,10 @@ def best_learning_rate(counter: Counter, radius: float) -> float:
 
 
 def regret_bound(counter: Counter, radius: float) -> float:
-    """Return R sqrt(T L^2 + 2 L sqrt(d T) sigma ||B||_F), the bound on the expected regret
-    at the best learning rate.
+    """Return the bound on the expected regret at the best learning rate.
 
-    L is the counter's norm and sigma ||B||_F its noise multiplier times L times the root loss of its
-    factorization.
+    It is R sqrt(T L^2 + 2 L sqrt(d T) sigma ||B||_F): L is the counter's norm and sigma ||B||_F its noise
+    multiplier times L times the root loss of its factorization.
     """
     check_positive("radius", radius)
     return radius * math.sqrt(_growth(counter, _noise_sum(counter)))

@@ -34,8 +34,7 @@ def zero_if_not_finite(update: Vector) -> Vector:
 
 
 def clip_l2(update: Vector, bound: float) -> Vector:
-    """Return `update` scaled into the ball of radius `bound` (units of the update);
-    never longer than `bound`.
+    """Return `update` scaled into the ball of radius `bound` (units of the update); never longer than `bound`.
 
     A vector within the ball less a rounding margin is returned as it is.
     """

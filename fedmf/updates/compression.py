@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from fedmf.checks import check_keep_probability, check_positive
+from fedmf.checks import check_choice, check_keep_probability, check_positive
+from fedmf.choices import ROTATIONS, VALUE_TYPES
 from fedmf.errors import SettingError
 from fedmf.updates.clipping import default_linf_bound
 from fedmf.updates.rotation import padded_dimension
@@ -13,8 +14,9 @@ _RAREST = 2.0**-32  # a mask keeps with the wanted probability to 2^-64: here th
 
 @dataclass(frozen=True)
 class Compression:
-    """How an update travels: each coordinate kept with `keep_probability` gamma
-    after the `rotation`, as `value_type`.
+    """How an update travels: rotated, each coordinate kept with `keep_probability` gamma, as `value_type`.
+
+    Raises `SettingError` for a keep probability outside [2^-32, 1], an unknown rotation or value type.
     """
 
     keep_probability: float
@@ -27,7 +29,8 @@ class Compression:
             raise SettingError(
                 f"keep_probability is {self.keep_probability}; masks of 64 bits need at least 2^-32."
             )
-        padded_dimension(1, self.rotation)
+        check_choice("rotation", self.rotation, ROTATIONS)
+        check_choice("value_type", self.value_type, VALUE_TYPES)
 
 
 def make_bounds(
@@ -38,22 +41,18 @@ def make_bounds(
     cohort_size: int,
     compression: Compression,
 ) -> Bounds:
-    """Return the bounds to enforce: `linf_norm` None means the formula
-    with the Hadamard rotation, `l2_norm` without.
+    """Return the bounds that a client enforces.
 
-    Raises `SettingError` for an L-infinity bound without an L2 bound, and for int8 values without bounds.
+    `linf_norm` None means the formula with the Hadamard rotation, and `l2_norm` without it. Raises `SettingError`
+    for an L-infinity bound without an L2 bound, and for int8 values without bounds.
     """
     if l2_norm is None:
         if linf_norm is not None:
-            raise SettingError(
-                f"clipping.linf_norm is {linf_norm} without clipping.l2_norm; give both or neither."
-            )
+            raise SettingError(f"linf_norm is {linf_norm} without l2_norm; give both or neither.")
         if compression.value_type == "int8":
-            raise SettingError(
-                "compression.value_type is int8 without clipping.l2_norm; the int8 grid needs bounds."
-            )
+            raise SettingError("value_type is int8 without l2_norm; the int8 grid needs bounds.")
         return Bounds(None, None, compression.value_type)
-    check_positive("clipping.l2_norm", l2_norm)
+    check_positive("l2_norm", l2_norm)
     if linf_norm is None:
         padded = padded_dimension(dimension, compression.rotation)
         linf_norm = (
@@ -61,5 +60,5 @@ def make_bounds(
             if compression.rotation == "hadamard"
             else l2_norm
         )
-    check_positive("clipping.linf_norm", linf_norm)
+    check_positive("linf_norm", linf_norm)
     return Bounds(l2_norm, min(linf_norm, l2_norm), compression.value_type)

@@ -1,5 +1,4 @@
-"""Secret Bernoulli masks: each coordinate is kept with probability gamma, by a key that only one client and
-the server hold.
+"""Secret Bernoulli masks: which coordinates are kept follows from a key that one client and the server hold.
 
 The amplification of the privacy theorem (Chen et al. 2024, Theorem 5.1, corrected in docs/privacy.md) needs
 masks that are iid Bernoulli(gamma) over coordinates, clients, rounds and epochs, secret, and independent of
@@ -26,10 +25,10 @@ _GUIDE_BITS = 16  # leading bits of a word that nearly always tell its gap
 
 
 def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
-    """Return the kept coordinates in increasing order, shape (k,), int64,
-    each in [0, dimension) kept with `keep_probability`.
+    """Return the kept coordinates in increasing order, shape (k,), int64.
 
-    Takes O(gamma * dimension) time. The same arguments give the same coordinates on every platform.
+    Each of [0, dimension) is kept with `keep_probability`, independently. Takes O(gamma * dimension) time. The
+    same arguments give the same coordinates on every platform.
 
     >>> kept_coordinates(SecretKey.reproducible(0), 4, 1.0)
     array([0, 1, 2, 3])
@@ -56,8 +55,7 @@ def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) ->
 
 @lru_cache(maxsize=8)
 def gap_table(keep_probability: float) -> npt.NDArray[np.uint64]:
-    """Return floor((1 - (1-gamma)^k) 2^64) for k = 1 .. 1024,
-    uint64, exact in integer arithmetic; 0 < gamma < 1.
+    """Return floor((1 - (1-gamma)^k) 2^64) for k = 1 .. 1024, uint64, exact; 0 < gamma < 1.
 
     A uniform 64-bit word u stands for the gap k (the next k-1 coordinates dropped, the k-th kept) when it
     lies in [table[k-2], table[k-1]), and for "none of the next 1024 is kept" when it is not below the last

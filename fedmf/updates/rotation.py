@@ -1,5 +1,4 @@
-"""The randomised Hadamard rotation: it spreads an update evenly over its coordinates, so that the L-infinity
-clip costs little.
+"""The randomised Hadamard rotation: it spreads an update evenly, so that the L-infinity clip costs little.
 
 x -> H (signs * pad(x)) with H orthonormal (entries +-1/sqrt(D)), D the next power of two. The signs are
 public: the rotation is no secret, only the mask is. Rotating before the L-infinity clip is what makes the
@@ -14,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_at_least, check_choice
+from fedmf.choices import ROTATIONS
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates.vectors import Vector
 
 Real = TypeVar("Real", np.float32, np.float64)
 
-ROTATIONS = ("hadamard", "identity")
 _RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product near memory speed
 _COLUMNS = 1 << 11  # at once: a block that is read with a stride and written without stays in the cache
 

@@ -36,6 +36,7 @@ class Layout:
 
     def flatten(self, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Vector:
         """Return all arrays as one vector (d,), float32.
+
         Raises `SettingError` when names or shapes differ.
         """
         if Layout.of(arrays) != self:
@@ -44,6 +45,7 @@ class Layout:
 
     def split(self, vector: Vector) -> dict[str, Vector]:
         """Return the vector (d,) as named arrays: views, nothing is copied.
+
         Raises `SettingError` for another length.
         """
         if vector.shape != (self.dimension,):

@@ -1,5 +1,4 @@
-"""What travels: names of message parts and fields, for client and server alike,
-and the bytes of a masked update.
+"""What travels: the names of message parts and fields, and the bytes of a masked update.
 
 A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
 only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
@@ -15,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_choice
+from fedmf.choices import VALUE_TYPES
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates.clipping import clip_l2, clip_linf, l2_norm
 from fedmf.updates.masks import kept_coordinates
-from fedmf.updates.rounding import TAU, values_of
+from fedmf.updates.rounding import TAU, dequantize
 from fedmf.updates.vectors import Vector
 
 MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
@@ -32,7 +32,7 @@ VALUES = "values"
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
 CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
 
-VALUE_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
+_DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
 # Message header and record names of one reply, as Flower 1.41 serialises it; a test measures it.
 ENVELOPE_BYTES = 375
 
@@ -53,11 +53,11 @@ class Bounds:
     value_type: str = "float32"
 
     def __post_init__(self) -> None:
-        check_choice("compression.value_type", self.value_type, VALUE_TYPES)
+        check_choice("value_type", self.value_type, VALUE_TYPES)
         for name, norm in (("l2_norm", self.l2_norm), ("linf_norm", self.linf_norm)):
             if norm is not None and not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
                 raise SettingError(
-                    f"clipping.{name} is {norm}; float32 values need it in [{_SMALLEST_NORM:g}, {_LARGEST_NORM:g}]."
+                    f"{name} is {norm}; float32 values need it in [{_SMALLEST_NORM:g}, {_LARGEST_NORM:g}]."
                 )
 
     @property
@@ -84,24 +84,23 @@ def to_bytes(values: Values) -> bytes:
 
 def to_vector(data: bytes) -> Vector:
     """Return little-endian float32 bytes as a read-only vector, without a copy."""
-    return np.frombuffer(data, VALUE_TYPES["float32"])
+    return np.frombuffer(data, _DTYPES["float32"])
 
 
 def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
-    """Return a reply's bytes as (kept,) float32 within `bounds`;
-    whatever is malformed counts as the zero vector.
+    """Return a reply's bytes as (kept,) float32 within `bounds`; what is malformed counts as the zero vector.
 
     Another type or length, or a non-finite value, gives zeros; what exceeds a bound is clipped to it, so that
     no client moves the sum further than its bound. Never raises for any `data`: one client's data must not
     decide whether a round is released.
     """
-    dtype = VALUE_TYPES[bounds.value_type]
+    dtype = _DTYPES[bounds.value_type]
     if not isinstance(data, bytes) or len(data) != kept * dtype.itemsize:
         return np.zeros(kept, np.float32)
     values = np.frombuffer(data, dtype)
     if bounds.value_type == "int8":
         assert bounds.linf_norm is not None  # make_bounds refuses int8 without bounds
-        values = values_of(np.maximum(values, -127), bounds.linf_norm)
+        values = dequantize(np.maximum(values, -127), bounds.linf_norm)
     largest = float(max(values.max(initial=0), -values.min(initial=0)))  # NaN where one is: both pass it on
     if not math.isfinite(largest):
         return np.zeros(kept, np.float32)
@@ -119,5 +118,5 @@ def coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.
 
 def value_bytes(dimension: int, keep_probability: float, value_type: str) -> float:
     """Return the expected bytes of the values one client sends: gamma D times the size of a value."""
-    check_choice("compression.value_type", value_type, VALUE_TYPES)
-    return keep_probability * dimension * VALUE_TYPES[value_type].itemsize
+    check_choice("value_type", value_type, VALUE_TYPES)
+    return keep_probability * dimension * _DTYPES[value_type].itemsize

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
-from client.app import ClientPlan, make_client_app
+from client.app import make_client_app
 from client.data import Examples
 from client.models import build
 from client.privatize import privatize
-from client.training import Trainer, TrainingSettings, flat_parameters
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters
 from experiments.players.local_grid import local_context, set_identity
 from fedmf.updates import wire
 from plans import KEY, small_plan
 
 MODEL = {"name": "logistic", "input_shape": (2, 2), "classes": 3, "seed": 0}
 PLAN = small_plan(dimension=15)
-CLIENT_PLAN = ClientPlan(PLAN.bounds, PLAN.rotation, 0.5, PLAN.seed)
 DATA = Examples(np.arange(8, dtype="f4").reshape(2, 2, 2), np.array([0, 2]))
 
 
@@ -28,7 +28,9 @@ def examples_of(client, context):
 @pytest.fixture
 def app():
     set_identity()
-    return make_client_app(examples_of, lambda: Trainer(build(**MODEL), TrainingSettings(0.5)), CLIENT_PLAN)
+    return make_client_app(
+        examples_of, lambda: Trainer(build(**MODEL), TrainingSettings(0.5)), PLAN.client_plan
+    )
 
 
 def task(client="0", vector=None):

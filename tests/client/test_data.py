@@ -161,7 +161,7 @@ def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
         load("mnist")
     with pytest.raises(SettingError, match="digits does not use it"):
         load("digits", path="somewhere")
-    with pytest.raises(SettingError, match=r"dataset\.path is missing"):
+    with pytest.raises(SettingError, match=r"^path is missing"):
         load("by_user_npz")
 
 

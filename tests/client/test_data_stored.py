@@ -301,7 +301,7 @@ def test_stack_overflow_rows_are_sentences_cut_after_twenty_words(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "settings", "sentence"),
     [
-        ("femnist", {}, "fed_emnist_train.h5 .*dataset.download=true"),
+        ("femnist", {}, "fed_emnist_train.h5 .*set download=True"),
         ("shakespeare", {}, "shakespeare_train.h5"),
         ("stackoverflow", {}, "stackoverflow.sqlite"),
         ("stackoverflow", {"path": "."}, "public vocabulary"),
@@ -345,7 +345,7 @@ def test_a_failed_download_names_the_files_to_put_in_place(monkeypatch: pytest.M
             raise ConnectionError(f"no route to the hub for {split}")
 
     monkeypatch.setattr(flwr_datasets, "FederatedDataset", Offline)
-    with pytest.raises(DataError, match=r"no route to the hub.*put its files .*dataset\.path"):
+    with pytest.raises(DataError, match=r"no route to the hub.*put its files .*set path to it"):
         load("femnist", download=True)
 
 

@@ -32,9 +32,9 @@ def test_points_lie_around_the_centre_of_their_class_moved_for_the_client() -> N
 def test_synthetic_settings_are_checked() -> None:
     with pytest.raises(SettingError, match="at most 1000000"):
         load("synthetic", clients=10**6 + 1)
-    with pytest.raises(SettingError, match=r"dataset\.features is 0"):
+    with pytest.raises(SettingError, match=r"^features is 0"):
         load("synthetic", features=0)
-    with pytest.raises(SettingError, match=r"dataset\.shift is -1"):
+    with pytest.raises(SettingError, match=r"^shift is -1"):
         load("synthetic", shift=-1.0)
 
 

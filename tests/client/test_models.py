@@ -82,7 +82,7 @@ def test_unknown_names_settings_and_unfitting_data_are_refused() -> None:
         build("cnn", input_shape=(5, 28), classes=10, seed=0)
     with pytest.raises(SettingError, match="next_token data"):
         build("lstm", input_shape=(8, 8), classes=10, seed=0)
-    with pytest.raises(SettingError, match=r"model\.hidden is 3, but logistic"):
+    with pytest.raises(SettingError, match=r"^hidden is 3, but logistic"):
         build("logistic", input_shape=(8, 8), classes=10, seed=0, hidden=3)
-    with pytest.raises(SettingError, match=r"model\.hidden is 0"):
+    with pytest.raises(SettingError, match=r"^hidden is 0"):
         build("mlp", input_shape=(8, 8), classes=10, seed=0, hidden=0)

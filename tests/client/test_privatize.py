@@ -9,7 +9,7 @@ from client.privatize import privatize
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
 from fedmf.updates.rotation import Rotation
-from fedmf.updates.rounding import TAU, values_of
+from fedmf.updates.rounding import TAU, dequantize
 from plans import KEY, random_vector, small_plan
 
 
@@ -35,7 +35,7 @@ def whole(plan, update):
     """The whole vector that a client holds to its bounds, as the client made it: the server has no hand in it."""
     assert plan.compression.keep_probability == 1
     sent = send(plan, update)
-    return values_of(sent, plan.bounds.linf_norm) if plan.bounds.value_type == "int8" else sent
+    return dequantize(sent, plan.bounds.linf_norm) if plan.bounds.value_type == "int8" else sent
 
 
 def slow_whole(plan, update):

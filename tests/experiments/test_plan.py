@@ -8,7 +8,7 @@ import pytest
 
 from experiments.cli import command
 from experiments.plan import PlanSettings, plan
-from fedmf.accounting import EpochRelease, privacy_spent, rdp
+from fedmf.accounting import EpochEvent, privacy_spent, rdp
 
 KEYS = {
     "epsilon",
@@ -84,7 +84,7 @@ def test_a_runs_summary_gives_its_epsilon(planned):
         "linf_over_l2=0.0987", "keep_probability=0.1", "noise_multiplier=0.71", "epochs=8", "delta=1e-4",
         "dimension=650", "cohort_size=64", "clients=1437", "rounds_per_epoch=22",
     )  # fmt: skip
-    assert found["epsilon"] == privacy_spent(EpochRelease(0.71, 0.1, 0.0987), 8, delta=1e-4).epsilon
+    assert found["epsilon"] == privacy_spent(EpochEvent(0.71, 0.1, 0.0987), 8, delta=1e-4).epsilon
 
 
 def test_epsilon_does_not_depend_on_clients_cohort_rounds_or_mechanism(planned):
@@ -98,7 +98,7 @@ def test_epsilon_does_not_depend_on_clients_cohort_rounds_or_mechanism(planned):
 
 def test_orders_give_the_curve_of_one_epoch(planned):
     found = planned(*GIVEN, "noise_multiplier=0.05", "orders=[2,2.5,1.1,16,1e6]")
-    event = EpochRelease(0.05, 0.01, found["linf_over_l2"])
+    event = EpochEvent(0.05, 0.01, found["linf_over_l2"])
     assert found["rdp"] == {key: rdp(event, float(key)) for key in ("2", "2.5", "1.1", "16", "1000000")}
     replaced = planned(*GIVEN, "noise_multiplier=0.05", "orders=[2]", "adjacency=replace")
     assert replaced["rdp"]["2"] > found["rdp"]["2"]

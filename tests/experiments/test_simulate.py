@@ -15,7 +15,7 @@ from experiments.cli.command import guard
 from experiments.settings.experiment import build as build_experiment
 from fedmf.randomness import PublicSeed
 from runs import command, composed, metrics, model, run, simulate, summary
-from server.cohort import cohort_of
+from server.cohort import cohort_indices
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("population.cohort_size=20", "population.rounds_per_epoch=3", "population.epochs=2")
@@ -70,7 +70,7 @@ def fedavg(config, rate, momentum, local_epochs, batch_size):
     velocity = np.zeros_like(weights)
     for number in range(1, plan.participation.rounds + 1):
         updates = []
-        for client in cohort_of(plan, number):
+        for client in cohort_indices(plan, number):
             torch.nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), net.parameters())
             sgd = torch.optim.SGD(net.parameters(), lr=config.client.learning_rate)
             epoch = (number - 1) // plan.participation.rounds_per_epoch

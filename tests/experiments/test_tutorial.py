@@ -64,7 +64,7 @@ def test_the_mechanism_of_the_tutorial_is_the_matrix_that_it_says(
 
 
 def test_code_that_is_no_loader_or_no_model_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"dataset\.name is 'nowhere:load', which cannot be imported"):
+    with pytest.raises(SettingError, match=r"^name is 'nowhere:load', which cannot be imported"):
         load("nowhere:load")
     with pytest.raises(DataError, match=r"must return a client\.data\.Dataset"):
         load("argparse:Namespace")

@@ -77,9 +77,7 @@ def test_sums_are_the_exact_ones_plus_noise_that_does_not_depend_on_them():
 
 
 def test_error_bound_covers_all_rounds_at_once():
-    """600 runs of 64 rounds; at most 5 % may leave the bound: 95 % of 570 expected,
-    below 540 has chance 1e-7.
-    """
+    """Of 600 runs at most 5 % may leave the bound: 570 are expected inside, below 540 has chance 1e-7."""
     counter = continual_counter(64, epsilon=1.0, delta=1e-6, dimension=600)
     bound = continual_counter(64, epsilon=1.0, delta=1e-6).error_bound(failure=0.05)
     errors = np.abs(released(counter, np.zeros((64, 600))))
@@ -145,9 +143,7 @@ def learner_for(rounds=200, family="optimal"):
 
 
 def test_regret_stays_below_its_bound():
-    """Linear losses with a drifting sign: the mean over 20 runs of regret against the best point, which the
-    theorem bounds in expectation.
-    """
+    """The theorem bounds the expectation; here the mean over 20 runs of linear losses with a drifting sign."""
     learner = learner_for()
     rng = np.random.default_rng(8)
     gradients = rng.normal(size=(200, 3)) + np.array([0.5, 0.0, 0.0])

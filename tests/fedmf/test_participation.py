@@ -34,7 +34,7 @@ def test_epochs_and_seeds_shuffle_anew():
 def test_too_many_rounds_names_the_largest_that_fits():
     with pytest.raises(
         ParticipationError,
-        match=r"largest population\.rounds_per_epoch that fits is 22, .*cohort_size that fits is 62",
+        match=r"largest rounds_per_epoch that fits is 22, .*cohort_size that fits is 62",
     ):
         rounds_that_fit(1437, 64, 23)
     with pytest.raises(ParticipationError, match="at most 10 fits"):

@@ -3,10 +3,11 @@ import math
 import numpy as np
 import pytest
 
-from fedmf.accounting import EpochRelease, privacy_spent
+from fedmf.accounting import EpochEvent, privacy_spent
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds
+from fedmf.updates.client_plan import make_client_plan
 from plans import small_plan
 
 
@@ -24,13 +25,24 @@ def test_sigma_is_the_multiplier_times_the_largest_column_norm_times_the_radius(
 
 def test_what_is_accounted_is_what_is_enforced():
     plan = small_plan(keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, noise_multiplier=1.3)
-    assert plan.epoch_release == EpochRelease(1.3, 0.3, 0.1 / 0.7)
-    assert plan.epoch_release.ratio == pytest.approx(49)
-    assert plan.spent() == privacy_spent(EpochRelease(1.3, 0.3, 0.1 / 0.7), 2, delta=1e-5)
+    assert plan.epoch_event == EpochEvent(1.3, 0.3, 0.1 / 0.7)
+    assert plan.epoch_event.ratio == pytest.approx(49)
+    assert plan.spent() == privacy_spent(EpochEvent(1.3, 0.3, 0.1 / 0.7), 2, delta=1e-5)
     rounded = small_plan(
         keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, noise_multiplier=1.3, value_type="int8"
     )
-    assert rounded.epoch_release.linf_over_l2 == pytest.approx(0.1 / (0.7 * 1.002))
+    assert rounded.epoch_event.linf_over_l2 == pytest.approx(0.1 / (0.7 * 1.002))
+
+
+def test_what_a_client_enforces_is_what_the_plan_accounts_for():
+    plan = small_plan(keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, value_type="int8")
+    own = plan.client_plan
+    assert own == make_client_plan(
+        dimension=50, compression=plan.compression, bounds=plan.bounds, seed=plan.seed
+    )
+    assert (own.bounds.l2_norm, own.bounds.linf_norm, own.bounds.value_type) == (0.7, 0.1, "int8")
+    assert (own.keep_probability, own.rotation.padded) == (plan.epoch_event.keep_probability, 64)
+    assert plan.rotation is own.rotation  # its signs are drawn once
 
 
 def test_linf_bound_is_the_formula_with_rotation_and_the_l2_bound_without():
@@ -64,14 +76,14 @@ def test_a_factorization_for_another_number_of_rounds_is_refused():
     {"l2_norm": float("nan"), "linf_norm": None}, {"l2_norm": 1.0, "linf_norm": -1.0},
 ])  # fmt: skip
 def test_bounds_that_bound_nothing_are_refused(wrong):
-    with pytest.raises(SettingError, match="clipping"):
+    with pytest.raises(SettingError, match=r"l2_norm|linf_norm"):
         make_bounds(**wrong, dimension=10, cohort_size=2, compression=Compression(0.5))
 
 
 def test_int8_needs_bounds_and_noise_needs_an_l2_bound():
     with pytest.raises(SettingError, match="int8"):
         small_plan(l2_norm=None, noise_multiplier=0, value_type="int8")
-    with pytest.raises(SettingError, match=r"clipping\.l2_norm is null"):
+    with pytest.raises(SettingError, match="l2_norm=None leaves"):
         small_plan(l2_norm=None)
 
 
@@ -80,7 +92,7 @@ def test_int8_needs_bounds_and_noise_needs_an_l2_bound():
     {"epsilon": 1.0, "adjacency": "remove"}, {"epsilon": 1.0, "max_epsilon": 0.0},
 ])  # fmt: skip
 def test_impossible_privacy_targets_are_refused(wrong):
-    with pytest.raises(SettingError, match=r"privacy\."):
+    with pytest.raises(SettingError, match=r"epsilon|noise_multiplier|adjacency"):
         PrivacyTarget(delta=1e-5, **wrong)
 
 

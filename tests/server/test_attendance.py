@@ -99,9 +99,7 @@ def test_the_sum_does_not_depend_on_how_clients_share_messages(tmp_path):
 
 
 def test_a_nodes_sum_is_refused(tmp_path):
-    """One vector for several clients: no bound of theirs could be checked.
-    It counts as zeros, whatever its length.
-    """
+    """No client's bound could be checked on such a sum, so it counts as zeros, whatever its length."""
 
     def summing(message):
         reply = answer(message)
@@ -130,7 +128,7 @@ def test_an_epoch_waits_for_enough_clients_and_says_so(tmp_path, caplog):
         pytest.raises(RunStoppedError, match=r"11 clients behind 2 .*min_available=12"),
     ):
         strategy.start(grid, timeout=0.1)
-    assert "waiting: 11 clients behind 2 connected nodes are there" in caplog.text
+    assert "waiting: 11 clients behind 2 connected nodes are available" in caplog.text
     assert tasks_in(grid) == []
     assert strategy.state.ledger.entries == ()  # an epoch that nobody began costs nothing
 
@@ -185,7 +183,7 @@ def test_a_node_that_is_away_is_silent_and_its_clients_stay_unspent(tmp_path, ca
     assert all(client.startswith(key_of("a")) for release in releases[1:3] for client in release.answered)
     assert any(len(release.answered) < 3 for release in releases[1:3])
     assert len(releases[3].answered) == 3
-    assert f"node {key_of('b')} is away" in caplog.text
+    assert f"node {key_of('b')} is not connected" in caplog.text
 
 
 def test_a_lost_nodes_clients_are_spent_and_it_takes_part_in_the_next_epoch(tmp_path):
@@ -254,7 +252,7 @@ def test_a_grid_without_public_keys_is_refused():
     class Plain:
         pass
 
-    with pytest.raises(SettingError, match="does not tell the nodes' public keys"):
+    with pytest.raises(SettingError, match="does not give the nodes' public keys"):
         connected(Plain())
 
 

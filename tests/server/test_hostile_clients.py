@@ -11,7 +11,7 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
 from players import Answering, honest
-from server.cohort import SimulatedPopulation, cohort_of
+from server.cohort import SimulatedPopulation, cohort_indices
 from server.optimizer import Optimizer
 from server.state import first_state
 from server.strategy import FedMF
@@ -20,7 +20,7 @@ PLANS = {
     value_type: small_plan(noise_multiplier=0, linf_norm=0.25, value_type=value_type)
     for value_type in ("float32", "int8")
 }
-HOSTILE = {kind: str(cohort_of(plan, 1)[1]) for kind, plan in PLANS.items()}
+HOSTILE = {kind: str(cohort_indices(plan, 1)[1]) for kind, plan in PLANS.items()}
 SPECIAL = [np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, 0.25, 0.2500001, -1.0, 0.0]
 
 

@@ -12,7 +12,7 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
 from players import UPDATE, Answering, honest, replying
-from server.cohort import ReplyPolicy, SimulatedPopulation, cohort_of
+from server.cohort import ReplyPolicy, SimulatedPopulation, cohort_indices
 from server.optimizer import Optimizer
 from server.state import first_state
 from server.strategy import FedMF, model_record
@@ -76,13 +76,13 @@ def test_a_crashing_client_changes_nothing_but_its_own_zero():
     """A known trap of docs/privacy.md: a reply's values decide a release."""
 
     def crash_first(fields, message):
-        first = str(cohort_of(PLAN, 1)[0])
+        first = str(cohort_indices(PLAN, 1)[0])
         return (
             WORTHLESS["error"](fields, message) if fields[wire.CLIENT] == first else honest(fields, message)
         )
 
     def zero_first(fields, message):
-        first = str(cohort_of(PLAN, 1)[0])
+        first = str(cohort_indices(PLAN, 1)[0])
         return honest(fields, message, UPDATE * (fields[wire.CLIENT] != first))
 
     crashed, zeroed = run(crash_first)[0].state, run(zero_first)[0].state
@@ -92,7 +92,7 @@ def test_a_crashing_client_changes_nothing_but_its_own_zero():
 
 
 def test_silence_leaves_a_client_unspent_and_the_round_is_released():
-    silent = str(cohort_of(PLAN, 1)[1])
+    silent = str(cohort_indices(PLAN, 1)[1])
     reports = []
     strategy, _ = run(
         lambda f, m: None if f[wire.CLIENT] == silent else honest(f, m),
@@ -312,10 +312,17 @@ def test_a_run_stops_after_so_many_attempts_with_nothing_released_or_spent():
             on_release=[lambda state, release: reports.append(release)],
         )
     assert reports == []
-    assert sorted(asked) == sorted([str(client) for client in cohort_of(PLAN, 1)] * 2)
+    assert sorted(asked) == sorted([str(client) for client in cohort_indices(PLAN, 1)] * 2)
 
 
 def test_errors_count_as_replies_for_the_policy():
     """Silence is what the policy may count; an error may depend on data."""
     strategy, _ = run(WORTHLESS["error"], replies=ReplyPolicy(min_replies=3))
     assert strategy.state.round == 1
+
+
+def test_more_replies_than_a_cohort_has_clients_are_refused_before_anyone_is_asked():
+    with pytest.raises(
+        SettingError, match="min_replies is 4, but a cohort has 3 clients; it can be at most 3"
+    ):
+        run(honest, replies=ReplyPolicy(min_replies=4))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from client.training import TrainingSettings
+from client.settings import TrainingSettings
 from experiments.audit.__main__ import AuditSettings, audit
 from experiments.audit.digits import Setup, Stage, blank_weights, dealt_digits
 from experiments.audit.law import Law, Rule, choose_rule, count, own_mask, shared_mask

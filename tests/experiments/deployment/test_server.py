@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, MessageType, RecordDict
 
-from client.app import ClientPlan
 from experiments.cli.command import without_traceback
 from experiments.deployment import apps
 from experiments.deployment.holdings import examine
@@ -223,7 +222,7 @@ def test_client_and_server_derive_the_same_bounds_rotation_and_mask_probability(
     for more in ("", "compression.value_type=int8", "compression.rotation=identity"):
         config = run_settings(f"{SMALL} {more}")
         experiment = build(config)
-        own: ClientPlan = client_plan_of(config, experiment.plan.dimension)
+        own = client_plan_of(config, experiment.plan.dimension)
         assert own == experiment.client_plan
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmf.accounting import EpochRelease, Ledger, privacy_spent, rdp, rdp_curve, resolve_linf_ratio
+from fedmf.accounting import EpochEvent, Ledger, privacy_spent, rdp, rdp_curve, resolve_linf_ratio
 from fedmf.accounting.conversion import GRID, best_order
 from fedmf.mechanisms import prefix_sum
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, rounded_with_cost, tables_of
@@ -39,7 +39,7 @@ def test_double_count_or_wrong_start_of_the_sum_epsilon_vanishes_as_sigma_grows(
     gamma = 0.01
     for z in (1e3, 1e6):
         # F - 1 = binom(a, 2) gamma^2 t + O(t^2), whatever K is.
-        assert rdp(EpochRelease(z, gamma, 0.01), order) == pytest.approx(
+        assert rdp(EpochEvent(z, gamma, 0.01), order) == pytest.approx(
             order / 2 * gamma**2 / z**2, rel=1e-4, abs=0
         )
 
@@ -50,7 +50,7 @@ def test_cancellation_at_tiny_keep_probability_and_signal():
     ]
     assert len(rows) == 2
     for row in rows:
-        event = EpochRelease(row["sigma"] / row["kappa2"], row["gamma"], row["kappainf"] / row["kappa2"])
+        event = EpochEvent(row["sigma"] / row["kappa2"], row["gamma"], row["kappainf"] / row["kappa2"])
         for form in ("floor", "ratio"):
             assert rdp(event, row["alpha"], form) == pytest.approx(float(row[form]), rel=1e-9, abs=0)
 
@@ -58,7 +58,7 @@ def test_cancellation_at_tiny_keep_probability_and_signal():
 @pytest.mark.parametrize("order", [1.5, 2.5, 30.25])
 def test_cancellation_over_a_million_coordinates_and_epochs(order):
     """K E = 10^6 copies of a divergence of 1e-14 keep nine digits: the quadratic limit is reached."""
-    event = EpochRelease(1e-1, 1e-4, 1e-3)  # K = 10^6, kappa_inf/sigma = .01
+    event = EpochEvent(1e-1, 1e-4, 1e-3)  # K = 10^6, kappa_inf/sigma = .01
     t = 1e-4
     f = order / 2 * 1e-8 * t * (1 + t / 2 + (order - 2) / 3 * 1e-4 * 3 * t)  # to second order in t
     assert rdp(event, order) == pytest.approx(1e6 * f, rel=1e-6, abs=0)
@@ -74,7 +74,7 @@ def test_squared_or_forgotten_column_norm_scaling_b_c_and_sigma_changes_nothing(
     unscaled = rounded_with_cost(plain.tables, prefix_sum(6)).sensitivity * plain.materialize_noising()
     np.testing.assert_allclose(noise, unscaled, rtol=1e-5)
     sigma = 1.3 * scale
-    claimed = rdp(EpochRelease(sigma / c, 1.0, 1.0), 4.0)
+    claimed = rdp(EpochEvent(sigma / c, 1.0, 1.0), 4.0)
     assert claimed == pytest.approx(exact_divergence(stream, 4.0, sigma), rel=1e-6, abs=0)
 
 
@@ -83,30 +83,30 @@ def test_row_norms_instead_of_column_norms_an_asymmetric_c():
     stream = asymmetric_strategy(np.random.default_rng(1), 5)
     c = rounded_with_cost(stream.tables, prefix_sum(5)).sensitivity
     exact = exact_divergence(stream, 4.0, sigma=1.3)
-    assert rdp(EpochRelease(1.3 / c, 1.0, 1.0), 4.0) == pytest.approx(exact, rel=1e-6, abs=0)
+    assert rdp(EpochEvent(1.3 / c, 1.0, 1.0), 4.0) == pytest.approx(exact, rel=1e-6, abs=0)
     rows = np.linalg.norm(stream.materialize_strategy(), axis=1).max()
-    assert rdp(EpochRelease(1.3 / rows, 1.0, 1.0), 4.0) != pytest.approx(exact, rel=0.01, abs=0)
+    assert rdp(EpochEvent(1.3 / rows, 1.0, 1.0), 4.0) != pytest.approx(exact, rel=0.01, abs=0)
 
 
 def test_k_below_one_is_clamped():
     assert resolve_linf_ratio(1.7, None, None) == 1.0
-    event = EpochRelease(0.5, 0.5, 1.0)
+    event = EpochEvent(0.5, 0.5, 1.0)
     assert event.ratio == 1.0
     assert rdp(event, 2.0) == rdp(event, 2.0, "ratio") > 0
-    just_below = EpochRelease(0.5, 0.5, math.nextafter(1.0, 0.0))
+    just_below = EpochEvent(0.5, 0.5, math.nextafter(1.0, 0.0))
     assert just_below.ratio >= 1
     assert rdp(just_below, 2.0) == pytest.approx(rdp(event, 2.0), rel=1e-12, abs=0)
 
 
 def test_epoch_count_a_partial_epoch_counts_whole():
-    event = EpochRelease(0.05, 0.01, 0.006)
+    event = EpochEvent(0.05, 0.01, 0.006)
     finished = Ledger((event,) * 2)
     stopped_in_the_third = finished.record(event)
     assert stopped_in_the_third.spent(delta=1e-5).epsilon == privacy_spent(event, 3, delta=1e-5).epsilon
 
 
 def test_not_a_number_at_a_high_order_is_never_the_minimum():
-    event = EpochRelease(0.1, 1e-3, 1e-3)  # K = 10^6
+    event = EpochEvent(0.1, 1e-3, 1e-3)  # K = 10^6
     curve = rdp_curve(event, GRID)
     assert not np.isnan(curve).any()
     assert (np.diff(curve) >= 0).all()
@@ -121,7 +121,7 @@ def test_not_a_number_at_a_high_order_is_never_the_minimum():
 
 
 def test_overflow_at_a_high_order_is_infinite_not_small():
-    event = EpochRelease(1e-3, 0.5, 1e-3)
+    event = EpochEvent(1e-3, 0.5, 1e-3)
     for order in (1e4, 1e6, 1e8):
         assert rdp(event, order) > 1e8
     found = privacy_spent(event, 1000, delta=1e-5)
@@ -130,7 +130,7 @@ def test_overflow_at_a_high_order_is_infinite_not_small():
 
 def test_sparsification_is_never_free_and_never_better_than_its_gaussian():
     """gamma used twice or never: at equal z/gamma, fewer coordinates cost more, and z alone is not what counts."""
-    values = [rdp(EpochRelease(5 * gamma, gamma, 0.006), 6.0) for gamma in (1.0, 0.3, 0.1, 0.01, 0.001)]
+    values = [rdp(EpochEvent(5 * gamma, gamma, 0.006), 6.0) for gamma in (1.0, 0.3, 0.1, 0.01, 0.001)]
     assert values == sorted(values)
     assert values[0] == pytest.approx(values[2], rel=1e-3, abs=0)
-    assert rdp(EpochRelease(5.0, 0.01, 0.006), 6.0) < values[0] / 9000
+    assert rdp(EpochEvent(5.0, 0.01, 0.006), 6.0) < values[0] / 9000

@@ -88,9 +88,7 @@ def test_epsilon_bound_grows_with_evidence_and_shrinks_with_confidence():
     [(75, 100, 1000, 1e-4, 0.673), (1439, 1510, 100_000, 1e-5, 2.675)],
 )
 def test_one_run_bound_gives_the_numbers_of_the_paper(correct, guesses, canaries, delta, printed):
-    """Steinke, Nasr, Jagielski 2023 (arXiv 2305.08846): Appendix D and section 7;
-    they round and cut to three digits.
-    """
+    """Steinke, Nasr, Jagielski 2023 (arXiv 2305.08846): Appendix D and section 7, three digits."""
     bound = one_run_lower_bound(correct, guesses, canaries, delta=delta, confidence=0.95)
     assert bound == pytest.approx(printed, abs=1e-3)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedmf.accounting import (
-    EpochRelease,
+    EpochEvent,
     calibrate_noise_multiplier,
     linf_ratio,
     mean_noise_std,
@@ -25,7 +25,7 @@ ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
 @pytest.mark.parametrize("row", ORACLE["calibration"])
 def test_calibration_matches_the_oracle(row):
     def epsilon_of(noise_multiplier):
-        event = EpochRelease(noise_multiplier, row["gamma"], row["kinf_over_k2"])
+        event = EpochEvent(noise_multiplier, row["gamma"], row["kinf_over_k2"])
         return privacy_spent(event, row["E"], delta=row["delta"]).epsilon_rdp
 
     found = solve_noise_multiplier(epsilon_of, row["target_eps"], start=row["gamma"])
@@ -40,7 +40,7 @@ def test_calibration_meets_its_target_from_below_and_no_less_noise_would(adjacen
     z = calibrate_noise_multiplier(
         epsilon=epsilon, delta=1e-6, keep_probability=gamma, linf_over_l2=0.05, epochs=7, adjacency=adjacency
     )
-    found = privacy_spent(EpochRelease(z, gamma, 0.05), 7, delta=1e-6, adjacency=adjacency).epsilon
+    found = privacy_spent(EpochEvent(z, gamma, 0.05), 7, delta=1e-6, adjacency=adjacency).epsilon
     assert found <= epsilon
     assert found == pytest.approx(epsilon, rel=1e-4 if adjacency == "replace" else 1e-7)
 
@@ -96,7 +96,7 @@ def test_the_smallest_cohort_reaches_its_noise_and_one_client_less_does_not():
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_most_epochs_is_the_last_that_fits(adjacency):
-    event = EpochRelease(0.05, 0.01, 0.006)
+    event = EpochEvent(0.05, 0.01, 0.006)
     found = most_epochs(event, max_epsilon=9.0, delta=1e-5, adjacency=adjacency)
     assert found >= 1
     assert privacy_spent(event, found, delta=1e-5, adjacency=adjacency).epsilon <= 9
@@ -104,9 +104,9 @@ def test_most_epochs_is_the_last_that_fits(adjacency):
 
 
 def test_no_epoch_fits_a_budget_below_the_first():
-    assert most_epochs(EpochRelease(0.05, 0.01, 0.006), max_epsilon=0.01, delta=1e-5) == 0
+    assert most_epochs(EpochEvent(0.05, 0.01, 0.006), max_epsilon=0.01, delta=1e-5) == 0
     with pytest.raises(SettingError, match="fit"):
-        most_epochs(EpochRelease(1e11, 0.01, 0.006), max_epsilon=5.0, delta=1e-5)
+        most_epochs(EpochEvent(1e11, 0.01, 0.006), max_epsilon=5.0, delta=1e-5)
 
 
 def test_the_default_infinity_norm_is_the_formula_and_at_most_one():

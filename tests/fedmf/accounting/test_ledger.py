@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from fedmf.accounting import EpochRelease, Ledger, privacy_spent
+from fedmf.accounting import EpochEvent, Ledger, privacy_spent
 from fedmf.accounting.conversion import epsilon_of_order
 from fedmf.accounting.renyi import rdp
 from fedmf.errors import DataError, PrivacyBudgetExhausted
 
-EVENT = EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
-OTHER = EpochRelease(noise_multiplier=0.08, keep_probability=0.02, linf_over_l2=0.01)
+EVENT = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
+OTHER = EpochEvent(noise_multiplier=0.08, keep_probability=0.02, linf_over_l2=0.01)
 
 
 def test_recording_leaves_the_old_ledger_as_it_was():
@@ -31,7 +31,7 @@ def test_epsilon_is_a_function_of_the_ledger_alone():
 
 
 def test_a_replayed_ledger_gives_the_same_epsilon_to_the_last_bit():
-    ledger = Ledger((EVENT, OTHER, EpochRelease(1 / 3, 1.0, 0.1)))
+    ledger = Ledger((EVENT, OTHER, EpochEvent(1 / 3, 1.0, 0.1)))
     replayed = Ledger()
     for event in Ledger.from_json(ledger.to_json()).entries:
         replayed = replayed.record(event)
@@ -71,7 +71,7 @@ def test_the_budget_is_checked_under_the_adjacency_asked_for():
 
 def test_no_noise_exhausts_every_budget():
     with pytest.raises(PrivacyBudgetExhausted, match="inf"):
-        Ledger().check_next(EpochRelease(0.0, 1.0, 1.0), 1e9, delta=1e-5)
+        Ledger().check_next(EpochEvent(0.0, 1.0, 1.0), 1e9, delta=1e-5)
 
 
 def test_an_empty_ledger_has_spent_nothing():

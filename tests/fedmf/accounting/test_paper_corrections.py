@@ -9,7 +9,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import comb
 
-from fedmf.accounting import EpochRelease, mean_noise_std, privacy_spent, rdp, rdp_per_coordinate
+from fedmf.accounting import EpochEvent, mean_noise_std, privacy_spent, rdp, rdp_per_coordinate
 
 ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
 
@@ -59,7 +59,7 @@ def second_order(first, second, gamma):
 def test_the_theorem_is_false_for_rows_that_differ_by_delta_2():
     """K = 4, d = 7: g = (1,1,1,1,0,0,0) against (.5,.5,.5,.5,1,1,1), both norms and the distance within 2."""
     gamma = 0.01
-    bound = rdp(EpochRelease(0.5, gamma, 0.5), 2.0)  # kappa_2 = 2, kappa_inf = sigma = 1
+    bound = rdp(EpochEvent(0.5, gamma, 0.5), 2.0)  # kappa_2 = 2, kappa_inf = sigma = 1
     true = 4 * second_order(1.0, 0.5, gamma) + 3 * second_order(0.0, 1.0, gamma)
     assert bound == pytest.approx(6.873e-4, rel=1e-4, abs=0)
     assert true == pytest.approx(7.556e-4, rel=1e-4, abs=0)
@@ -71,10 +71,10 @@ def test_the_gaussian_curve_has_its_factor_one_half():
     exact = quad(
         lambda x: normal(x, 1 / sigma) ** order * normal(x, 0) ** (1 - order), -15, 15, epsrel=1e-12
     )[0]
-    assert rdp(EpochRelease(sigma, 1.0, 1.0), order) == pytest.approx(
+    assert rdp(EpochEvent(sigma, 1.0, 1.0), order) == pytest.approx(
         math.log(exact) / (order - 1), rel=1e-9, abs=0
     )
-    assert rdp(EpochRelease(sigma, 1.0, 1.0), order) == order / (2 * sigma * sigma)
+    assert rdp(EpochEvent(sigma, 1.0, 1.0), order) == order / (2 * sigma * sigma)
 
 
 def released_means(rng, *, draws, clients, dimension, gamma, sigma):
@@ -142,5 +142,5 @@ def test_a_k_fold_loss_profile_may_report_too_little():
     assert hockey_stick(0.0, [math.sqrt(total)]) < delta
     half = math.sqrt(total / 2)
     assert hockey_stick(14.5, [half, half]) > delta > hockey_stick(16.0, [half, half])
-    rdp_epsilon = privacy_spent(EpochRelease(0.1, gamma, 1.0), 1, delta=delta).epsilon
+    rdp_epsilon = privacy_spent(EpochEvent(0.1, gamma, 1.0), 1, delta=delta).epsilon
     assert rdp_epsilon > 15.3

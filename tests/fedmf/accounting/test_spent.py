@@ -11,7 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
-from fedmf.accounting import EpochRelease, divergence, gaussian_delta, gaussian_epsilon, privacy_spent, rdp
+from fedmf.accounting import EpochEvent, divergence, gaussian_delta, gaussian_epsilon, privacy_spent, rdp
 from fedmf.accounting.adjacency import joint_order, triangle
 from fedmf.accounting.conversion import GRID, best_order, epsilon_of_order
 from fedmf.accounting.gaussian import log_normal_cdf
@@ -22,7 +22,7 @@ ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
 
 
 def release(row):
-    return EpochRelease(row["sigma_over_k2"], row["gamma"], row["kinf_over_k2"])
+    return EpochEvent(row["sigma_over_k2"], row["gamma"], row["kinf_over_k2"])
 
 
 @pytest.mark.parametrize("form", ["floor", "ratio"])
@@ -46,11 +46,11 @@ def test_epsilon_over_real_orders_matches_the_oracle(row):
 @pytest.mark.parametrize(
     ("event", "epochs", "delta"),
     [
-        (EpochRelease(0.05, 0.01, 0.006), 1, 1e-5),
-        (EpochRelease(0.004, 0.001, 0.003), 30, 1e-9),
-        (EpochRelease(3.0, 0.2, 1.0), 5, 1e-6),
-        (EpochRelease(0.5, 0.01, 0.3), 100, 1e-4),
-        (EpochRelease(0.02, 1e-4, 0.01), 10, 1e-7),
+        (EpochEvent(0.05, 0.01, 0.006), 1, 1e-5),
+        (EpochEvent(0.004, 0.001, 0.003), 30, 1e-9),
+        (EpochEvent(3.0, 0.2, 1.0), 5, 1e-6),
+        (EpochEvent(0.5, 0.01, 0.3), 100, 1e-4),
+        (EpochEvent(0.02, 1e-4, 0.01), 10, 1e-7),
     ],
 )
 def test_the_order_search_loses_less_than_a_thousandth(event, epochs, delta):
@@ -90,19 +90,19 @@ def test_a_narrow_valley_between_grid_orders_is_found_although_another_seems_low
 
 def test_conversion_is_never_negative():
     assert epsilon_of_order(1e6, 0.0, 1e-5) == 0
-    assert privacy_spent(EpochRelease(1e9, 0.1, 0.5), 1, delta=1e-5).epsilon == 0
+    assert privacy_spent(EpochEvent(1e9, 0.1, 0.5), 1, delta=1e-5).epsilon == 0
     assert best_order(lambda _: 0.0, 1e-5)[0] == 0
 
 
 def test_nothing_started_costs_nothing():
-    found = privacy_spent(EpochRelease(0.0, 0.01, 0.5), 0, delta=1e-5)
+    found = privacy_spent(EpochEvent(0.0, 0.01, 0.5), 0, delta=1e-5)
     assert (found.epsilon, found.order) == (0.0, None)
 
 
 def test_no_noise_is_infinite_and_not_private():
     for gamma in (0.1, 1.0):
         for adjacency in ("zero_out", "replace"):
-            found = privacy_spent(EpochRelease(0.0, gamma, 0.5), 1, delta=1e-5, adjacency=adjacency)
+            found = privacy_spent(EpochEvent(0.0, gamma, 0.5), 1, delta=1e-5, adjacency=adjacency)
             assert found.epsilon == found.epsilon_rdp == math.inf
             assert not found.is_private
 
@@ -164,7 +164,7 @@ def test_the_gaussian_delta_and_epsilon_at_no_and_infinite_signal_and_out_of_ran
 
 
 def test_without_sparsification_the_exact_number_is_reported_beside_a_larger_rdp_one():
-    found = privacy_spent(EpochRelease(5.0, 1.0, 0.006), 16, delta=1e-5)
+    found = privacy_spent(EpochEvent(5.0, 1.0, 0.006), 16, delta=1e-5)
     assert (
         found.epsilon == found.epsilon_exact == pytest.approx(gaussian_epsilon(4 / 5, 1e-5), rel=1e-12, abs=0)
     )
@@ -174,25 +174,25 @@ def test_without_sparsification_the_exact_number_is_reported_beside_a_larger_rdp
 def test_the_exact_number_agrees_with_dp_accounting():
     accountant = PLDAccountant(value_discretization_interval=1e-4)
     accountant.compose(dp_event.GaussianDpEvent(5.0), 16)
-    found = privacy_spent(EpochRelease(5.0, 1.0, 1.0), 16, delta=1e-5)
+    found = privacy_spent(EpochEvent(5.0, 1.0, 1.0), 16, delta=1e-5)
     assert found.epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3, abs=0)
 
 
 @pytest.mark.parametrize("mu_square", [0.01, 1.0, 25.0])
 def test_rdp_is_never_below_the_exact_gaussian(mu_square):
-    found = privacy_spent(EpochRelease(1 / math.sqrt(mu_square), 1.0, 1.0), 1, delta=1e-6)
+    found = privacy_spent(EpochEvent(1 / math.sqrt(mu_square), 1.0, 1.0), 1, delta=1e-6)
     assert found.epsilon_rdp > found.epsilon_exact
 
 
 def test_epsilon_grows_with_epochs_and_falls_with_noise_and_delta():
-    base = privacy_spent(EpochRelease(0.05, 0.01, 0.006), 4, delta=1e-5).epsilon
-    assert privacy_spent(EpochRelease(0.05, 0.01, 0.006), 5, delta=1e-5).epsilon > base
-    assert privacy_spent(EpochRelease(0.06, 0.01, 0.006), 4, delta=1e-5).epsilon < base
-    assert privacy_spent(EpochRelease(0.05, 0.01, 0.006), 4, delta=1e-4).epsilon < base
+    base = privacy_spent(EpochEvent(0.05, 0.01, 0.006), 4, delta=1e-5).epsilon
+    assert privacy_spent(EpochEvent(0.05, 0.01, 0.006), 5, delta=1e-5).epsilon > base
+    assert privacy_spent(EpochEvent(0.06, 0.01, 0.006), 4, delta=1e-5).epsilon < base
+    assert privacy_spent(EpochEvent(0.05, 0.01, 0.006), 4, delta=1e-4).epsilon < base
 
 
 def test_different_epochs_compose_by_adding_divergences():
-    first, second = EpochRelease(0.05, 0.01, 0.006), EpochRelease(3.0, 1.0, 1.0)
+    first, second = EpochEvent(0.05, 0.01, 0.006), EpochEvent(3.0, 1.0, 1.0)
     found = spent({first: 2, second: 3}, delta=1e-5)
     assert found.epsilon_exact is None
     total = 2 * rdp(first, found.order) + 3 * rdp(second, found.order)
@@ -205,13 +205,13 @@ def test_different_epochs_compose_by_adding_divergences():
 def test_the_published_replacement_example():
     oracle = ORACLE["replacement"]
     p = oracle["params"]
-    event = EpochRelease(p["z"], p["gamma"], p["r"])
+    event = EpochEvent(p["z"], p["gamma"], p["r"])
     zero_out = privacy_spent(event, p["E"], delta=p["delta"])
     replace = privacy_spent(event, p["E"], delta=p["delta"], adjacency="replace")
     assert zero_out.epsilon == pytest.approx(oracle["zero_out"], rel=1e-3, abs=0)
     assert 3.66 < replace.epsilon <= 3.678
     exact = privacy_spent(
-        EpochRelease(p["z"] / p["gamma"], 1.0, 1.0), p["E"], delta=p["delta"], adjacency="replace"
+        EpochEvent(p["z"] / p["gamma"], 1.0, 1.0), p["E"], delta=p["delta"], adjacency="replace"
     )
     assert exact.epsilon == pytest.approx(oracle["gdp2"], rel=1e-9, abs=0)
 
@@ -234,7 +234,7 @@ def test_conjugate_orders_are_mironovs_triangle(order, p):
 @pytest.mark.parametrize("row", ORACLE["shared_mask_and_replacement"])
 def test_the_triangle_bound_matches_the_oracle_and_covers_true_replacements(row):
     t = row["kappa_over_sigma"]
-    event = EpochRelease(1 / t, row["gamma"], 1.0)
+    event = EpochEvent(1 / t, row["gamma"], 1.0)
 
     def curve(order):
         return rdp(event, order)
@@ -251,7 +251,7 @@ def test_the_triangle_bound_matches_the_oracle_and_covers_true_replacements(row)
 @pytest.mark.parametrize("gamma", [1e-3, 0.1, 0.9, 1.0])
 @pytest.mark.parametrize("noise", [0.05, 1.0, 20.0])
 def test_replacement_never_costs_less_than_zero_out(gamma, noise):
-    event = EpochRelease(noise, gamma, 0.2)
+    event = EpochEvent(noise, gamma, 0.2)
     zero_out = privacy_spent(event, 3, delta=1e-6)
     replace = privacy_spent(event, 3, delta=1e-6, adjacency="replace")
     assert replace.epsilon >= zero_out.epsilon
@@ -261,7 +261,7 @@ def test_replacement_never_costs_less_than_zero_out(gamma, noise):
 
 
 def test_the_replacement_search_is_as_good_as_a_dense_grid():
-    event, epochs, delta = EpochRelease(0.1, 0.01, 0.006), 16, 1e-5
+    event, epochs, delta = EpochEvent(0.1, 0.01, 0.006), 16, 1e-5
 
     def curve(order):
         return epochs * rdp(event, order)
@@ -276,7 +276,7 @@ def test_the_replacement_search_is_as_good_as_a_dense_grid():
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_a_huge_divergence_is_converted_at_an_order_close_to_one(adjacency):
-    event, epochs, delta = EpochRelease(1e-5, 1e-3, 0.1), 10, 1e-9
+    event, epochs, delta = EpochEvent(1e-5, 1e-3, 0.1), 10, 1e-9
     found = privacy_spent(event, epochs, delta=delta, adjacency=adjacency)
     assert found.order < 1.001
     at_the_end_of_the_grid = epsilon_of_order(1.001, divergence({event: epochs}, 1.001, adjacency), delta)
@@ -284,7 +284,7 @@ def test_a_huge_divergence_is_converted_at_an_order_close_to_one(adjacency):
 
 
 def test_a_mixed_ledger_under_replacement_doubles_the_gaussian_part_only():
-    plain, sparse = EpochRelease(4.0, 1.0, 1.0), EpochRelease(0.1, 0.01, 0.006)
+    plain, sparse = EpochEvent(4.0, 1.0, 1.0), EpochEvent(0.1, 0.01, 0.006)
     order = 5.0
     both = divergence({plain: 2, sparse: 3}, order, "replace")
     parts = divergence({plain: 2}, order, "replace") + divergence({sparse: 3}, order, "replace")
@@ -297,7 +297,7 @@ def test_a_mixed_ledger_under_replacement_doubles_the_gaussian_part_only():
 
 
 def test_accountants_and_adjacencies_that_do_not_exist_are_refused():
-    event = EpochRelease(1.0, 0.5, 1.0)
+    event = EpochEvent(1.0, 0.5, 1.0)
     with pytest.raises(NotCoveredError, match="does not exist"):
         privacy_spent(event, 1, delta=1e-5, accountant="tight")
     with pytest.raises(NotCoveredError, match="zero_out only"):

@@ -78,9 +78,7 @@ def test_refuses_keep_probability_outside_its_range(gamma):
 
 @pytest.mark.parametrize(("gamma", "dimension", "keys"), [(0.1, 2000, 200), (1e-4, 2_000_000, 100)])
 def test_counts_follow_the_binomial_law(gamma, dimension, keys):
-    """Chi-square of kept counts at a false-alarm chance of 1e-4;
-    a keep probability 10 % off must be caught.
-    """
+    """Chi-square of kept counts at a false-alarm chance of 1e-4; a keep probability 10 % off must be caught."""
     counts = np.array([kept_coordinates(KEY.mask_key("c", k), dimension, gamma).size for k in range(keys)])
 
     def p_value(probability):

@@ -3,7 +3,7 @@ import pytest
 
 from fedmf.randomness import SecretKey
 from fedmf.updates.clipping import clip_linf
-from fedmf.updates.rounding import TAU, round_to_levels, values_of
+from fedmf.updates.rounding import TAU, dequantize, round_to_levels
 
 KEY = SecretKey.reproducible(3)
 
@@ -17,7 +17,7 @@ def test_rounding_is_unbiased():
     linf = 0.06
     vector = clip_linf(unit_vector(), linf)
     draws = [
-        values_of(round_to_levels(vector, l2_bound=1.0, linf_bound=linf, key=KEY.derive("t", k)), linf)
+        dequantize(round_to_levels(vector, l2_bound=1.0, linf_bound=linf, key=KEY.derive("t", k)), linf)
         for k in range(400)
     ]
     step = linf / 127
@@ -29,15 +29,13 @@ def test_rounding_is_unbiased():
 
 @pytest.mark.parametrize("linf", [0.06, 1.0])
 def test_radius_is_held_also_where_nearly_every_draw_is_too_long(linf):
-    """With a coarse grid a rounded vector would be up to 1.4 times as long;
-    then rounding goes toward zero.
-    """
+    """With a coarse grid a vector would grow up to 1.4 times as long; then rounding goes toward zero."""
     for seed in range(5):
         vector = clip_linf(unit_vector(seed=seed), linf)
         levels = round_to_levels(vector, l2_bound=1.0, linf_bound=linf, key=KEY)
         assert levels.dtype == np.int8
-        assert np.linalg.norm(values_of(levels, linf).astype("f8")) <= 1 + TAU
-        assert np.abs(values_of(levels, linf)).max() <= np.float32(linf) * (1 + 1e-6)
+        assert np.linalg.norm(dequantize(levels, linf).astype("f8")) <= 1 + TAU
+        assert np.abs(dequantize(levels, linf)).max() <= np.float32(linf) * (1 + 1e-6)
 
 
 def test_a_single_stochastic_draw_on_a_coarse_grid_would_break_the_radius():

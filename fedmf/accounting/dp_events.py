@@ -16,8 +16,8 @@ from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEve
 from dp_accounting.rdp import RdpAccountant
 
 from fedmf.accounting.conversion import epsilon_of_order
+from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.ledger import Ledger
-from fedmf.accounting.release import EpochRelease
 from fedmf.accounting.spent import as_adjacency, divergence, spent
 from fedmf.checks import check_open_unit
 from fedmf.errors import FedmfError, NotCoveredError
@@ -34,7 +34,7 @@ COMPOSITION_ORDERS = tuple(range(2, 257)) + tuple(2**k for k in range(9, 15))
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class SparsifiedGaussianDpEvent(dp_event.DpEvent):  # type: ignore[misc]  # it ships no types
-    """One epoch of the sparsified Gaussian matrix mechanism; fields as in `EpochRelease`."""
+    """One epoch of the sparsified Gaussian matrix mechanism; fields as in `EpochEvent`."""
 
     noise_multiplier: float
     keep_probability: float
@@ -50,37 +50,37 @@ def neighboring_relation(adjacency: str) -> NeighboringRelation:
     return NEIGHBORING_RELATIONS[as_adjacency(adjacency)]
 
 
-def to_dp_event(release: EpochRelease) -> dp_event.DpEvent:
+def to_dp_event(epoch: EpochEvent) -> dp_event.DpEvent:
     """Return one epoch as a dp_accounting event: exact Gaussian at keep probability 1, else our own event.
 
     A `GaussianDpEvent` is relative to the norm of one client's vector, whatever the relation.
     """
-    if release.noise_multiplier == 0:
+    if epoch.noise_multiplier == 0:
         return dp_event.NonPrivateDpEvent()
-    if release.keep_probability == 1:
-        return dp_event.GaussianDpEvent(release.noise_multiplier)
-    return SparsifiedGaussianDpEvent(release.noise_multiplier, release.keep_probability, release.linf_over_l2)
+    if epoch.keep_probability == 1:
+        return dp_event.GaussianDpEvent(epoch.noise_multiplier)
+    return SparsifiedGaussianDpEvent(epoch.noise_multiplier, epoch.keep_probability, epoch.linf_over_l2)
 
 
 def ledger_to_dp_event(ledger: Ledger) -> dp_event.ComposedDpEvent:
     """Return all epochs of `ledger` as one composed event, equal epochs counted."""
     return dp_event.ComposedDpEvent(
         [
-            dp_event.SelfComposedDpEvent(to_dp_event(release), count)
-            for release, count in Counter(ledger.entries).items()
+            dp_event.SelfComposedDpEvent(to_dp_event(epoch), count)
+            for epoch, count in Counter(ledger.entries).items()
         ]
     )
 
 
-def from_dp_event(event: dp_event.DpEvent) -> Counter[EpochRelease]:
+def from_dp_event(event: dp_event.DpEvent) -> Counter[EpochEvent]:
     """Return the epochs that `event` consists of, with their counts.
 
     Understands our own event, Gaussians, no-ops and compositions of them. Raises `NotCoveredError` for any
     other, Poisson sampling among them: no amplification by sampling clients is claimed.
     """
-    counts: Counter[EpochRelease] = Counter()
+    counts: Counter[EpochEvent] = Counter()
     for leaf, count in _leaves(event, 1):
-        counts[_release(leaf)] += count
+        counts[_epoch(leaf)] += count
     return counts
 
 
@@ -99,7 +99,7 @@ def compose_with(
     others: list[dp_event.DpEvent] = []
     for leaf, count in _leaves(event, 1):
         if isinstance(leaf, EPOCH_EVENTS):
-            counts[_release(leaf)] += count
+            counts[_epoch(leaf)] += count
         else:
             others.append(dp_event.SelfComposedDpEvent(leaf, count))
     if not others:
@@ -138,12 +138,12 @@ def _leaves(event: dp_event.DpEvent, count: int) -> Iterator[tuple[dp_event.DpEv
         yield event, count
 
 
-def _release(event: dp_event.DpEvent) -> EpochRelease:
+def _epoch(event: dp_event.DpEvent) -> EpochEvent:
     try:
         if isinstance(event, SparsifiedGaussianDpEvent):
-            return EpochRelease(event.noise_multiplier, event.keep_probability, event.linf_over_l2)
+            return EpochEvent(event.noise_multiplier, event.keep_probability, event.linf_over_l2)
         if isinstance(event, dp_event.GaussianDpEvent):
-            return EpochRelease(event.noise_multiplier, 1.0, 1.0)
+            return EpochEvent(event.noise_multiplier, 1.0, 1.0)
     except FedmfError as error:
         raise NotCoveredError(f"{event} is no epoch: {error}") from error
     raise NotCoveredError(

@@ -6,9 +6,9 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
-from fedmf.accounting import EpochRelease, Ledger, rdp
+from fedmf.accounting import EpochEvent, Ledger, rdp
 from fedmf.accounting.conversion import epsilon_of_order
-from fedmf.accounting.events import (
+from fedmf.accounting.dp_events import (
     SparsifiedGaussianDpEvent,
     compose_with,
     from_dp_event,
@@ -18,8 +18,8 @@ from fedmf.accounting.events import (
 )
 from fedmf.errors import NotCoveredError, SettingError
 
-SPARSE = EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
-PLAIN = EpochRelease(noise_multiplier=5.0, keep_probability=1.0, linf_over_l2=1.0)
+SPARSE = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
+PLAIN = EpochEvent(noise_multiplier=5.0, keep_probability=1.0, linf_over_l2=1.0)
 
 
 def test_adjacencies_have_dp_accountings_names():
@@ -50,7 +50,7 @@ def test_others_accountants_refuse_the_sparsified_event():
 
 def test_an_epoch_without_noise_is_not_private_there_either():
     accountant = RdpAccountant()
-    accountant.compose(to_dp_event(EpochRelease(0.0, 0.1, 0.5)))
+    accountant.compose(to_dp_event(EpochEvent(0.0, 0.1, 0.5)))
     assert accountant.get_epsilon(1e-5) == float("inf")
 
 

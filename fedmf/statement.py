@@ -8,10 +8,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fedmf.accounting.release import EpochRelease
-from fedmf.accounting.spent import PrivacySpent
+from fedmf.accounting.caveats import NOT_COVERED, delta_warning
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
+from fedmf.plan import Plan
 
 SECRETS_FROM_SYSTEM = "from the operating system"
 SECRETS_REPRODUCIBLE = "reproducible, NOT private"
@@ -25,14 +25,6 @@ TRUST = (
     "(central privacy)"
 )
 
-NOT_COVERED = (
-    "test examples, which are treated as public: accuracy and loss on them, and settings chosen by them",
-    "hyper-parameter search",
-    "any further run on the same clients: this statement covers ONE run, and runs compose",
-    "which clients stayed silent, and timing",
-    "floating-point Gaussian samples, which have known attacks (Mironov 2012)",
-    "public constants: vocabulary, class list, shapes and scaling must not come from the training users",
-)
 NOT_COVERED_METRICS = (
     "unprotected metrics: the measured size of what a cohort sent in each round, "
     "which depends on the secret masks"
@@ -184,50 +176,51 @@ def _counted(number: int, noun: str = "epoch") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def write_statement(
-    event: EpochRelease,
-    spent: PrivacySpent,
-    *,
-    mechanism: str,
-    rounds_per_epoch: int,
-    epochs: int,
-    epochs_planned: int,
-    cohort_size: int,
-    clients: int,
-    l2_norm: float | None,
-    linf_norm: float | None,
-    sigma: float,
-    reproducible: bool,
-    unprotected_metrics: bool = False,
-    participation_observed: int | None = None,
-    unit_of_privacy: str = UNIT_OF_PRIVACY,
-    extra_warnings: tuple[str, ...] = (),
-) -> Statement:
-    """Return the statement of a run whose started `epochs` each were `event` and together cost `spent`.
+@dataclass(frozen=True)
+class Conduct:
+    """How a run went, as far as its plan does not say it already.
 
-    l2_norm, linf_norm: Delta_2 and Delta_inf as enforced (the radius accounted), None without clipping.
-    participation_observed: the largest number of epochs any one client took part in.  unit_of_privacy: say
-    so where a large user was cut into several clients.  Raises `SettingError` as `Statement` does.
+    epochs: epochs started, each of which counts whole.  reproducible: masks and noise follow from a public seed.
+    participation_observed: the largest number of epochs any one client took part in, None before that is known.
+    unprotected_metrics: figures that no noise covers were recorded.  unit_of_privacy: what one client is; say so
+    where a large user was cut into several.  uncovered: a sentence for each thing learnt from the training users
+    outside the mechanism.
     """
+
+    epochs: int
+    reproducible: bool
+    participation_observed: int | None = None
+    unprotected_metrics: bool = False
+    unit_of_privacy: str = UNIT_OF_PRIVACY
+    uncovered: tuple[str, ...] = ()
+
+
+def write_statement(plan: Plan, conduct: Conduct) -> Statement:
+    """Return the statement of a run that followed `plan` as `conduct` says.
+
+    The radii stated are those accounted, (1 + TAU) times the clip norm with int8. Raises `SettingError` as
+    `Statement` does.
+    """
+    event, spent, who = plan.epoch_event, plan.spent(conduct.epochs), plan.participation
     noisy = event.noise_multiplier > 0 and spent.is_private
     return Statement(
-        private=noisy and not reproducible,
-        unit_of_privacy=unit_of_privacy,
+        private=noisy and not conduct.reproducible,
+        unit_of_privacy=conduct.unit_of_privacy,
         adjacency=spent.adjacency,
         released=RELEASED,
         trust=TRUST,
-        mechanism=mechanism,
-        rounds_per_epoch=rounds_per_epoch,
-        epochs=epochs,
-        epochs_planned=epochs_planned,
-        cohort_size=cohort_size,
-        clients=clients,
+        mechanism=plan.factorization.family,
+        rounds_per_epoch=who.rounds_per_epoch,
+        epochs=conduct.epochs,
+        epochs_planned=who.epochs,
+        cohort_size=who.cohort_size,
+        clients=who.clients,
         keep_probability=event.keep_probability,
-        l2_norm=l2_norm,
-        linf_norm=linf_norm,
+        l2_norm=plan.bounds.radius,
+        linf_norm=plan.bounds.linf_norm,
         linf_over_l2=event.linf_over_l2,
         ratio=event.ratio,
-        sigma=sigma,
+        sigma=plan.sigma,
         noise_multiplier=event.noise_multiplier,
         effective_noise_multiplier=event.effective_noise_multiplier,
         epsilon=spent.epsilon if noisy else math.inf,
@@ -237,40 +230,23 @@ def write_statement(
         delta=spent.delta,
         order=spent.order,
         accountant=spent.accountant,
-        participation_planned=epochs_planned,
-        participation_observed=participation_observed,
-        secrets=SECRETS_REPRODUCIBLE if reproducible else SECRETS_FROM_SYSTEM,
-        not_covered=NOT_COVERED + ((NOT_COVERED_METRICS,) if unprotected_metrics else ()),
-        warnings=_warnings(noisy, spent.delta, clients, reproducible, unprotected_metrics) + extra_warnings,
+        participation_planned=who.epochs,
+        participation_observed=conduct.participation_observed,
+        secrets=SECRETS_REPRODUCIBLE if conduct.reproducible else SECRETS_FROM_SYSTEM,
+        not_covered=NOT_COVERED + ((NOT_COVERED_METRICS,) if conduct.unprotected_metrics else ()),
+        warnings=_warnings(plan, conduct, noisy=noisy),
     )
 
 
-def delta_warning(delta: float, clients: int) -> str | None:
-    """Return a sentence where delta is at least 1/clients, else None.
-
-    Such a delta allows a mechanism that publishes one client's data whole. Raises `SettingError` unless
-    `clients` is a whole number of at least 1.
-    """
-    check_at_least("clients", clients, 1)
-    if delta < 1 / clients:
-        return None
-    return (
-        f"delta = {delta:.3g} is at least 1/N = {1 / clients:.3g}: it would allow publishing one client "
-        "outright; choose it well below."
-    )
-
-
-def _warnings(
-    noisy: bool, delta: float, clients: int, reproducible: bool, unprotected_metrics: bool
-) -> tuple[str, ...]:
-    about_delta = delta_warning(delta, clients) if noisy else None
+def _warnings(plan: Plan, conduct: Conduct, *, noisy: bool) -> tuple[str, ...]:
+    about_delta = delta_warning(plan.privacy.delta, plan.participation.clients) if noisy else None
     said = (
         None if noisy else WARNING_NOT_PRIVATE,
-        WARNING_REPRODUCIBLE if reproducible else None,
+        WARNING_REPRODUCIBLE if conduct.reproducible else None,
         None if about_delta is None else f"Warning: {about_delta}",
-        WARNING_METRICS if unprotected_metrics else None,
+        WARNING_METRICS if conduct.unprotected_metrics else None,
     )
-    return tuple(sentence for sentence in said if sentence is not None)
+    return tuple(sentence for sentence in said if sentence is not None) + conduct.uncovered
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 What happened is data, what it costs is computed from it (`rdp`, `gaussian`, `spent`).
 
-    >>> EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.01).ratio
+    >>> EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.01).ratio
     10000.0
 """
 
@@ -13,7 +13,7 @@ from fedmf.errors import SettingError
 
 
 @dataclass(frozen=True)
-class EpochRelease:
+class EpochEvent:
     """All noisy sums of one epoch in which each client takes part once (Chen et al. 2024, Thm. 5.1).
 
     A client sends s * g with ||g||_2 <= Delta_2, ||g||_inf <= Delta_inf and a fresh secret mask s ~

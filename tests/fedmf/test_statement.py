@@ -5,30 +5,24 @@ import json
 
 import pytest
 
-from fedmf.accounting import EpochRelease, privacy_spent, write_statement
 from fedmf.errors import SettingError
+from fedmf.statement import Conduct, write_statement
+from plans import small_plan
 
-SPARSE = EpochRelease(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
-PLAIN = EpochRelease(noise_multiplier=5.0, keep_probability=1.0, linf_over_l2=1.0)
-NONE = EpochRelease(noise_multiplier=0.0, keep_probability=0.1, linf_over_l2=0.5)
+SPARSE = {"noise_multiplier": 0.05, "keep_probability": 0.01, "l2_norm": 1.0, "linf_norm": 0.006}
+PLAIN = {"noise_multiplier": 5.0, "keep_probability": 1.0, "l2_norm": 1.0}
+NONE = {"noise_multiplier": 0.0, "keep_probability": 0.1, "l2_norm": None}
 
 
-def statement(event=SPARSE, *, adjacency="zero_out", delta=1e-5, **changes):
-    given = {
-        "mechanism": "optimal",
-        "rounds_per_epoch": 34,
-        "epochs": 16,
-        "epochs_planned": 16,
-        "cohort_size": 100,
-        "clients": 3400,
-        "l2_norm": 1.0,
-        "linf_norm": 0.006,
-        "sigma": 0.17,
-        "reproducible": False,
-        **changes,
-    }
-    spent = privacy_spent(event, given["epochs"], delta=delta, adjacency=adjacency)
-    return write_statement(event, spent, **given)
+def plan(settings=SPARSE, **changes):
+    return small_plan(
+        clients=3400, cohort_size=100, rounds_per_epoch=34, epochs=16, **{**settings, **changes}
+    )
+
+
+def statement(settings=SPARSE, *, adjacency="zero_out", delta=1e-5, **conduct):
+    run = plan(settings, adjacency=adjacency, delta=delta)
+    return write_statement(run, Conduct(**{"epochs": 16, "reproducible": False, **conduct}))
 
 
 def test_it_holds_everything_a_reader_needs():
@@ -51,7 +45,7 @@ def test_the_paragraph_states_the_same_figures():
     text = statement(participation_observed=15).paragraph()
     for figure in (
         "epsilon = 3.68", "delta = 1e-05", "one client", "zero-out",
-        "optimal", "sigma = 0.17", "noise multiplier 0.05",
+        "optimal", f"sigma = {plan().sigma:.4g}", "noise multiplier 0.05",
         "probability 0.01", "L2 norm 1", "0.006", "34 rounds", "100 of 3400", "16 of 16", "at most 15 epochs",
         "from the operating system", "ONE run", "floating-point",
     ):  # fmt: skip
@@ -77,7 +71,7 @@ def test_the_exact_number_is_named_as_such():
 
 
 def test_a_run_without_noise_is_said_not_to_be_private_everywhere():
-    said = statement(NONE, l2_norm=None, linf_norm=None)
+    said = statement(NONE)
     assert not said.private
     assert said.to_dict()["epsilon"] is None
     assert "NOT private" in said.paragraph().split(".")[0]
@@ -131,4 +125,18 @@ def test_a_unit_of_privacy_of_ones_own_is_stated():
 )
 def test_impossible_figures_are_refused(name, value):
     with pytest.raises(SettingError, match=name):
-        statement(**{name: value})
+        dataclasses.replace(statement(), **{name: value})
+
+
+def test_more_participation_than_epochs_started_is_refused():
+    with pytest.raises(SettingError, match="participation_observed is 3 in 2 epochs"):
+        statement(epochs=2, participation_observed=3)
+
+
+def test_the_radius_stated_is_the_one_accounted():
+    rounded = write_statement(plan(value_type="int8"), Conduct(epochs=1, reproducible=False))
+    assert (rounded.l2_norm, rounded.linf_norm) == (1.0 * 1.002, 0.006)
+
+
+def test_what_was_learnt_outside_the_mechanism_is_a_warning():
+    assert statement(uncovered=("The vocabulary was learnt.",)).warnings == ("The vocabulary was learnt.",)

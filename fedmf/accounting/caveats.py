@@ -1,0 +1,27 @@
+"""What no epsilon covers, and when a delta is too large: said with every statement and every plan."""
+
+from fedmf.checks import check_at_least
+
+NOT_COVERED = (
+    "test examples, which are treated as public: accuracy and loss on them, and settings chosen by them",
+    "hyper-parameter search",
+    "any further run on the same clients: this statement covers ONE run, and runs compose",
+    "which clients stayed silent, and timing",
+    "floating-point Gaussian samples, which have known attacks (Mironov 2012)",
+    "public constants: vocabulary, class list, shapes and scaling must not come from the training users",
+)
+
+
+def delta_warning(delta: float, clients: int) -> str | None:
+    """Return a sentence where delta is at least 1/clients, else None.
+
+    Such a delta allows a mechanism that publishes one client's data whole. Raises `SettingError` unless
+    `clients` is a whole number of at least 1.
+    """
+    check_at_least("clients", clients, 1)
+    if delta < 1 / clients:
+        return None
+    return (
+        f"delta = {delta:.3g} is at least 1/N = {1 / clients:.3g}: it would allow publishing one client "
+        "outright; choose it well below."
+    )
