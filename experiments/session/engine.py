@@ -3,6 +3,7 @@
 The apps are the same. Worker processes get the configuration as text and build data and model themselves.
 """
 
+import sys
 from functools import lru_cache
 from threading import Event, Lock
 from typing import Any
@@ -60,11 +61,18 @@ def client_app_of(text: str) -> ClientApp:
 
 
 def remote_client_app(text: str) -> ClientApp:
-    """Return a ClientApp that is cheap to send with every message: Ray pickles it each time."""
-    app = ClientApp()
+    """Return a ClientApp that is cheap to send with every message: Ray pickles it each time.
+
+    Ray's workers look for packages in the current directory first, where folders of the user's own could hide ours:
+    they get the order of this process back before they import anything of ours.
+    """
+    search, app = list(sys.path), ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
+        sys.path[:] = search
+        from experiments.session.engine import client_app_of
+
         return client_app_of(text)(message, context)
 
     return app
