@@ -137,7 +137,6 @@ def test_folders_of_the_users_do_not_hide_our_packages(tmp_path: Path, install: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("install", [PACKAGED, EDITABLE])
 @pytest.mark.parametrize(
     ("settings", "runs"),
     [
@@ -151,10 +150,10 @@ def test_folders_of_the_users_do_not_hide_our_packages(tmp_path: Path, install: 
     ],
 )
 def test_a_loader_in_the_current_directory_is_found_by_every_worker(
-    tmp_path: Path, install: str, settings: list[str], runs: list[str]
+    tmp_path: Path, settings: list[str], runs: list[str]
 ) -> None:
-    fedmf = Console(tmp_path, install)
-    fedmf("simulate", *SMALL, *settings)
+    fedmf = Console(tmp_path, EDITABLE)
+    fedmf("simulate", *settings, *SMALL)
     for run in runs:
         rounds = (fedmf.folder / run / "metrics.jsonl").read_text()
         assert rounds.count('"replies": 8') == 2  # clients whose code is not found answer with errors
