@@ -20,7 +20,7 @@ def test_every_command_has_help_that_names_its_keys(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     for copy in (f"experiments.{name}", f"experiments.{name}.__main__"):  # runpy warns of a second copy
-        if not hasattr(sys.modules.get(copy), "__path__"):  # a package made anew would lack its loaded modules
+        if not hasattr(sys.modules.get(copy), "__path__"):  # a package made anew would lack its modules
             monkeypatch.delitem(sys.modules, copy, raising=False)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # the handlers are those of the tests
     with pytest.raises(SystemExit) as end:
