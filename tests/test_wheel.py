@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -33,12 +34,12 @@ def command(*arguments: str | Path, cwd: Path) -> str:
 
 
 def build(folder: Path) -> Path:
-    """Return the wheel built, without the network, from a copy of what the repository holds."""
-    listed = command("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    """Return the wheel, built without the network from a copy: building leaves files beside the source."""
     source = folder / "source"
-    for name in filter(lambda name: (ROOT / name).is_file(), listed):
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes((ROOT / name).read_bytes())
+    for name in (*PACKAGES, "conf", "tests", "docs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-index")
     command(*pip, "--no-build-isolation", "--no-deps", "--wheel-dir", folder / "dist", source, cwd=folder)
     (wheel,) = (folder / "dist").glob("*.whl")
