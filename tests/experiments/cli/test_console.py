@@ -31,8 +31,12 @@ class Finder:  # as setuptools' finder of an editable install: it is asked after
 sys.meta_path.insert(sys.meta_path.index(PathFinder) + 1, Finder)
 """
 MINE = """
+import os
+from pathlib import Path
 from client.data import load as load_ours
+HERE = Path(__file__).parent
 def load():
+    (HERE / f"loaded_by_{os.getpid()}").touch()
     return load_ours("digits")
 """
 SMALL = (
@@ -138,25 +142,19 @@ def test_folders_of_the_users_do_not_hide_our_packages(tmp_path: Path, install: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("settings", "runs"),
+    ("settings", "at_least"),
     [
-        (["run.directory=r"], ["r"]),
-        (["run.directory=r", "engine.workers=2"], ["r"]),
-        pytest.param(["run.directory=r", "engine=ray", "engine.workers=2"], ["r"], marks=pytest.mark.ray),
-        (
-            ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=s", "seed=1,2"],
-            ["s/0", "s/1"],
-        ),
+        (["engine.workers=2"], 2),  # the run itself and a worker
+        pytest.param(["engine=ray", "engine.workers=2"], 2, marks=pytest.mark.ray),
+        (["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2"], 1),
     ],
 )
 def test_a_loader_in_the_current_directory_is_found_by_every_worker(
-    tmp_path: Path, settings: list[str], runs: list[str]
+    tmp_path: Path, settings: list[str], at_least: int
 ) -> None:
     fedmf = Console(tmp_path, EDITABLE)
-    fedmf("simulate", *settings, *SMALL)
-    for run in runs:
-        rounds = (fedmf.folder / run / "metrics.jsonl").read_text()
-        assert rounds.count('"replies": 8') == 2  # clients whose code is not found answer with errors
+    _, error = fedmf("simulate", *settings, *SMALL)
+    assert len(list(fedmf.folder.glob("loaded_by_*"))) >= at_least, error
 
 
 @pytest.fixture
