@@ -160,12 +160,11 @@ def test_a_loader_in_the_current_directory_is_found_by_every_worker(
 @pytest.fixture
 def interrupted(fedmf: Console) -> Iterator[subprocess.Popen[str]]:
     """A run that is still importing, with our handlers for signals."""
-    process = fedmf.start(str(fedmf.script), "simulate", "run.directory=r")
-    while not _catches(process.pid, signal.SIGTERM):
-        assert process.poll() is None
-    yield process
-    process.kill()
-    process.wait()
+    with fedmf.start(str(fedmf.script), "simulate", "run.directory=r") as process:
+        while not _catches(process.pid, signal.SIGTERM):
+            assert process.poll() is None
+        yield process
+        process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
