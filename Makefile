@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup run test test-fast test-gpu lint docs deploy-demo
+.PHONY: setup run test test-fast test-interpreters test-gpu lint docs deploy-demo
 
 setup: $(INSTALLED)
 
@@ -29,6 +29,16 @@ test: lint
 
 test-fast: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not ray and not deployment and not gpu"
+
+# The fast suite on each supported Python that this machine has, in environments of their own.
+test-interpreters:
+	@for version in 3.11 3.12 3.13; do \
+		if python$$version -c '' 2> /dev/null; then \
+			$(MAKE) test-fast PYTHON=python$$version VENV=.venv-$$version || exit 1; \
+		else \
+			echo "not tried: there is no python$$version"; \
+		fi; \
+	done
 
 test-gpu: setup
 	$(BIN)/python -m pytest -q -m gpu

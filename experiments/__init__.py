@@ -32,9 +32,14 @@ def _leave(number: int, frame: FrameType | None) -> None:
     sys.exit(INTERRUPTED)
 
 
-if sys.argv[:1] == ["-m"]:  # Python is about to import one of our commands, which takes seconds
-    for _number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(_number, _leave)
+def leave_quietly() -> None:
+    """Let Ctrl-C and SIGTERM end the process without a traceback while a command is imported, which takes seconds."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
+
+
+if sys.argv[:1] == ["-m"]:  # Python is about to import one of our commands
+    leave_quietly()
 
 for _name, _value in {
     "OMP_WAIT_POLICY": "passive",

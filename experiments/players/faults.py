@@ -1,14 +1,8 @@
-"""Clients that fall silent, answer late, twice or with an error: a `Player` around another, for rehearsals."""
+"""What goes wrong with clients in a rehearsal: probabilities of silence, delay, an error and a second reply."""
 
-from collections import Counter
 from dataclasses import dataclass
 
-from flwr.app import Error, Message
-
-from experiments.players.local_grid import CLIENT_APP_RAISED, Player
 from fedmf.errors import SettingError
-from fedmf.randomness import PublicSeed
-from fedmf.updates import wire
 
 
 @dataclass(frozen=True)
@@ -42,51 +36,3 @@ class Faults:
         if draw < self.drop_out + self.delay:
             return "late"
         return "error" if draw < self.drop_out + self.delay + self.error else "answer"
-
-
-class FaultyPlayer:
-    """Passes tasks on to `player` and spoils replies.
-
-    What happens to a task depends on the public seed, its client, epoch, step and attempt: a resumed run meets
-    the same faults.
-    """
-
-    def __init__(self, player: Player, faults: Faults, seed: PublicSeed) -> None:
-        self._player = player
-        self._faults = faults
-        self._seed = seed
-        self._attempts: Counter[tuple[str, int, int]] = Counter()
-        self._fates: dict[str, tuple[str, bool]] = {}
-        self._late: list[Message] = []
-        self._arriving: list[Message] = []
-
-    def submit(self, messages: list[Message]) -> None:
-        """Decide each task's fate and hand on those that reach their client, in another order."""
-        self._fates = {message.metadata.message_id: self._decide(message) for message in messages}
-        self._arriving, self._late = self._late, []
-        errors = [message for message in messages if self._fate(message) == "error"]
-        self._arriving += [
-            Message(Error(CLIENT_APP_RAISED, "rehearsed"), reply_to=message) for message in errors
-        ]
-        self._player.submit([m for m in reversed(messages) if self._fate(m) in ("answer", "late")])
-
-    def collect(self, message_ids: list[str]) -> list[Message]:
-        """Return the next replies; late ones of the last round come first."""
-        arrived, self._arriving = self._arriving, []
-        while not arrived and (replies := self._player.collect(message_ids[::-1])):
-            for reply in replies:
-                fate, twice = self._fates[reply.metadata.reply_to_message_id]
-                (self._late if fate == "late" else arrived).append(reply)
-                arrived += [reply] if twice and fate != "late" else []
-        return arrived
-
-    def _decide(self, message: Message) -> tuple[str, bool]:
-        """Return the fate of a task and whether its reply comes twice."""
-        task = message.content.config_records[wire.TASK]
-        where = (str(task[wire.CLIENT]), int(task[wire.EPOCH]), int(task[wire.STEP]))  # type: ignore[arg-type]
-        self._attempts[where] += 1
-        fate, twice = self._seed.generator("faults", *where, self._attempts[where]).random(2)
-        return self._faults.fate(fate), bool(twice < self._faults.duplicate)
-
-    def _fate(self, message: Message) -> str:
-        return self._fates[message.metadata.message_id][0]

@@ -3,11 +3,15 @@
 The apps are the same. Worker processes get the settings and build data and model themselves.
 """
 
+import pickle
+import sys
+
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from client.app import make_client_app
-from experiments.players.faults import Faults, FaultyPlayer
+from experiments.players.faults import Faults
+from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, Player, run_locally
 from experiments.players.ray import run_on_ray
 from experiments.players.worker_pool import WorkerPool
@@ -61,12 +65,19 @@ def _client_app(experiment: Experiment) -> ClientApp:
 
 
 def _remote_client_app(settings: Settings) -> ClientApp:
-    """Return a ClientApp that is cheap to send with every message: Ray pickles it each time."""
-    app = ClientApp()
+    """Return a ClientApp that is cheap to send with every message: Ray pickles it each time.
+
+    Ray's workers look for packages in the current directory first, where folders of the user's own could hide ours:
+    they get the order of this process back before they import anything of ours, the settings' classes included.
+    """
+    search, packed, app = list(sys.path), pickle.dumps(settings), ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return client_app_of(settings)(message, context)
+        sys.path[:] = search
+        from experiments.session.engine import client_app_of
+
+        return client_app_of(pickle.loads(packed))(message, context)
 
     return app
 

@@ -61,6 +61,16 @@ def help_text(name: str, settings: type) -> str:
     return OmegaConf.to_yaml(_composed(name, [], settings))
 
 
+def completions(name: str, overrides: str, settings: type) -> list[str]:
+    """Return what the last of `overrides`, a text as it was typed, can become, as Hydra completes it."""
+    from hydra._internal.core_plugins.bash_completion import BashCompletion
+
+    with _own_state():
+        store_schemas(name, settings)
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return BashCompletion(GlobalHydra.instance().config_loader())._query(name, overrides)
+
+
 def split(overrides: str) -> list[str]:
     """Return the overrides in a text, parted as a shell does. Raises `SettingError` for an open quote."""
     try:

@@ -17,11 +17,11 @@ array([[1.  , 0.  , 0.  ],
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import lfilter
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.filters import lfilter
 
 SMALLEST_RATE = 1e-6  # relative to the largest: below it the optimum is not resolved in double precision
 

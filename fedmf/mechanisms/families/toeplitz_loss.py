@@ -6,10 +6,10 @@ c_j is -q_{k-j}.
 """
 
 import numpy as np
-from scipy.signal import fftconvolve
 
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.filters import fftconvolve
 from fedmf.mechanisms.workload import Workload
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import toeplitz
-from scipy.signal import fftconvolve, lfilter
 
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
+from fedmf.mechanisms.filters import fftconvolve, lfilter
 from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams.protocol import SquareStream, blocks
 from fedmf.mechanisms.workload import Workload

@@ -21,7 +21,8 @@ def test_every_command_has_help_that_names_its_keys(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     for copy in (f"experiments.{name}", f"experiments.{name}.__main__"):  # runpy warns of a second copy
-        monkeypatch.delitem(sys.modules, copy, raising=False)
+        if not hasattr(sys.modules.get(copy), "__path__"):  # a package made anew would lack its modules
+            monkeypatch.delitem(sys.modules, copy, raising=False)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # the handlers are those of the tests
     with pytest.raises(SystemExit) as end:
         runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=False)

@@ -8,7 +8,8 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from experiments.players.faults import Faults, FaultyPlayer
+from experiments.players.faults import Faults
+from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, LocalGrid, reply_of, set_identity
 from experiments.players.worker_pool import WorkerPool
 from fedmf.errors import SettingError

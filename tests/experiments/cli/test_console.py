@@ -1,0 +1,219 @@
+"""The console command, run as the script that an installation makes, in folders that are not ours."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from experiments.cli.console import PACKAGE, find_commands, usage
+
+ROOT = PACKAGE.parent
+COMMANDS = find_commands(PACKAGE)
+ENTRY = """
+from experiments.cli.console import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+PACKAGED = f"import sys\nsys.path.insert(1, {str(ROOT)!r})"
+EDITABLE = f"""
+import sys
+from importlib.machinery import PathFinder
+class Finder:  # as setuptools' finder of an editable install: it is asked after the whole of sys.path
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return PathFinder.find_spec(name, [{str(ROOT)!r}]) if "." not in name else None
+sys.meta_path.insert(sys.meta_path.index(PathFinder) + 1, Finder)
+"""
+MINE = """
+import os
+from pathlib import Path
+from client.data import load as load_ours
+HERE = Path(__file__).parent
+def load():
+    (HERE / f"loaded_by_{os.getpid()}").touch()
+    return load_ours("digits")
+"""
+SMALL = (
+    "population.epochs=1",
+    "population.rounds_per_epoch=2",
+    "population.cohort_size=8",
+    "dataset=custom",
+    "dataset.name=mine:load",
+)
+
+
+class Console:
+    """The script `fedmf`, and a folder of the user's whose names are those of our packages."""
+
+    def __init__(self, place: Path, install: str = PACKAGED) -> None:
+        self.script, self.folder = place / "bin" / "fedmf", place / "folder"
+        self.script.parent.mkdir()
+        self.script.write_text(f"#!{sys.executable}\n{install}{ENTRY}")
+        self.script.chmod(0o755)
+        for name in ("experiments", "server", "client", "fedmf", "conf"):
+            (self.folder / name).mkdir(parents=True)
+            (self.folder / name / "__init__.py").write_text("raise RuntimeError('a package of the user')")
+        (self.folder / "mine.py").write_text(MINE)
+        search = f"{self.script.parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": search, "PYTHONDONTWRITEBYTECODE": "1"}
+        self.environment.pop("PYTHONPATH", None)
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Start any command in the user's folder."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, **pipes)
+
+    def __call__(self, *arguments: str, expected: int = 0) -> tuple[str, str]:
+        """Return what `fedmf` with these arguments prints to stdout and stderr."""
+        with self.start(str(self.script), *arguments) as process:
+            out, error = process.communicate(timeout=300)
+        assert process.returncode == expected, error
+        return out, error
+
+
+@pytest.fixture
+def fedmf(tmp_path: Path) -> Console:
+    return Console(tmp_path)
+
+
+def test_help_lists_every_command_with_a_sentence(fedmf: Console) -> None:
+    out, error = fedmf("--help")
+    assert (out, error) == (usage(COMMANDS), "")
+    for name in COMMANDS:
+        (sentence,) = re.findall(rf"^  {name} +(\S.*)$", out, re.MULTILINE)
+        assert sentence.endswith(".")
+        assert "experiments." not in sentence
+    assert {"simulate", "plan", "compare", "deploy_demo"} <= set(COMMANDS)
+
+
+def test_help_imports_nothing_that_takes_time(fedmf: Console) -> None:
+    with fedmf.start(sys.executable, "-X", "importtime", str(fedmf.script), "--help") as process:
+        _, imported = process.communicate(timeout=60)
+    assert "experiments.cli.console" in imported
+    assert not re.search(r"\b(numpy|torch|hydra|omegaconf|flwr|rich)\b", imported)
+
+
+def test_the_readme_lists_every_command() -> None:
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])} == set(COMMANDS)
+
+
+def test_the_version_is_that_of_the_installation(fedmf: Console) -> None:
+    assert fedmf("--version") == (f"fedmf {version('fedmf')}\n", "")
+
+
+def test_without_a_command_the_help_goes_to_stderr(fedmf: Console) -> None:
+    assert fedmf(expected=2) == ("", usage(COMMANDS))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["simulat"], "'simulat' is no command of fedmf; did you mean simulate?"),
+        (["qqq"], "'qqq' is no command of fedmf; `fedmf --help` lists them."),
+        (["--completion", "tcsh"], "--completion is tcsh; it must be bash."),
+        (["plan", "epsilon"], "epsilon is not understood; settings are given as key=value"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exits_2(fedmf: Console, arguments: list[str], said: str) -> None:
+    out, error = fedmf(*arguments, expected=2)
+    assert (out, error.count("\n")) == ("", 1)
+    assert error.startswith(f"error: {said}")
+
+
+def test_messages_name_the_command_as_it_was_called(fedmf: Console) -> None:
+    _, error = fedmf("simulate", "--bogus", expected=2)
+    assert "fedmf simulate: error: unrecognized arguments: --bogus" in error
+
+
+@pytest.mark.parametrize("install", [PACKAGED, EDITABLE])
+def test_folders_of_the_users_do_not_hide_our_packages(tmp_path: Path, install: str) -> None:
+    out, _ = Console(tmp_path, install)(
+        "plan", "clients=100", "dimension=10", "cohort_size=10", "epsilon=1", "output=json"
+    )
+    assert '"epsilon": ' in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "at_least"),
+    [
+        (["engine.workers=2"], 2),  # the run itself and a worker
+        pytest.param(["engine=ray", "engine.workers=2"], 2, marks=pytest.mark.ray),
+        (["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2"], 1),
+    ],
+)
+def test_a_loader_in_the_current_directory_is_found_by_every_worker(
+    tmp_path: Path, settings: list[str], at_least: int
+) -> None:
+    fedmf = Console(tmp_path, EDITABLE)
+    _, error = fedmf("simulate", *settings, *SMALL)
+    assert len(list(fedmf.folder.glob("loaded_by_*"))) >= at_least, error
+
+
+@pytest.fixture
+def interrupted(fedmf: Console) -> Iterator[subprocess.Popen[str]]:
+    """A run that is still importing, with our handlers for signals."""
+    with fedmf.start(str(fedmf.script), "simulate", "run.directory=r") as process:
+        while not _catches(process.pid, signal.SIGTERM):
+            assert process.poll() is None
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_a_command_is_imported_leaves_no_traceback(
+    interrupted: subprocess.Popen[str], number: signal.Signals
+) -> None:
+    assert "libtorch" not in Path(f"/proc/{interrupted.pid}/maps").read_text()
+    interrupted.send_signal(number)
+    assert interrupted.communicate(timeout=60) == ("", "")
+    assert interrupted.returncode == 130
+
+
+def _catches(pid: int, number: int) -> int:
+    """Return 1 if a process has a handler of its own for a signal, which Python alone has not for SIGTERM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> (number - 1) & 1
+
+
+@pytest.mark.parametrize(
+    ("install", "function", "equals_breaks"),
+    [
+        ("fedmf --completion bash", "_fedmf", True),
+        ("fedmf simulate -sc install=bash", "hydra_bash_completion", False),
+    ],
+)
+def test_bash_completes_commands_and_settings(
+    fedmf: Console, install: str, function: str, equals_breaks: bool
+) -> None:
+    typed = [
+        "fedmf si",
+        "fedmf simulate mecha",
+        "fedmf simulate mechanism=op",
+        "fedmf simulate -m seed=1 optimizer.le",
+    ]
+    script = f"""
+eval "$({install})"
+complete -p fedmf | grep -q {function} || exit 3
+for COMP_LINE in {" ".join(f"'{line}'" for line in typed)}; do
+    COMP_POINT=${{#COMP_LINE}} COMP_WORDS=($COMP_LINE) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)) COMPREPLY=()
+    {function} fedmf
+    echo "${{COMPREPLY[@]}}"
+done
+"""
+    with fedmf.start("bash", "--norc", "-c", script) as process:
+        out, _ = process.communicate(timeout=120)
+    key = "" if equals_breaks else "mechanism="  # bash replaces what follows =, unless = is no word break
+    assert out.splitlines() == [
+        "simulate",
+        "mechanism. mechanism=",
+        f"{key}optimal {key}optimal_dense",
+        "optimizer.learning_rate=",
+    ]

@@ -1,0 +1,108 @@
+"""The built wheel works without the repository: its packages, its configuration, its console command."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("fedmf", "server", "client", "experiments")
+SMALL = ("population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8")
+
+
+def command(*arguments: str | Path, cwd: Path) -> str:
+    """Return what a command prints to stdout; the environment holds nothing of the repository."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(argument) for argument in arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def build(folder: Path) -> Path:
+    """Return the wheel, built without the network from a copy: building leaves files beside the source."""
+    source = folder / "source"
+    for name in (*PACKAGES, "conf", "tests", "docs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-index")
+    command(*pip, "--no-build-isolation", "--no-deps", "--wheel-dir", folder / "dist", source, cwd=folder)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the scripts of a fresh environment that holds the wheel and nothing else of ours.
+
+    The dependencies are those of the environment that runs the tests: its packages are appended to the path without
+    reading its .pth files, through which an editable install of the repository would be found.
+    """
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place, with_pip=False, symlinks=True)
+    scripts = place / "bin"
+    target = command(
+        scripts / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place
+    )
+    site_packages = Path(target.strip())
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", scripts / "python")
+    command(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=place)
+    (site_packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return scripts
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a user's folder with packages of the same names as ours."""
+    for name in ("experiments", "server", "client", "fedmf", "conf"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('a package of the user')")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_module_and_every_setting(wheel: Path) -> None:
+    packaged = set(zipfile.ZipFile(wheel).namelist())
+    for name, pattern in [*((package, "*.py") for package in PACKAGES), ("conf", "*.yaml")]:
+        files = {str(file.relative_to(ROOT)) for file in (ROOT / name).rglob(pattern)}
+        assert files
+        assert not files - packaged
+    assert not any(name.startswith(("tests/", "docs/")) for name in packaged)
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_works_in_a_folder_with_names_like_ours(installed: Path, folder: Path) -> None:
+    fedmf = installed / "fedmf"
+    for package in PACKAGES:
+        found = command(
+            installed / "python", "-P", "-c", f"import {package}; print({package}.__file__)", cwd=folder
+        )
+        assert Path(found.strip()).is_relative_to(installed.parent)
+    assert command(fedmf, "--version", cwd=folder).startswith("fedmf ")
+    planned = ("clients=100", "dimension=10", "cohort_size=10", "epsilon=1", "output=json")
+    assert json.loads(command(fedmf, "plan", *planned, cwd=folder))["epsilon"] == pytest.approx(1)
+    for seed in (1, 2):
+        run = (f"run.directory=runs/{seed}", f"seed={seed}", *SMALL, "engine.workers=2", "output=json")
+        assert json.loads(command(fedmf, "simulate", *run, cwd=folder))["rounds"] == 2
+    command(fedmf, "compare", "directory=runs", cwd=folder)
+    assert len((folder / "runs" / "compare.csv").read_text().splitlines()) == 2  # the seeds are one group
