@@ -306,8 +306,10 @@ def test_settings_that_conclude_nothing_are_refused(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_large_audit_passes_for_masked_and_correlated_noise(tmp_path, capsys):
-    """Honest pipelines below their statement; halved noise and a shared mask caught, by simulation in more
-    than 99 of 100 seeds."""
+    """Honest pipelines stay below their statement; halved noise and a shared mask are caught.
+
+    By simulation, in more than 99 of 100 seeds.
+    """
     code, document = run(
         tmp_path,
         capsys,

@@ -237,8 +237,7 @@ def whitened(samples, noising):
 
 @every_family
 def test_emitted_rows_have_the_stated_covariance(family):
-    """36 entries, each within 5 of its standard deviation sqrt(2/n): false alarm below 3e-5;
-    the seed is fixed.
+    """36 entries, each within 5 of its standard deviation sqrt(2/n): false alarm below 3e-5, seed fixed.
 
     The control, the same samples against the covariance of another family, must fall far outside.
     """

@@ -23,9 +23,7 @@ def test_square_root_squares_to_the_workload():
 
 
 def test_honaker_weights_are_the_best_from_below():
-    """The variance of a node's estimate equals its weight 1/(2 - 2^-h):
-    recomputed by least squares on its subtree.
-    """
+    """The variance of a node's estimate equals its weight 1/(2 - 2^-h), by least squares on its subtree."""
     for h in range(5):
         C = tree.strategy(2**h)
         variance = np.linalg.inv(C.T @ C).sum()
@@ -125,9 +123,7 @@ def test_recomputed_encoder_differs_from_the_optimums():
 
 
 def test_only_dense_families_hold_square_arrays():
-    """At 300 rounds no stream but the two dense ones, and the history of the square root,
-    holds T rows of T numbers.
-    """
+    """At 300 rounds only the dense streams, and the square root's history, hold T rows of T numbers."""
     for family in ("optimal", "sqrt_toeplitz", "binary_tree", "honaker_online", "banded_toeplitz", "blt",
                    "banded_low_rank", "independent"):  # fmt: skip
         stream = design(family, prefix_sum(300)).stream

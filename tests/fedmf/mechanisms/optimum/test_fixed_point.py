@@ -27,9 +27,7 @@ def test_solver_agrees_with_the_dense_fixed_point(workload):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 30), st.sampled_from([0.0, 0.5, 0.9]), st.integers(0, 1000))
 def test_both_bounds_hold_for_any_v(rounds, beta, seed):
-    """The left is below and the right above the optimum for every positive v,
-    not only for the fixed point.
-    """
+    """Left is below and right above the optimum for every positive v, not only for the fixed point."""
     workload = momentum(rounds, beta)
     optimum = dense_solve(workloads.materialize(workload), gap=1e-7, max_iterations=3000)
     v = np.exp(np.random.default_rng(seed).normal(size=rounds))
@@ -40,9 +38,7 @@ def test_both_bounds_hold_for_any_v(rounds, beta, seed):
 
 @pytest.mark.parametrize("rounds", [5, 40, 100])
 def test_bounds_are_charged_the_quadrature_error(rounds, monkeypatch):
-    """With poles so few that they err by 1 %, the certificate still holds;
-    without the charge it would not.
-    """
+    """With poles so few that they err by 1 %, the certificate holds; without the charge it would not."""
     exact = fixed_point.solve(prefix_sum(rounds), gap=1e-8)
     monkeypatch.setattr(fixed_point, "QUADRATURE", 1e-2)
     coarse = fixed_point._evaluate(exact.v, prefix_sum(rounds))

@@ -28,9 +28,7 @@ def test_filters_give_the_diagonal_of_the_inverse(workload):
 
 
 def test_filters_keep_relative_precision_where_matrices_lose_it():
-    """beta .99, n = 1500, tiny shifts: against 40-digit arithmetic
-    on the same recursion of exact rationals.
-    """
+    """Beta .99, n = 1500, tiny shifts: against 40-digit arithmetic on the same recursion of exact rationals."""
     workload = momentum(30, 0.99, falling(30, 1e-5))
     v = np.ones(30)
     shift = 1e-30
