@@ -69,12 +69,12 @@ class AuditSettings:
 def audit(settings: AuditSettings) -> None:
     """Play, attack, judge, print; raises `SystemExit(1)` when an outcome is not as it must be."""
     check(settings)
-    many, single = setups_of(settings)
+    many, single = make_setups(settings)
     for setup in many:
         attacks_on(setup)  # so that a plan which cannot be made leaves no directory behind
     directory = new_directory(Path(settings.directory))
     logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
-    found = trials_of(settings, many, single)
+    found = run_trials(settings, many, single)
     trials = [trial for trial, _ in found]
     document = as_document(trials, draw(found, directory / "audit.png"))
     (directory / "audit.json").write_text(json.dumps(finite(document), indent=2) + "\n")
@@ -118,7 +118,7 @@ def new_directory(path: Path) -> Path:
     return path
 
 
-def trials_of(settings: AuditSettings, many: list[Setup], single: list[OneRunSetup]) -> list[Outcome]:
+def run_trials(settings: AuditSettings, many: list[Setup], single: list[OneRunSetup]) -> list[Outcome]:
     """Return all trials in the order of the table; the runs of all pipelines are shared out together."""
     parts = [many_run_tasks(setup, settings.runs) for setup in many]
     tasks = [one_run_task(setup) for setup in single] + [task for part in parts for task in part]
@@ -134,7 +134,7 @@ def trials_of(settings: AuditSettings, many: list[Setup], single: list[OneRunSet
     return rows
 
 
-def setups_of(settings: AuditSettings) -> tuple[list[Setup], list[OneRunSetup]]:
+def make_setups(settings: AuditSettings) -> tuple[list[Setup], list[OneRunSetup]]:
     """Return the pipelines to play many times, and those to play once (none with canaries=0)."""
     base = Setup(
         mechanism="",

@@ -122,14 +122,14 @@ class Stage:
 
 
 @lru_cache(maxsize=1)
-def stage_of(setup: Setup) -> Stage:
+def build_stage(setup: Setup) -> Stage:
     """Return the stage of a setup, built once per process while it is in use."""
     return Stage(setup)
 
 
 def play(setup: Setup, first: int, count: int) -> Runs:
     """Return some runs of a setup; see `Stage.play`."""
-    return stage_of(setup).play(first, count)
+    return build_stage(setup).play(first, count)
 
 
 def number_of_images() -> int:

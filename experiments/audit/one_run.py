@@ -60,7 +60,7 @@ def play_one_run(setup: OneRunSetup) -> int:
     secret = SecretKey.reproducible(setup.seed).derive("audit", setup.name)
     sums = pipeline.run(secret, lambda client, number: canary(client, plan.dimension, bool(coins[client])))
     estimates = Filter.of(plan).weights @ sums[0]  # (T, d): coordinate i matters in the round of client i
-    order = np.argsort(estimates[steps_of(plan), np.arange(setup.canaries)])
+    order = np.argsort(estimates[participation_steps(plan), np.arange(setup.canaries)])
     lowest, highest = order[: setup.guesses // 2], order[len(order) - (setup.guesses + 1) // 2 :]
     return int((coins[lowest] == 0).sum() + (coins[highest] == 1).sum())
 
@@ -72,7 +72,7 @@ def canary(client: int, dimension: int, present: bool) -> Examples:
     return known(vector)
 
 
-def steps_of(plan: Plan) -> np.ndarray:
+def participation_steps(plan: Plan) -> np.ndarray:
     """Return the step (0-based) in which each client takes part, (clients,), int64."""
     steps = np.empty(plan.participation.clients, np.int64)
     for number in range(plan.participation.rounds):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from experiments.audit.digits import Runs, Setup, play, stage_of
+from experiments.audit.digits import Runs, Setup, build_stage, play
 from experiments.audit.law import Float64, Law, choose_rule, count, own_mask, shared_mask
 from experiments.audit.one_run import OneRunSetup, play_one_run
 from experiments.audit.sabotage import Fault
@@ -108,7 +108,7 @@ def attacks_on(setup: Setup) -> dict[str, Law]:
     those of all faults, so that no attack is stronger on a control than on an honest run for a reason of its
     own.
     """
-    stage, gamma = stage_of(replace(setup, fault=Fault.none)), setup.keep_probability
+    stage, gamma = build_stage(replace(setup, fault=Fault.none)), setup.keep_probability
     others = setup.cohort_size - 1 if setup.companions else 0
     stated = Law(*own_mask(gamma, others), stage.shifts, stage.coordinates)
     if setup.companions:

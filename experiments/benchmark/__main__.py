@@ -30,7 +30,7 @@ LOGISTIC, MLP, CNN = Federation("logistic", 62), Federation("mlp", 10), Federati
 UNROTATED = replace(CNN, compression=replace(COMPRESSION, rotation="identity"))  # what the rotation costs
 
 ROWS: dict[str, Callable[[], Row]] = {
-    "design_2048": partial(mechanisms.design_of, 2048),
+    "design_2048": partial(mechanisms.design_row, 2048),
     "gaussian_row": partial(mechanisms.normals, DIMENSION),
     "correlation_step": partial(mechanisms.correlation_step, 4, DIMENSION),
     "correlation_step_8": partial(mechanisms.correlation_step, 8, DIMENSION),

@@ -14,7 +14,7 @@ from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.randomness import SecretKey, gaussian_row
 
 
-def design_of(rounds: int) -> Row:
+def design_row(rounds: int) -> Row:
     """The optimal factorization of `rounds` rounds to gap 1e-6."""
     workload = prefix_sum(rounds)
     v = certified(workload).v

@@ -11,7 +11,7 @@ from flwr.app import Message
 
 from client.app import Task, pack, unpack
 from experiments.benchmark.row import Row
-from experiments.benchmark.simulation import Federation, plan_of, repeated_round, simulated_round
+from experiments.benchmark.simulation import Federation, build_plan, repeated_round, simulated_round
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
 from fedmf.plan import Compression, Plan
@@ -36,22 +36,22 @@ class PreparedClients:
     def collect(self, message_ids: list[str]) -> list[Message]:
         """Return the replies to `message_ids`."""
         messages = [self._pending.pop(number) for number in message_ids if number in self._pending]
-        return [pack(map(self._values_of, unpack(message)[0]), message) for message in messages]
+        return [pack(map(self._prepared_values, unpack(message)[0]), message) for message in messages]
 
-    def _values_of(self, task: Task) -> wire.Values:
+    def _prepared_values(self, task: Task) -> wire.Values:
         """Return what a client sends in the one round that is played again and again."""
         if task.client not in self._values:
             plan = self._plan
             kept = wire.coordinates(task.mask_key, plan.rotation.padded, plan.compression.keep_probability)
             normals = np.random.default_rng(0).standard_normal(len(kept), dtype=np.float32)
-            assert plan.bounds.linf_norm is not None  # `plan_of` bounds every coordinate
+            assert plan.bounds.linf_norm is not None  # `build_plan` bounds every coordinate
             self._values[task.client] = normals * np.float32(plan.bounds.linf_norm / 10)
         return self._values[task.client]
 
 
 def server_round(dimension: int, cohort_size: int, keep_probability: float, buffers: int) -> Row:
     """A round as the server sees it: tasks, masks, decoding, sum, rotation, noise, model."""
-    plan = plan_of(dimension, cohort_size, Compression(keep_probability), buffers)
+    plan = build_plan(dimension, cohort_size, Compression(keep_probability), buffers)
     return Row(
         repeated_round(plan, np.zeros(dimension, np.float32), PreparedClients(plan)),
         torch.empty(dimension).normal_,
@@ -91,7 +91,7 @@ def checkpoint(federation: Federation) -> Row:
         sum(p.numel() for p in federation.build().parameters()),
         compose("config", [], Settings).run.checkpoint_every,
     )
-    plan = plan_of(dimension, federation.cohort_size, federation.compression)
+    plan = build_plan(dimension, federation.cohort_size, federation.compression)
     return Row(
         CheckpointedRounds(plan, every),
         simulated_round(federation),

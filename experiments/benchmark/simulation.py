@@ -77,7 +77,7 @@ def simulation(federation: Federation, goal: float | None) -> Row:
 def simulated_round(federation: Federation) -> "partial[None]":
     """Return what plays one round of `federation` with the strategy, the client app and the local grid."""
     initial, cohort = flat_parameters(federation.build()), federation.cohort()
-    plan = plan_of(len(initial), federation.cohort_size, federation.compression)
+    plan = build_plan(len(initial), federation.cohort_size, federation.compression)
     app = make_client_app(
         lambda name, context: cohort[int(name) % len(cohort)],
         lambda: Trainer(federation.build(), TRAINING),
@@ -86,7 +86,9 @@ def simulated_round(federation: Federation) -> "partial[None]":
     return repeated_round(plan, initial, InProcessPlayer(app))
 
 
-def plan_of(dimension: int, cohort_size: int, compression: Compression, buffers: int | None = None) -> Plan:
+def build_plan(
+    dimension: int, cohort_size: int, compression: Compression, buffers: int | None = None
+) -> Plan:
     """Return the plan of one epoch under the optimal mechanism."""
     return make_plan(
         dimension=dimension,

@@ -10,7 +10,7 @@ from flwr.app import Context, Message
 from client.app import make_client_app
 from client.training import Trainer
 from experiments.deployment.node import OVERRIDES, Node, node_settings
-from experiments.settings.client import build_model, client_plan_of
+from experiments.settings.client import build_client_plan, build_model
 from experiments.settings.compose import compose, split
 from experiments.settings.schema import Settings
 from fedmf.updates import wire
@@ -21,7 +21,7 @@ def reply_to(message: Message, context: Context) -> Message:
     run = run_settings(str(context.run_config.get(OVERRIDES, "")))
     node = Node.of(node_settings(context.node_config.get(OVERRIDES)))
     dimension = len(message.content.array_records[wire.MODEL][wire.VECTOR].data) // 4
-    app = make_client_app(node.examples_of, partial(_trainer, run, node), client_plan_of(run, dimension))
+    app = make_client_app(node.examples_of, partial(_trainer, run, node), build_client_plan(run, dimension))
     return app(message, context)
 
 

@@ -34,7 +34,7 @@ def deploy(settings: Settings, grid: Grid) -> None:
     experiment = build_deployed(settings)
     engine = settings.engine
     assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it
-    attendance = attendance_of(settings.population, engine)
+    attendance = build_attendance(settings.population, engine)
     summary = run_session(
         settings,
         directory,
@@ -65,7 +65,7 @@ def build_deployed(settings: Settings) -> Experiment:
     return declared_unit(build(settings))
 
 
-def attendance_of(population: PopulationSettings, engine: DeploymentSettings) -> Attendance:
+def build_attendance(population: PopulationSettings, engine: DeploymentSettings) -> Attendance:
     """Return when an epoch may begin. Raises `SettingError` without a number of clients to wait for."""
     if population.min_available is None:
         raise SettingError(

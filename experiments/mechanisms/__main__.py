@@ -20,7 +20,7 @@ from rich.table import Table
 from experiments.cli import command, output
 from experiments.mechanisms import plots
 from experiments.run_files.directory import refuse_unmakeable
-from experiments.settings.family import family_of
+from experiments.settings.family import find_family
 from experiments.settings.output import Output
 from experiments.settings.schema import WorkloadName
 from fedmf.checks import check_at_least
@@ -65,7 +65,7 @@ class MechanismsSettings:
 
 def mechanisms(settings: MechanismsSettings) -> None:
     """Print the comparison, and export and plot as asked."""
-    workload = workload_of(settings)
+    workload = build_workload(settings)
     if settings.export is not None and settings.rounds > MOST_EXPORTED:
         raise SettingError(f"rounds is {settings.rounds}; dense matrices are exported up to {MOST_EXPORTED}.")
     for name in ("export", "plots"):
@@ -84,7 +84,7 @@ def mechanisms(settings: MechanismsSettings) -> None:
             _log.info("wrote %s", file)
 
 
-def workload_of(settings: MechanismsSettings) -> Workload:
+def build_workload(settings: MechanismsSettings) -> Workload:
     """Return the workload that `settings` names; prefix sums take neither momentum nor a schedule."""
     check_at_least("rounds", settings.rounds, 1)
     if settings.workload is WorkloadName.momentum:
@@ -146,7 +146,7 @@ def _chosen(families: Sequence[str] | None, workload: Workload) -> Sequence[str 
     if families is not None:
         if not families:
             raise SettingError("families is empty; name at least one, or leave it out for all.")
-        chosen = [family_of(name, "families") for name in dict.fromkeys(families)]
+        chosen = [find_family(name, "families") for name in dict.fromkeys(families)]
         _check_names_differ([_name(family) for family in chosen])
         return chosen
     left_out = [family for family in FAMILIES if not suits(family, workload)]

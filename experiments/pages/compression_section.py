@@ -14,7 +14,7 @@ FLOAT_BYTES = 4
 SIZES = (("logistic, 8 x 8", 650), ("mlp, 28 x 28", 203_530), ("cnn, 28 x 28", 1_011_466))
 
 
-def compression_of(config: Recorded) -> Compression:
+def recorded_compression(config: Recorded) -> Compression:
     """Return the compression that a run's config names."""
     return Compression(**config["compression"])
 

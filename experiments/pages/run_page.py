@@ -5,7 +5,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from experiments.pages.compression_section import FLOAT_BYTES, compression_of, compression_section
+from experiments.pages.compression_section import FLOAT_BYTES, compression_section, recorded_compression
 from experiments.pages.figures import Series, line_plot
 from experiments.pages.page import SOURCE, Page, Plot, Section, Table, write_page
 from experiments.pages.wording import number, percent, size, times_less
@@ -56,7 +56,7 @@ def run_page(run: Run) -> Page:
         *progress_sections(run),
         mechanism_section(run.mechanism),
         bytes_section(run),
-        compression_section(run.summary, compression_of(run.config)),
+        compression_section(run.summary, recorded_compression(run.config)),
         statement_section(run.privacy),
         Section(f"Settings ({CONFIG})", verbatim=to_yaml(run.config)),
     ]

@@ -45,7 +45,7 @@ class InProcessPlayer:
         """Return the reply to the first of `message_ids` that is pending."""
         for message_id in message_ids:
             if message_id in self._pending:
-                return [reply_of(self._client_app, self._pending.pop(message_id), self._context)]
+                return [call_app(self._client_app, self._pending.pop(message_id), self._context)]
         return []
 
 
@@ -106,7 +106,7 @@ class LocalGrid(Grid):
         return replies
 
 
-def reply_of(client_app: ClientApp, message: Message, context: Context) -> Message:
+def call_app(client_app: ClientApp, message: Message, context: Context) -> Message:
     """Return the ClientApp's reply; as in Flower's own engines, an exception becomes an error reply."""
     try:
         return client_app(message, context)

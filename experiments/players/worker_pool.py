@@ -12,7 +12,7 @@ import torch
 from flwr.app import Error, Message
 from flwr.clientapp import ClientApp
 
-from experiments.players.local_grid import CLIENT_APP_RAISED, local_context, reply_of, set_identity
+from experiments.players.local_grid import CLIENT_APP_RAISED, call_app, local_context, set_identity
 
 # Tasks travel in chunks that share one copy of the model: several, so that no worker waits long.
 _CHUNKS_A_WORKER = 4
@@ -21,14 +21,16 @@ _client_app: ClientApp | None = None  # of this worker process
 
 
 class WorkerPool:
-    """A `Player` with `workers` processes, each with a ClientApp of its own, `client_app_of(settings)`.
+    """A `Player` with `workers` processes, each with a ClientApp of its own, `resident_client_app(settings)`.
 
     A client that kills its process (out of memory, say) counts as an error reply, and takes no other with it.
     """
 
-    def __init__(self, client_app_of: Callable[[Any], ClientApp], settings: object, workers: int) -> None:
+    def __init__(
+        self, resident_client_app: Callable[[Any], ClientApp], settings: object, workers: int
+    ) -> None:
         self._workers = workers
-        self._initial = (client_app_of, settings)
+        self._initial = (resident_client_app, settings)
         self._executor = self._start()
         self._running: dict[Future[list[Message]], list[Message]] = {}
         self._suspects: list[Message] = []
@@ -91,15 +93,15 @@ class WorkerPool:
         )
 
 
-def _start_worker(client_app_of: Callable[[Any], ClientApp], settings: object) -> None:
+def _start_worker(resident_client_app: Callable[[Any], ClientApp], settings: object) -> None:
     global _client_app
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends its workers
     torch.set_num_threads(1)
     set_identity()
-    _client_app = client_app_of(settings)
+    _client_app = resident_client_app(settings)
 
 
 def _play(messages: list[Message]) -> list[Message]:
     assert _client_app is not None
     context = local_context()
-    return [reply_of(_client_app, message, context) for message in messages]
+    return [call_app(_client_app, message, context) for message in messages]

@@ -36,7 +36,7 @@ def run_engine(settings: Settings, experiment: Experiment, strategy: FedMF) -> N
         player = InProcessPlayer(_client_app(experiment))
         run_locally(server_app, _with_faults(player, settings.faults, seed))
     else:
-        with WorkerPool(client_app_of, settings, engine.workers) as pool:
+        with WorkerPool(resident_client_app, settings, engine.workers) as pool:
             run_locally(server_app, _with_faults(pool, settings.faults, seed))
 
 
@@ -52,7 +52,7 @@ def shares_messages(settings: Settings) -> bool:
 _resident: list[tuple[Settings, ClientApp]] = []  # of this worker process: at most one
 
 
-def client_app_of(settings: Settings) -> ClientApp:
+def resident_client_app(settings: Settings) -> ClientApp:
     """Return the ClientApp of a run's clients, built once per process."""
     if not _resident or _resident[0][0] != settings:
         _resident[:] = [(settings, _client_app(build(settings)))]
@@ -75,9 +75,9 @@ def _remote_client_app(settings: Settings) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         sys.path[:] = search
-        from experiments.session.engine import client_app_of
+        from experiments.session.engine import resident_client_app
 
-        return client_app_of(pickle.loads(packed))(message, context)
+        return resident_client_app(pickle.loads(packed))(message, context)
 
     return app
 

@@ -27,7 +27,7 @@ MODULES = {
 }
 
 
-def module_of(name: LoggerName) -> Any:
+def import_logger(name: LoggerName) -> Any:
     """Return the package of the logger called `name`, None for none.
 
     Raises `SettingError` when it is not installed.
@@ -44,7 +44,7 @@ def open_logger(name: LoggerName, directory: Path) -> Iterator[Log]:
     TensorBoard writes below `directory`/tensorboard; the others go where their own environment variables say.
     Raises `SettingError` when the package is not installed.
     """
-    module = module_of(name)
+    module = import_logger(name)
     if name is LoggerName.tensorboard:
         writer = module.SummaryWriter(str(directory / "tensorboard"))
         try:

@@ -133,7 +133,7 @@ class Recorder:
     def finish(self, wall_seconds: float) -> dict[str, Any]:
         """Write model, statement and summary; return the summary."""
         assert self._state is not None
-        summary = self._summary(self._state, self._score_of(self._state), wall_seconds)
+        summary = self._summary(self._state, self._evaluate(self._state), wall_seconds)
         self._directory.write_model(MODEL, self._state.model, self._experiment.layout)
         self._directory.write_json(PRIVACY, self._statement(self._state))
         self._directory.write_json(SUMMARY, summary)
@@ -144,9 +144,9 @@ class Recorder:
         _check_finite(state)
         if state.round % self._every and state.round != self._experiment.plan.participation.rounds:
             return None
-        return self._score_of(state)
+        return self._evaluate(state)
 
-    def _score_of(self, state: ServerState) -> Score:
+    def _evaluate(self, state: ServerState) -> Score:
         """Return the score of the state's model on the test set; the last one is remembered."""
         if self._scored is None or self._scored[0] != state.round:
             vector_to_parameters(torch.from_numpy(state.model), self._model.parameters())

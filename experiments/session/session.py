@@ -15,7 +15,7 @@ from experiments.pages.run_page import write_report
 from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
-from experiments.session.logger import module_of, open_logger
+from experiments.session.logger import import_logger, open_logger
 from experiments.session.recorder import Recorder
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
@@ -69,7 +69,7 @@ def run_session(
     started = time.perf_counter()
     # A budget below one epoch and a logger that is not installed are refused before anything is written.
     experiment.plan.start_epoch(Ledger())
-    module_of(settings.logger)
+    import_logger(settings.logger)
     folder = directory.create()
     with locked(folder / LOCK), open_logger(settings.logger, directory.path) as log:
         checkpoint = Checkpoint(

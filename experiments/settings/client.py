@@ -33,7 +33,7 @@ def build_model(settings: ModelSettings, dataset: Dataset, seed: int) -> nn.Modu
 
 @keyed("clipping", ClippingSettings)
 @keyed("compression", Compression)
-def bounds_of(settings: Settings, dimension: int) -> Bounds:
+def build_bounds(settings: Settings, dimension: int) -> Bounds:
     """Return what the update of a model with `dimension` parameters is held to."""
     return make_bounds(
         l2_norm=settings.clipping.l2_norm,
@@ -44,11 +44,11 @@ def bounds_of(settings: Settings, dimension: int) -> Bounds:
     )
 
 
-def client_plan_of(settings: Settings, dimension: int) -> ClientPlan:
+def build_client_plan(settings: Settings, dimension: int) -> ClientPlan:
     """Return what a client of a model with `dimension` parameters enforces itself."""
     return make_client_plan(
         dimension=dimension,
         compression=settings.compression,
-        bounds=bounds_of(settings, dimension),
+        bounds=build_bounds(settings, dimension),
         seed=PublicSeed(settings.seed),
     )

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.settings.data import DATASETS, MODELS
 from experiments.settings.engine import ENGINES
-from experiments.settings.frozen import freeze, schema_of
+from experiments.settings.frozen import derive_schema, freeze
 from experiments.settings.mistakes import SETTING_ERRORS, sentence
 from fedmf.errors import SettingError
 
@@ -43,11 +43,11 @@ def typed(document: Mapping[str, Any], settings: type[T]) -> T:
 
     Raises `SettingError` for keys or values that these settings do not have.
     """
-    schema = OmegaConf.structured(schema_of(settings))
+    schema = OmegaConf.structured(derive_schema(settings))
     for group, choices in _CHOICES.items():
         chosen = choices.get(document[group]["name"], choices.get("custom"))
         if chosen is not None:
-            schema[group] = OmegaConf.structured(schema_of(chosen))
+            schema[group] = OmegaConf.structured(derive_schema(chosen))
     try:
         merged = OmegaConf.merge(schema, document)
         assert isinstance(merged, DictConfig)
@@ -82,10 +82,10 @@ def split(overrides: str) -> list[str]:
 def store_schemas(name: str, settings: type) -> None:
     """Put the schemas of conf/NAME.yaml and of all choices into Hydra's global store."""
     store = ConfigStore.instance()
-    store.store(name=f"{name}_schema", node=schema_of(settings))
+    store.store(name=f"{name}_schema", node=derive_schema(settings))
     for group, choices in _CHOICES.items():
         for choice, of_choice in choices.items():
-            store.store(group=f"{group}/schema", name=choice, node=schema_of(of_choice))
+            store.store(group=f"{group}/schema", name=choice, node=derive_schema(of_choice))
 
 
 def _composed(name: str, overrides: Sequence[str], settings: type) -> DictConfig:

@@ -9,10 +9,10 @@ from torch import nn
 from client.data import Dataset, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer, flat_parameters, layout_of
-from experiments.settings.client import bounds_of, build_model
+from experiments.settings.client import build_bounds, build_model
 from experiments.settings.data import arguments
 from experiments.settings.engine import DeploymentSettings
-from experiments.settings.family import family_of
+from experiments.settings.family import find_family
 from experiments.settings.keys import keyed, load_dataset
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings, WorkloadName
 from fedmf.errors import SettingError
@@ -69,14 +69,14 @@ def build(settings: Settings) -> Experiment:
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
     factorization = design(
-        family_of(settings.mechanism.name), _workload(settings, participation.rounds_per_epoch)
+        find_family(settings.mechanism.name), _workload(settings, participation.rounds_per_epoch)
     )
     with keyed("clipping", ClippingSettings), keyed("privacy", PrivacyTarget):
         plan = make_plan(
             dimension=dimension,
             participation=participation,
             compression=settings.compression,
-            bounds=bounds_of(settings, dimension),
+            bounds=build_bounds(settings, dimension),
             privacy=settings.privacy,
             factorization=factorization,
             seed=PublicSeed(settings.seed),

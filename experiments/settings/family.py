@@ -5,12 +5,12 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import Family
 
 
-def family_of(name: str, key: str = "mechanism.name") -> Family | str:
+def find_family(name: str, key: str = "mechanism.name") -> Family | str:
     """Return what `design` takes: the name as it is, or the `Family` at an import path, MODULE:FAMILY.
 
     Raises `SettingError` about the setting `key` if nothing or something else is found there.
 
-    >>> family_of("optimal")
+    >>> find_family("optimal")
     'optimal'
     """
     if ":" not in name:

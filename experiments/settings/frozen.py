@@ -1,7 +1,7 @@
 """Frozen settings, and the mutable schema that Hydra needs of them.
 
 Settings are declared once, as frozen dataclasses. Hydra can override a mutable structured configuration only, so
-`schema_of` derives one with the same names, types and defaults; `freeze` turns what was composed with it back into
+`derive_schema` derives one with the same names, types and defaults; `freeze` turns what was composed with it back into
 the frozen class. Lists become tuples on the way. Checks stand in each class's `__post_init__`.
 """
 
@@ -31,17 +31,17 @@ class Choice:
     """
 
 
-def schema_of(settings: type) -> type:
+def derive_schema(settings: type) -> type:
     """Return the mutable dataclass with the fields and defaults of the frozen dataclass `settings`.
 
     A field without a default is mandatory: `???` until conf/ or an override gives it.
     """
     if settings not in _SCHEMAS:
-        _SCHEMAS[settings] = _schema_of(settings)
+        _SCHEMAS[settings] = _derived(settings)
     return _SCHEMAS[settings]
 
 
-def _schema_of(settings: type) -> type:
+def _derived(settings: type) -> type:
     hints = get_type_hints(settings)
     bases = [
         base for base in settings.__bases__ if is_dataclass(base)
@@ -52,7 +52,7 @@ def _schema_of(settings: type) -> type:
         for item in fields(settings)
         if item.name not in inherited
     ]
-    schemas = tuple(schema_of(base) for base in bases)
+    schemas = tuple(derive_schema(base) for base in bases)
     return make_dataclass(settings.__name__, entries, bases=schemas, namespace={"__frozen__": settings})
 
 
@@ -138,7 +138,7 @@ def _group(hint: Any) -> type | None:
 def _schema_type(hint: Any) -> Any:
     """Return the type of a field in the schema: groups mutable, tuples as lists, open groups as anything."""
     if (group := _group(hint)) is not None:
-        return Any if issubclass(group, Choice) else schema_of(group)
+        return Any if issubclass(group, Choice) else derive_schema(group)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is tuple:
         return list[arguments[0]]  # type: ignore[valid-type]
@@ -151,7 +151,7 @@ def _schema_type(hint: Any) -> Any:
 
 def _thawed(settings: Any) -> Any:
     """Return frozen settings of plain values as an object of their schema."""
-    return schema_of(type(settings))(**vars(settings))
+    return derive_schema(type(settings))(**vars(settings))
 
 
 def _schema_field(item: Field[Any]) -> Any:

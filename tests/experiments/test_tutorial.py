@@ -15,7 +15,7 @@ from client.data import DATASETS, load
 from client.data.text import SPECIAL, read_vocabulary
 from client.models import build, parameter_count
 from experiments.settings.compose import CONF
-from experiments.settings.family import family_of
+from experiments.settings.family import find_family
 from fedmf.errors import DataError, SettingError
 from fedmf.mechanisms import design, prefix_sum
 
@@ -57,7 +57,7 @@ def test_the_mechanism_of_the_tutorial_is_the_matrix_that_it_says(
     example = next(text for _, text in blocks() if text.startswith("# my_mechanism.py"))
     (tmp_path / "mechanism_of_the_tutorial.py").write_text(example)
     monkeypatch.syspath_prepend(tmp_path)
-    mechanism = design(family_of("mechanism_of_the_tutorial:FAMILY"), prefix_sum(3))
+    mechanism = design(find_family("mechanism_of_the_tutorial:FAMILY"), prefix_sum(3))
     _, encoder = mechanism.materialize()
     # 1e-6: C^-1 is rounded to float32.
     np.testing.assert_allclose(encoder, [[1, 0, 0], [0.9, 1, 0], [0.81, 0.9, 1]], atol=1e-6)

@@ -28,7 +28,7 @@ SECRET = SecretKey.reproducible(3)
 HONEST = Setup("optimal", 0.1, 1.5, 0.02, cohort_size=3, rounds_per_epoch=2, epochs=2, seed=0)
 
 
-def plan_of(family, noise_multiplier=1.0, keep_probability=1.0, rounds=4):
+def build_plan(family, noise_multiplier=1.0, keep_probability=1.0, rounds=4):
     compression = Compression(keep_probability, "identity")
     return make_plan(
         dimension=6,
@@ -98,7 +98,7 @@ def test_the_rule_chosen_finds_most_of_what_a_gaussian_gives_away():
 
 @pytest.mark.parametrize("family", ["optimal", "independent", "binary_tree"])
 def test_filter_is_the_best_unbiased_one(family):
-    plan = plan_of(family, noise_multiplier=0.7)
+    plan = build_plan(family, noise_multiplier=0.7)
     used = Filter.of(plan)
     noising = plan.sigma * plan.factorization.stream.materialize_noising()
     covariance = used.weights @ noising @ noising.T @ used.weights.T
@@ -112,7 +112,7 @@ def test_filter_is_the_best_unbiased_one(family):
 
 def test_attacker_reads_the_sums_off_the_models():
     """Without noise the sums are what the clients sent, whatever the server optimizer made of them."""
-    plan = plan_of("optimal", noise_multiplier=0.0)
+    plan = build_plan("optimal", noise_multiplier=0.0)
     vectors = np.random.default_rng(0).uniform(-0.3, 0.3, size=(12, 6)).astype("f4")
     asked = {}
 
@@ -127,7 +127,7 @@ def test_attacker_reads_the_sums_off_the_models():
 
 
 def test_same_secret_same_run_other_secret_other_run():
-    pipeline = pipeline_of(plan_of("optimal"))
+    pipeline = pipeline_of(build_plan("optimal"))
     runs = [
         pipeline.run(SecretKey.reproducible(seed), lambda client, number: known(np.zeros(6, "f4")))
         for seed in (1, 1, 2)
@@ -137,7 +137,7 @@ def test_same_secret_same_run_other_secret_other_run():
 
 
 def test_halved_noise_is_half_of_the_same_noise():
-    plan = plan_of("optimal")
+    plan = build_plan("optimal")
     full, half = (
         pipeline_of(plan, fault).run(SECRET, lambda client, number: known(np.zeros(6, "f4")))
         for fault in (Fault.none, Fault.half_noise)
@@ -148,7 +148,7 @@ def test_halved_noise_is_half_of_the_same_noise():
 
 def test_a_shared_mask_drops_the_same_coordinates_of_all():
     """Nine copies of one vector: with one mask a sum's entry is 0 or three times the vector's, every time."""
-    plan = plan_of("independent", noise_multiplier=0.0, keep_probability=0.5)
+    plan = build_plan("independent", noise_multiplier=0.0, keep_probability=0.5)
     vector = np.full(6, 0.4, "f4")
     kept = {
         fault: np.rint(pipeline_of(plan, fault).run(SECRET, lambda client, number: known(vector)) / 0.4)

@@ -20,7 +20,7 @@ from server.strategy import FedMF
 
 TINY = Federation("logistic", 3, cohort_size=4, examples=5)
 TINY_ROWS = {
-    "design_2048": partial(mechanisms.design_of, 16),
+    "design_2048": partial(mechanisms.design_row, 16),
     "gaussian_row": partial(mechanisms.normals, 64),
     "correlation_step": partial(mechanisms.correlation_step, 3, 64),
     "hadamard": partial(updates.rotation, 64),
@@ -121,7 +121,7 @@ def test_a_simulated_round_trains_each_client_and_is_played_again_and_again(monk
 
 def test_prepared_clients_answer_with_values_of_the_right_length():
     """Another length would count as the zero vector and cost the server less."""
-    plan = simulation.plan_of(64, 4, Compression(0.5))
+    plan = simulation.build_plan(64, 4, Compression(0.5))
     messages = []
 
     class Watching(rounds.PreparedClients):
@@ -149,7 +149,7 @@ def test_the_bare_loop_is_local_sgd_from_the_same_start_for_every_client():
 
 
 def test_checkpointed_rounds_leave_a_bounded_folder():
-    plan = simulation.plan_of(64, 4, Compression(0.5))
+    plan = simulation.build_plan(64, 4, Compression(0.5))
     row = rounds.CheckpointedRounds(plan, every=3)
     for _ in range(4):
         row()

@@ -15,8 +15,8 @@ from experiments.deployment.holdings import examine
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
-from experiments.players.local_grid import reply_of, set_identity
-from experiments.settings.client import client_plan_of
+from experiments.players.local_grid import call_app, set_identity
+from experiments.settings.client import build_client_plan
 from experiments.settings.experiment import build
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.updates import wire
@@ -41,7 +41,7 @@ def context(run="", node=""):
 
 def playing(run, node):
     """What the node's client app replies, as Flower would call it: an exception becomes an error reply."""
-    return lambda message: reply_of(apps.client_app, message, context(run, node))
+    return lambda message: call_app(apps.client_app, message, context(run, node))
 
 
 def network(run, nodes):
@@ -222,7 +222,7 @@ def test_client_and_server_derive_the_same_bounds_rotation_and_mask_probability(
     for more in ("", "compression.value_type=int8", "compression.rotation=identity"):
         config = run_settings(f"{SMALL} {more}")
         experiment = build(config)
-        own = client_plan_of(config, experiment.plan.dimension)
+        own = build_client_plan(config, experiment.plan.dimension)
         assert own == experiment.client_plan
 
 

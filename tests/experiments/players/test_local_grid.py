@@ -10,7 +10,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
-from experiments.players.local_grid import InProcessPlayer, LocalGrid, reply_of, set_identity
+from experiments.players.local_grid import InProcessPlayer, LocalGrid, call_app, set_identity
 from experiments.players.worker_pool import WorkerPool
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
@@ -69,7 +69,7 @@ def test_every_task_is_answered_once_and_then_the_grid_is_exhausted():
 @pytest.mark.parametrize("name", ["raise", "exit"])
 def test_what_a_client_raises_is_an_error_reply_without_its_data(name):
     (message,) = tasks(name)
-    reply = reply_of(echo_app(), message, None)
+    reply = call_app(echo_app(), message, None)
     assert reply.has_error()
     assert "42" not in str(reply.error.reason)
 

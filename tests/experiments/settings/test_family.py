@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.settings.family import family_of
+from experiments.settings.family import find_family
 from fedmf.errors import SettingError
 from fedmf.mechanisms import Family
 from runs import model, run
@@ -28,8 +28,8 @@ def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_names_without_a_module_are_those_of_the_package(importable: str) -> None:
-    assert family_of("blt") == "blt"
-    family = family_of(f"{importable}:FAMILY")
+    assert find_family("blt") == "blt"
+    family = find_family(f"{importable}:FAMILY")
     assert isinstance(family, Family)
     assert family.name == "mine"
 
@@ -43,7 +43,7 @@ def test_names_without_a_module_are_those_of_the_package(importable: str) -> Non
 )
 def test_what_is_no_family_is_refused(importable: str, attribute: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        family_of(f"{importable}:{attribute}")
+        find_family(f"{importable}:{attribute}")
 
 
 def test_a_run_with_a_mechanism_of_ones_own_adds_the_noise_of_its_stream(

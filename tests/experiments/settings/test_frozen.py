@@ -13,7 +13,7 @@ from experiments.run_files.same_settings import differing_keys, fixed
 from experiments.settings.compose import CONF, typed
 from experiments.settings.data import DATASETS, MODELS, SyntheticSettings
 from experiments.settings.engine import ENGINES, DeploymentSettings, LocalSettings
-from experiments.settings.frozen import freeze, plain, schema_of
+from experiments.settings.frozen import derive_schema, freeze, plain
 from experiments.settings.recorded import from_yaml, restored, to_yaml
 from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
@@ -65,7 +65,7 @@ class Outer:
 
 
 def test_a_schema_is_mutable_typed_and_has_the_same_defaults():
-    schema = schema_of(Outer)
+    schema = derive_schema(Outer)
     config = OmegaConf.merge(OmegaConf.structured(schema), {"inner": {"names": ["a", "b"]}, "own": {"x": 1}})
     assert freeze(config, Outer) == Outer(Inner(("a", "b"), 3), {"x": 1})
     config.inner.size = 4  # as an override does
