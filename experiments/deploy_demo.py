@@ -23,7 +23,7 @@ from client.data import digits
 from experiments.cli import command
 from experiments.cli.result import show
 from experiments.deployment.holdings import examine
-from experiments.deployment.loopback import Loopback
+from experiments.deployment.loopback import APP, Loopback
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import build_deployed
@@ -50,6 +50,11 @@ class DeployDemoSettings:
 
 def deploy_demo(settings: DeployDemoSettings) -> None:
     """Start everything, train, show the result, stop everything."""
+    if not (APP / "pyproject.toml").is_file():
+        raise SettingError(
+            f"{APP} holds no pyproject.toml, from which Flower bundles the app; run the demo from a checkout: "
+            "make deploy-demo."
+        )
     check_at_least("nodes", settings.nodes, 1)
     if settings.nodes > clients_in_all():
         raise SettingError(

@@ -9,7 +9,8 @@ import torch
 
 from client.app import ClientPlan, make_client_app
 from client.data import load
-from client.training import Trainer, TrainingSettings
+from client.settings import TrainingSettings
+from client.training import Trainer
 from experiments.players.local_grid import InProcessPlayer, LocalGrid
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, PrivacyTarget, make_bounds, make_plan

@@ -13,6 +13,10 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fedmf", "server", "client")
+DOOR = (
+    ROOT / "experiments/session/runner.py",
+    ROOT / "experiments/session/result.py",
+)  # `from experiments import run`
 FROM_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
 
 NavItem = dict[str, Any]
@@ -21,7 +25,8 @@ NavItem = dict[str, Any]
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill the section API of the navigation."""
     section = next(item for item in config.nav or [] if "API" in item)
-    section["API"] = [{"Overview": "api/index.md"}, *(nav_of(ROOT / name) for name in PACKAGES)]
+    door = {"run": [{module.stem: page_of(module)} for module in DOOR]}
+    section["API"] = [{"Overview": "api/index.md"}, door, *(nav_of(ROOT / name) for name in PACKAGES)]
     return config
 
 
@@ -31,9 +36,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for source, page in FROM_ROOT.items():
         files.append(File.generated(config, page, content=from_root((ROOT / source).read_text(), titles)))
     files.append(File.generated(config, "api/index.md", content=overview()))
-    for name in PACKAGES:
-        for module in modules_below(ROOT / name):
-            files.append(File.generated(config, page_of(module), content=module_page(module)))
+    for module in (*DOOR, *(module for name in PACKAGES for module in modules_below(ROOT / name))):
+        files.append(File.generated(config, page_of(module), content=module_page(module)))
     return files
 
 
@@ -113,6 +117,8 @@ def overview() -> str:
         "# API\n\nMade from the docstrings of the three packages that a program of your own can import. Imports point "
         "one way: `server` and `client` use `fedmf` and never each other.\n\n"
         + table([ROOT / name for name in PACKAGES], start=None)
+        + "\nA whole run from Python is one call, `from experiments import run`:\n\n"
+        + table(list(DOOR), start=None)
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import deploy_demo
 from experiments.cli.command import guard, run
 from experiments.settings.compose import CONF
 from runs import command
@@ -90,6 +91,16 @@ def test_mistakes_are_said_in_one_sentence_before_anything_is_started(
     assert printed.err.startswith("error: ")
     assert printed.err.count("\n") == 1
     assert said in printed.err
+
+
+def test_the_demo_says_that_an_installed_package_holds_no_app(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(deploy_demo, "APP", tmp_path)
+    with pytest.raises(SystemExit) as end:
+        run(deploy_demo.deploy_demo, "deploy_demo", deploy_demo.DeployDemoSettings, argv=[])
+    assert end.value.code == 2
+    assert "run the demo from a checkout" in capsys.readouterr().err
 
 
 def test_a_defect_of_our_own_is_not_dressed_up_as_a_mistake() -> None:
