@@ -1,24 +1,25 @@
 """The Python door: `from experiments import run`.
 
 Settings are those of `python -m experiments.simulate`; progress goes to stderr, nothing is printed at the end, and
-mistakes are `FedmfError`s. Nothing global is left behind: Hydra's state is as it was.
+mistakes are `FedmfError`s. Nothing global is left behind: Hydra's state is as it was. Runs that several threads ask
+for take turns: Hydra, Flower and torch's default generator know one state a process.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import RLock
 
 from experiments.run_files.reader import read_config
 from experiments.session.result import Result
 from experiments.session.simulation import simulate
 from experiments.settings.compose import compose
 from experiments.settings.jobs import default_directory
-from experiments.settings.mistakes import SETTING_ERRORS, sentence
 from experiments.settings.recorded import restored
 from experiments.settings.schema import Settings
-from fedmf.errors import SettingError
 
+_ONE_AT_A_TIME = RLock()
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*")  # text that needs no quotes in an override
 
 
@@ -36,11 +37,9 @@ class Runner:
         >>> list(as_overrides({"seed": 3, "privacy": {"epsilon": None, "noise_multiplier": 0.5}}))
         ['seed=3', 'privacy.epsilon=null', 'privacy.noise_multiplier=0.5']
         """
-        try:
+        with _ONE_AT_A_TIME:
             composed = compose("config", [*overrides, *as_overrides(settings)], Settings)
-        except SETTING_ERRORS as error:
-            raise SettingError(sentence(error)) from error
-        return _simulated(composed, Path(default_directory(composed.run.directory)))
+            return _simulated(composed, Path(default_directory(composed.run.directory)))
 
     def resume(self, directory: str | Path, *, trust_code: bool = False) -> Result:
         """Go on with the run in `directory` after its last released round, with the settings it recorded.
@@ -50,9 +49,10 @@ class Runner:
         """
         recorded = read_config(Path(directory))
         Result(Path(directory), trust_code).refuse_code(recorded)
-        settings = restored(recorded)
-        again = replace(settings.run, directory=str(directory), resume=True)
-        return _simulated(replace(settings, run=again), Path(directory))
+        with _ONE_AT_A_TIME:
+            settings = restored(recorded)
+            again = replace(settings.run, directory=str(directory), resume=True)
+            return _simulated(replace(settings, run=again), Path(directory))
 
     def load(self, directory: str | Path, *, trust_code: bool = False) -> Result:
         """Return the finished run in `directory`; raises `RunDirectoryError` where there is none.

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.settings.data import DATASETS, MODELS
 from experiments.settings.engine import ENGINES
 from experiments.settings.frozen import derive_schema, freeze
-from experiments.settings.mistakes import SETTING_ERRORS, sentence
+from experiments.settings.mistakes import as_setting_errors
 from fedmf.errors import SettingError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -32,10 +32,11 @@ T = TypeVar("T")
 def compose(name: str, overrides: Sequence[str], settings: type[T]) -> T:
     """Return conf/NAME.yaml with `overrides` applied, as the frozen dataclass `settings`.
 
-    The YAML file names the schema of `settings` as NAME_schema in its defaults list. Raises a `FedmfError` or one
-    of `mistakes.SETTING_ERRORS` for what cannot be composed. Hydra's global state is left as it was.
+    The YAML file names the schema of `settings` as NAME_schema in its defaults list. Raises a `FedmfError` for what
+    cannot be composed. Hydra's global state is left as it was.
     """
-    return freeze(_composed(name, overrides, settings), settings)
+    with as_setting_errors():
+        return freeze(_composed(name, overrides, settings), settings)
 
 
 def typed(document: Mapping[str, Any], settings: type[T]) -> T:
@@ -49,11 +50,12 @@ def typed(document: Mapping[str, Any], settings: type[T]) -> T:
         if chosen is not None:
             schema[group] = OmegaConf.structured(derive_schema(chosen))
     try:
-        merged = OmegaConf.merge(schema, document)
-        assert isinstance(merged, DictConfig)
-        return freeze(merged, settings)
-    except SETTING_ERRORS as error:
-        raise SettingError(f"{sentence(error)} These settings are of another version.") from error
+        with as_setting_errors():
+            merged = OmegaConf.merge(schema, document)
+            assert isinstance(merged, DictConfig)
+            return freeze(merged, settings)
+    except SettingError as error:
+        raise SettingError(f"{error} These settings are of another version.") from error
 
 
 def help_text(name: str, settings: type) -> str:

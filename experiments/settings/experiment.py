@@ -68,9 +68,12 @@ def build(settings: Settings) -> Experiment:
     model = build_model(settings.model, dataset, settings.seed)
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
-    factorization = design(
-        find_family(settings.mechanism.name), _workload(settings, participation.rounds_per_epoch)
-    )
+    with keyed("mechanism", {"family": "name"}):
+        family, workload = (
+            find_family(settings.mechanism.name),
+            _workload(settings, participation.rounds_per_epoch),
+        )
+        factorization = design(family, workload)
     with keyed("clipping", ClippingSettings), keyed("privacy", PrivacyTarget):
         plan = make_plan(
             dimension=dimension,

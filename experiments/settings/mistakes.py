@@ -2,9 +2,13 @@
 
 import re
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
+
+from fedmf.errors import SettingError
 
 SETTING_ERRORS = (HydraException, OmegaConfBaseException)
 _ADVICE = re.compile(r"To append to your config use \S+")  # Hydra's, which would make a typo a setting
@@ -13,6 +17,19 @@ _GRAMMAR = (
     "'key=\"a=1 b=2\"'."
 )
 _COORDINATES = ("full_key:", "object_type=", "reference_type=", "See https", "Set the env")
+
+
+@contextmanager
+def as_setting_errors() -> Iterator[None]:
+    """Let what Hydra or OmegaConf refuse inside be raised as a `SettingError` of one sentence."""
+    try:
+        yield
+    except SETTING_ERRORS as error:
+        raise SettingError(sentence(error)) from error
+    except ValueError as error:
+        if isinstance(error, SettingError) or not comes_from_hydra(error):
+            raise
+        raise SettingError(sentence(error)) from error
 
 
 def sentence(error: BaseException) -> str:

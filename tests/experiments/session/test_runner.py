@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -84,6 +85,8 @@ def test_in_a_notebook_one_output_changes_in_place(tmp_path, capsys, monkeypatch
     ("overrides", "error", "says"),
     [
         (["seed=x"], SettingError, "could not be converted to Integer"),
+        (["population=3"], SettingError, "must be a string or a list"),
+        (["mechanism.name=x"], SettingError, r"^mechanism\.name is 'x'; it must be one of optimal"),
         (["nonsense=1"], SettingError, "Could not override 'nonsense'"),
         (["population.epochs"], SettingError, "settings are given as key=value"),
         (["dataset=nothing"], SettingError, "Could not find 'dataset/nothing'"),
@@ -111,6 +114,13 @@ def test_nothing_global_is_left_behind(tmp_path):
     assert (dict(Singleton._instances), sorted(ConfigStore.instance().repo), dict(os.environ)) == before
     assert (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id) == identity
     assert torch.equal(torch.random.get_rng_state(), random)
+
+
+def test_runs_of_two_threads_are_those_of_one(result, tmp_path):
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda name: run(*ONE, seed=4, run={"directory": f"{tmp_path}/{name}"}), "ab"))
+    for other in both:
+        np.testing.assert_array_equal(runs.model(other.directory), runs.model(result.directory))
 
 
 def test_it_works_inside_another_hydra_application(tmp_path):
