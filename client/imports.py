@@ -42,15 +42,20 @@ def import_path(path: str, argument: str) -> Any:
 def check_takes(
     function: Callable[..., Any], given: Mapping[str, Any], *, who: str, own: Collection[str] = ()
 ) -> None:
-    """Raise `SettingError` if `given` holds an argument that `function` does not take.
+    """Raise `SettingError` if `given` holds an argument that `function` does not take, or if it does not take `own`.
 
-    `who` names the function in the message; `own` are parameters that its user does not set.
+    `who` names the function in the message; `own` are parameters that it is given in any case.
 
     >>> check_takes(lambda size: size, {"size": 3}, who="mine:load")
     """
-    parameters = inspect.signature(function).parameters
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"{who} cannot be called: {error}.") from error
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
+    if lacking := [key for key in own if key not in parameters]:
+        raise SettingError(f"{who} does not take {', '.join(lacking)}, which it is given; add them.")
     known = [key for key in parameters if key not in own]
     for key, value in given.items():
         if key not in known:

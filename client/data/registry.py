@@ -84,7 +84,7 @@ def _loader(name: str) -> Callable[..., Dataset]:
         return import_path(name, "name")  # type: ignore[no-any-return]
     if name not in DATASETS:
         raise SettingError(
-            f"dataset is {name!r}; it must be one of {', '.join(DATASETS)}, "
+            f"name is {name!r}; it must be one of {', '.join(DATASETS)}, "
             "or an import path package.module:function."
         )
     return DATASETS[name].load

@@ -5,9 +5,11 @@ codes: 0 done; 2 a user's mistake; 1 a stop that can be resumed; 130 interrupted
 """
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from experiments import INTERRUPTED
@@ -45,6 +47,9 @@ def end_with(action: Callable[[], int]) -> NoReturn:
         code = action()
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except BrokenPipeError:  # who reads has seen enough, as in `... --help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = STOPPED
     sys.exit(code)
 
 
@@ -81,6 +86,14 @@ def _call(
 ) -> None:
     if {"-h", "--help"} & set(arguments):
         defaults = help_text(name, settings)
-        print(f"{(doc or '').strip()}\n\nkeys and defaults (override as key=value):\n\n{defaults}")
+        print(
+            f"{_as_called(doc or '')}\n\nkeys and defaults (override as key=value):\n\n{defaults}", flush=True
+        )
         return
     function(compose(name, arguments, settings))
+
+
+def _as_called(doc: str) -> str:
+    """Return a module's docstring with commands as this process was called: `fedmf NAME` or `python -m ...`."""
+    is_console = " " in Path(sys.argv[0]).name  # as experiments.cli.console names it
+    return (doc.replace("python -m experiments.", "fedmf ") if is_console else doc).strip()

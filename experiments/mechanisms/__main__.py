@@ -23,7 +23,7 @@ from experiments.run_files.directory import refuse_unmakeable
 from experiments.settings.family import find_family
 from experiments.settings.output import Output
 from experiments.settings.schema import WorkloadName
-from fedmf.checks import check_at_least
+from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
     FAMILIES,
@@ -39,7 +39,7 @@ from fedmf.mechanisms import (
 )
 from fedmf.mechanisms.family import settings_of, suits
 from fedmf.mechanisms.post_processing import post_process
-from fedmf.mechanisms.schedules import rates
+from fedmf.mechanisms.schedules import SCHEDULES, rates
 from fedmf.mechanisms.streams.protocol import feed
 
 _log = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ def mechanisms(settings: MechanismsSettings) -> None:
 def build_workload(settings: MechanismsSettings) -> Workload:
     """Return the workload that `settings` names; prefix sums take neither momentum nor a schedule."""
     check_at_least("rounds", settings.rounds, 1)
+    check_choice("schedule", settings.schedule, SCHEDULES)
     if settings.workload is WorkloadName.momentum:
         learning_rates = rates(settings.schedule, settings.rounds)
         is_constant = settings.schedule == "constant"
@@ -146,6 +147,9 @@ def _chosen(families: Sequence[str] | None, workload: Workload) -> Sequence[str 
     if families is not None:
         if not families:
             raise SettingError("families is empty; name at least one, or leave it out for all.")
+        for name in families:
+            if ":" not in name:
+                check_choice("families", name, FAMILIES)
         chosen = [find_family(name, "families") for name in dict.fromkeys(families)]
         _check_names_differ([_name(family) for family in chosen])
         return chosen

@@ -9,13 +9,14 @@ from typing import Any
 
 from torch import nn
 
+from experiments.run_files.directory import PRIVACY, SUMMARY
 from experiments.run_files.model import load_model
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.data import merged
 from experiments.settings.experiment import build
 from experiments.settings.keys import load_dataset
 from experiments.settings.recorded import Recorded, restored
-from fedmf.errors import SettingError
+from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.plan import Plan
 
 
@@ -38,28 +39,28 @@ class Result:
     @property
     def accuracy(self) -> float:
         """Accuracy of the last model on the test set, in [0, 1]."""
-        return float(self.run.summary["accuracy"])
+        return float(self._figure("accuracy"))
 
     @property
     def loss(self) -> float:
         """Loss of the last model on the test set, in nats."""
-        return float(self.run.summary["loss"])
+        return float(self._figure("loss"))
 
     @property
     def epsilon(self) -> float:
         """Epsilon spent at `delta`, infinite for a run without noise; `statement` says for whom and what not."""
-        spent = self.run.summary["epsilon"]
+        spent = self._figure("epsilon")
         return math.inf if spent is None else float(spent)
 
     @property
     def delta(self) -> float:
         """The delta at which `epsilon` holds."""
-        return float(self.run.summary["delta"])
+        return float(self._figure("delta"))
 
     @property
     def statement(self) -> str:
         """The privacy statement in plain words: unit, adjacency, what is released, what is not covered."""
-        return str(self.run.privacy["paragraph"])
+        return str(self._figure("paragraph", PRIVACY))
 
     @property
     def metrics(self) -> tuple[dict[str, Any], ...]:
@@ -83,10 +84,19 @@ class Result:
         dataset = load_dataset(merged(self.run.config["dataset"]))
         return load_model(self.directory, self.run.config["model"], dataset)
 
+    def _figure(self, name: str, file: str = SUMMARY) -> Any:
+        """Return a value of summary.json or privacy.json. Raises `RunDirectoryError` where it is not there."""
+        document = self.run.summary if file == SUMMARY else self.run.privacy
+        if name not in document:
+            raise RunDirectoryError(
+                f"{self.directory / file} lacks {name}; the run has not finished as it should."
+            )
+        return document[name]
+
     def refuse_code(self, recorded: Recorded) -> None:
         """Raise `SettingError` where the settings name code by an import path, unless that is trusted."""
         for group in ("dataset", "model", "mechanism"):
-            name = str(recorded[group]["name"])
+            name = str((recorded.get(group) or {}).get("name"))
             if ":" in name and not self.trust_code:
                 raise SettingError(
                     f"{group}.name of {self.directory} is {name!r}, which would be imported; give trust_code=True if "

@@ -8,6 +8,7 @@ for take turns: Hydra, Flower and torch's default generator know one state a pro
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from numbers import Integral, Real
 from pathlib import Path
 from threading import RLock
 
@@ -18,9 +19,12 @@ from experiments.settings.compose import compose
 from experiments.settings.jobs import default_directory
 from experiments.settings.recorded import restored
 from experiments.settings.schema import Settings
+from fedmf.errors import SettingError
 
 _ONE_AT_A_TIME = RLock()
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*")  # text that needs no quotes in an override
+_WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
+_BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
 
 
 class Runner:
@@ -37,6 +41,9 @@ class Runner:
         >>> list(as_overrides({"seed": 3, "privacy": {"epsilon": None, "noise_multiplier": 0.5}}))
         ['seed=3', 'privacy.epsilon=null', 'privacy.noise_multiplier=0.5']
         """
+        for override in overrides:
+            if not isinstance(override, str):
+                raise SettingError(f"{override!r} is no override; give texts such as 'seed=3', or keywords.")
         with _ONE_AT_A_TIME:
             composed = compose("config", [*overrides, *as_overrides(settings)], Settings)
             return _simulated(composed, Path(default_directory(composed.run.directory)))
@@ -59,7 +66,7 @@ class Runner:
 
         `trust_code`: whether a loader or model that its config.yaml names by import path may be imported.
         """
-        result = Result(Path(directory), trust_code)
+        result = Result(Path(directory).resolve(), trust_code)
         _ = result.run  # refuses an unfinished or unreadable run here, not at its first use
         return result
 
@@ -84,10 +91,13 @@ def _text(value: object) -> str:
         return "{" + ",".join(f"{key}:{_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_text, value)) + "]"
-    if isinstance(value, int | float):
-        return repr(value)
+    if isinstance(value, Integral | Real):  # numpy's too
+        return repr(int(value) if isinstance(value, Integral) else float(value))
     text = str(value)
-    return text if _BARE.fullmatch(text) else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if _BARE.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    # Between quotes a backslash stands for itself, but before a quote and at the end.
+    return "'" + _BEFORE_A_QUOTE.sub(lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text) + "'"
 
 
 def _simulated(settings: Settings, directory: Path) -> Result:

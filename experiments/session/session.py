@@ -74,7 +74,7 @@ def run_session(
     with locked(folder / LOCK), open_logger(settings.logger, directory.path) as log:
         checkpoint = Checkpoint(
             folder,
-            fixed(settings),
+            _configuration(settings, experiment),
             experiment.plan.factorization.fingerprint,
             settings.run.checkpoint_every,
         )
@@ -146,6 +146,18 @@ def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:
         return checkpoint.has_begun() and bool(checkpoint.restore(experiment.plan, experiment.optimizer))
     except RunDirectoryError:
         return False
+
+
+def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:
+    """Return what may not change when the run is resumed: its settings, and the matrix of a mechanism of one's own.
+
+    The code behind an import path can change between two calls. Rows of one matrix before and of another after the
+    change would have a larger sensitivity than either.
+    """
+    configuration = fixed(settings)
+    if ":" in settings.mechanism.name:
+        configuration["the matrix of mechanism.name"] = experiment.plan.factorization.fingerprint
+    return configuration
 
 
 def _commit(checkpoint: Checkpoint, release: Release) -> None:

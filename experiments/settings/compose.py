@@ -46,7 +46,8 @@ def typed(document: Mapping[str, Any], settings: type[T]) -> T:
     """
     schema = OmegaConf.structured(derive_schema(settings))
     for group, choices in _CHOICES.items():
-        chosen = choices.get(document[group]["name"], choices.get("custom"))
+        name = (document.get(group) or {}).get("name")
+        chosen = choices.get(str(name)) or choices.get("custom")
         if chosen is not None:
             schema[group] = OmegaConf.structured(derive_schema(chosen))
     try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.settings.frozen import Choice, plain
+from fedmf.errors import SettingError
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,10 @@ class DatasetSettings(Choice):
     path: str | None
     examples_per_client: int | None
     vocabulary: str | None
+
+    def __post_init__(self) -> None:
+        if self.name:  # none: the data set of a run, in `evaluate`
+            _refuse_other_choice("dataset", self, DATASETS)
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,9 @@ class ModelSettings(Choice):
 
     name: str
 
+    def __post_init__(self) -> None:
+        _refuse_other_choice("model", self, MODELS)
+
 
 @dataclass(frozen=True)
 class CustomModelSettings(ModelSettings):
@@ -130,6 +138,17 @@ MODELS: dict[str, type[ModelSettings]] = {
 }
 
 
+def _refuse_other_choice(
+    group: str, settings: DatasetSettings | ModelSettings, choices: Mapping[str, type]
+) -> None:
+    """Raise `SettingError` for a name whose keys are not these: a choice is made as GROUP=NAME."""
+    choice = "custom" if ":" in settings.name else settings.name
+    if choices.get(choice, type(settings)) is not type(settings):
+        raise SettingError(
+            f"{group}.name is {settings.name!r}, whose settings are those of {group}={choice}; choose it so."
+        )
+
+
 def arguments(settings: DatasetSettings | ModelSettings) -> dict[str, Any]:
     """Return a group as keyword arguments of `client.data.load` or `client.models.build`.
 
@@ -139,10 +158,19 @@ def arguments(settings: DatasetSettings | ModelSettings) -> dict[str, Any]:
 
 
 def merged(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a group with its `settings` merged in.
+    """Return a group with its `settings` merged in. Raises `SettingError` for settings that are no mapping or hide a key.
 
     >>> merged({"name": "mine:load", "path": None, "settings": {"size": 3}})
     {'name': 'mine:load', 'path': None, 'size': 3}
     """
     own = {key: value for key, value in group.items() if key != "settings"}
-    return {**own, **(group.get("settings") or {})}
+    more = group.get("settings") or {}
+    if not isinstance(more, Mapping):
+        raise SettingError(
+            f"settings of {own.get('name')} are {more!r}; they must be a mapping such as {{size: 3}}."
+        )
+    if taken := sorted(set(own) & set(more)):
+        raise SettingError(
+            f"settings of {own.get('name')} hold {', '.join(taken)}, which is no argument of its own; give it beside them."
+        )
+    return {**own, **more}

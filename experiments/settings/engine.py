@@ -56,7 +56,8 @@ class DeploymentSettings(EngineSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("round_timeout", self.round_timeout)
+        for name in ("node_timeout", "query_timeout", "round_timeout"):
+            check_positive(name, getattr(self, name))
 
 
 ENGINES: dict[str, type[EngineSettings]] = {

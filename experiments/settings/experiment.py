@@ -68,7 +68,7 @@ def build(settings: Settings) -> Experiment:
     model = build_model(settings.model, dataset, settings.seed)
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
-    with keyed("mechanism", {"family": "name"}):
+    with keyed("mechanism", {"family": "name"}), keyed("population", {"rounds": "rounds_per_epoch"}):
         family, workload = (
             find_family(settings.mechanism.name),
             _workload(settings, participation.rounds_per_epoch),

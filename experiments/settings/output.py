@@ -1,9 +1,9 @@
 """The setting `output` of every command."""
 
-from enum import Enum
+from enum import StrEnum
 
 
-class Output(Enum):
+class Output(StrEnum):
     """What a command prints: a table for people, or one JSON document for programs."""
 
     text = "text"

@@ -27,6 +27,9 @@ def from_yaml(text: str) -> Recorded:
         raise ValueError(f"is not YAML ({error})") from error
     if not isinstance(document, dict) or not {"dataset", "model"} <= set(document):
         raise ValueError("lacks dataset or model")
+    for group in ("dataset", "model"):
+        if not isinstance(document[group], dict) or "name" not in document[group]:
+            raise ValueError(f"holds no name of its {group}")
     return document
 
 

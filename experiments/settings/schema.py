@@ -1,11 +1,12 @@
 """The settings of a run: one frozen dataclass for each group of conf/, values only.
 
 Where the library has a frozen class for a group, that class is the group: its checks are the settings' checks. A
-default stands once: in the library's class if it has one, else in conf/.
+default stands once: in the library's class if it has one, else in conf/. (Loaders and models have keyword defaults of
+their own for programs; a test holds that conf/ says the same.)
 """
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from client.settings import TrainingSettings
 from experiments.players.faults import Faults
@@ -21,14 +22,14 @@ from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
 
 
-class WorkloadName(Enum):
+class WorkloadName(StrEnum):
     """What the mechanism of an epoch is fitted to: prefix sums, or the optimizer's momentum."""
 
     prefix_sum = "prefix_sum"
     momentum = "momentum"
 
 
-class LoggerName(Enum):
+class LoggerName(StrEnum):
     """Where metrics go besides the run directory."""
 
     none = "none"
@@ -54,6 +55,9 @@ class PopulationSettings:
 
     def __post_init__(self) -> None:
         self.replies.check_fits(self.cohort_size)
+        for name in ("min_available", "max_clients_per_node"):
+            if (value := getattr(self, name)) is not None:
+                check_at_least(name, value, 1)
 
     @property
     def replies(self) -> ReplyPolicy:

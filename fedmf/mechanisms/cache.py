@@ -79,12 +79,28 @@ def code_version(package: Path) -> str:
 def _read(path: Path) -> Arrays | None:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            return _checked({name: archive[name] for name in archive.files})
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         _log.warning("cannot read the cached result %s (%s): it is computed again", path, error)
         return None
+
+
+def _checked(stored: Arrays) -> Arrays:
+    """Return stored arrays less their digest. Raises `ValueError` unless they are as they were written."""
+    digest = str(stored.pop("digest"))
+    if digest != _digest_of_arrays(stored):
+        raise ValueError("its content is not what was written")
+    return stored
+
+
+def _digest_of_arrays(arrays: Arrays) -> str:
+    """Return a digest of names, types, shapes and numbers: a sensitivity read back must be the one computed."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _write(path: Path, arrays: Arrays) -> None:
@@ -94,7 +110,7 @@ def _write(path: Path, arrays: Arrays) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
             temporary = Path(file.name)
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, allow_pickle=False, digest=np.array(_digest_of_arrays(arrays)), **arrays)
         temporary.replace(path)
     except OSError as error:
         _log.warning("cannot keep the result in %s (%s): it will be computed again next time", path, error)

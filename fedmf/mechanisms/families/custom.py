@@ -40,7 +40,9 @@ MOST_ROUNDS = 4096  # what a stream emits is held as a dense matrix
 # Float32 arithmetic may move the noise by 2^-24 ||C| |C^-1||, relative to C: by less than TOLERANCE then.
 CONDITION = 1e5
 TOLERANCE = 1e-2  # relative to C: of what is claimed against what is emitted
-PROBES = 3  # columns of random fresh rows beside the identity
+FEW, WIDEST = 3, (1 << 16) + 9  # columns of random rows: the second is more than a block of any stream
+MOST_NUMBERS = 1 << 24  # of the random rows of an epoch: long epochs are tried with fewer columns
+COMPARED = 64  # columns that are looked at
 DESCRIBED = (DenseStream, RecurrentStream, ToeplitzStream)  # their fields say what they compute
 
 
@@ -77,7 +79,12 @@ def _fit(name: str, matrix: Matrix, to_noising: Callable[[Float64], Float64], wo
 
 
 def _as_float64(name: str, given: ArrayLike) -> Float64:
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise SettingError(
+            f"the matrix of {name} is no array ({error}); its rows must be of one length."
+        ) from error
     if array.dtype.kind not in "iuf":
         raise SettingError(f"the matrix of {name} holds {array.dtype}; it must hold real numbers.")
     return array.astype(np.float64)
@@ -99,7 +106,9 @@ def verified(family: Family, workload: Workload, settings: Mapping[str, int | No
     fitted = family.fit(workload, **settings)
     _check_fitted(family.name, fitted)
     seconds = time.thread_time() - begun
-    stream = family.stream(workload.rounds, fitted.tables)
+    tables = fitted.tables.copy()  # whoever keeps the fitted ones cannot change the stream
+    tables.flags.writeable = False
+    stream = family.stream(workload.rounds, tables)
     _check_stream(family.name, stream, workload.rounds)
     emitted = _emit(family.name, stream, np.eye(workload.rounds, dtype=np.float32), donate=True)
     noising = emitted.astype(np.float64)
@@ -212,12 +221,15 @@ def _check_claims(
 
 
 def _check_linear(name: str, stream: NoiseStream, noising: Float64, strategy: Float64) -> None:
-    """Raise `SettingError` unless random rows, in another dimension, meet the matrix that the identity met."""
-    fresh = np.random.default_rng(0).standard_normal((len(noising), PROBES)).astype(np.float32)
-    rows = _emit(name, stream, fresh, donate=False)
-    difference = strategy @ (rows - noising @ fresh)
-    if not np.abs(difference).max() <= TOLERANCE:
-        raise SettingError(
-            f"the stream of {name} does not emit the same matrix times its fresh rows each time; "
-            "it must be linear and hold all that changes in its state."
-        )
+    """Raise `SettingError` unless random rows, few and as many as a model's, meet the matrix of the identity."""
+    rounds = len(noising)
+    for width in (FEW, min(WIDEST, max(MOST_NUMBERS // rounds, rounds + 1))):
+        fresh = np.random.default_rng(width).standard_normal((rounds, width), dtype=np.float32)
+        rows = _emit(name, stream, fresh.copy(), donate=False)
+        seen = np.unique(np.linspace(0, width - 1, COMPARED).astype(int))  # both ends among them
+        difference = strategy @ (rows[:, seen] - noising @ fresh[:, seen])
+        if not np.abs(difference).max() <= TOLERANCE:
+            raise SettingError(
+                f"the stream of {name} does not emit the same matrix times its fresh rows each time; "
+                "it must be linear and hold all that changes in its state."
+            )

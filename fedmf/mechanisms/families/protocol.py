@@ -46,7 +46,7 @@ class Family:
     most_rounds: int | None = None
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise SettingError(
                 f"the name of the family is {self.name!r}; it must be letters, digits, '_', '.' and '-' only."
             )

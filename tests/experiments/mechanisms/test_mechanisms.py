@@ -176,7 +176,7 @@ def test_plots_are_written(capsys, tmp_path, monkeypatch):
     [
         (("rounds=0",), "rounds is 0"),
         (("rounds=five",), "rounds"),
-        (("families=[fastest]",), "family is 'fastest'"),
+        (("families=[fastest]",), "families is 'fastest'"),
         (("families=[nowhere:FAMILY]",), "families is 'nowhere:FAMILY', which cannot be imported"),
         (("families=[math:pi]",), "of type float; it must be a fedmf.mechanisms.Family"),
         (("workload=momentum", "schedule=linear"), "schedule is 'linear'; it must be one of constant, decay"),

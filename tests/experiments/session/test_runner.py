@@ -85,6 +85,7 @@ def test_in_a_notebook_one_output_changes_in_place(tmp_path, capsys, monkeypatch
     ("overrides", "error", "says"),
     [
         (["seed=x"], SettingError, "could not be converted to Integer"),
+        ([3], SettingError, "3 is no override"),
         (["population=3"], SettingError, "must be a string or a list"),
         (["mechanism.name=x"], SettingError, r"^mechanism\.name is 'x'; it must be one of optimal"),
         (["nonsense=1"], SettingError, "Could not override 'nonsense'"),
@@ -121,6 +122,24 @@ def test_runs_of_two_threads_are_those_of_one(result, tmp_path):
         both = list(pool.map(lambda name: run(*ONE, seed=4, run={"directory": f"{tmp_path}/{name}"}), "ab"))
     for other in both:
         np.testing.assert_array_equal(runs.model(other.directory), runs.model(result.directory))
+
+
+def test_a_fresh_process_has_no_hydra_after_a_run(tmp_path):
+    program = (
+        "from hydra.core.config_store import ConfigStore\n"
+        "from hydra.core.global_hydra import GlobalHydra\n"
+        "from hydra.core.hydra_config import HydraConfig\n"
+        "from hydra.core.singleton import Singleton\n"
+        "from experiments import run\n"
+        f"run(*{ONE!r}, run={{'directory': 'r'}})\n"
+        "print([kind.__name__ for kind in (GlobalHydra, HydraConfig) if kind in Singleton._instances])\n"
+        "print('config_schema.yaml' in ConfigStore.instance().repo)\n"
+    )
+    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout == "[]\nFalse\n", done.stderr
 
 
 def test_it_works_inside_another_hydra_application(tmp_path):
@@ -165,12 +184,45 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
             door(tmp_path)
 
 
+def test_a_loaded_run_does_not_depend_on_the_current_directory(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(result.directory.parent)
+    loaded = run.load(result.directory.name)
+    monkeypatch.chdir(tmp_path)
+    assert loaded.model() is not None
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("dataset: 3\nmodel: 4\n", "holds no name of its dataset"),
+        ("dataset: {name: digits}\nmodel: {name: logistic}\n", "another version"),
+    ],
+)
+def test_a_directory_with_other_contents_is_refused_with_a_sentence(tmp_path, config, says):
+    (tmp_path / "config.yaml").write_text(config)
+    with pytest.raises(FedmfError, match=says):
+        run.resume(tmp_path)
+
+
+def test_a_summary_without_figures_is_refused(result, tmp_path):
+    for name in ("config.yaml", "metrics.jsonl", "privacy.json"):
+        (tmp_path / name).write_bytes((result.directory / name).read_bytes())
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(RunDirectoryError, match="lacks accuracy"):
+        _ = run.load(tmp_path).accuracy
+
+
 def test_code_that_a_run_directory_names_is_imported_only_if_trusted(result, tmp_path):
     stolen = tmp_path / "stolen"
     stolen.mkdir()
     for name in ("metrics.jsonl", "privacy.json", "summary.json", "model.npz"):
         (stolen / name).write_bytes((result.directory / name).read_bytes())
     text = (result.directory / "config.yaml").read_text()
+    (stolen / "config.yaml").write_text(
+        text.replace("  name: synthetic", "  name: digits\n  settings: {name: os:system}", 1)
+    )
+    with pytest.raises(SettingError, match="no argument of its own"):
+        run.load(stolen).model()
     (stolen / "config.yaml").write_text(text.replace("name: synthetic", "name: os:system", 1))
     for use in (lambda: run.load(stolen).model(), lambda: run.load(stolen).plan, lambda: run.resume(stolen)):
         with pytest.raises(SettingError, match=r"os:system.*trust_code=True"):
@@ -178,10 +230,13 @@ def test_code_that_a_run_directory_names_is_imported_only_if_trusted(result, tmp
     assert run.load(stolen).accuracy == result.accuracy  # reading imports nothing
 
 
-def test_keywords_become_overrides_that_hydra_reads_back():
-    given = {"seed": 3, "run": {"directory": "it's a=b, c", "resume": False}, "logger": "none"}
+@pytest.mark.parametrize("directory", ["it's a=b, c", r"back\slash", r"a\'b", "x y", "[1]", "null"])
+def test_keywords_become_overrides_that_hydra_reads_back(directory):
+    rate = {"learning_rate": np.float64(0.25)}
+    given = {"seed": np.int64(3), "run": {"directory": directory, "resume": False}, "optimizer": rate}
     composed = runs.composed(*as_overrides(given))
-    assert (composed.seed, composed.run.directory, composed.run.resume) == (3, "it's a=b, c", False)
+    assert (composed.seed, composed.run.directory, composed.run.resume) == (3, directory, False)
+    assert composed.optimizer.learning_rate == 0.25
     own = runs.composed(
         "dataset=custom", *as_overrides({"dataset": {"name": "a:b", "settings": {"n": [1, 2]}}})
     )

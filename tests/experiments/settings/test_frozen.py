@@ -9,9 +9,10 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from experiments.run_files.same_settings import differing_keys, fixed
-from experiments.settings.compose import CONF, typed
-from experiments.settings.data import DATASETS, MODELS, SyntheticSettings
+from experiments.plan import PlanSettings
+from experiments.run_files.same_settings import FREE, differing_keys, fixed
+from experiments.settings.compose import CONF, compose, typed
+from experiments.settings.data import DATASETS, MODELS, SyntheticSettings, merged
 from experiments.settings.engine import ENGINES, DeploymentSettings, LocalSettings
 from experiments.settings.frozen import derive_schema, freeze, plain
 from experiments.settings.recorded import from_yaml, restored, to_yaml
@@ -153,3 +154,67 @@ def test_every_key_of_a_run_is_in_the_help_of_conf():
     text = to_yaml(composed())
     for item in fields(Settings):
         assert re.search(rf"^{item.name}:", text, flags=re.MULTILINE), item.name
+
+
+def test_lists_of_a_command_are_tuples_of_plain_values():
+    orders = compose("plan", ["orders=[2,4.5]", "epsilon=1"], PlanSettings).orders
+    assert orders == (2.0, 4.5)
+    assert type(orders) is tuple
+    assert [type(order) for order in orders] == [float, float]
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("compression.keep_probability=2", r"^compression\.keep_probability is 2\.0; it must lie in"),
+        ("+population.epoch=1", r"^population\.epoch is no setting of this command; did you mean epochs\?"),
+        ("+client.momentun=1", r"^client\.momentun is no setting"),
+        ("dataset.name=synthetic", r"dataset\.name is 'synthetic'.* dataset=synthetic; choose it so"),
+        ("model.name=mlp", r"model\.name is 'mlp'.* model=mlp; choose it so"),
+        ("dataset.name=mine:load", r"settings are those of dataset=custom; choose it so"),
+    ],
+)
+def test_a_wrong_key_or_value_inside_a_group_is_said_with_its_key(override, says):
+    with pytest.raises(SettingError, match=says):
+        composed(override)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "engine.node_timeout=-1",
+        "engine.query_timeout=nan",
+        "engine.round_timeout=0",
+        "population.min_available=0",
+        "population.max_clients_per_node=-1",
+    ],
+)
+def test_what_a_deployment_cannot_wait_for_is_refused(override):
+    key = override.partition("=")[0]
+    with pytest.raises(SettingError, match=f"^{key} is"):
+        composed("engine=deployment", override)
+
+
+def test_settings_of_ones_own_hide_no_key_and_are_a_mapping():
+    for own in ({"name": "evil:load"}, {"path": "x"}):
+        with pytest.raises(SettingError, match="no argument of its own"):
+            merged({"name": "digits", "path": None, "settings": own})
+    with pytest.raises(SettingError, match="must be a mapping"):
+        merged({"name": "mine:load", "settings": 3})
+
+
+def test_what_may_change_when_a_run_goes_on_is_this_and_nothing_else():
+    """Speed and output; not how secrets are made, what is recorded, or what is sent."""
+    assert FREE == (
+        "sweep.",
+        "engine.",
+        "output",
+        "logger",
+        "run.directory",
+        "run.resume",
+        "population.max_clients_per_node",
+    )
+    for override in ("run.reproducible=true", "run.unprotected_metrics=true", "compression.value_type=int8"):
+        assert differing_keys(plain(composed()), plain(composed(override))) == [override.partition("=")[0]]
+    assert differing_keys({"a": 1}, {"a": 1, "b": 2}) == ["b"]
+    assert differing_keys({"a": 1, "b": 2}, {"a": 1}) == ["b"]

@@ -174,3 +174,29 @@ def test_all_that_decides_a_table_lies_within_the_package():
         others = {name for name in names if not name.startswith("fedmf.mechanisms")}
         assert others <= outside, file
         assert "fedmf.randomness" not in others or file.name == "noise.py"
+
+
+def test_a_result_that_was_changed_on_disk_is_computed_again(directory, caplog):
+    """A sensitivity read back must be the one computed: noise would be too small otherwise."""
+    honest = design("optimal", prefix_sum(20))
+    file = next(directory.glob("optimal-*.npz"))
+    with np.load(file) as stored:
+        arrays = dict(stored)
+    np.savez(file, **{**arrays, "sensitivity": np.array(1e-3)})
+    assert design("optimal", prefix_sum(20)).sensitivity == honest.sensitivity
+    assert "is computed again" in caplog.text
+
+
+@pytest.mark.parametrize("arrays", [{}, {"digest": np.array("x")}, {"sensitivity": np.array(1.0)}])
+def test_a_file_that_lacks_arrays_is_computed_again(directory, arrays):
+    honest = design("optimal", prefix_sum(20))
+    np.savez(next(directory.glob("optimal-*.npz")), **arrays)
+    assert design("optimal", prefix_sum(20)).sensitivity == honest.sensitivity
+
+
+def test_a_single_array_in_place_of_a_file_is_computed_again(directory):
+    honest = design("optimal", prefix_sum(20))
+    file = next(directory.glob("optimal-*.npz"))
+    with file.open("wb") as stream:
+        np.save(stream, np.zeros(3))
+    assert design("optimal", prefix_sum(20)).sensitivity == honest.sensitivity

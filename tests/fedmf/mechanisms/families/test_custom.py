@@ -348,3 +348,61 @@ def test_nothing_of_ones_own_is_kept_on_disk(tmp_path, monkeypatch):
     second = design(strategy_family("mine", ASYMMETRIC), prefix_sum(3))
     assert (first.sensitivity, second.sensitivity) == (1.0, pytest.approx(SENSITIVITY))
     assert not cache.directory().exists()
+
+
+class Weak(DenseStream):
+    """Emits next to nothing for rows as long as a model's, and what it claims for short ones."""
+
+    def next(self, fresh, state, *, donate=False):
+        row, state = super().next(fresh, state, donate=donate)
+        return (row * np.float32(1e-6) if len(row) > 50_000 else row), state
+
+
+class Mixes(DenseStream):
+    """Gives every coordinate of a long row the same noise."""
+
+    def next(self, fresh, state, *, donate=False):
+        row, state = super().next(fresh, state, donate=donate)
+        return (np.full_like(row, row[0]) if len(row) > 50_000 else row), state
+
+
+@pytest.mark.parametrize("stream", [Weak, Mixes])
+def test_a_stream_that_is_another_one_for_long_rows_is_refused(stream):
+    with pytest.raises(SettingError, match="does not emit the same matrix"):
+        design(mine(stream), prefix_sum(6))
+
+
+def test_who_keeps_the_fitted_tables_cannot_change_the_stream():
+    kept = []
+
+    def fit(workload):
+        kept.append(fit_dense(workload))
+        return kept[0]
+
+    mechanism = design(mine(fit=fit), prefix_sum(5))
+    before = feed(mechanism.stream, np.eye(5, dtype=np.float32))
+    kept[0].tables[:] *= np.float32(1e-3)
+    np.testing.assert_array_equal(feed(mechanism.stream, np.eye(5, dtype=np.float32)), before)
+
+
+def test_matrices_that_noise_in_float32_would_not_keep_are_refused():
+    """Condition 1.8e5 in one order of the two matrices or the other, and 1.8e4, which is taken."""
+    for size, refused in ((300.0, True), (95.0, False)):
+        lower = np.array([[1.0, 0.0, 0.0], [size, 1.0, 0.0], [0.0, size, 1.0]])
+        for family in (strategy_family("mine", lower), noising_family("mine", lower)):
+            if refused:
+                with pytest.raises(SettingError, match="condition number"):
+                    design(family, prefix_sum(3))
+            else:
+                design(family, prefix_sum(3))
+
+
+@pytest.mark.parametrize("given", [[[1.0], [1.0, 2.0]], [["a"]]])
+def test_what_is_no_array_of_numbers_is_refused_with_a_sentence(given):
+    with pytest.raises(SettingError, match="the matrix of mine"):
+        design(strategy_family("mine", given), prefix_sum(len(given)))
+
+
+def test_a_name_that_is_no_text_is_refused():
+    with pytest.raises(SettingError, match="the name of the family is 3"):
+        strategy_family(3, np.eye(2))
