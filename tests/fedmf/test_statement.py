@@ -41,6 +41,13 @@ def test_it_holds_everything_a_reader_needs():
     assert json.loads(json.dumps(said)) == said
 
 
+def test_epsilon_is_that_of_the_epochs_that_began_and_not_of_those_planned():
+    whole, cut = statement(epochs=16), statement(epochs=3)
+    assert cut.epsilon == plan().spent(3).epsilon < whole.epsilon == plan().spent(16).epsilon
+    assert f"epsilon = {cut.epsilon:.4g}" in cut.paragraph()
+    assert cut.epsilon_rdp == plan().spent(3).epsilon_rdp
+
+
 def test_the_paragraph_states_the_same_figures():
     text = statement(participation_observed=15).paragraph()
     for figure in (

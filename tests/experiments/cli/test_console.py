@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.cli import console
 from experiments.cli.console import PACKAGE, find_commands, usage
 
 ROOT = PACKAGE.parent
@@ -217,3 +218,26 @@ done
         f"{key}optimal {key}optimal_dense",
         "optimizer.learning_rate=",
     ]
+
+
+def test_the_current_directory_is_searched_last_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = ["", "/first", str(tmp_path), "/second"]
+    console._look_here_last(path)
+    assert path == ["/first", "/second", str(ROOT), str(tmp_path)]
+
+
+def test_help_names_the_command_as_it_was_called_and_may_be_cut_short(fedmf: Console) -> None:
+    out, _ = fedmf("plan", "--help")
+    assert "`fedmf plan epsilon=8" in out
+    assert "python -m" not in out
+    with fedmf.start("bash", "-c", f"{fedmf.script} plan --help | head -n 1") as process:
+        out, error = process.communicate(timeout=120)
+    assert (out.count("\n"), error) == (1, "")
+
+
+def test_choices_are_completed_by_their_names(fedmf: Console) -> None:
+    fedmf.environment["COMP_LINE"] = "fedmf simulate workload="
+    assert fedmf("-sc", "query=bash")[0].split() == ["workload=prefix_sum"]

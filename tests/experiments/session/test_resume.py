@@ -1,10 +1,12 @@
 """Runs that are killed at any instant go on bit for bit. A crash is an exception that nothing catches."""
 
+import importlib
 import itertools
 import logging
 import os
 import resource
 import shutil
+import sys
 import traceback
 from pathlib import Path
 
@@ -182,6 +184,43 @@ def test_resume_with_another_configuration_names_the_field(tmp_path, monkeypatch
     code = guard(lambda: run(tmp_path / "r", *SMALL, "run.resume=true", "optimizer.momentum=0.5"))
     assert code == 2
     assert "optimizer.momentum is 0.5" in capsys.readouterr().err
+
+
+MINE = """
+import numpy as np
+from fedmf.mechanisms import strategy_family
+
+def matrix(workload):
+    ages = np.subtract.outer(np.arange(workload.rounds), np.arange(workload.rounds))
+    return np.tril({share} ** np.maximum(ages, 0))
+
+FAMILY = strategy_family("mine", matrix)
+"""
+
+
+def test_another_matrix_behind_the_same_import_path_does_not_go_on(tmp_path, monkeypatch, capsys):
+    """Rows of one matrix before the crash and of another after it would have a larger sensitivity than either."""
+    monkeypatch.syspath_prepend(tmp_path)
+    own = (*SMALL, "mechanism=custom", "mechanism.name=mine_of_the_resume_tests:FAMILY")
+    file = tmp_path / "mine_of_the_resume_tests.py"
+
+    def written(share):
+        file.write_text(MINE.replace("{share}", share))
+        importlib.invalidate_caches()
+        sys.modules.pop("mine_of_the_resume_tests", None)
+
+    written("0.50")
+    with monkeypatch.context() as patched:
+        crash_at(patched, "fsync", 14)
+        with pytest.raises(Crash):
+            run(tmp_path / "r", *own)
+    written("0.9")
+    settings = composed(f"run.directory={tmp_path / 'r'}", *own, "run.resume=true")
+    assert guard(lambda: simulate(settings)) == 2
+    assert "the matrix of mechanism.name is" in capsys.readouterr().err
+    written("0.50")
+    run(tmp_path / "r", *own, "run.resume=true")
+    assert summary(tmp_path / "r")["rounds"] == 6
 
 
 def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, monkeypatch, capsys):

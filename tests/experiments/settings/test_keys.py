@@ -94,3 +94,16 @@ def test_what_a_data_set_says_of_itself_names_keys(tmp_path):
         load_dataset({"name": "by_user_text", "path": "nowhere"})
     with pytest.raises(SettingError, match=r"^dataset\.name is 'nowhere:load', which cannot be imported"):
         load_dataset({"name": "nowhere:load"})
+
+
+def test_a_word_that_only_contains_an_argument_stays():
+    for text in (
+        "cohort_sizes is 3",
+        "my_cohort_size is 3",
+        "a/cohort_size/b",
+        "x.cohort_size is 3",
+        "cohort_size's",
+    ):
+        assert with_keys(text, "population", ("cohort_size",)) == text
+    both = with_keys("rounds_per_epoch is 3, rounds=2", "population", ("rounds", "rounds_per_epoch"))
+    assert both == "population.rounds_per_epoch is 3, population.rounds=2"
