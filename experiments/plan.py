@@ -25,11 +25,10 @@ from fedmf.accounting import (
     privacy_spent,
     resolve_linf_ratio,
 )
-from fedmf.accounting.caveats import NOT_COVERED
+from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.checks import check_at_least, check_keep_probability, check_open_unit, check_positive
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.participation import rounds_that_fit
-from fedmf.statement import TIGHT
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fedmf.accounting.caveats import NOT_COVERED, delta_warning
+from fedmf.accounting.caveats import NOT_COVERED, TIGHT, delta_warning
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.plan import Plan
@@ -25,10 +25,6 @@ TRUST = (
     "(central privacy)"
 )
 
-TIGHT = (
-    "the smaller of the Renyi and the quadratic-variation bound; the latter is this project's own and not "
-    "refereed, its proof is in docs/tighter_accountant.md"
-)
 NOT_COVERED_METRICS = (
     "unprotected metrics: the measured size of what a cohort sent in each round, "
     "which depends on the secret masks"

@@ -12,7 +12,7 @@ and never truth.
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -41,6 +41,8 @@ NODES = 640
 LARGEST_TAU = 1e4
 SHARE_TOLERANCE = 0.03  # of log share
 PROMISING = 1.02
+LOWEST = -1e300  # in the place of log 0
+REMEMBERED = 1024
 
 
 def tight_epsilon(event: EpochEvent, epochs: int, delta: float, epsilon_rdp: float) -> float:
@@ -57,6 +59,7 @@ def tight_epsilon(event: EpochEvent, epochs: int, delta: float, epsilon_rdp: flo
     return found if found < epsilon_rdp else epsilon_rdp
 
 
+@lru_cache(maxsize=REMEMBERED)  # planners and runs ask again and again
 def quadratic_variation_epsilon(
     event: EpochEvent, epochs: int, delta: float, *, worth: float = math.inf
 ) -> float:
@@ -204,6 +207,7 @@ class _Family:
 
 
 def _log_sums(logs: Floats) -> Floats:
-    """log sum exp over the last axis; finite values only."""
-    largest = np.max(logs, axis=-1)
-    return np.asarray(largest + np.log(np.sum(np.exp(logs - largest[..., None]), axis=-1)))
+    """log sum exp over the last axis."""
+    largest = np.maximum(np.max(logs, axis=-1), LOWEST)
+    with np.errstate(divide="ignore"):
+        return np.asarray(largest + np.log(np.sum(np.exp(logs - largest[..., None]), axis=-1)))

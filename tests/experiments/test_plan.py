@@ -64,6 +64,27 @@ def test_json_holds_the_contracts_keys(planned):
     assert found["rdp"] is None
 
 
+def test_the_tight_epsilon_is_there_whichever_accountant_was_chosen_and_null_under_replacement(planned):
+    by_rdp = planned(*GIVEN, "noise_multiplier=0.1")
+    by_tight = planned(*GIVEN, "noise_multiplier=0.1", "accountant=tight")
+    assert by_rdp["epsilon_tight"] == by_tight["epsilon_tight"] == by_tight["epsilon"] < by_rdp["epsilon"]
+    assert by_rdp["epsilon_rdp"] == by_tight["epsilon_rdp"]
+    assert planned(*GIVEN, "noise_multiplier=0.1", "adjacency=replace")["epsilon_tight"] is None
+    less = planned(*GIVEN, "epsilon=2", "accountant=tight")["noise_multiplier"]
+    assert less < 0.95 * planned(*GIVEN, "epsilon=2")["noise_multiplier"]
+
+
+def test_the_table_shows_the_noise_that_the_tight_accountant_saves(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert exit_code(*GIVEN, "epsilon=2", "accountant=tight") == 0
+    text = capsys.readouterr().out
+    assert "less noise than rdp" in text
+    assert "7.0%" in text
+    assert "not refereed" in text
+    assert exit_code(*GIVEN, "epsilon=2") == 0
+    assert "less noise" not in capsys.readouterr().out
+
+
 def test_a_target_epsilon_gives_the_noise_and_the_noise_gives_the_epsilon_back(planned):
     for adjacency in ("zero_out", "replace"):
         noise = planned(*GIVEN, "epsilon=2.5", f"adjacency={adjacency}")["noise_multiplier"]
