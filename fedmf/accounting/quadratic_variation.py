@@ -22,8 +22,8 @@ docs/tighter_accountant.md.
 Every function here errs upwards: an integral is bounded by chords of the convex function Y expm1(s p^2) of Y
 with the exact masses of the cells, and `ROUNDING` covers what float64 loses.
 
-    >>> f"{log_exponential_moment(1.0, tau=0.0048, keep_probability=0.01) / 0.0048:.3g}"  # lam = 1/tau
-    '0.0214'
+    >>> round(log_exponential_moment(300.0, tau=1.0, keep_probability=0.001), 3)
+    227.079
 """
 
 import math

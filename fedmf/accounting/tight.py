@@ -39,6 +39,7 @@ SMALLEST_LAM, LARGEST_LAM, LARGEST_STOPPED_LAM = 1e-5, 3e3, 1e6  # of s = lam ta
 COARSE, FINE, ZOOMS = 64, 17, 2
 NODES = 640
 LARGEST_TAU = 1e4
+SMALLEST_DELTA = 1e-290  # its shares must not underflow
 SHARE_TOLERANCE = 0.03  # of log share
 PROMISING = 1.02
 LOWEST = -1e300  # in the place of log 0
@@ -69,7 +70,7 @@ def quadratic_variation_epsilon(
     """
     setting = make_setting(event, epochs)
     total = setting.coordinates * setting.tau
-    if not (0 < setting.tau <= LARGEST_TAU and total < LARGEST_EPSILON):
+    if not (0 < setting.tau <= LARGEST_TAU and total < LARGEST_EPSILON and delta > SMALLEST_DELTA):
         return math.inf
     best = certified_gaussian_epsilon(total, delta)
     for parameters in _choices(setting, delta, min(worth, best)):

@@ -58,6 +58,7 @@ def test_where_the_theorem_gives_nothing_usable_it_is_the_renyi_bound():
     for event in (EpochEvent(1e-200, 0.5, 1.0), EpochEvent(1e-4, 0.5, 1.0), EpochEvent(1e-150, 0.1, 1e-150)):
         assert tight_epsilon(event, 3, 1e-5, 7.25) == 7.25
     assert tight_epsilon(SPARSE, 16, 1e-5, math.inf) < 2
+    assert tight(SPARSE, delta=5e-324).epsilon == privacy_spent(SPARSE, 16, delta=5e-324).epsilon
     assert tight(EpochEvent(0.0, 0.5, 1.0)).epsilon == math.inf
     assert tight(SPARSE, 0).epsilon == 0
 
