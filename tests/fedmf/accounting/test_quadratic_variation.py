@@ -49,7 +49,7 @@ def moment(s, t, gamma, *, below=math.inf, under_q=False):
 
     end = min((below + t / 2) / math.sqrt(t), math.sqrt(t) + math.sqrt(2 * (s + 90)))
     with mpmath.workdps(25):
-        return mpmath.quad(integrand, np.linspace(-14, end, 60).tolist(), maxdegree=5)
+        return mpmath.quad(integrand, np.linspace(-14, end, 40).tolist(), maxdegree=4)
 
 
 @pytest.mark.parametrize(("gamma", "tau", "s"), GRID[::3])
@@ -122,10 +122,17 @@ def test_the_probability_of_a_stop_per_time_grows_with_time_from_the_least_stop_
 
 
 def test_a_stop_below_the_least_proves_nothing():
-    setting = Setting(tau=0.01, keep_probability=0.1, coordinates=20.0)
-    good = least_stop(setting.tau) * 2.5
-    assert certified_epsilon(setting, Parameters(10.0, 1e-3, good), 1e-2) < math.inf
-    assert certified_epsilon(setting, Parameters(10.0, 1e-3, good / 3), 1e-2) == math.inf
+    setting = Setting(tau=0.01, keep_probability=0.1, coordinates=1.0)
+    least = least_stop(setting.tau)
+    assert certified_epsilon(setting, Parameters(10.0, 1e-3, least), 0.5) < math.inf
+    assert certified_epsilon(setting, Parameters(10.0, 1e-3, 0.99 * least), 0.5) == math.inf
+
+
+def test_the_stops_are_paid_for_out_of_delta():
+    setting, stop = Setting(tau=1.0, keep_probability=0.01, coordinates=3.0), least_stop(1.0)
+    hits = 3 * hitting_probability(stop, tau=1.0, keep_probability=0.01)
+    assert certified_epsilon(setting, Parameters(10.0, 1e-3, stop), hits + 0.9e-3) == math.inf
+    assert certified_epsilon(setting, Parameters(10.0, 1e-3, stop), hits + 2e-3) < math.inf
 
 
 def test_the_gaussian_step_ends_where_delta_is_met_from_above():
