@@ -7,7 +7,7 @@ text it also prints what other keep probabilities would cost; `output=json` prin
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from experiments.cli import command, output
@@ -21,10 +21,11 @@ from fedmf.accounting import (
     delta_warning,
     divergence,
     mean_noise_std,
+    noise_saved,
     privacy_spent,
     resolve_linf_ratio,
 )
-from fedmf.accounting.caveats import NOT_COVERED
+from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.checks import check_at_least, check_keep_probability, check_open_unit, check_positive
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.participation import rounds_that_fit
@@ -79,6 +80,12 @@ class Budget:
         return privacy_spent(
             event, self.epochs, delta=self.delta, adjacency=self.adjacency, accountant=self.accountant
         )
+
+    def epsilon_tight(self, event: EpochEvent) -> float | None:
+        """Return what all epochs cost by accountant=tight, whichever was chosen; None where it is not proved."""
+        if self.adjacency != "zero_out":
+            return None
+        return replace(self, accountant="tight").spent(event).epsilon_tight
 
     def noise_multiplier(self, epsilon: float, keep_probability: float) -> float:
         """Return the noise multiplier that `epsilon` needs."""
@@ -175,7 +182,7 @@ def as_document(
     return {
         "epsilon": spent.epsilon,
         "epsilon_rdp": spent.epsilon_rdp,
-        "epsilon_tight": spent.epsilon_tight,
+        "epsilon_tight": budget.epsilon_tight(event) if spent.epsilon_tight is None else spent.epsilon_tight,
         "epsilon_exact": spent.epsilon_exact,
         "noise_multiplier": event.noise_multiplier,
         "effective_noise_multiplier": event.effective_noise_multiplier,
@@ -235,11 +242,11 @@ def headline(settings: PlanSettings, event: EpochEvent, document: dict[str, Any]
     if event.noise_multiplier == 0:
         return "NOT private: noise_multiplier is 0, epsilon is infinite at every delta under every adjacency."
     exact = document["epsilon_exact"] is not None
-    how = (
-        f"exact; by Renyi divergence {document['epsilon_rdp']:.4g}"
-        if exact
-        else f"{settings.accountant} accountant"
-    )
+    how = f"{settings.accountant} accountant"
+    if exact:
+        how = f"exact; by Renyi divergence {document['epsilon_rdp']:.4g}"
+    elif settings.accountant == "tight":
+        how += f", {TIGHT}; by Renyi divergence {document['epsilon_rdp']:.4g}"
     return "\n".join(
         (
             f"epsilon = {document['epsilon']:.4g} at delta = {settings.delta:g} ({how}), "
@@ -261,14 +268,16 @@ def comparison(settings: PlanSettings, budget: Budget, event: EpochEvent) -> "Ta
     table = Table(
         title=f"What compression costs at the same {'noise of the mean' if epsilon is None else 'epsilon'}"
     )
-    for name in (
+    tight = settings.accountant == "tight"
+    names = (
         "keep probability",
         "epsilon",
         "noise multiplier",
         "of the mean",
         "mean noise std",
         "bytes per client",
-    ):
+    )
+    for name in (*names, "less noise than rdp") if tight else names:
         table.add_column(name, justify="right")
     chosen = event.keep_probability
     for gamma in sorted({*KEEP_PROBABILITIES, chosen}, reverse=True):
@@ -278,14 +287,16 @@ def comparison(settings: PlanSettings, budget: Budget, event: EpochEvent) -> "Ta
             else event.effective_noise_multiplier * gamma
         )
         row = budget.event(z, gamma)
-        cells = (
+        cells = [
             f"{gamma:g}",
             f"{budget.spent(row).epsilon:.4g}",
             f"{z:.4g}",
             f"{row.effective_noise_multiplier:.4g}",
             _or_dash(mean_noise(settings, row), ".3g"),
             _or_dash(uplink_bytes(settings, gamma), ",.0f"),
-        )
+        ]
+        if tight:
+            cells.append(_or_dash(noise_saved(row, settings.epochs, delta=settings.delta), ".1%"))
         table.add_row(*cells, style="bold" if gamma == chosen else None)
     return table
 

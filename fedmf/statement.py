@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fedmf.accounting.caveats import NOT_COVERED, delta_warning
+from fedmf.accounting.caveats import NOT_COVERED, TIGHT, delta_warning
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.plan import Plan
@@ -127,19 +127,22 @@ class Statement:
             if self.secrets == SECRETS_FROM_SYSTEM
             else "NOT private as run (reproducible secrets); with secret keys: "
         )
-        how = (
-            f"exact value for the Gaussian mechanism; by Renyi divergence {self.epsilon_rdp:.4g}"
-            if self.epsilon_exact is not None
-            else f"accountant {self.accountant}, best Renyi order {self.order or 0:.4g}"
-        )
         relation = {
             "zero_out": "zero-out adjacency: one client's vector replaced by zero in its round",
             "replace": "replacement adjacency: one client's data changed to another's",
         }[self.adjacency]
         return (
-            f"{label}epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g} ({how}), for "
+            f"{label}epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g} ({self._how()}), for "
             f"{self.unit_of_privacy}, under {relation}. Released: {self.released}; {self.trust}."
         )
+
+    def _how(self) -> str:
+        """How epsilon was computed, and the Renyi number beside it where it is another one."""
+        if self.epsilon_exact is not None:
+            return f"exact value for the Gaussian mechanism; by Renyi divergence {self.epsilon_rdp:.4g}"
+        if self.accountant == "tight":
+            return f"accountant tight, {TIGHT}; by Renyi divergence {self.epsilon_rdp:.4g}"
+        return f"accountant {self.accountant}, best Renyi order {self.order or 0:.4g}"
 
     def _mechanism(self) -> str:
         clip = (

@@ -6,7 +6,7 @@ A result is a module of this package with `reproduce(directory)`, listed in `NAM
 from dataclasses import dataclass, field
 from pathlib import Path
 
-NAMES = ("sgmf_figure1", "denisov_table2")
+NAMES = ("sgmf_figure1", "denisov_table2", "tighter_accountant")
 
 Cell = str | float | int | None
 

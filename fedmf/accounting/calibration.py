@@ -13,12 +13,13 @@ from functools import cache, partial
 
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.search import find_root
-from fedmf.accounting.spent import privacy_spent
+from fedmf.accounting.spent import as_adjacency, check_accountant, privacy_spent
 from fedmf.checks import check_at_least, check_open_unit, check_positive
 from fedmf.errors import SettingError
 
 LOG_TOLERANCE = 1e-9
 LOOSE_LOG_TOLERANCE = 1e-5
+TIGHT_FACTOR = 1.05
 LARGEST = 1e12
 
 
@@ -35,24 +36,36 @@ def calibrate_noise_multiplier(
     """Return the smallest z = sigma / kappa_2 with which `epochs` epochs cost at most `epsilon` at `delta`.
 
     The epsilon met is `PrivacySpent.epsilon`, so the exact Gaussian number at keep probability 1. The
-    answer errs upwards, by some 1e-9 relative (1e-5 under replacement): the epsilon it gives never exceeds
-    the target. Claims and errors as in `privacy_spent`; also `SettingError` for a target that no noise
+    answer errs upwards, by some 1e-9 relative (1e-5 under replacement and with accountant=tight): the
+    epsilon it gives never exceeds the target. Claims and errors as in `privacy_spent`; also `SettingError` for a target that no noise
     multiplier below 1e12 meets.
     """
     check_positive("epsilon", epsilon)
     check_open_unit("delta", delta)
     check_at_least("epochs", epochs, 1)
+    as_adjacency(adjacency)
+    check_accountant(accountant, adjacency)
 
     start = keep_probability * math.sqrt(epochs) / _gaussian_mu(epsilon, delta)
     if adjacency == "replace":
         start *= 2
-    cost = partial(privacy_spent, epochs=epochs, delta=delta, adjacency=adjacency, accountant=accountant)
-    return solve_noise_multiplier(
+    cost = partial(privacy_spent, epochs=epochs, delta=delta, adjacency=adjacency)
+    by_rdp = solve_noise_multiplier(
         lambda z: cost(EpochEvent(z, keep_probability, linf_over_l2)).epsilon,
         epsilon,
         start=start,
         tolerance=LOOSE_LOG_TOLERANCE if adjacency == "replace" else LOG_TOLERANCE,
     )
+    if accountant == "rdp" or keep_probability == 1:
+        return by_rdp
+    tight = solve_noise_multiplier(
+        lambda z: cost(EpochEvent(z, keep_probability, linf_over_l2), accountant=accountant).epsilon,
+        epsilon,
+        start=by_rdp,  # enough, as the tight epsilon is never above; a few per cent less will do
+        factor=TIGHT_FACTOR,
+        tolerance=LOOSE_LOG_TOLERANCE,
+    )
+    return min(by_rdp, tight)
 
 
 def _gaussian_mu(epsilon: float, delta: float) -> float:
@@ -66,11 +79,15 @@ def solve_noise_multiplier(
     target: float,
     *,
     start: float = 1.0,
+    factor: float = 2.0,
     tolerance: float = LOG_TOLERANCE,
 ) -> float:
-    """Return the smallest argument at which a decreasing `epsilon_of` is at most `target`, from above."""
+    """Return the smallest argument at which a decreasing `epsilon_of` is at most `target`, from above.
+
+    `start` and `factor`: a guess, and how far it may be off; both only save time.
+    """
     known = cache(epsilon_of)
-    low, high = _bracket(known, target, start)
+    low, high = _bracket(known, target, start, factor)
     found = math.exp(
         find_root(
             lambda u: math.log(min(max(known(math.exp(u)) / target, 1e-3), 1e300)),  # nearly linear
@@ -84,16 +101,18 @@ def solve_noise_multiplier(
     return found
 
 
-def _bracket(epsilon_of: Callable[[float], float], target: float, start: float) -> tuple[float, float]:
-    """(low, high) with epsilon_of(low) > target >= epsilon_of(high), a factor of 2 apart."""
+def _bracket(
+    epsilon_of: Callable[[float], float], target: float, start: float, factor: float
+) -> tuple[float, float]:
+    """(low, high) with epsilon_of(low) > target >= epsilon_of(high), a `factor` apart."""
     value = min(start, LARGEST)
     while epsilon_of(value) > target:
-        value *= 2
+        value *= factor
         if value > LARGEST:
             raise SettingError(
                 f"epsilon is {target}; no noise multiplier below {LARGEST:g} reaches it, ask for a "
                 "larger one."
             )
-    while epsilon_of(value / 2) <= target:
-        value /= 2
-    return value / 2, value
+    while epsilon_of(value / factor) <= target:
+        value /= factor
+    return value / factor, value

@@ -1,4 +1,4 @@
-"""What no epsilon covers, and when a delta is too large: said with every statement and every plan."""
+"""What no epsilon covers, whose bound it is, and when a delta is too large: said with every statement and every plan."""
 
 from fedmf.checks import check_at_least
 
@@ -9,6 +9,11 @@ NOT_COVERED = (
     "which clients stayed silent, and timing",
     "floating-point Gaussian samples, which have known attacks (Mironov 2012)",
     "public constants: vocabulary, class list, shapes and scaling must not come from the training users",
+)
+
+TIGHT = (
+    "the smaller of the Renyi and the quadratic-variation bound; the latter is this project's own and not "
+    "refereed, its proof is in docs/tighter_accountant.md"
 )
 
 

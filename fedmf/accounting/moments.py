@@ -62,7 +62,7 @@ def log_moment_sum(order: int, t: float, gamma: float) -> float:
     exponent = (count * count - count) * t / 2
     log_weight = log_binomial + (order - count) * math.log1p(-gamma) + count * math.log(gamma)
     log_expm1 = exponent + np.log(-np.expm1(-exponent))
-    return float(np.logaddexp(0.0, _log_sum(log_weight + log_expm1)))
+    return float(np.logaddexp(0.0, log_sum(log_weight + log_expm1)))
 
 
 def log_moment_integral(order: float, t: float, gamma: float) -> float:
@@ -76,7 +76,7 @@ def log_moment_integral(order: float, t: float, gamma: float) -> float:
     x = (edges[:-1, None] + half[:, None] * (1 + NODES)).ravel()
     log_weight = np.log((half[:, None] * (WEIGHTS / math.sqrt(2 * math.pi))).ravel())
     log_excess = _log_excess(order, math.sqrt(t) * x - t / 2, gamma)
-    return float(np.logaddexp(0.0, _log_sum(log_excess - x * x / 2 + log_weight)))
+    return float(np.logaddexp(0.0, log_sum(log_excess - x * x / 2 + log_weight)))
 
 
 def _log_moment_limit(order: float, t: float, gamma: float) -> float:
@@ -140,7 +140,7 @@ def _binomial_series(order: float, y: Floats) -> Floats:
     return order * (order - 1) / 2 * y * y * (1 + total)
 
 
-def _log_sum(logs: Floats) -> float:
-    """log sum exp."""
+def log_sum(logs: Floats) -> float:
+    """Return log sum exp of finite or -infinite logarithms, any shape."""
     largest = float(np.max(logs))
     return largest + math.log(float(np.sum(np.exp(logs - largest)))) if math.isfinite(largest) else largest

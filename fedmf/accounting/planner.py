@@ -8,6 +8,7 @@ Noise is compared as it lands on the mean of one independent round: z Delta_2/(g
     18
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -31,6 +32,25 @@ def mean_noise_std(noise_multiplier: float, *, keep_probability: float, cohort_s
     check_keep_probability(keep_probability)
     check_at_least("cohort_size", cohort_size, 1)
     return noise_multiplier / (keep_probability * cohort_size)
+
+
+def noise_saved(event: EpochEvent, epochs: int, *, delta: float) -> float | None:
+    """Return the share of noise that accountant=tight saves over rdp at its own epsilon, zero-out adjacency.
+
+    0 or above; None where both are the same number by definition (keep probability 1), and where epsilon is
+    infinite or 0.
+    """
+    epsilon = privacy_spent(event, epochs, delta=delta, accountant="tight").epsilon
+    if event.keep_probability == 1 or not 0 < epsilon < math.inf:
+        return None
+    by_rdp = calibrate_noise_multiplier(
+        epsilon=epsilon,
+        delta=delta,
+        keep_probability=event.keep_probability,
+        linf_over_l2=event.linf_over_l2,
+        epochs=epochs,
+    )
+    return max(0.0, 1 - event.noise_multiplier / by_rdp)
 
 
 def linf_ratio(dimension: int, cohort_size: int, rotation: str = "hadamard") -> float:
@@ -71,6 +91,7 @@ def smallest_keep_probability(
     epochs: int,
     max_effective_noise_multiplier: float,
     adjacency: str = "zero_out",
+    accountant: str = "rdp",
 ) -> float:
     """Return the smallest gamma, hence the largest saving, whose noise on the mean stays within a limit.
 
@@ -85,6 +106,7 @@ def smallest_keep_probability(
         linf_over_l2=linf_over_l2,
         epochs=epochs,
         adjacency=adjacency,
+        accountant=accountant,
     )
     limit = max_effective_noise_multiplier
     least = calibrate(keep_probability=1.0)
@@ -113,6 +135,7 @@ def smallest_cohort(
     dimension: int | None = None,
     rotation: str = "hadamard",
     adjacency: str = "zero_out",
+    accountant: str = "rdp",
 ) -> int:
     """Return the smallest cohort size whose mean is no noisier than a limit, per unit of Delta_2.
 
@@ -127,6 +150,7 @@ def smallest_cohort(
         keep_probability=keep_probability,
         epochs=epochs,
         adjacency=adjacency,
+        accountant=accountant,
     )
     ratio = partial(resolve_linf_ratio, linf_over_l2, dimension, rotation=rotation)
     noise = partial(mean_noise_std, keep_probability=keep_probability)

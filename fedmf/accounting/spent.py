@@ -19,6 +19,7 @@ from fedmf.accounting.conversion import best_order
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.accounting.renyi import rdp
+from fedmf.accounting.tight import tight_epsilon
 from fedmf.checks import check_at_least, check_choice, check_open_unit
 from fedmf.choices import ACCOUNTANTS, ADJACENCIES, Adjacency
 from fedmf.errors import NotCoveredError
@@ -35,7 +36,8 @@ class PrivacySpent:
     order: the Renyi order that gives `epsilon_rdp`; None where nothing was spent or nothing is finite.
     epsilon_rdp: by Renyi divergence.
     epsilon_exact: None unless known.
-    epsilon_tight: None, no such accountant yet.
+    epsilon_tight: of accountant=tight, where that was asked for; never above `epsilon_rdp`. A bound of this project's
+        own, not refereed: docs/tighter_accountant.md.
     """
 
     epsilon: float
@@ -59,8 +61,7 @@ def privacy_spent(
     """Return what `epochs` equal epochs cost at `delta`.
 
     Holds for adaptive streams and one participation per client and epoch, under the adjacency named. Raises
-    `SettingError` for a value out of range, `NotCoveredError` for an accountant that does not exist (see
-    `check_accountant`).
+    `SettingError` for a value out of range, `NotCoveredError` for accountant=tight under replacement.
     """
     check_at_least("epochs", epochs, 0)
     return spent(Counter({event: int(epochs)}), delta=delta, adjacency=adjacency, accountant=accountant)
@@ -69,7 +70,11 @@ def privacy_spent(
 def spent(
     counts: Counts, *, delta: float, adjacency: str = "zero_out", accountant: str = "rdp"
 ) -> PrivacySpent:
-    """Return what the epochs in `counts` (event -> number) cost together; see `privacy_spent`."""
+    """Return what the epochs in `counts` (event -> number) cost together; see `privacy_spent`.
+
+    With accountant=tight, different epochs of which one is sparsified raise `NotCoveredError`: the bound is
+    proved for equal epochs.
+    """
     check_open_unit("delta", delta)
     relation = as_adjacency(adjacency)
     check_accountant(accountant, relation)
@@ -79,15 +84,16 @@ def spent(
         epsilon_rdp, order = _by_rdp(held, delta, relation)
     else:
         epsilon_rdp, order = 0.0, None
+    tight = _tight(held, delta, exact, epsilon_rdp) if accountant == "tight" else None
     return PrivacySpent(
-        epsilon=epsilon_rdp if exact is None else exact,
+        epsilon=next(value for value in (exact, tight, epsilon_rdp) if value is not None),
         delta=delta,
         order=order,
         adjacency=relation,
         accountant=accountant,
         epsilon_rdp=epsilon_rdp,
         epsilon_exact=exact,
-        epsilon_tight=None,
+        epsilon_tight=tight,
     )
 
 
@@ -102,15 +108,13 @@ def divergence(counts: Counts, order: float, adjacency: str = "zero_out") -> flo
 
 
 def check_accountant(accountant: str, adjacency: str = "zero_out") -> None:
-    """Raise `SettingError` for an unknown accountant, `NotCoveredError` for "tight", which does not exist."""
+    """Raise `SettingError` for an unknown accountant, `NotCoveredError` for "tight" under replacement."""
     check_choice("accountant", accountant, ACCOUNTANTS)
     if accountant == "tight" and adjacency == "replace":
         raise NotCoveredError(
             "accountant=tight is proved for adjacency=zero_out only; with adjacency=replace, "
             "use accountant=rdp."
         )
-    if accountant == "tight":
-        raise NotCoveredError("accountant=tight does not exist in this version; use accountant=rdp.")
 
 
 def as_adjacency(name: str) -> Adjacency:
@@ -127,6 +131,19 @@ def _exact(counts: Counts, delta: float, adjacency: Adjacency) -> float | None:
         return math.inf
     mu = math.sqrt(math.fsum(count / event.noise_multiplier**2 for event, count in counts.items()))
     return gaussian_epsilon(2 * mu if adjacency == "replace" else mu, delta)
+
+
+def _tight(counts: Counts, delta: float, exact: float | None, epsilon_rdp: float) -> float:
+    """min(RDP, quadratic variation) of equal epochs; the exact value where known."""
+    if exact is not None:
+        return min(exact, epsilon_rdp)
+    if len(counts) > 1:
+        raise NotCoveredError(
+            f"the ledger holds {len(counts)} different kinds of epochs; accountant=tight is proved for equal "
+            "epochs, use accountant=rdp."
+        )
+    ((event, epochs),) = counts.items()
+    return tight_epsilon(event, epochs, delta, epsilon_rdp)
 
 
 def _by_rdp(counts: Counts, delta: float, adjacency: Adjacency) -> tuple[float, float | None]:

@@ -55,13 +55,34 @@ def test_json_holds_the_contracts_keys(planned):
     assert set(found) >= KEYS
     assert found["epsilon"] == found["epsilon_rdp"] == pytest.approx(3.681862613654582, rel=1e-9)
     assert found["epsilon_exact"] is None
-    assert found["epsilon_tight"] is None
+    assert found["epsilon_tight"] < found["epsilon_rdp"]
     assert found["effective_noise_multiplier"] == pytest.approx(5.0)
     assert found["uplink_bytes_per_client"] == pytest.approx(4 * 0.01 * 2**20)
     assert found["mean_noise_std"] == pytest.approx(0.05 / (0.01 * 100))
     assert found["adjacency"] == "zero_out"
     assert found["feasible"] is True
     assert found["rdp"] is None
+
+
+def test_the_tight_epsilon_is_there_whichever_accountant_was_chosen_and_null_under_replacement(planned):
+    by_rdp = planned(*GIVEN, "noise_multiplier=0.1")
+    by_tight = planned(*GIVEN, "noise_multiplier=0.1", "accountant=tight")
+    assert by_rdp["epsilon_tight"] == by_tight["epsilon_tight"] == by_tight["epsilon"] < by_rdp["epsilon"]
+    assert by_rdp["epsilon_rdp"] == by_tight["epsilon_rdp"]
+    assert planned(*GIVEN, "noise_multiplier=0.1", "adjacency=replace")["epsilon_tight"] is None
+    less = planned(*GIVEN, "epsilon=2", "accountant=tight")["noise_multiplier"]
+    assert less < 0.95 * planned(*GIVEN, "epsilon=2")["noise_multiplier"]
+
+
+def test_the_table_shows_the_noise_that_the_tight_accountant_saves(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert exit_code(*GIVEN, "epsilon=2", "accountant=tight") == 0
+    text = capsys.readouterr().out
+    assert "less noise than rdp" in text
+    assert "7.0%" in text
+    assert "not refereed" in text
+    assert exit_code(*GIVEN, "epsilon=2") == 0
+    assert "less noise" not in capsys.readouterr().out
 
 
 def test_a_target_epsilon_gives_the_noise_and_the_noise_gives_the_epsilon_back(planned):
@@ -178,7 +199,6 @@ def test_text_without_a_dimension_says_what_is_missing(capsys):
     [
         ((), "exactly one"),
         (("epsilon=3", "noise_multiplier=1"), "exactly one"),
-        (("epsilon=3", "accountant=tight"), "does not exist"),
         (("epsilon=3", "accountant=tight", "adjacency=replace"), "zero_out only"),
         (("epsilon=3", "adjacency=add"), "adjacency"),
         (("epsilon=3", "rotation=fft"), "rotation"),

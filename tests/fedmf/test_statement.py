@@ -70,6 +70,21 @@ def test_replacement_is_named():
     assert "zero-out" not in text
 
 
+def test_the_tight_bound_is_named_as_ours_with_its_proof_and_the_renyi_number():
+    run = plan(accountant="tight")
+    said = write_statement(run, Conduct(epochs=16, reproducible=False))
+    assert said.epsilon == said.epsilon_tight < said.epsilon_rdp == statement().epsilon
+    text = said.paragraph()
+    for words in (
+        "accountant tight", f"epsilon = {said.epsilon:.4g}", "this project's own and not refereed",
+        "docs/tighter_accountant.md", f"by Renyi divergence {said.epsilon_rdp:.4g}",
+    ):  # fmt: skip
+        assert words in text, words
+    assert "tighter_accountant" not in statement().paragraph()
+    exact = write_statement(plan(PLAIN, accountant="tight"), Conduct(epochs=16, reproducible=False))
+    assert "exact value" in exact.paragraph()
+
+
 def test_the_exact_number_is_named_as_such():
     said = statement(PLAIN)
     assert said.epsilon == said.epsilon_exact

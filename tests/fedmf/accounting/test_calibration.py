@@ -65,7 +65,7 @@ def test_impossible_targets_are_refused():
         with pytest.raises(SettingError, match=name):
             calibrate_noise_multiplier(**{**good, name: value})
     with pytest.raises(NotCoveredError):
-        calibrate_noise_multiplier(**good, accountant="tight")
+        calibrate_noise_multiplier(**good, accountant="tight", adjacency="replace")
     with pytest.raises(SettingError, match="no noise multiplier"):
         calibrate_noise_multiplier(**{**good, "epsilon": 1e-9, "delta": 1e-12})
 
