@@ -23,7 +23,14 @@ KEPT_OUT = {
     "client": {"hydra", "omegaconf", "yaml", "rich", "matplotlib"},
     "experiments": set(),
 }
-COMMANDS = {"audit", "benchmark", "compare", "mechanisms", "reproduce"}  # those that need several files
+COMMANDS = {
+    "audit",
+    "benchmark",
+    "compare",
+    "mechanisms",
+    "plan",
+    "reproduce",
+}  # those that need several files
 # Room -> the rooms that it may import from: those below it, which know less.
 EXPERIMENTS = {
     "players": set(),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import experiments
 from experiments import deploy_demo
 from experiments.cli.command import guard, run
 from experiments.settings.compose import CONF
@@ -78,7 +79,8 @@ def test_mistakes_are_said_in_one_sentence_before_anything_is_started(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    module = import_module(f"experiments.{name}")
+    is_package = (Path(experiments.__file__).parent / name).is_dir()
+    module = import_module(f"experiments.{name}.__main__" if is_package else f"experiments.{name}")
     monkeypatch.setattr("subprocess.Popen", None)
     monkeypatch.setattr("os.fork", None)
     schema = next(

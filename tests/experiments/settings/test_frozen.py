@@ -9,7 +9,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from experiments.plan import PlanSettings
+from experiments.plan.budget import PlanSettings
 from experiments.run_files.same_settings import FREE, differing_keys, fixed
 from experiments.settings.compose import CONF, compose, typed
 from experiments.settings.data import DATASETS, MODELS, SyntheticSettings, merged

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from experiments.cli import command
-from experiments.plan import PlanSettings, plan
+from experiments.plan.__main__ import plan
+from experiments.plan.budget import PlanSettings
 from fedmf.accounting import EpochEvent, privacy_spent, rdp
 
 KEYS = {
@@ -224,7 +225,7 @@ def test_mistakes_exit_2_with_one_sentence(overrides, reason, capsys):
 
 def test_it_imports_no_torch_no_flower_no_data_and_no_scipy():
     """A plan takes half a second of CPU; scipy alone would take as long to import."""
-    code = "import sys, experiments.plan; print(*sys.modules)"
+    code = "import sys, experiments.plan.__main__; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

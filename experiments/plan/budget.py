@@ -1,0 +1,117 @@
+"""The settings of a plan, and what all its keep probabilities have in common."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from experiments.settings.mechanism import MechanismSettings
+from experiments.settings.output import Output
+from fedmf.accounting import (
+    EpochEvent,
+    PrivacySpent,
+    calibrate_noise_multiplier,
+    mean_noise_std,
+    privacy_spent,
+    resolve_linf_ratio,
+)
+from fedmf.updates.rotation import padded_dimension
+from fedmf.updates.wire import value_bytes
+
+if TYPE_CHECKING:
+    pass
+
+UNIT = "one client"
+KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """Keys of the command."""
+
+    mechanism: MechanismSettings
+    clients: int | None
+    dimension: int | None
+    rotation: str
+    cohort_size: int | None
+    rounds_per_epoch: int | None
+    epochs: int
+    keep_probability: float
+    linf_over_l2: float | None
+    delta: float
+    adjacency: str
+    accountant: str
+    epsilon: float | None
+    noise_multiplier: float | None
+    orders: tuple[float, ...] | None
+    output: Output
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every row of the table has in common."""
+
+    linf_over_l2: float
+    epochs: int
+    delta: float
+    adjacency: str
+    accountant: str
+
+    def event(self, noise_multiplier: float, keep_probability: float) -> EpochEvent:
+        """Return one epoch with this noise and keep probability."""
+        return EpochEvent(noise_multiplier, keep_probability, self.linf_over_l2)
+
+    def spent(self, event: EpochEvent) -> PrivacySpent:
+        """Return what all epochs cost."""
+        return privacy_spent(
+            event, self.epochs, delta=self.delta, adjacency=self.adjacency, accountant=self.accountant
+        )
+
+    def epsilon_tight(self, event: EpochEvent) -> float | None:
+        """Return what all epochs cost by accountant=tight, whichever was chosen; None where it is not proved."""
+        if self.adjacency != "zero_out":
+            return None
+        return replace(self, accountant="tight").spent(event).epsilon_tight
+
+    def noise_multiplier(self, epsilon: float, keep_probability: float) -> float:
+        """Return the noise multiplier that `epsilon` needs."""
+        return calibrate_noise_multiplier(
+            epsilon=epsilon,
+            delta=self.delta,
+            keep_probability=keep_probability,
+            linf_over_l2=self.linf_over_l2,
+            epochs=self.epochs,
+            adjacency=self.adjacency,
+            accountant=self.accountant,
+        )
+
+
+def make_budget(settings: PlanSettings) -> Budget:
+    """Return the settings that all keep probabilities share; without sparsification linf_over_l2 does not count."""
+    if settings.keep_probability == 1 and linf_unknown(settings):
+        ratio = 1.0
+    else:
+        ratio = resolve_linf_ratio(
+            settings.linf_over_l2, settings.dimension, settings.cohort_size, rotation=settings.rotation
+        )
+    return Budget(ratio, settings.epochs, settings.delta, settings.adjacency, settings.accountant)
+
+
+def linf_unknown(settings: PlanSettings) -> bool:
+    """Return whether linf_over_l2 is neither given nor computable."""
+    incomplete = settings.dimension is None or settings.cohort_size is None
+    return settings.linf_over_l2 is None and settings.rotation == "hadamard" and incomplete
+
+
+def uplink_bytes(settings: PlanSettings, keep_probability: float) -> float | None:
+    """Return the expected bytes of float32 values a client sends in a round; None without a dimension."""
+    if settings.dimension is None:
+        return None
+    return value_bytes(padded_dimension(settings.dimension, settings.rotation), keep_probability, "float32")
+
+
+def mean_noise(settings: PlanSettings, event: EpochEvent) -> float | None:
+    """Return the noise per coordinate of the mean at Delta_2 = 1; None without a cohort size."""
+    if settings.cohort_size is None:
+        return None
+    return mean_noise_std(
+        event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=settings.cohort_size
+    )
