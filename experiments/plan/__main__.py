@@ -26,7 +26,7 @@ from fedmf.accounting import (
     delta_warning,
     divergence,
 )
-from fedmf.accounting.caveats import NOT_COVERED
+from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.checks import check_at_least, check_keep_probability, check_open_unit, check_positive
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.participation import rounds_that_fit
@@ -102,6 +102,7 @@ def as_document(
         "epsilon": spent.epsilon,
         "epsilon_rdp": spent.epsilon_rdp,
         "epsilon_tight": budget.epsilon_tight(event) if spent.epsilon_tight is None else spent.epsilon_tight,
+        "epsilon_tight_is": TIGHT if budget.adjacency == "zero_out" else None,
         "epsilon_exact": spent.epsilon_exact,
         "noise_multiplier": event.noise_multiplier,
         "effective_noise_multiplier": event.effective_noise_multiplier,

@@ -70,6 +70,7 @@ def test_the_tight_epsilon_is_there_whichever_accountant_was_chosen_and_null_und
     by_tight = planned(*GIVEN, "noise_multiplier=0.1", "accountant=tight")
     assert by_rdp["epsilon_tight"] == by_tight["epsilon_tight"] == by_tight["epsilon"] < by_rdp["epsilon"]
     assert by_rdp["epsilon_rdp"] == by_tight["epsilon_rdp"]
+    assert "this project's own and not refereed" in by_rdp["epsilon_tight_is"]
     assert planned(*GIVEN, "noise_multiplier=0.1", "adjacency=replace")["epsilon_tight"] is None
     less = planned(*GIVEN, "epsilon=2", "accountant=tight")["noise_multiplier"]
     assert less < 0.95 * planned(*GIVEN, "epsilon=2")["noise_multiplier"]

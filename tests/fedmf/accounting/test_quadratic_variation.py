@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from fedmf.accounting import EpochEvent
+from fedmf.accounting import EpochEvent, quadratic_variation
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fedmf.accounting.quadratic_variation import (
     Parameters,
@@ -156,3 +156,29 @@ def test_the_certificate_holds_whatever_parameters_a_search_ends_with():
     best = certified_epsilon(setting, _best(_Family(setting, None), 1e-5, math.inf)[1], 1e-5)
     for scaled_lam, tail in itertools.product((1e-5, 1.0, 600.0, 3e3, 1e6), (1e-12, 1e-8, 9e-6, 2e-5)):
         assert certified_epsilon(setting, Parameters(scaled_lam, tail), 1e-5) >= best * (1 - 1e-4)
+
+
+@pytest.mark.parametrize("mu_squared", [1e-4, 0.3, 7.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
+def test_epsilon_holds_with_the_margins_on_mu_and_on_its_delta(mu_squared, delta):
+    """Both of 1e-9, as the error budget of the evaluation asks; a bisection ends within an ulp of breaking them."""
+    epsilon = certified_gaussian_epsilon(mu_squared, delta)
+    mu = math.sqrt(mu_squared * (1 + 1e-9))
+    assert gaussian_delta(epsilon, mu) * (1 + 1e-9) <= delta
+    if epsilon > 0:
+        assert gaussian_delta(epsilon * (1 - 1e-11), mu) * (1 + 1e-9) > delta * (1 - 1e-8)
+
+
+@pytest.mark.parametrize(("s", "tau", "gamma"), [(1.0, 0.0048, 0.01), (300.0, 1.0, 0.001), (0.01, 0.5, 0.3)])
+def test_psi_is_rounded_upwards_by_its_margin(s, tau, gamma, monkeypatch):
+    with_margin = log_exponential_moment(s, tau=tau, keep_probability=gamma)
+    monkeypatch.setattr(quadratic_variation, "ROUNDING", 0.0)
+    without = math.expm1(log_exponential_moment(s, tau=tau, keep_probability=gamma))
+    assert math.expm1(with_margin) >= without * (1 + 5e-10)
+
+
+@pytest.mark.parametrize("left", [-1.0, 0.0])
+def test_what_lies_left_of_the_grid_is_bounded_and_not_dropped(left, monkeypatch):
+    truth = log_exponential_moment(2.0, tau=0.3, keep_probability=0.4)
+    monkeypatch.setattr(quadratic_variation, "LEFT", left)
+    assert log_exponential_moment(2.0, tau=0.3, keep_probability=0.4) >= truth * (1 - 1e-5)

@@ -43,20 +43,20 @@ def exact_cases(settings, seed):
 
 
 def smallest_margin(cases):
-    """(number, smallest bound over exact)."""
-    margins = [delta / max(exact, 1e-300) for delta, exact in cases]
+    """(number of cases whose exact divergence is positive, smallest bound over exact): the others cannot fail."""
+    margins = [delta / exact for delta, exact in cases if exact > 0]
     return len(margins), min(margins)
 
 
 def test_the_bound_is_above_the_exact_divergence_of_every_small_case():
-    count, margin = smallest_margin(exact_cases(24, seed=1))
+    count, margin = smallest_margin(exact_cases(26, seed=1))
     assert count >= 300
     assert 1 <= margin < 1.1  # and some come near, or the check would be idle
 
 
 @pytest.mark.slow
 def test_the_bound_is_above_the_exact_divergence_of_ten_thousand_cases():
-    count, margin = smallest_margin(exact_cases(640, seed=2))
+    count, margin = smallest_margin(exact_cases(900, seed=2))
     assert count >= 10_000
     assert 1 <= margin < 1.1
 

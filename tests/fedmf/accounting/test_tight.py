@@ -18,6 +18,7 @@ from fedmf.accounting import (
     smallest_cohort,
     smallest_keep_probability,
 )
+from fedmf.accounting.quadratic_variation import certified_gaussian_epsilon
 from fedmf.accounting.tight import quadratic_variation_epsilon, tight_epsilon
 from fedmf.errors import NotCoveredError, PrivacyBudgetExhausted, SettingError
 from hockey_stick import add, coordinate, power, remove
@@ -163,3 +164,14 @@ def test_the_three_formulas_each_win_somewhere():
     )
     only_c = EpochEvent(0.0167, 0.001, PAPER)
     assert quadratic_variation_epsilon(only_c, 16, 1e-5) < 0.97
+
+
+def test_what_is_returned_is_what_was_certified_and_never_the_float_of_the_search(monkeypatch):
+    monkeypatch.setattr("fedmf.accounting.tight.certified_epsilon", lambda *_: 1.75)
+    quadratic_variation_epsilon.cache_clear()
+    assert quadratic_variation_epsilon(SPARSE, 16, 1e-5) == 1.75  # the search itself comes to 1.8428
+    monkeypatch.setattr("fedmf.accounting.tight.certified_epsilon", lambda *_: math.inf)
+    quadratic_variation_epsilon.cache_clear()
+    formula_b = certified_gaussian_epsilon(16 / SPARSE.noise_multiplier**2, 1e-5)
+    assert quadratic_variation_epsilon(SPARSE, 16, 1e-5) == pytest.approx(formula_b)
+    quadratic_variation_epsilon.cache_clear()
