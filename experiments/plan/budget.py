@@ -1,7 +1,6 @@
 """The settings of a plan, and what all its keep probabilities have in common."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from experiments.settings.mechanism import MechanismSettings
 from experiments.settings.output import Output
@@ -15,9 +14,6 @@ from fedmf.accounting import (
 )
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
-
-if TYPE_CHECKING:
-    pass
 
 UNIT = "one client"
 KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
