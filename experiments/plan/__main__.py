@@ -7,7 +7,7 @@ text it also prints what other keep probabilities would cost; `output=json` prin
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.cli import command, output
 from experiments.plan.budget import (
@@ -31,9 +31,6 @@ from fedmf.checks import check_at_least, check_keep_probability, check_open_unit
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.participation import rounds_that_fit
 from fedmf.updates.rotation import padded_dimension
-
-if TYPE_CHECKING:
-    pass
 
 
 def plan(settings: PlanSettings) -> None:
