@@ -19,8 +19,7 @@ from client.scoring import Score, score
 from experiments.cli import command, output
 from experiments.run_files.model import load_model
 from experiments.run_files.reader import read_config
-from experiments.settings.data import DatasetSettings, arguments, merged
-from experiments.settings.keys import load_dataset
+from experiments.settings.data import DatasetSettings, arguments, load_dataset, merged
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 

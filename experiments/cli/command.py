@@ -14,11 +14,10 @@ from typing import NoReturn, TypeVar
 
 from experiments import INTERRUPTED
 from experiments.settings.compose import compose, help_text
-from experiments.settings.mistakes import SETTING_ERRORS, comes_from_hydra, sentence
+from experiments.settings.mistakes import sentence
 from fedmf.errors import FedmfError, RunStoppedError
 
 USER_MISTAKE, STOPPED = 2, 1
-USER_ERRORS = (FedmfError, *SETTING_ERRORS)  # errors whose message is all that a user needs
 
 T = TypeVar("T")
 
@@ -57,7 +56,7 @@ def guard(action: Callable[[], object]) -> int:
     """Return the exit code of `action`: 0, or with one sentence on stderr 2 for a user's mistake, 1 for a stop."""
     try:
         action()
-    except USER_ERRORS as error:
+    except FedmfError as error:
         print(f"error: {sentence(error)}", file=sys.stderr)
         return STOPPED if isinstance(error, RunStoppedError) else USER_MISTAKE
     except OSError as error:
@@ -65,18 +64,13 @@ def guard(action: Callable[[], object]) -> int:
             raise
         print(f"error: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
         return USER_MISTAKE
-    except ValueError as error:
-        if not comes_from_hydra(error):
-            raise
-        print(f"error: {sentence(error)}", file=sys.stderr)
-        return USER_MISTAKE
     return 0
 
 
 def without_traceback(record: logging.LogRecord) -> bool:
     """Turn a log record of an error that speaks for itself into its sentence: a filter that lets all records pass."""
     error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, USER_ERRORS):
+    if isinstance(error, FedmfError):
         record.msg, record.args, record.exc_info = "%s", (sentence(error),), None
     return True
 

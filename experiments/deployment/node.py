@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from experiments.settings.compose import compose, split
-from experiments.settings.data import DatasetSettings, ModelSettings, arguments
-from experiments.settings.keys import load_dataset
+from experiments.settings.data import DatasetSettings, ModelSettings, arguments, load_dataset
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError

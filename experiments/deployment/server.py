@@ -66,11 +66,8 @@ def build_deployed(settings: Settings) -> Experiment:
 
 
 def build_attendance(population: PopulationSettings, engine: DeploymentSettings) -> Attendance:
-    """Return when an epoch may begin. Raises `SettingError` without a number of clients to wait for."""
-    if population.min_available is None:
-        raise SettingError(
-            "population.min_available is null; a deployment needs the number of clients to wait for."
-        )
+    """Return when an epoch may begin; `population` is that of an experiment that could be built."""
+    assert population.min_available is not None  # `settings.experiment.build` refuses it
     most = population.max_clients_per_node
     with keyed("population", PopulationSettings), keyed("engine", ENGINE_KEYS):
         return Attendance(

@@ -12,9 +12,8 @@ from torch import nn
 from experiments.run_files.directory import PRIVACY, SUMMARY
 from experiments.run_files.model import load_model
 from experiments.run_files.reader import Run, read_run
-from experiments.settings.data import merged
+from experiments.settings.data import load_dataset, merged
 from experiments.settings.experiment import build
-from experiments.settings.keys import load_dataset
 from experiments.settings.recorded import Recorded, restored
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.plan import Plan
@@ -75,12 +74,12 @@ class Result:
     @cached_property
     def plan(self) -> Plan:
         """The plan of the run, made again from its settings; reads the data set."""
-        self.refuse_code(self.run.config)
+        self._refuse_code()
         return build(restored(self.run.config)).plan
 
     def model(self) -> nn.Module:
         """Return a torch module with the trained weights, in evaluation mode; reads the data set for its shape."""
-        self.refuse_code(self.run.config)
+        self._refuse_code()
         dataset = load_dataset(merged(self.run.config["dataset"]))
         return load_model(self.directory, self.run.config["model"], dataset)
 
@@ -93,12 +92,17 @@ class Result:
             )
         return document[name]
 
-    def refuse_code(self, recorded: Recorded) -> None:
-        """Raise `SettingError` where the settings name code by an import path, unless that is trusted."""
-        for group in ("dataset", "model", "mechanism"):
-            name = str((recorded.get(group) or {}).get("name"))
-            if ":" in name and not self.trust_code:
-                raise SettingError(
-                    f"{group}.name of {self.directory} is {name!r}, which would be imported; give trust_code=True if "
-                    "you trust whoever wrote that directory."
-                )
+    def _refuse_code(self) -> None:
+        if not self.trust_code:
+            refuse_code(self.directory, self.run.config)
+
+
+def refuse_code(directory: Path, recorded: Recorded) -> None:
+    """Raise `SettingError` where the settings recorded in `directory` name code by an import path."""
+    for group in ("dataset", "model", "mechanism"):
+        name = str((recorded.get(group) or {}).get("name"))
+        if ":" in name:
+            raise SettingError(
+                f"{group}.name of {directory} is {name!r}, which would be imported; give trust_code=True if "
+                "you trust whoever wrote that directory."
+            )

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import RLock
 
 from experiments.run_files.reader import read_config
-from experiments.session.result import Result
+from experiments.session.result import Result, refuse_code
 from experiments.session.simulation import simulate
 from experiments.settings.compose import compose
 from experiments.settings.jobs import default_directory
@@ -55,7 +55,8 @@ class Runner:
         that holds no run, and what `simulate` raises.
         """
         recorded = read_config(Path(directory))
-        Result(Path(directory), trust_code).refuse_code(recorded)
+        if not trust_code:
+            refuse_code(Path(directory), recorded)
         with _ONE_AT_A_TIME:
             settings = restored(recorded)
             again = replace(settings.run, directory=str(directory), resume=True)

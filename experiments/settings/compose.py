@@ -68,10 +68,8 @@ def completions(name: str, overrides: str, settings: type) -> list[str]:
     """Return what the last of `overrides`, a text as it was typed, can become, as Hydra completes it."""
     from hydra._internal.core_plugins.bash_completion import BashCompletion
 
-    with _own_state():
-        store_schemas(name, settings)
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return BashCompletion(GlobalHydra.instance().config_loader())._query(name, overrides)
+    with _prepared(name, settings):
+        return BashCompletion(GlobalHydra.instance().config_loader())._query(name, overrides)
 
 
 def split(overrides: str) -> list[str]:
@@ -92,10 +90,17 @@ def store_schemas(name: str, settings: type) -> None:
 
 
 def _composed(name: str, overrides: Sequence[str], settings: type) -> DictConfig:
+    with _prepared(name, settings):
+        return hydra.compose(name, overrides=list(overrides))
+
+
+@contextmanager
+def _prepared(name: str, settings: type) -> Iterator[None]:
+    """Give the block a Hydra that knows conf/ and the schemas of conf/NAME.yaml."""
     with _own_state():
         store_schemas(name, settings)
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return hydra.compose(name, overrides=list(overrides))
+            yield
 
 
 @contextmanager

@@ -4,11 +4,15 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from experiments.settings.frozen import Choice, plain
+from experiments.settings.keys import keyed, with_keys
 from fedmf.errors import SettingError
+
+if TYPE_CHECKING:
+    from client.data import Dataset
 
 
 @dataclass(frozen=True)
@@ -174,3 +178,13 @@ def merged(group: Mapping[str, Any]) -> dict[str, Any]:
             f"settings of {own.get('name')} hold {', '.join(taken)}, which is no argument of its own; give it beside them."
         )
     return {**own, **more}
+
+
+def load_dataset(arguments: Mapping[str, Any]) -> "Dataset":
+    """Return the data set that a composed group `dataset` names; what it says of itself names keys too."""
+    from client.data import load  # with all loaders: not for a node that only says how many clients it holds
+
+    with keyed("dataset", arguments.keys()):
+        dataset = load(**arguments)
+    uncovered = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.uncovered)
+    return replace(dataset, uncovered=uncovered)

@@ -10,10 +10,10 @@ from client.data import Dataset, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer, flat_parameters, layout_of
 from experiments.settings.client import build_bounds, build_model
-from experiments.settings.data import arguments
+from experiments.settings.data import arguments, load_dataset
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.family import find_family
-from experiments.settings.keys import keyed, load_dataset
+from experiments.settings.keys import keyed
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings, WorkloadName
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design
@@ -69,11 +69,8 @@ def build(settings: Settings) -> Experiment:
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
     with keyed("mechanism", {"family": "name"}), keyed("population", {"rounds": "rounds_per_epoch"}):
-        family, workload = (
-            find_family(settings.mechanism.name),
-            _workload(settings, participation.rounds_per_epoch),
-        )
-        factorization = design(family, workload)
+        workload = _workload(settings, participation.rounds_per_epoch)
+        factorization = design(find_family(settings.mechanism.name), workload)
     with keyed("clipping", ClippingSettings), keyed("privacy", PrivacyTarget):
         plan = make_plan(
             dimension=dimension,

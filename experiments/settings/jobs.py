@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.settings.compose import CONF, store_schemas
 from experiments.settings.frozen import freeze
-from experiments.settings.mistakes import SETTING_ERRORS
+from experiments.settings.mistakes import as_setting_errors
 from experiments.settings.schema import Settings
 from fedmf.errors import FedmfError
 
@@ -25,15 +25,16 @@ Job = Callable[[Settings, Path], None]
 def run_jobs(job: Job) -> None:
     """Compose conf/config.yaml from the command line and call `job(settings, directory)`: once, or for each job of -m.
 
-    `directory` is run.directory, else a new one that Hydra made. Raises a `FedmfError` or one of
-    `mistakes.SETTING_ERRORS` for a mistake of a single run; a sweep goes on with its other jobs and fails at its end.
+    `directory` is run.directory, else a new one that Hydra made. Raises a `FedmfError` for a mistake of a single run;
+    a sweep goes on with its other jobs and fails at its end.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
     store_schemas("config", Settings)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     failures: list[Exception] = []
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-    composed(partial(_call, job, failures))()
+    with as_setting_errors():
+        composed(partial(_call, job, failures))()
     for error in failures:
         raise error
 
@@ -48,8 +49,10 @@ def _call(job: Job, failures: list[Exception], config: DictConfig) -> None:
     output = Path(HydraConfig.get().runtime.output_dir)
     directory = Path(config.run.directory or output).resolve()
     try:
-        job(freeze(config, Settings), directory)
-    except (FedmfError, *SETTING_ERRORS) as error:
+        with as_setting_errors():
+            settings = freeze(config, Settings)
+        job(settings, directory)
+    except FedmfError as error:
         with contextlib.suppress(OSError):  # the directory that Hydra made for a run that never began
             output.rmdir()
         if HydraConfig.get().mode == RunMode.MULTIRUN:

@@ -13,13 +13,9 @@ null for None.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields, is_dataclass
 
 from fedmf.errors import FedmfError, RunStoppedError
-
-if TYPE_CHECKING:
-    from client.data import Dataset
 
 Names = type | Iterable[str] | Mapping[str, str]
 """The arguments of one group of keys: a dataclass of settings, their names, or {argument: key in the group}."""
@@ -66,18 +62,6 @@ def with_keys(text: str, group: str, names: Names) -> str:
         used = _USED_AS_A_NAME.format(f"{_START}(?:{ambiguous}){_END}")
         text = re.sub(used, lambda found: keys[found[0]], text)
     return text
-
-
-def load_dataset(arguments: Mapping[str, Any]) -> "Dataset":
-    """Return the data set that a composed group `dataset` names; what it says of itself names keys too."""
-    from client.data import (
-        load,  # numpy and all loaders: not for a node that only says how many clients it holds
-    )
-
-    with keyed("dataset", arguments.keys()):
-        dataset = load(**arguments)
-    uncovered = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.uncovered)
-    return replace(dataset, uncovered=uncovered)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedmf.errors import SettingError
 
-SETTING_ERRORS = (HydraException, OmegaConfBaseException)
 _ADVICE = re.compile(r"To append to your config use \S+")  # Hydra's, which would make a typo a setting
 _GRAMMAR = (
     "settings are given as key=value, lists as key=[a,b], and a value with spaces or = in quotes of its own: "
@@ -24,10 +23,10 @@ def as_setting_errors() -> Iterator[None]:
     """Let what Hydra or OmegaConf refuse inside be raised as a `SettingError` of one sentence."""
     try:
         yield
-    except SETTING_ERRORS as error:
+    except (HydraException, OmegaConfBaseException) as error:
         raise SettingError(sentence(error)) from error
     except ValueError as error:
-        if isinstance(error, SettingError) or not comes_from_hydra(error):
+        if isinstance(error, SettingError) or not _comes_from_hydra(error):
             raise
         raise SettingError(sentence(error)) from error
 
@@ -44,7 +43,7 @@ def sentence(error: BaseException) -> str:
     return f"{said} Lists are given as key=[a,b]." if "is not a ListConfig" in said else said
 
 
-def comes_from_hydra(error: BaseException) -> bool:
+def _comes_from_hydra(error: BaseException) -> bool:
     """Say whether Hydra's own code raised `error`: for some refusals, such as model=3, it has no class of its own."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("hydra.")

@@ -21,6 +21,8 @@ from fedmf.randomness import PublicSeed
 from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
 
+FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node")  # of the population
+
 
 class WorkloadName(StrEnum):
     """What the mechanism of an epoch is fitted to: prefix sums, or the optimizer's momentum."""
@@ -55,7 +57,7 @@ class PopulationSettings:
 
     def __post_init__(self) -> None:
         self.replies.check_fits(self.cohort_size)
-        for name in ("min_available", "max_clients_per_node"):
+        for name in FOR_DEPLOYMENTS:
             if (value := getattr(self, name)) is not None:
                 check_at_least(name, value, 1)
 
@@ -124,7 +126,7 @@ class Settings:
         deployed = isinstance(self.engine, DeploymentSettings)
         if self.faults.any and not isinstance(self.engine, LocalSettings):
             raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
-        for name in ("min_available", "max_clients_per_node"):
+        for name in FOR_DEPLOYMENTS:
             value = getattr(self.population, name)
             if not deployed and value is not None:
                 raise SettingError(

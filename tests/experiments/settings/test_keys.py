@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.settings.keys import advising_to_resume, keyed, load_dataset, with_keys
+from experiments.settings.data import load_dataset
+from experiments.settings.keys import advising_to_resume, keyed, with_keys
 from experiments.settings.schema import PopulationSettings
 from fedmf.errors import DataError, ParticipationError, RunStoppedError, SettingError
 from fedmf.participation import rounds_that_fit
