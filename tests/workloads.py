@@ -46,3 +46,11 @@ def dense_strategy(form):
         sigma = form.F[t] @ sigma
         sigma[:, t] += form.g[t]
     return C
+
+
+def fading(workload):
+    """C_ts = 0.7^(t - s), below the diagonal half of it on odd columns: no Toeplitz matrix."""
+    ages = np.subtract.outer(np.arange(workload.rounds), np.arange(workload.rounds))
+    C = np.tril(0.7 ** np.maximum(ages, 0))
+    C[:, 1::2] *= np.where(ages[:, 1::2] > 0, 0.5, 1)
+    return C
