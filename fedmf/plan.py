@@ -1,5 +1,6 @@
 """The plan of a run: participation, bounds, mechanism and accountant in one value, so that they agree."""
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -189,6 +190,14 @@ class Plan:
                 accountant=self.privacy.accountant,
             )
         return ledger.record(self.epoch_event)
+
+    @property
+    def affordable_epochs(self) -> int:
+        """How many of the planned epochs max_epsilon lets begin."""
+        most, limit = self.participation.epochs, self.privacy.max_epsilon
+        if limit is None:
+            return most
+        return bisect_right(range(1, most + 1), limit, key=lambda epochs: self.spent(epochs).epsilon)
 
     def with_noise_multiplier(self, noise_multiplier: float) -> Self:
         """Return the plan with another noise multiplier."""

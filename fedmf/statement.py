@@ -45,7 +45,7 @@ class Statement:
 
     private: noise was added and nobody can recompute it; False for a seeded run, whose epsilon is that of
     the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
-    * l2_norm. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
+    * l2_norm; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
     K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
     the observed one is None before a run ends.  Raises `SettingError` for impossible values, also for an
     observed participation above the epochs started: the accounting would not cover it.
@@ -68,6 +68,7 @@ class Statement:
     linf_over_l2: float
     ratio: float
     sigma: float
+    sigma_by_epoch: tuple[float, ...]
     noise_multiplier: float
     effective_noise_multiplier: float
     epsilon: float
@@ -155,9 +156,11 @@ class Statement:
             if self.keep_probability == 1
             else f"each coordinate is sent with probability {self.keep_probability:.4g} by fresh secret masks"
         )
+        lowest, largest = f"{min(self.sigma_by_epoch):.4g}", f"{self.sigma:.4g}"
+        sigma = largest if lowest == largest else f"{lowest} to {largest}, by epoch,"
         return (
             f"Mechanism {self.mechanism}: each update is {clip}, {kept}, and noise of standard deviation "
-            f"sigma = {self.sigma:.4g} enters the sum (noise multiplier {self.noise_multiplier:.4g} of "
+            f"sigma = {sigma} enters the sum (noise multiplier {self.noise_multiplier:.4g} of "
             f"the sum, {self.effective_noise_multiplier:.4g} of the mean; K = {self.ratio:.6g})."
         )
 
@@ -224,6 +227,7 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
         linf_over_l2=event.linf_over_l2,
         ratio=event.ratio,
         sigma=plan.sigma,
+        sigma_by_epoch=tuple(plan.sigma_in(epoch) for epoch in range(who.epochs)),
         noise_multiplier=event.noise_multiplier,
         effective_noise_multiplier=event.effective_noise_multiplier,
         epsilon=spent.epsilon if noisy else math.inf,

@@ -90,6 +90,16 @@ class FedMF(Strategy):
             how.keep_probability,
             self.plan.noise_multiplier,
         )
+        affordable = self.plan.affordable_epochs
+        if self.plan.factorization.is_restart_of_one or affordable >= who.epochs:
+            return
+        log.warning(
+            "max_epsilon ends this run after %d of its %d epochs, and the noise is designed for all of them: the run "
+            "is as private, but with epochs=%d it would have less noise in the model",
+            affordable,
+            who.epochs,
+            affordable,
+        )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fedmf.mechanisms import design, prefix_sum
+from fedmf.mechanisms import design_run, of_run
+from fedmf.mechanisms.schedules import rates
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 
@@ -28,6 +29,8 @@ def small_plan(
     l2_norm: float | None = 1.0,
     linf_norm: float | None = None,
     family: str = "optimal",
+    momentum: float = 0.0,
+    schedule: str = "constant",
 ) -> Plan:
     """Return a plan; everything has a default."""
     compression = Compression(keep_probability, rotation, value_type)
@@ -50,7 +53,9 @@ def small_plan(
             accountant=accountant,
             max_epsilon=max_epsilon,
         ),
-        factorization=design(family, prefix_sum(rounds_per_epoch)),
+        factorization=design_run(
+            family, of_run(rounds_per_epoch, epochs, momentum, rates(schedule, rounds_per_epoch * epochs))
+        ),
         seed=PublicSeed(5),
     )
 

@@ -21,8 +21,8 @@ from experiments.cli import command, output
 from experiments.mechanisms import plots
 from experiments.run_files.directory import refuse_unmakeable
 from experiments.settings.family import find_family
+from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import Output
-from experiments.settings.schema import WorkloadName
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (

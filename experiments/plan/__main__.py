@@ -1,12 +1,15 @@
 """What a run would cost, before it runs: `python -m experiments.plan epsilon=8 keep_probability=0.1 ...`.
 
-From exactly one of `epsilon` and `noise_multiplier` follows the other. Nothing is trained and no data set
-is read: all noise is relative to the sensitivity of the mechanism, so no factorization is needed either. As
-text it also prints what other keep probabilities would cost; `output=json` prints one JSON document.
+From exactly one of `epsilon` and `noise_multiplier` follows the other. Nothing is trained and no data set is read:
+all noise is relative to the sensitivity of the mechanism, which therefore does not change epsilon. What it changes is
+the error in the model, which is computed once the rounds of an epoch are known, from `rounds_per_epoch` or from
+`clients` and `cohort_size`. As text it also prints what other keep probabilities would cost; `output=json` prints one
+JSON document.
 """
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 from experiments.cli import command, output
@@ -18,6 +21,7 @@ from experiments.plan.budget import (
     mean_noise,
     uplink_bytes,
 )
+from experiments.plan.model_noise import ModelNoise, model_noise
 from experiments.plan.text import print_text
 from experiments.settings.output import Output
 from fedmf.accounting import (
@@ -27,8 +31,16 @@ from fedmf.accounting import (
     divergence,
 )
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
-from fedmf.checks import check_at_least, check_keep_probability, check_open_unit, check_positive
+from fedmf.checks import (
+    check_at_least,
+    check_below_one,
+    check_choice,
+    check_keep_probability,
+    check_open_unit,
+    check_positive,
+)
 from fedmf.errors import ParticipationError, SettingError
+from fedmf.mechanisms.schedules import SCHEDULES
 from fedmf.participation import rounds_that_fit
 from fedmf.updates.rotation import padded_dimension
 
@@ -70,6 +82,8 @@ def check(settings: PlanSettings) -> None:
         if (value := getattr(settings, name)) is not None:
             check_at_least(name, value, 1)
     check_at_least("epochs", settings.epochs, 1)
+    check_below_one("momentum", settings.momentum)
+    check_choice("schedule", settings.schedule, SCHEDULES)
     check_keep_probability(settings.keep_probability)
     check_open_unit("delta", settings.delta)
     padded_dimension(1, settings.rotation)
@@ -114,7 +128,17 @@ def as_document(
         "feasible": feasible,
         "uplink_bytes_per_client": uplink_bytes(settings, event.keep_probability),
         "mean_noise_std": mean_noise(settings, event),
+        **error_in_model(settings, event),
     }
+
+
+def error_in_model(settings: PlanSettings, event: EpochEvent) -> dict[str, float | None]:
+    """Return the errors of the mechanism over the run, and the noise in the model that follows; None if not known."""
+    noise = model_noise(settings)
+    errors = dict.fromkeys(field.name for field in fields(ModelNoise)) if noise is None else asdict(noise)
+    per_round = mean_noise(settings, event)
+    absolute = None if noise is None or per_round is None else per_round * noise.rms_error
+    return {**errors, "model_noise_std": absolute}
 
 
 def renyi_curve(settings: PlanSettings, event: EpochEvent, orders: Sequence[float]) -> dict[str, float]:

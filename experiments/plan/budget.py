@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from experiments.settings.mechanism import MechanismSettings
+from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.output import Output
 from fedmf.accounting import (
     EpochEvent,
@@ -24,6 +24,9 @@ class PlanSettings:
     """Keys of the command."""
 
     mechanism: MechanismSettings
+    workload: WorkloadName
+    momentum: float
+    schedule: str
     clients: int | None
     dimension: int | None
     rotation: str

@@ -54,9 +54,24 @@ def headline(settings: PlanSettings, event: EpochEvent, document: dict[str, Any]
             f"Noise multiplier {event.noise_multiplier:.4g} of the sum, "
             f"{event.effective_noise_multiplier:.4g} of the mean; "
             f"keep probability {event.keep_probability:g}, Delta_inf/Delta_2 {event.linf_over_l2:.4g}.",
+            *in_model(settings, document),
             f"Not covered: {'; '.join(NOT_COVERED)}.",
         )
     )
+
+
+def in_model(settings: PlanSettings, document: dict[str, Any]) -> list[str]:
+    """Return what the mechanism makes of the noise over the run, if its rounds are known."""
+    error = document["rms_error"]
+    if error is None:
+        return []
+    std = document["model_noise_std"]
+    absolute = "" if std is None else f" Per coordinate, at clip norm and learning rate 1: {std:.3g}."
+    return [
+        f"Noise in the model, root mean square over the run, per unit of noise multiplier and clip norm: {error:.4g} "
+        f"with {settings.mechanism.name} (workload={settings.workload}), {document['independent_rms_error']:.4g} with "
+        f"independent noise, at least {document['lowest_rms_error']:.4g} with any that restarts every epoch.{absolute}"
+    ]
 
 
 def comparison(settings: PlanSettings, budget: Budget, event: EpochEvent) -> "Table":

@@ -12,7 +12,7 @@ from client.settings import TrainingSettings
 from experiments.players.faults import Faults
 from experiments.settings.data import DatasetSettings, ModelSettings
 from experiments.settings.engine import DeploymentSettings, EngineSettings, LocalSettings
-from experiments.settings.mechanism import MechanismSettings
+from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -22,17 +22,6 @@ from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
 
 FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node")  # of the population
-
-
-class WorkloadName(StrEnum):
-    """What the mechanism is fitted to: the optimizer over the whole run, or one epoch alone.
-
-    One epoch: of prefix sums, or of the optimizer's momentum.
-    """
-
-    run = "run"
-    prefix_sum = "prefix_sum"
-    momentum = "momentum"
 
 
 class LoggerName(StrEnum):

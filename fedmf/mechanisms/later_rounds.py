@@ -77,4 +77,4 @@ def at_boundaries(learning_rates: Float64, beta: float, starts: Sequence[int]) -
 
 def _before(values: Float64) -> Float64:
     """Return the values one step earlier, 0 before the first."""
-    return np.concatenate([[0.0], values[:-1]])
+    return np.concatenate([[0.0], values])[:-1]

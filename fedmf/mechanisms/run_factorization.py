@@ -66,6 +66,11 @@ class RunFactorization:
         return self.epochs[0].rounds
 
     @property
+    def is_restart_of_one(self) -> bool:
+        """Whether all epochs have the same stream, so that none knows what follows it."""
+        return len({epoch.fingerprint for epoch in self.epochs}) == 1
+
+    @property
     def sensitivity(self) -> float:
         """The largest sensitivity of any epoch."""
         return max(epoch.sensitivity for epoch in self.epochs)

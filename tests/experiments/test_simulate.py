@@ -101,12 +101,17 @@ def test_without_noise_mask_and_clipping_the_model_is_that_of_fedavg(tmp_path, r
 
 
 @pytest.mark.parametrize("mechanism", ["independent", "optimal"])
-def test_noise_in_the_released_model_is_what_the_statement_says(tmp_path, mechanism):
-    """Clients that learn nothing: std(final - initial) = sigma ||row T of B|| / (gamma n), not half of it."""
+@pytest.mark.parametrize("workload", ["run", "prefix_sum"])
+def test_noise_in_the_released_model_is_what_the_run_says(tmp_path, mechanism, workload):
+    """Clients that learn nothing: the model moves by the noise of all epochs, momentum and schedule counted.
+
+    std(final - initial) = sigma ||last row of B|| / (gamma n) with the B of the whole run, not half of it.
+    """
     run(
-        tmp_path / "r", f"mechanism={mechanism}", "model=mlp", "population.cohort_size=20",
-        "population.rounds_per_epoch=6", "population.epochs=1", "client.learning_rate=1e-12",
-        "optimizer.momentum=0", "optimizer.learning_rate=1", "run.evaluate_every=6",
+        tmp_path / "r", f"mechanism={mechanism}", f"workload={workload}", "model=mlp",
+        "population.cohort_size=20", "population.rounds_per_epoch=4", "population.epochs=3",
+        "client.learning_rate=1e-12", "optimizer.momentum=0.7", "optimizer.schedule=cooldown",
+        "optimizer.learning_rate=1", "run.evaluate_every=12",
     )  # fmt: skip
     moved = model(tmp_path / "r") - model(tmp_path / "r", "model_initial.npz")
     figures, mechanism_json = summary(tmp_path / "r"), json.loads((tmp_path / "r/mechanism.json").read_text())

@@ -1,24 +1,29 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedmf.accounting import EpochEvent, privacy_spent
+from fedmf.accounting import EpochEvent, Ledger, privacy_spent
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
-from fedmf.mechanisms import design, prefix_sum
-from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds
+from fedmf.mechanisms import design, of_run, prefix_sum, restarted
+from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.updates.client_plan import make_client_plan
 from plans import small_plan
 
 
-@pytest.mark.parametrize("family", ["independent", "sqrt_toeplitz", "optimal", "binary_tree"])
+@pytest.mark.parametrize("family", ["independent", "sqrt_toeplitz", "optimal", "binary_tree", "blt"])
 @pytest.mark.parametrize("value_type", ["float32", "int8"])
 def test_sigma_is_the_multiplier_times_the_largest_column_norm_times_the_radius(family, value_type):
     plan = small_plan(family=family, l2_norm=0.7, noise_multiplier=1.3, value_type=value_type)
-    _, encoder = plan.factorization.epochs[0].materialize()
     radius = 0.7 * (1.002 if value_type == "int8" else 1)
-    columns = np.linalg.norm(encoder, axis=0).max()
-    assert plan.sigma == pytest.approx(1.3 * columns * radius, rel=1e-6)
+    for epoch in range(2):
+        _, encoder = plan.factorization.epochs[epoch].materialize()
+        columns = np.linalg.norm(encoder, axis=0).max()
+        assert plan.sigma_in(epoch) == pytest.approx(1.3 * columns * radius, rel=1e-6)
+    assert plan.sigma == max(plan.sigma_in(0), plan.sigma_in(1))
+    if family == "blt":  # its sensitivity is another in every epoch: that of the first would be seen
+        assert plan.sigma_in(0) > 1.01 * plan.sigma_in(1)
     if family in ("sqrt_toeplitz", "binary_tree"):
         assert columns > 1.2  # leaving the sensitivity out would be seen
 
@@ -68,7 +73,13 @@ def test_a_factorization_for_another_number_of_rounds_is_refused():
     plan = small_plan()
     with pytest.raises(SettingError, match=r"for 2 rounds, but an epoch has 4"):
         Plan(**{**{name: getattr(plan, name) for name in plan.__dataclass_fields__},
-                "factorization": design("optimal", prefix_sum(2))})  # fmt: skip
+                "factorization": restarted(design("optimal", prefix_sum(2)), 2)})  # fmt: skip
+
+
+def test_a_factorization_for_another_number_of_epochs_is_refused():
+    plan = small_plan()
+    with pytest.raises(SettingError, match=r"for 3 epochs, but the run has 2"):
+        replace(plan, factorization=restarted(design("optimal", prefix_sum(4)), 3))
 
 
 @pytest.mark.parametrize("wrong", [
@@ -98,10 +109,47 @@ def test_impossible_privacy_targets_are_refused(wrong):
 
 def test_budget_is_checked_before_an_epoch():
     plan = small_plan(max_epsilon=0.01)
-    from fedmf.accounting import Ledger
-
     with pytest.raises(PrivacyBudgetExhausted, match="epoch 1"):
         plan.start_epoch(Ledger())
+
+
+def test_one_factorization_is_restarted_every_epoch():
+    plan = small_plan()
+    alone = make_plan(
+        dimension=50,
+        participation=plan.participation,
+        compression=plan.compression,
+        bounds=plan.bounds,
+        privacy=plan.privacy,
+        factorization=design("optimal", prefix_sum(4)),
+        seed=plan.seed,
+    )
+    assert alone.factorization.is_restart_of_one
+    assert alone.factorization.workloads == of_run(4, 2)
+    assert not plan.factorization.is_restart_of_one
+
+
+def test_epsilon_is_the_same_whatever_the_noise_is_fitted_to():
+    """Columns of C are unit and epochs independent for every workload: the accountant needs to know neither."""
+    base = small_plan(epochs=4)
+    event, spent = base.epoch_event, base.spent()
+    for momentum, family in ((0.9, "optimal"), (0.0, "independent"), (0.5, "blt")):
+        other = small_plan(epochs=4, momentum=momentum, family=family)
+        assert (other.epoch_event, other.spent()) == (event, spent)
+
+
+def test_affordable_epochs_are_those_that_may_begin():
+    plan = small_plan(epochs=5)
+    assert plan.affordable_epochs == 5
+    for affordable in (1, 3):
+        limited = replace(plan.privacy, max_epsilon=plan.spent(affordable).epsilon)
+        short = replace(plan, privacy=limited)
+        ledger = Ledger()
+        for _ in range(affordable):
+            ledger = short.start_epoch(ledger)
+        with pytest.raises(PrivacyBudgetExhausted):
+            short.start_epoch(ledger)
+        assert short.affordable_epochs == affordable
 
 
 def test_participation_counts_rounds():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrderError, SettingError
+from fedmf.mechanisms import design, momentum, restarted
 from plans import KEY, random_vector, small_plan
 from server.optimizer import Optimizer
 from server.state import Secrets, apply_release, begin_epoch, first_state, make_release, secrets_at
@@ -48,6 +49,30 @@ def test_noise_in_the_model_is_sigma_times_the_row_of_b_over_gamma_n(family):
         observed = models[t].std()
         assert observed == pytest.approx(expected, rel=5 / np.sqrt(2 * 40_000))  # 5 standard errors
         assert observed / 2 != pytest.approx(expected, rel=5 / np.sqrt(2 * 40_000))
+
+
+def test_noise_in_the_model_over_a_run_is_its_factorizations_error_by_round():
+    """Momentum, schedule and the noise of earlier epochs all live on: with zero data the model is nothing else."""
+    plan = small_plan(dimension=40_000, epochs=3, momentum=0.6, schedule="cooldown", keep_probability=0.2)
+    models, _ = run(plan, 12, optimizer=Optimizer(0.5, 0.6, "cooldown"))
+    expected = plan.noise_multiplier * plan.factorization.per_round_error * 0.5 / (0.2 * 3)
+    observed = np.array([model.std() for model in models[1:]])
+    np.testing.assert_allclose(observed, expected, rtol=5 / np.sqrt(2 * 40_000))
+    epochs_apart = restarted(design("optimal", momentum(4, 0.6)), 3)
+    assert np.abs(epochs_apart.per_round_error / plan.factorization.per_round_error - 1).max() > 0.05
+
+
+def test_every_epoch_has_the_noise_of_its_own_factorization():
+    """The stream of the first epoch in all of them would pass for private, and would not be what was designed."""
+    plan = small_plan(dimension=30_000, epochs=2, family="blt", momentum=0.5)
+    models, _ = run(plan, 8)
+    rows = np.diff(np.array(models), axis=0) * plan.denominator
+    for epoch, used in enumerate(plan.factorization.epochs):
+        noising = plan.sigma_in(epoch) * used.stream.materialize_noising()
+        own = rows[4 * epoch : 4 * epoch + 4]
+        np.testing.assert_allclose(own @ own.T / 30_000, noising @ noising.T, atol=0.06)
+        whitened = np.linalg.solve(noising, own)
+        np.testing.assert_allclose(whitened.std(axis=1), 1, rtol=5 / np.sqrt(2 * 30_000))
 
 
 def test_noise_covers_coordinates_that_nobody_kept():

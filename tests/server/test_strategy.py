@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord, Error, Message, RecordDict
 
 from experiments.players.local_grid import LocalGrid
 from fedmf.errors import ReleaseOrderError, RunStoppedError, SettingError
+from fedmf.mechanisms import design, prefix_sum, restarted
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
@@ -256,6 +257,23 @@ def test_a_budget_leaves_no_key_behind():
     strategy, _ = run(lambda f, m: honest(f, m, plan=plan), plan, rounds=8)
     assert strategy.state.round == 4
     assert strategy.state.secrets is None
+
+
+def test_a_run_that_its_budget_will_end_early_says_once_that_its_noise_is_designed_for_all(caplog):
+    plan = small_plan(epochs=3)
+    limited = replace(plan.privacy, max_epsilon=plan.spent(2).epsilon)
+    same_in_all = design("independent", prefix_sum(4))
+    for told, changes in (
+        (True, {"privacy": limited}),
+        (False, {}),
+        (False, {"privacy": limited, "factorization": restarted(same_in_all, 3)}),
+    ):
+        caplog.clear()
+        short = replace(plan, **changes)
+        run(lambda f, m, plan=short: honest(f, m, plan=plan), short, rounds=12)
+        said = [record.getMessage() for record in caplog.records if "designed for all" in record.getMessage()]
+        assert len(said) == told
+        assert not told or "after 2 of its 3 epochs" in said[0]
 
 
 def test_rounds_are_asked_for_in_order():

@@ -1,7 +1,8 @@
 """The inner loops compiled with numba, used where numba can be imported (the extra `fast`); never needed.
 
-`kernel(NAME, T)` is None without numba, and for so few rounds that numpy is done before numba is loaded: the
-caller then takes its own path in plain numpy. The two agree to rounding. Noise rows are never computed here:
+`kernel(NAME, span)` is None without numba, and for runs of so few rounds that numpy is done before numba is loaded:
+the caller then takes its own path in plain numpy. The span of a workload counts the rounds of later epochs too, whose
+designs follow: what is decided depends on the workload alone, so that the same run meets the same tables. The two agree to rounding. Noise rows are never computed here:
 a stream gives the same bits with and without numba.
 """
 
@@ -13,11 +14,12 @@ from typing import Any
 # Rounds from which a kernel pays: loading numba costs a second, compiling at the first use of all ten more.
 WORTHWHILE = {
     "diagonal": 512,
-    "filters": 8192,
-    "innovations": 8192,
-    "observe": 8192,
-    "reach": 8192,
-    "column_norms": 8192,
+    "filters": 4096,
+    "innovations": 4096,
+    "observe": 4096,
+    "reach": 4096,
+    "column_norms": 4096,
+    "output_variances": 4096,
 }
 
 
@@ -27,9 +29,9 @@ def available() -> bool:
     return find_spec("numba") is not None
 
 
-def kernel(name: str, rounds: int) -> Callable[..., Any] | None:
+def kernel(name: str, span: int) -> Callable[..., Any] | None:
     """Return the compiled function `name` of `kernels`, or None where numpy is to be used."""
-    if rounds < WORTHWHILE[name] or not available():
+    if span < WORTHWHILE[name] or not available():
         return None
     from fedmf.mechanisms.compiled import kernels
 

@@ -241,3 +241,27 @@ def column_norms(F: Float64, g: Float64, lam: Float64, c: Float64, rounds: int) 
                     total += F[i, d, a] * half[d, b]
                 gramian[a, b] = total
     return norms
+
+
+@_compile
+def output_variances(transition: Float64, added: Float64, covariance: Float64, variances: Float64) -> Float64:
+    """Do what `recurrence.carry` does."""
+    n, size, _ = transition.shape
+    current = covariance.copy()
+    half = np.empty((size, size))  # F S
+    for step in range(n):
+        # S <- F S F^T + what fresh rows add.
+        for a in range(size):
+            for b in range(size):
+                total = 0.0
+                for d in range(size):
+                    total += transition[step, a, d] * current[d, b]
+                half[a, b] = total
+        for a in range(size):
+            for b in range(size):
+                total = added[step, a, b]
+                for d in range(size):
+                    total += half[a, d] * transition[step, b, d]
+                current[a, b] = total
+        variances[step] = current[size - 1, size - 1]
+    return current

@@ -33,8 +33,8 @@ from fedmf.mechanisms.optimum.poles import poles
 from fedmf.mechanisms.streams.recurrence import StrategyForm
 from fedmf.mechanisms.workload import Workload, rates
 
-# Relative error of the pole expansion. It touches the loss, far below 1e-4, never the privacy.
-QUADRATURE = 1e-8
+# Relative error of the pole expansion. It touches the loss, by about as much, never the privacy.
+QUADRATURE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PoleProcess:
 
     `transition` (T, s, s, K) is Phi; `noise` (T, K) is w q; `direction` (T, s) is b; `readout` (T, s) is e,
     the same for every pole; `scale` (T,) is h; `behind` (s, s, K) is the covariance of the state behind the last
-    round. States are ordered (s, K), flattened to s K.
+    round; `span` is that of the workload. States are ordered (s, K), flattened to s K.
     """
 
     transition: Float64
@@ -52,6 +52,7 @@ class PoleProcess:
     readout: Float64
     scale: Float64
     behind: Float64
+    span: int
 
     @property
     def states(self) -> int:
@@ -92,6 +93,7 @@ def pole_process(solution: Solution, workload: Workload) -> PoleProcess:
         readout,
         variances**-0.5,
         np.ascontiguousarray(first[1:, 1:]) if workload.momentum == 0 else first,
+        workload.span,
     )
 
 
@@ -115,8 +117,17 @@ def _transition(filtered: Float64, eta: Float64, beta: float) -> Float64:
 
 def innovations(process: PoleProcess) -> Innovations:
     """Return the gains and standard deviations of the innovations: a Riccati recursion from the last round."""
-    if (kernel := compiled.kernel("innovations", len(process.scale))) is not None:
-        return Innovations(*kernel(*vars(process).values()))
+    if (kernel := compiled.kernel("innovations", process.span)) is not None:
+        return Innovations(
+            *kernel(
+                process.transition,
+                process.noise,
+                process.direction,
+                process.readout,
+                process.scale,
+                process.behind,
+            )
+        )
     rounds, s, _, count = process.transition.shape
     covariance = np.zeros((process.states, process.states))  # R, of the states given the outputs behind j
     lam, c = np.empty((rounds, process.states)), np.empty(rounds)

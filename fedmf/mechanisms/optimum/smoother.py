@@ -32,7 +32,7 @@ def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
     """Return the diagonal of X(v) = sum_k w_k (P + s_k V)^-1, shape (T,), for positive v (T,)."""
     if workload.momentum == 0:
         return _tridiagonal(v * rates(workload) ** 2, workload.later.c, poles) * rates(workload) ** 2
-    if (kernel := compiled.kernel("diagonal", len(v))) is not None:
+    if (kernel := compiled.kernel("diagonal", workload.span)) is not None:
         return np.asarray(kernel(v, rates(workload), workload.momentum, behind(workload), *poles))
     return filters_in_numpy(v, workload, poles)[1]
 
@@ -75,7 +75,7 @@ def filters(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Floa
     B, C, t, q of each round, (4, T, K), are its state after the observation, see `filters_in_numpy`; then the
     diagonal (T,); then the information A, B, C, J on the state behind the last round, (4, K).
     """
-    if (kernel := compiled.kernel("filters", len(v))) is not None:
+    if (kernel := compiled.kernel("filters", workload.span)) is not None:
         steps, total, last = kernel(v, rates(workload), workload.momentum, behind(workload), *poles)
         return steps, total, last
     return filters_in_numpy(v, workload, poles)

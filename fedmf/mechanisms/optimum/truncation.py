@@ -23,6 +23,7 @@ from fedmf.mechanisms.streams.recurrence import StrategyForm
 
 CHUNK = 256  # rounds whose Gramians are held at once
 JITTER = 1e-14  # relative; makes a semidefinite Gramian factorable
+MOST_JITTER = 1e-8  # rounding over many rounds and states can leave an eigenvalue further below 0
 NEGLIGIBLE = 1e-13  # eigenvalues of Wc Wo below this fraction of the largest are rounding noise
 
 
@@ -70,14 +71,14 @@ def _reach(process: PoleProcess, part: range, before: Float64) -> Float64:
     """Return Wc of the rounds in `part` and of the one behind, shape (len + 1, sK, sK)."""
     rounds = slice(part.start, part.stop)
     read = process.scale[rounds, None] * process.readout[rounds].repeat(process.transition.shape[3], axis=1)
-    function = compiled.kernel("reach", len(process.scale)) or reach
+    function = compiled.kernel("reach", process.span) or reach
     return np.asarray(function(process.transition[rounds], read, before))
 
 
 def _observe(process: PoleProcess, inner: Innovations, part: range, behind: Float64) -> Float64:
     """Return Wo of the rounds in `part`, shape (len, sK, sK), from the one behind the last."""
     rounds = slice(part.start, part.stop)
-    function = compiled.kernel("observe", len(process.scale)) or observe
+    function = compiled.kernel("observe", process.span) or observe
     return np.asarray(function(process.transition[rounds], inner.lam[rounds], behind))
 
 
@@ -111,8 +112,7 @@ def _balance(reach: Float64, observed: Float64, r: int) -> tuple[Float64, Float6
     scale = np.where(size > 0, size, 1.0)
     reach = reach / scale[:, :, None] / scale[:, None, :]
     observed = observed * scale[:, :, None] * scale[:, None, :]
-    jitter = JITTER * np.einsum("tii->t", observed)[:, None, None] * np.eye(reach.shape[1])
-    root = np.linalg.cholesky(observed + jitter)  # R
+    root = _root(observed)  # R
     # L and Y, largest first; directions nothing has reached are dropped.
     values, vectors = np.linalg.eigh(root.swapaxes(1, 2) @ reach @ root)
     values, vectors = values[:, ::-1][:, :r], vectors[:, :, ::-1][:, :, :r]
@@ -120,3 +120,18 @@ def _balance(reach: Float64, observed: Float64, r: int) -> tuple[Float64, Float6
     directions = root @ (vectors * kept[:, None, :])  # T^T = R Y
     lift = reach @ directions / np.where(kept, values, 1.0)[:, None, :]
     return directions.swapaxes(1, 2) / scale[:, None, :], lift * scale[:, :, None]
+
+
+def _root(gramians: Float64) -> Float64:
+    """Return lower triangular R with R R^T close to each of the Gramians (n, sK, sK), which rounding left semidefinite.
+
+    Raises `FloatingPointError` for a matrix that is no Gramian.
+    """
+    added = np.einsum("tii->t", gramians)[:, None, None] * np.eye(gramians.shape[1])
+    jitter = JITTER
+    while jitter <= MOST_JITTER:
+        try:
+            return np.linalg.cholesky(gramians + jitter * added)
+        except np.linalg.LinAlgError:
+            jitter *= 100
+    raise FloatingPointError("an observability Gramian is not positive semidefinite")

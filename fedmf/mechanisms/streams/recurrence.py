@@ -61,13 +61,13 @@ def strategy_form(tables: Float32) -> StrategyForm:
     return StrategyForm(F, g, lam, c)
 
 
-def column_norms(form: StrategyForm, rounds: int) -> Float64:
-    """Return the 2-norms of the columns of C, shape (T,).
+def column_norms(form: StrategyForm, rounds: int, span: int = 0) -> Float64:
+    """Return the 2-norms of the columns of C, shape (T,); `span` is that of the workload, if there is one.
 
     The response to x_t is c_t now and, by lam, whatever g_t leaves in the state: square norm
     c_t^2 + g_t^T W_{t+1} g_t with the observability Gramian W_t = lam_t lam_t^T + F_t^T W_{t+1} F_t.
     """
-    if (kernel := compiled.kernel("column_norms", rounds)) is not None:
+    if (kernel := compiled.kernel("column_norms", max(rounds, span))) is not None:
         return np.asarray(kernel(form.F, form.g, form.lam, form.c, rounds))
     seen = form.lam[:, :, None] * form.lam[:, None, :]
     transposed = np.ascontiguousarray(form.F.swapaxes(1, 2))
@@ -81,9 +81,9 @@ def column_norms(form: StrategyForm, rounds: int) -> Float64:
     return np.sqrt(squares)
 
 
-def with_unit_columns(form: StrategyForm) -> StrategyForm:
+def with_unit_columns(form: StrategyForm, span: int = 0) -> StrategyForm:
     """Return C with every column divided by its norm, which keeps the recurrence: only g and c change."""
-    norms = column_norms(form, len(form.c))
+    norms = column_norms(form, len(form.c), span)
     return StrategyForm(form.F, form.g / norms[:, None], form.lam, form.c / norms)
 
 
@@ -109,12 +109,22 @@ def output_variances(stream: LinearStream, workload: Workload) -> tuple[Float64,
     """
     variances = np.empty(workload.rounds)
     covariance = np.zeros((stream.buffers + 2, stream.buffers + 2))
+    carried = compiled.kernel("output_variances", workload.span) or carry
     for start in range(0, workload.rounds, CHUNK):
         steps = range(start, min(start + CHUNK, workload.rounds))
-        for step, transition, added in zip(steps, *_with_output(stream, steps, workload), strict=True):
-            covariance = transition @ covariance @ transition.T + added  # of (sigma, m, y) after the step
-            variances[step] = covariance[-1, -1]  # of y_t = (A x)_t
+        covariance = carried(*_with_output(stream, steps, workload), covariance, variances[start:])
     return variances, covariance[-2:, -2:].copy()
+
+
+def carry(transition: Float64, added: Float64, covariance: Float64, variances: Float64) -> Float64:
+    """Return the covariance of (sigma, m, y) after the steps of `transition` (n, r + 2, r + 2).
+
+    `added` is what fresh rows add in each; the first n entries of `variances` become those of y after each step.
+    """
+    for step in range(len(transition)):
+        covariance = transition[step] @ covariance @ transition[step].T + added[step]
+        variances[step] = covariance[-1, -1]  # of y_t = (A x)_t
+    return covariance
 
 
 def _with_output(stream: LinearStream, steps: range, workload: Workload) -> tuple[Float64, Float64]:
@@ -198,6 +208,6 @@ class RecurrentStream(SquareStream):
 def rounded_with_cost(tables: Float32, workload: Workload) -> Fitted:
     """Return tables with the sensitivity and per-round error of exactly these float32 numbers."""
     stream = RecurrentStream(workload.rounds, tables)
-    sensitivity = float(column_norms(strategy_form(tables), workload.rounds).max())
+    sensitivity = float(column_norms(strategy_form(tables), workload.rounds, workload.span).max())
     variances, left = output_variances(stream, workload)
     return Fitted(sensitivity, sensitivity * np.sqrt(variances), tables, sensitivity**2 * left)

@@ -233,3 +233,43 @@ def test_it_imports_no_torch_no_flower_no_data_and_no_scipy():
     assert not {"torch", "flwr", "client", "server", "matplotlib", "dp_accounting", "sklearn", "scipy"} & set(
         modules
     )
+
+
+RUN = ("rounds_per_epoch=22", "epochs=8", "noise_multiplier=0.5", "cohort_size=64", "keep_probability=0.1",
+       "dimension=650")  # fmt: skip
+
+
+def test_the_error_that_a_setting_would_have_is_that_of_its_run(planned):
+    """Known numbers: root losses of the run from dense eigendecompositions, over sqrt(22 * 8) rounds."""
+    root = (22 * 8) ** 0.5
+    found = planned(*RUN, "momentum=0")
+    assert found["rms_error"] == pytest.approx(41.88567475 / root, rel=5e-5)
+    assert found["lowest_rms_error"] == pytest.approx(41.88567475 / root, rel=1e-6)
+    assert found["independent_rms_error"] == pytest.approx(124.80384609 / root, rel=1e-6)
+    assert found["model_noise_std"] == pytest.approx(found["mean_noise_std"] * found["rms_error"])
+    alone = planned(*RUN, "workload=prefix_sum", "momentum=0.9")
+    assert alone["rms_error"] == pytest.approx(478.03022624 / root, rel=1e-3)
+    assert alone["lowest_rms_error"] == pytest.approx(301.46794104 / root, rel=1e-6)
+    assert alone["epsilon"] == found["epsilon"]
+
+
+def test_the_error_is_null_where_rounds_are_not_known_or_too_many(planned, caplog):
+    assert planned("noise_multiplier=1", "epochs=8")["rms_error"] is None
+    assert planned("noise_multiplier=1", "clients=10", "cohort_size=20")["rms_error"] is None
+    assert planned("noise_multiplier=1", "rounds_per_epoch=100000")["rms_error"] is None
+    assert "100000 rounds are too many for optimal in a plan" in caplog.text
+    assert (
+        planned("noise_multiplier=1", "mechanism=optimal_dense", "rounds_per_epoch=600")["rms_error"] is None
+    )
+
+
+def test_text_names_the_noise_in_the_model(capsys):
+    assert exit_code(*RUN) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "22.72 with optimal (workload=run), 86.94 with independent noise, at least 22.72 with any" in text
+
+
+@pytest.mark.parametrize("wrong", ["momentum=1", "schedule=step", "workload=epoch"])
+def test_an_optimizer_that_is_none_is_refused(wrong, capsys):
+    assert exit_code(*RUN, wrong) == 2
+    assert wrong.split("=")[0] in capsys.readouterr().err

@@ -6,8 +6,9 @@ import threading
 import numpy as np
 import pytest
 
-from fedmf.mechanisms import cache, design, momentum, prefix_sum
+from fedmf.mechanisms import cache, design, momentum, of_run, prefix_sum
 from fedmf.mechanisms.cache import cached
+from fedmf.mechanisms.optimum.fixed_point import certified
 
 
 @pytest.fixture
@@ -47,6 +48,9 @@ def test_a_result_is_computed_once(directory):
         {"size": momentum(3, 0.1 + 1e-16)},
         {"size": momentum(3, 0.1, (1, 1, 1))},
         {"size": momentum(3, 0.1, (1, 1, 0.5))},
+        *({"size": workload} for workload in of_run(3, 3, 0.1)),
+        {"size": certified(prefix_sum(3))},
+        {"size": np.ones(3)},
     ],
 )
 def test_other_settings_are_other_results(directory, settings):
@@ -54,6 +58,17 @@ def test_other_settings_are_other_results(directory, settings):
     cached("kind", {"size": 3}, compute)
     cached("kind", settings, compute)
     assert compute.calls == 2
+
+
+def test_every_field_of_a_workload_makes_another_result(directory):
+    """A key that left out the later rounds gave every epoch of a run the design of the first."""
+    compute = Counting()
+    designs = [
+        {"size": workload} for workload in (*of_run(3, 3, 0.1), *of_run(3, 2, 0.2), *of_run(2, 2, 0.1))
+    ]
+    for settings in designs * 2:
+        cached("kind", settings, compute)
+    assert compute.calls == len(designs)
 
 
 def test_another_kind_or_code_version_is_another_result(directory, monkeypatch):

@@ -3,27 +3,45 @@
 import numpy as np
 import pytest
 
-from fedmf.mechanisms import compiled, momentum, prefix_sum
+from fedmf.mechanisms import compiled, momentum, of_run, prefix_sum
 from fedmf.mechanisms.compiled import kernels
 from fedmf.mechanisms.families import optimal
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.optimum.pole_process import exact_form, innovations, pole_process
+from fedmf.mechanisms.optimum.poles import poles
+from fedmf.mechanisms.optimum.smoother import behind, filters_in_numpy
 from fedmf.mechanisms.optimum.truncation import observe, reach
 from fedmf.mechanisms.schedules import rates
-from fedmf.mechanisms.streams.recurrence import column_norms
+from fedmf.mechanisms.streams.recurrence import carry, column_norms
 
 
 def test_kernels_do_what_their_twins_do():
     """Run as plain Python where numba has compiled them, so that no compiler is needed."""
-    workload = momentum(12, 0.9, rates("cooldown", 12))
-    process = pole_process(fixed_point.solve(workload), workload)
+    workload = of_run(12, 3, 0.9, rates("cooldown", 36))[1]
+    solution = fixed_point.solve(workload)
+    expansion = poles(solution.interval, 1e-6)
+    arguments = (solution.v, np.array(workload.learning_rates), 0.9, behind(workload), *expansion)
+    steps, total, last = plain("filters")(*arguments)
+    for found, expected in zip(
+        (steps, total, last), filters_in_numpy(solution.v, workload, expansion), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(plain("diagonal")(*arguments), total, rtol=1e-12)
+    process = pole_process(solution, workload)
     inner = innovations(process)
-    lam, c = plain("innovations")(*vars(process).values())
+    lam, c = plain("innovations")(*list(vars(process).values())[:-1])
     np.testing.assert_allclose(lam, inner.lam, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(c, inner.c, rtol=1e-9)
     form = exact_form(process)
     norms = plain("column_norms")(form.F, form.g, form.lam, form.c, 12)
     np.testing.assert_allclose(norms, column_norms(form, 12), rtol=1e-12)
+    rng = np.random.default_rng(0)
+    transition, added = rng.normal(size=(2, 12, 4, 4))
+    added = added @ added.swapaxes(1, 2)
+    variances, expected = np.empty((2, 12))
+    covariance = plain("output_variances")(transition, added, np.eye(4), variances)
+    np.testing.assert_allclose(covariance, carry(transition, added, np.eye(4), expected), rtol=1e-9)
+    np.testing.assert_allclose(variances, expected, rtol=1e-9)
     for name, twin in (("observe", observe), ("reach", reach)):
         arguments = (process.transition, inner.lam, 0 * form.F[0])
         np.testing.assert_allclose(plain(name)(*arguments), twin(*arguments), atol=1e-12)
@@ -36,7 +54,9 @@ def plain(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "workload", [prefix_sum(60), momentum(60, 0.9, rates("cooldown", 60))], ids=["prefix_sum", "momentum"]
+    "workload",
+    [prefix_sum(60), momentum(60, 0.9, rates("cooldown", 60)), of_run(60, 3)[0], of_run(60, 3, 0.9)[0]],
+    ids=["prefix_sum", "momentum", "run", "run_with_momentum"],
 )
 def test_results_are_the_same_with_and_without_compiled_code(workload, monkeypatch):
     monkeypatch.setattr(compiled, "WORTHWHILE", dict.fromkeys(compiled.WORTHWHILE, 1))

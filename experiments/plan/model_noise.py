@@ -1,0 +1,76 @@
+"""The noise that a planned run leaves in its model: the mechanism's error over all its rounds."""
+
+import logging
+from dataclasses import dataclass
+
+from experiments.plan.budget import PlanSettings
+from fedmf.errors import ParticipationError
+from fedmf.participation import rounds_that_fit
+
+_log = logging.getLogger(__name__)
+
+MOST_ROUNDS = 2**16  # of a run: beyond, a factorization takes longer than a plan should
+
+
+@dataclass(frozen=True)
+class ModelNoise:
+    """Errors of the accumulated sum, per unit of noise multiplier, clip norm and first learning rate.
+
+    `rms_error` and `last_error` are the mechanism's root mean square over all rounds of the run and its last round;
+    `independent_rms_error` is the first of independent noise, `lowest_rms_error` the certificate: what no mechanism
+    that restarts every epoch goes below.
+    """
+
+    rms_error: float
+    last_error: float
+    independent_rms_error: float
+    lowest_rms_error: float
+
+
+def model_noise(settings: PlanSettings) -> ModelNoise | None:
+    """Return the errors of the run planned; None where its rounds are not known, or are too many for a plan."""
+    rounds = _rounds_per_epoch(settings)
+    if rounds is None:
+        return None
+    # Not before it is needed: the families import scipy, which takes longer than the rest of a plan.
+    from experiments.settings.factorization import factorize
+    from experiments.settings.family import find_family
+    from fedmf.mechanisms import design_run, prefix_sum, run_lower_bound
+    from fedmf.mechanisms.family import suits
+
+    total = rounds * settings.epochs
+    family = find_family(settings.mechanism.name)
+    if total > MOST_ROUNDS or (isinstance(family, str) and not suits(family, prefix_sum(rounds))):
+        _log.warning(
+            "the error in the model is not computed: %d rounds are too many for %s in a plan",
+            total,
+            settings.mechanism.name,
+        )
+        return None
+    run = factorize(
+        settings.mechanism.name,
+        settings.workload,
+        rounds,
+        settings.epochs,
+        beta=settings.momentum,
+        schedule=settings.schedule,
+    )
+    independent = design_run("independent", run.workloads)
+    return ModelNoise(
+        run.rms_error,
+        float(run.per_round_error[-1]),
+        independent.rms_error,
+        run_lower_bound(run.workloads) / total**0.5,
+    )
+
+
+def _rounds_per_epoch(settings: PlanSettings) -> int | None:
+    """Return the rounds of an epoch: as given, or as many cohorts as there are; None where neither is known."""
+    if settings.rounds_per_epoch is not None:
+        return settings.rounds_per_epoch
+    if settings.clients is None or settings.cohort_size is None:
+        return None
+    try:
+        return rounds_that_fit(settings.clients, settings.cohort_size, None)
+    except ParticipationError:
+        return None  # said already

@@ -1,0 +1,28 @@
+"""The factorization of a run from its settings: family, what it is fitted to, and the server's optimizer."""
+
+from experiments.settings.family import find_family
+from experiments.settings.mechanism import WorkloadName
+from fedmf.mechanisms import RunFactorization, Workload, design, design_run, momentum, of_run
+from fedmf.mechanisms.run_factorization import costed_on
+from fedmf.mechanisms.schedules import rates
+
+
+def factorize(
+    name: str, fitted_to: WorkloadName, rounds: int, epochs: int, *, beta: float, schedule: str
+) -> RunFactorization:
+    """Return each epoch's factorization by the family `name`, costed on what the server makes of the whole run.
+
+    With workload=run each is fitted to that; the others are fitted to one epoch, the same in all of them. `beta` and
+    `schedule` are those of the server's optimizer. Raises `SettingError` as `design` does.
+    """
+    family, run = find_family(name), run_workloads(rounds, epochs, beta=beta, schedule=schedule)
+    if fitted_to is WorkloadName.run:
+        return design_run(family, run)
+    alone = momentum(rounds, beta if fitted_to is WorkloadName.momentum else 0.0)
+    return costed_on([design(family, alone)] * epochs, run)
+
+
+def run_workloads(rounds: int, epochs: int, *, beta: float, schedule: str) -> tuple[Workload, ...]:
+    """Return the workload of each epoch of `rounds` rounds: momentum, and the schedule over all rounds of the run."""
+    shares = None if schedule == "constant" else rates(schedule, rounds * epochs)
+    return of_run(rounds, epochs, beta, shares)

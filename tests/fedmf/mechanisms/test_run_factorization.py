@@ -1,0 +1,180 @@
+"""Mechanisms that know the run: against known optima, and against the dense matrices of the whole run."""
+
+import numpy as np
+import pytest
+from scipy.linalg import block_diag
+
+from fedmf.errors import SettingError
+from fedmf.mechanisms import (
+    FAMILIES,
+    Workload,
+    design,
+    design_run,
+    momentum,
+    of_run,
+    prefix_sum,
+    relative_gap,
+    restarted,
+    run_lower_bound,
+    strategy_family,
+)
+from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.optimum import fixed_point
+from fedmf.mechanisms.run_factorization import RunFactorization, costed_on
+from fedmf.mechanisms.schedules import rates
+from whole_runs import WHOLE_RUNS
+
+every_known_run = pytest.mark.parametrize("known", WHOLE_RUNS, ids=str)
+
+
+def dense_errors(run, eta):
+    """Return the error of every round of the run, (E T,), from the dense workload and the noise of all epochs."""
+    total = run.rounds * len(run.epochs)
+    whole = workloads.materialize(Workload(total, run.workloads[0].momentum, eta))
+    noise = block_diag(*(epoch.sensitivity * epoch.stream.materialize_noising() for epoch in run.epochs))
+    return np.linalg.norm(whole @ noise, axis=1)
+
+
+@every_known_run
+def test_certificate_of_each_epoch_encloses_its_known_optimum(known):
+    solutions = fixed_point.certified_run(known.workloads)
+    for solution, optimum in zip(solutions, known.epoch_root_loss, strict=True):
+        assert solution.lower <= optimum * (1 + 1e-9)
+        assert solution.upper >= optimum * (1 - 1e-9)
+        assert (solution.upper / solution.lower) ** 2 - 1 <= 1e-6
+        assert solution.upper == pytest.approx(optimum, rel=1e-6)
+    assert run_lower_bound(known.workloads) == pytest.approx(known.root_loss, rel=1e-6)
+
+
+@every_known_run
+def test_what_is_deployed_is_within_1e_4_of_the_certificate_with_few_buffers(known):
+    run = design_run("optimal", known.workloads)
+    for epoch, optimum in zip(run.epochs, known.epoch_root_loss, strict=True):
+        assert (epoch.root_loss / optimum) ** 2 - 1 <= 1e-4
+        assert epoch.stream.buffers <= 4
+    assert run.root_loss == pytest.approx(known.root_loss, rel=5e-5)
+    assert 0 <= relative_gap(run) <= 5e-5
+
+
+@every_known_run
+def test_designs_that_do_not_know_the_run_cost_what_is_known_of_them(known):
+    alone = design("optimal_dense", prefix_sum(known.rounds))
+    cost = costed_on([alone] * known.epochs, known.workloads)
+    assert cost.root_loss == pytest.approx(known.prefix_sum_root_loss, rel=1e-5)
+    assert design_run("independent", known.workloads).root_loss == pytest.approx(
+        known.independent_root_loss, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("beta", "schedule"), [(0.0, "constant"), (0.9, "cooldown")])
+def test_errors_of_every_family_are_those_of_the_dense_run(family, beta, schedule):
+    """Each epoch's own noise, and what all earlier ones left in momentum and model."""
+    eta = rates(schedule, 36)
+    run = design_run(family, of_run(9, 4, beta, eta))
+    expected = dense_errors(run, eta)
+    np.testing.assert_allclose(run.per_round_error, expected, rtol=1e-6)
+    assert run.root_loss == pytest.approx(np.linalg.norm(expected), rel=1e-6)
+    assert run.rms_error == pytest.approx(np.linalg.norm(expected) / 6, rel=1e-6)
+    assert run.max_error == pytest.approx(expected.max(), rel=1e-6)
+    assert run.root_loss >= run_lower_bound(run.workloads)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sensitivity_is_that_of_the_deployed_tables_in_every_epoch(family):
+    for epoch in design_run(family, of_run(7, 3, 0.9)).epochs:
+        columns = np.linalg.norm(epoch.stream.materialize_strategy(), axis=0)
+        assert epoch.sensitivity == pytest.approx(columns.max(), rel=1e-6)
+
+
+@pytest.mark.parametrize("family", ["optimal", "optimal_dense", "blt", "banded_toeplitz", "banded_low_rank"])
+def test_fitted_families_gain_by_knowing_the_run(family):
+    run = of_run(16, 6, 0.9)
+    knowing = design_run(family, run)
+    ignorant = costed_on([design(family, momentum(16, 0.9))] * 6, run)
+    assert knowing.root_loss < 0.99 * ignorant.root_loss
+    assert knowing.epochs[-1].root_loss == pytest.approx(ignorant.epochs[-1].root_loss, rel=1e-6)
+
+
+@pytest.mark.parametrize(("beta", "schedule"), [(0.0, "constant"), (0.9, "constant"), (0.6, "decay")])
+def test_the_optimum_agrees_with_its_dense_twin_on_a_run(beta, schedule):
+    run = of_run(40, 3, beta, rates(schedule, 120))
+    for fast, dense in zip(
+        design_run("optimal", run).epochs, design_run("optimal_dense", run).epochs, strict=True
+    ):
+        assert fast.root_loss == pytest.approx(dense.root_loss, rel=6e-5)
+
+
+@pytest.mark.slow
+def test_the_optimum_agrees_with_its_dense_twin_at_512_rounds():
+    for solution, dense in zip(
+        fixed_point.certified_run(of_run(512, 2)),
+        design_run("optimal_dense", of_run(512, 2)).epochs,
+        strict=True,
+    ):
+        assert solution.lower == pytest.approx(dense.root_loss, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rounds", "later", "beta"), [(65536, 10**6, 0.0), (16384, 10**6, 0.9)])
+def test_a_million_later_rounds_are_certified_and_deployed_with_eight_buffers(rounds, later, beta):
+    workload = of_run(rounds, 1 + -(-later // rounds), beta)[0]
+    solution = fixed_point.certified(workload)
+    assert (solution.upper / solution.lower) ** 2 - 1 <= 1e-6
+    mechanism = design("optimal", workload)
+    assert (mechanism.root_loss / solution.lower) ** 2 - 1 <= 1e-4
+    assert mechanism.stream.buffers <= 8
+
+
+def test_neighbours_start_from_each_others_solution():
+    run = of_run(64, 8, 0.9)
+    chained = sum(solution.iterations for solution in fixed_point.certified_run(run))
+    alone = sum(fixed_point.solve(workload).iterations for workload in run)
+    assert chained < 0.75 * alone
+
+
+def test_runs_that_end_alike_share_their_designs():
+    long, short = design_run("optimal", of_run(12, 5)), design_run("optimal", of_run(12, 3))
+    assert [epoch.fingerprint for epoch in long.epochs[-3:]] == [epoch.fingerprint for epoch in short.epochs]
+    assert len({epoch.fingerprint for epoch in long.epochs}) == 5
+
+
+def test_the_last_epoch_is_that_of_an_epoch_alone():
+    last = design_run("optimal", of_run(20, 4, 0.9)).epochs[-1]
+    alone = design("optimal", momentum(20, 0.9))
+    assert last.fingerprint == alone.fingerprint
+
+
+def test_a_restart_goes_on_with_the_rates_of_an_epoch():
+    eta = (1.0, 0.5, 0.25)
+    run = restarted(design("optimal", momentum(3, 0.5, eta)), 3)
+    assert [workload.later.c for workload in run.workloads] == [6, 3, 0]
+    assert all(workload.learning_rates == eta for workload in run.workloads)
+    np.testing.assert_allclose(run.per_round_error, dense_errors(run, eta * 3), rtol=1e-9)
+    assert run.is_restart_of_one
+    assert restarted(run.epochs[0], 3).root_loss == pytest.approx(run.root_loss)
+
+
+def test_a_family_of_ones_own_is_fitted_to_each_epoch_of_the_run():
+    asked = []
+
+    def matrix(workload):
+        asked.append(workload)
+        return design("sqrt_toeplitz", prefix_sum(workload.rounds)).stream.materialize_strategy()
+
+    run = design_run(strategy_family("mine", matrix), of_run(8, 3, 0.5))
+    assert asked == list(of_run(8, 3, 0.5))
+    np.testing.assert_allclose(run.per_round_error, dense_errors(run, None), rtol=1e-5)
+
+
+def test_epochs_that_do_not_make_a_run_are_refused():
+    first, second = (design("independent", workload) for workload in of_run(4, 2))
+    RunFactorization((first, second))
+    with pytest.raises(SettingError, match="epoch 1 has 0 later rounds, but 4 follow"):
+        RunFactorization((second, second))
+    with pytest.raises(SettingError, match="all epochs of a run must have the same"):
+        RunFactorization((first, design("binary_tree", second.workload)))
+    with pytest.raises(SettingError, match="number of epochs is 0"):
+        RunFactorization(())
+    with pytest.raises(SettingError, match="honaker_full takes at most 2048"):
+        design_run("honaker_full", of_run(4096, 2))
