@@ -1,21 +1,29 @@
 """The inverse square root as a sum of poles, and the interval on which it must hold.
 
-For W with spectrum in [m, M],  W^-1/2 = sum_k w_k (W + s_k)^-1 up to a relative error that falls
-geometrically with the number of poles. Source: Hale, Higham, Trefethen, "Computing A^alpha, log(A), and
-related matrix functions by contour integrals" (SIAM J. Numer. Anal. 2008), method 3.
+For W with spectrum in [m, M],  W^-1/2 = sum_k w_k (W + s_k)^-1 up to a relative error below
+
+    4 exp(-2 pi^2 K / log(16 M / m))
+
+with K poles. The poles are those of Hale, Higham, Trefethen, "Computing A^alpha, log(A), and related matrix
+functions by contour integrals" (SIAM J. Numer. Anal. 2008), method 3: the midpoint rule in an elliptic variable.
+For the inverse square root that rule gives Zolotarev's best rational approximation of the sign up to a factor. The
+factor is divided out here, so that the error equioscillates and the bound on Zolotarev's numbers of Beckermann and
+Townsend, "On the singular values of matrices with displacement structure" (SIAM J. Matrix Anal. Appl. 2017),
+Corollary 3.2, is a theorem about these poles. docs/mechanisms.md has the steps.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ellipj, ellipkm1
+from scipy.special import ellipk
 
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.workload import Workload, gram_apply, rates
 
-ROUNDING = 1e-12  # of the sums in a power step; for one round it also keeps low below high
+ROUNDING = 1e-12  # of the poles themselves, and of the sums in a power step, which also grow with T
 TINY = 1e-200  # keeps the power iterates positive, as Collatz-Wielandt needs
+EQUAL_MEANS = 1e-9  # the next arithmetic and geometric mean differ by an eighth of its square
 
 
 class Interval(NamedTuple):
@@ -33,29 +41,60 @@ class Poles(NamedTuple):
 
 
 def poles(interval: Interval, tolerance: float) -> Poles:
-    """Return the poles for spectra in `interval` with relative error `tolerance`.
+    """Return the fewest poles whose relative error on `interval` is at most `tolerance` by `error_bound`.
 
     >>> s, w = poles(Interval(1.0, 100.0), 1e-10)
-    >>> bool(abs((w / (9.0 + s)).sum() - 1 / 3) < 1e-10)
+    >>> bool(abs((w / (9.0 + s)).sum() - 1 / 3) < 1e-10 / 3)
     True
     """
+    count = np.log(4 / tolerance) * np.log(16 * interval.high / interval.low) / (2 * np.pi**2)
+    return zolotarev(interval, max(1, int(np.ceil(count))))
+
+
+def error_bound(interval: Interval, count: int) -> float:
+    """Return 4 exp(-2 pi^2 K / log(16 M / m)), which the relative error of K = `count` poles stays below.
+
+    >>> error_bound(Interval(1.0, 1e6), 20)
+    1.8463763464505596e-10
+    """
+    return float(4 * np.exp(-2 * np.pi**2 * count / np.log(16 * interval.high / interval.low)))
+
+
+def zolotarev(interval: Interval, count: int) -> Poles:
+    """Return the `count` poles whose largest relative error on `interval` is the least possible."""
     ratio = interval.low / interval.high  # m / M
-    # K poles leave a relative error of about 4 exp(-2 pi^2 K / (ln(M/m) + 3)).
-    count = int(np.ceil(np.log(4 / tolerance) * (3 - np.log(ratio)) / (2 * np.pi**2)))
-    period = ellipkm1(ratio)  # K', the complete elliptic integral of parameter 1 - m/M
-    u = (np.arange(count) + 0.5) * period / count  # the midpoint rule on (0, K')
-    sn, cn, dn = _jacobi(u, period, ratio)
-    # s_k = m sc(u_k)^2 and w_k = (2 / pi) sqrt(m) (K' / K) dn(u_k) / cn(u_k)^2
-    weights = 2 * period * np.sqrt(interval.low) / (np.pi * count) * dn / cn**2
-    return Poles(interval.low * (sn / cn) ** 2, weights)
+    cs, dn, period = _jacobi(count, ratio)
+    # The midpoint rule: s_k = m sc(u_k)^2, w_k = (2 / pi) sqrt(m) (K' / K) dn(u_k) / cn(u_k)^2.
+    weights = 2 * period * np.sqrt(interval.low) / (np.pi * count) * dn * (1 + cs**-2)
+    # Its relative error lies between theta_4(q)^2 - 1 and theta_3(q)^2 - 1, about -4 q and 4 q; the half sum of both
+    # squares is theta_3(q^2)^2. Divided by that, the error is the same up and down, and the least possible.
+    q = np.exp(-2 * np.pi * count * ellipk(ratio) / period)
+    theta = 1 + 2 * (q ** (2.0 * np.arange(1, 9) ** 2)).sum()
+    return Poles(interval.low / cs**2, weights / theta**2)
 
 
-def _jacobi(u: Float64, period: float, ratio: float) -> tuple[Float64, Float64, Float64]:
-    """Return sn, cn, dn of parameter 1 - ratio; by reflection beyond K'/2, where ellipj would lose cn."""
-    near = u <= period / 2
-    sn, cn, dn, _ = ellipj(np.where(near, u, period - u), 1 - ratio)
-    root = np.sqrt(ratio)
-    return np.where(near, sn, cn / dn), np.where(near, cn, root * sn / dn), np.where(near, dn, root / dn)
+def _jacobi(count: int, ratio: float) -> tuple[Float64, Float64, float]:
+    """Return cs = cn / sn and dn, (K,), at u_k = (k + 1/2) K' / K, k = 0 .. K - 1, and the period K'.
+
+    K' is the complete elliptic integral, and the functions are those, of parameter 1 - `ratio`. Landen's
+    transformation as in Bulirsch (Numer. Math. 1965): it takes the complementary parameter, which is known to all
+    digits where 1 - `ratio` is not, and it adds, multiplies and divides positive numbers only.
+    """
+    larger, smaller = 1.0, float(np.sqrt(ratio))
+    means = [(larger, smaller)]
+    while larger - smaller > EQUAL_MEANS * larger:
+        larger, smaller = (larger + smaller) / 2, float(np.sqrt(larger * smaller))
+        means.append((larger, smaller))
+    limit = (larger + smaller) / 2
+    # At equal means cs is the cotangent; from its complement it has all digits near pi / 2 too.
+    scaled = np.tan(np.pi / 2 * (count - np.arange(count) - 0.5) / count)
+    cs, dn = limit * scaled, np.ones(count)
+    for larger, smaller in reversed(means):
+        product = scaled * cs
+        cs = cs * dn
+        dn = (smaller + product) / (larger + product)
+        scaled = cs / larger
+    return cs, dn, float(np.pi / (2 * limit))
 
 
 def spectral_interval(v: Float64, workload: Workload, iterations: int = 8) -> Interval:
@@ -73,7 +112,9 @@ def spectral_interval(v: Float64, workload: Workload, iterations: int = 8) -> In
     high_vector = np.maximum(high_vector, 1e-12 * high_vector.max())
     highest_inverse = _radius(lambda x: root * gram_apply(workload, root * x), root, iterations)
     highest = _radius(lambda x: _absolute_precision(x / root, workload, eta) / root, high_vector, iterations)
-    return Interval((1 - ROUNDING) / highest_inverse, highest * (1 + ROUNDING))
+    # W x is four running sums of positive numbers in turn, two of them with a product at every step: 6 T roundings.
+    summed = ROUNDING + 4 * np.finfo(np.float64).eps * workload.rounds
+    return Interval((1 - summed) / highest_inverse, highest * (1 + ROUNDING))
 
 
 def _absolute_precision(x: Float64, workload: Workload, eta: Float64) -> Float64:

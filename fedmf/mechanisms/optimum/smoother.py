@@ -20,7 +20,6 @@ With numba (the extra `fast`) the same recursions run compiled; the results agre
 """
 
 import numpy as np
-from scipy.linalg import lapack
 
 from fedmf.mechanisms import compiled
 from fedmf.mechanisms.arrays import Float64
@@ -46,27 +45,45 @@ def behind(workload: Workload) -> Float64:
 def _tridiagonal(v: Float64, later: float, poles: Poles) -> Float64:
     """Return the diagonal for momentum 0, rates 1 and `later` rounds behind the epoch, where P is tridiagonal.
 
-    One over G_ii is the forward pivot plus the backward pivot minus the entry. The subtraction is harmless here:
-    G_ii <= T + `later` bounds its relative error by as many rounding errors, see `fixed_point`.
+    With one state the filters carry one number each: h <- p / (1 + p), p = r_i + h. Downward h is the information on d
+    after its step, from 0; upward it is one over the variance of d before its observation, from 1 / (1 + `later`).
+    Together G_ii = 1 / (h_down + r_i + h_up). These 1 + p are the pivots of the tridiagonal matrix in either
+    direction; LAPACK's factorization makes them by a subtraction that loses up to log10(T (T + `later`)) digits of G.
     """
-    n = len(v)
-    entries = np.full(n, 2.0)  # the diagonal of P
-    entries[0] = 1.0
-    entries[-1] += 1 / (1 + later) - 1  # the last step of the walk has variance 1 + later
-    off = np.full(max(n - 1, 1), -1.0)  # LAPACK wants one entry even for n = 1
-    total = np.zeros(n)
-    for shift, weight in zip(*poles, strict=True):
-        shifted = entries + shift * v  # the diagonal of P + s V
-        total += weight / (_pivots(shifted, off) + _pivots(shifted[::-1], off)[::-1] - shifted)
-    return total
+    observed = poles.shifts * v[:, None]  # r_i
+    starts = np.concatenate([np.zeros_like(poles.shifts), np.full_like(poles.shifts, 1 / (1 + later))])
+    carried = _carried(np.concatenate([observed, observed[::-1]], axis=1), starts)
+    down, up = np.split(carried, 2, axis=1)
+    return np.asarray((1 / (down + observed + up[::-1])) @ poles.weights)
 
 
-def _pivots(entries: Float64, off: Float64) -> Float64:
-    """Return the pivots of the Cholesky factorization of a positive definite tridiagonal matrix."""
-    pivots, _, info = lapack.dpttrf(entries, off)
-    if info:
-        raise FloatingPointError(f"the tridiagonal matrix is not positive definite at row {info}")
-    return np.asarray(pivots)
+def _carried(added: Float64, start: Float64) -> Float64:
+    """Return h before each round, (T, n), of h <- p / (1 + p), p = `added` + h, from `start` (n,).
+
+    In blocks of rounds, all at once. What a block makes of the h at its head is h -> alpha + beta h / (1 + gamma h),
+    and so is what two blocks make of it, with positive numbers that only add, multiply and divide.
+    """
+    rounds, columns = added.shape
+    size = int(np.ceil(np.sqrt(rounds)))
+    blocks = -(-rounds // size)
+    padded = np.zeros((blocks * size, columns))
+    padded[:rounds] = added
+    steps = np.ascontiguousarray(padded.reshape(blocks, size, columns).swapaxes(0, 1))
+    alpha, beta, gamma = np.zeros((blocks, columns)), np.ones((blocks, columns)), np.zeros((blocks, columns))
+    for step in steps:
+        p = step + alpha
+        share = 1 / (1 + p)
+        alpha = p * share
+        gamma += beta * share
+        beta *= share**2
+    h = np.empty((size, blocks, columns))
+    for block in range(blocks):
+        h[0, block] = start
+        start = alpha[block] + beta[block] * start / (1 + gamma[block] * start)
+    for step in range(size - 1):
+        p = steps[step] + h[step]
+        np.divide(p, 1 + p, out=h[step + 1])
+    return h.swapaxes(0, 1).reshape(-1, columns)[:rounds]
 
 
 def filters(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64, Float64]:

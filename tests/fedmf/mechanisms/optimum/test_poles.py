@@ -1,11 +1,14 @@
-"""The pole expansion and the spectral interval against dense eigenvalues."""
+"""The pole expansion against Zolotarev's theorem, and the spectral interval against dense eigenvalues."""
+
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mpmath import mp, mpf
 
-from fedmf.mechanisms.optimum.poles import Interval, poles, spectral_interval
+from fedmf.mechanisms.optimum.poles import Interval, error_bound, poles, spectral_interval, zolotarev
 from workloads import every_workload, precision, some_v
 
 
@@ -17,6 +20,79 @@ def test_poles_reach_the_inverse_square_root(log_low, decades, place, tolerance)
     assert (weights / (value + shifts)).sum() * np.sqrt(value) == pytest.approx(1, rel=tolerance)
     assert np.all(shifts > 0)
     assert np.all(weights > 0)
+
+
+CONDITIONS = [1.0, 1.5, 2.0, 10.0, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12, 1e14, 1e18, 1e23, 1e40]
+FLOATS = 2e-14  # what float64 adds to a sum of up to a hundred poles
+
+
+def errors(expansion, condition, points=6001):
+    """The relative error of the poles on a grid over [1, condition], both ends included."""
+    x = np.geomspace(1, condition, points)
+    return (expansion.weights / (x[:, None] + expansion.shifts)).sum(1) * np.sqrt(x) - 1
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_poles_stay_below_zolotarevs_bound(condition):
+    """4 exp(-2 pi^2 K / log(16 cond)), for every number K of poles until float64 ends."""
+    count = 1
+    while (bound := 4 * math.exp(-2 * math.pi**2 * count / math.log(16 * condition))) > 1e-15:
+        assert np.abs(errors(zolotarev(Interval(1.0, condition), count), condition)).max() <= bound + FLOATS
+        assert error_bound(Interval(1.0, condition), count) == pytest.approx(bound, rel=1e-12)
+        count += 1
+    assert count > 4
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        (1.5, 1),
+        (1.5, 2),
+        (1e2, 3),
+        (1e2, 4),
+        (1e6, 1),
+        (1e6, 5),
+        (1e14, 1),
+        (1e14, 5),
+        (1e14, 15),
+        (1e23, 20),
+    ],
+)
+def test_no_rational_function_of_the_degree_does_better(condition, count):
+    """The error alternates 2 K + 1 times between its largest values up and down: Chebyshev's sign of the best."""
+    error = errors(zolotarev(Interval(1.0, condition), count), condition, 40001)
+    largest = np.abs(error).max()
+    turns = [0, *(np.flatnonzero(np.diff(np.sign(np.diff(error)))) + 1), len(error) - 1]
+    np.testing.assert_allclose(np.abs(error[turns]), largest, rtol=1e-3)
+    assert np.all(error[turns][:-1] * error[turns][1:] < 0)
+    assert len(turns) == 2 * count + 1
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("tolerance", [0.5, 1e-3, 1e-8, 1e-10])
+def test_number_of_poles_is_the_least_that_the_bound_allows(condition, tolerance):
+    interval = Interval(3.0, 3.0 * condition)
+    count = len(poles(interval, tolerance).shifts)
+    assert error_bound(interval, count) <= tolerance * (1 + 1e-12)
+    assert count == 1 or error_bound(interval, count - 1) > tolerance
+
+
+@pytest.mark.parametrize("condition", [1.0, 7.0, 1e6, 1e14, 1e18, 1e23])
+@pytest.mark.parametrize("count", [1, 4, 30])
+def test_poles_have_all_digits_of_the_elliptic_functions(condition, count):
+    """Against 60 digits; functions of the parameter 1 - m/M in float64 lose all of m/M beyond 1e16."""
+    shifts, weights = zolotarev(Interval(1.0, condition), count)
+    with mp.workdps(60):
+        parameter = 1 - mpf(1.0 / condition)
+        period = mp.ellipk(parameter)
+        shape = []
+        for k in range(count):
+            u = (k + mpf(1) / 2) * period / count
+            sn, cn, dn = (mp.ellipfun(name, u, m=parameter) for name in ("sn", "cn", "dn"))
+            assert shifts[k] == pytest.approx(float((sn / cn) ** 2), rel=1e-13)
+            shape.append(float(2 * period / (mp.pi * count) * dn / cn**2))
+    # The weights are those of the midpoint rule but for one factor, which the tests above determine.
+    np.testing.assert_allclose(weights / weights[0], np.array(shape) / shape[0], rtol=1e-13)
 
 
 @every_workload
