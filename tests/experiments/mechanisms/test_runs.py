@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.mechanisms import export, plots
-from experiments.mechanisms import rows as printed
-from fedmf.mechanisms import FAMILIES, design_run, of_run, restarted, run_lower_bound
+from fedmf.mechanisms import FAMILIES, design_run, of_run, run_lower_bound
 
 # Root losses of the run from dense eigendecompositions, to a relative gap of 5e-11: rounds, epochs, momentum,
 # schedule; the optimum, that of one epoch with this momentum, that of one epoch of prefix sums, independent noise.
@@ -159,6 +158,10 @@ def test_a_family_of_ones_own_is_fitted_to_every_epoch(rows, tmp_path, monkeypat
             squares += np.linalg.norm(C, axis=0).max() ** 2 * np.square(released).sum()
     assert list(table) == ["mine"]
     assert table["mine"]["root_loss"] == pytest.approx(np.sqrt(squares), rel=1e-5)
+    assert table["mine"]["sensitivity"] == pytest.approx(np.sqrt(1.01), rel=1e-6)  # that of the first epoch
+    assert (
+        table["mine"]["henzinger_bound"] is None
+    )  # it is for one epoch of prefix sums, not for a run of them
 
 
 def test_buffers_reach_every_epoch_of_a_run(rows):
@@ -213,13 +216,6 @@ def test_plots_of_a_run_are_written(run, tmp_path, monkeypatch):
     assert {file.name for file in tmp_path.iterdir()} == {"error_by_round.png", "error_by_rounds.png"}
 
 
-def test_bounds_of_a_run_add_up_over_epochs():
-    workloads = of_run(9, 2)
-    lower = printed.lower_bounds(workloads)
-    assert lower.certified == pytest.approx(run_lower_bound(workloads))
-    assert lower.certified < restarted(design_run("optimal", workloads[1:]).epochs[0], 2).root_loss
-
-
 @pytest.mark.parametrize(
     ("rounds", "epochs", "allowed"), [(4096, 1, True), (2048, 4, True), (2048, 5, False)]
 )
@@ -236,6 +232,7 @@ def test_exports_have_at_most_the_numbers_of_one_long_epoch(rounds, epochs, allo
     [
         (("epochs=0",), "epochs is 0"),
         (("epochs=-2", "workload=run"), "epochs is -2"),
+        (("epochs=0", "workload=run", "schedule=decay"), "epochs is 0"),
         (("epochs=1.5",), "epochs"),
         (("epochs=2", "momentum=0.9"), "momentum is 0.9 and schedule constant with workload=prefix_sum"),
         (("epochs=2", "schedule=decay"), "schedule decay with workload=prefix_sum"),
