@@ -8,66 +8,79 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.mechanisms.rows import describe
 from experiments.pages.figures import COLOURS, DASHES, STYLE
-from fedmf.mechanisms import Factorization, design, momentum, prefix_sum
+from fedmf.mechanisms import RunFactorization, design, momentum, prefix_sum
 from fedmf.mechanisms.arrays import Float64
 
-LARGEST_HEAT_MAP = 512
+LARGEST_HEAT_MAP = 512  # rounds of the run
+MOST_MARKED = 100  # epochs: more marks would be one grey area
 LARGEST_TREE = 1 << 14
 # Of squared errors, tree over square root, T -> infinity: 10.27.
 LIMIT_RATIO = np.pi**2 / (2 * np.log(2) ** 2)
 
 
-def write(designs: Mapping[str, Factorization], directory: Path) -> list[Path]:
-    """Write all plots as PNG into `directory` and return their paths."""
+def write(runs: Mapping[str, RunFactorization], lower_bound: float, directory: Path) -> list[Path]:
+    """Write all plots as PNG into `directory` and return their paths; `lower_bound` is that on root loss."""
     directory.mkdir(parents=True, exist_ok=True)
-    rounds = next(iter(designs.values())).rounds
+    first = next(iter(runs.values()))
     style: Any = STYLE
     with matplotlib.rc_context(style):
         figures = {
-            "error_by_round": error_by_round(designs),
-            "error_by_rounds": error_by_rounds(max(rounds, 4)),
+            "error_by_round": error_by_round(runs, lower_bound),
+            "error_by_rounds": error_by_rounds(max(first.rounds, 4)),
         }
-        if rounds <= LARGEST_HEAT_MAP:
-            figures |= {f"matrices_{name}": heat_maps(name, item) for name, item in designs.items()}
+        if len(first.epochs) * first.rounds <= LARGEST_HEAT_MAP:
+            figures |= {f"matrices_{name}": heat_maps(name, run) for name, run in runs.items()}
         return [_save(figure, directory / f"{name}.png") for name, figure in figures.items()]
 
 
-def error_by_round(designs: Mapping[str, Factorization]) -> Figure:
-    """Return the error of every round: left on the workload of `designs`, right with momentum 0.9.
+def error_by_round(runs: Mapping[str, RunFactorization], lower_bound: float) -> Figure:
+    """Return the error of every round of the run beside the root mean square that the lower bound allows.
 
-    After Denisov et al. (NeurIPS 2022), Figure 1.
+    For one epoch, right of it, that with momentum 0.9: after Denisov et al. (NeurIPS 2022), Figure 1. For several,
+    every epoch's first round is marked.
     """
-    rounds = next(iter(designs.values())).rounds
+    first = next(iter(runs.values()))
+    epochs, rounds = len(first.epochs), first.rounds
+    errors = {name: run.per_round_error for name, run in runs.items()}
     figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    workload = next(iter(designs.values())).workload
-    name = "prefix sums" if workload.is_prefix_sum else f"momentum {workload.momentum}"
-    _error_lines(left, designs, name)
-    with_momentum = {
-        family: design(family, momentum(rounds, 0.9))
-        for family in ("optimal", "sqrt_toeplitz", "honaker_online", "independent")
-    }
-    _error_lines(right, with_momentum, "momentum 0.9")
+    left, *right = figure.subplots(1, 2 if epochs == 1 else 1, squeeze=False)[0]
+    name = describe(first.workloads)
+    _error_lines(left, errors, name if epochs == 1 else f"{epochs} epochs of {rounds} rounds, {name}")
+    least = lower_bound / np.sqrt(epochs * rounds)
+    label = "least possible, root mean square"
+    left.axhline(least, color="black", linewidth=0.8, linestyle=(0, (1, 1)), label=label)
+    left.legend(fontsize=7, ncols=2)
+    if 1 < epochs <= MOST_MARKED:
+        for start in range(rounds + 1, epochs * rounds, rounds):
+            left.axvline(start, color="#888888", linewidth=0.8, linestyle="--", zorder=0)
+        left.set_xlabel("round (dashed: the first of an epoch)")
+    for axes in right:
+        with_momentum = {
+            family: design(family, momentum(rounds, 0.9)).per_round_error
+            for family in ("optimal", "sqrt_toeplitz", "honaker_online", "independent")
+        }
+        _error_lines(axes, with_momentum, "momentum 0.9")
+        axes.legend(fontsize=7, ncols=2)
     return figure
 
 
-def _error_lines(axes: Any, designs: Mapping[str, Factorization], title: str) -> None:
-    for index, (name, item) in enumerate(designs.items()):
+def _error_lines(axes: Any, errors: Mapping[str, Float64], title: str) -> None:
+    for index, (name, values) in enumerate(errors.items()):
         style = {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
-        axes.plot(np.arange(1, item.rounds + 1), item.per_round_error, label=name, linewidth=1.2, **style)
+        axes.plot(np.arange(1, len(values) + 1), values, label=name, linewidth=1.2, **style)
     axes.set(
         title=title,
         xlabel="round",
         ylabel="standard deviation of the released value\n(per noise multiplier and clip norm)",
         yscale="log",
     )
-    axes.legend(fontsize=7, ncols=2)
 
 
-def heat_maps(name: str, mechanism: Factorization) -> Figure:
-    """Return B and C as heat maps on a logarithmic scale (Denisov et al., Fig. 5)."""
-    decoder, encoder = mechanism.materialize()
+def heat_maps(name: str, run: RunFactorization) -> Figure:
+    """Return B and C of all rounds as heat maps on a logarithmic scale (Denisov et al., Fig. 5)."""
+    decoder, encoder = run.materialize()
     figure = Figure(figsize=(9, 4), layout="constrained")
     for axes, matrix, label in zip(figure.subplots(1, 2), (decoder, encoder), ("B", "C"), strict=True):
         image = axes.imshow(_log_magnitude(matrix), cmap="viridis", aspect="auto", interpolation="nearest")

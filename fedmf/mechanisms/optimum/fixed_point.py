@@ -19,8 +19,9 @@ of steps. docs/mechanisms.md has the derivation.
 """
 
 import logging
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,13 +48,17 @@ MAX_RESTARTS = 20
 
 @dataclass(frozen=True)
 class Solution:
-    """The best v found (T,), the spectral interval of its X, and bounds on the root loss of the optimum."""
+    """The best v found (T,), the spectral interval of its X, and bounds on the root loss of the optimum.
+
+    `seconds` is the CPU time that it took where `certified` computed it.
+    """
 
     v: Float64
     interval: Interval
     lower: float
     upper: float
     iterations: int
+    seconds: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -156,10 +161,10 @@ def certified(workload: Workload, start: Float64 | None = None) -> Solution:
     arrays = cached(
         "solution",
         {"workload": workload, "start": start},
-        lambda: _to_arrays(solve(workload, start=start)),
+        lambda: _to_arrays(_timed(workload, start)),
     )
-    low, high, lower, upper = (float(number) for number in arrays["numbers"])
-    solution = Solution(arrays["v"], Interval(low, high), lower, upper, int(arrays["iterations"]))
+    low, high, lower, upper, seconds = (float(number) for number in arrays["numbers"])
+    solution = Solution(arrays["v"], Interval(low, high), lower, upper, int(arrays["iterations"]), seconds)
     if solution.upper**2 > solution.lower**2 * (1 + GAP):
         _log.warning("the solver stopped at a relative gap of %.2e instead of %.0e", solution.gap, GAP)
     return solution
@@ -176,6 +181,12 @@ def certified_run(workloads: Sequence[Workload]) -> list[Solution]:
     return solutions[::-1]
 
 
+def _timed(workload: Workload, start: Float64 | None) -> Solution:
+    begun = time.thread_time()
+    solution = solve(workload, start=start)
+    return replace(solution, seconds=time.thread_time() - begun)
+
+
 def _to_arrays(solution: Solution) -> Arrays:
-    numbers = np.array([*solution.interval, solution.lower, solution.upper])
+    numbers = np.array([*solution.interval, solution.lower, solution.upper, solution.seconds])
     return {"v": solution.v, "numbers": numbers, "iterations": np.array(solution.iterations)}

@@ -1,12 +1,10 @@
 """The mechanisms command, its export and plots, and Table 2."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from experiments.cli import command
 from experiments.mechanisms import __main__ as mechanisms
 from experiments.reproduce import denisov_table2
 from fedmf.mechanisms import FAMILIES, family, workload
@@ -19,31 +17,8 @@ KEYS = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True, scope="module")
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDMF_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def run(capsys, *arguments):
-    """Exit code, stdout and stderr of the command."""
-    with pytest.raises(SystemExit) as stop:
-        command.run(
-            mechanisms.mechanisms, "mechanisms", mechanisms.MechanismsSettings, mechanisms.__doc__, arguments
-        )
-    captured = capsys.readouterr()
-    return stop.value.code, captured.out, captured.err
-
-
-def rows(capsys, *arguments):
-    code, out, _ = run(capsys, *arguments, "output=json")
-    assert code == 0
-    return {row["family"]: row for row in json.loads(out)}
-
-
-def test_json_lists_every_family_with_the_contracts_keys(capsys):
-    table = rows(capsys, "rounds=16")
+def test_json_lists_every_family_with_the_contracts_keys(rows):
+    table = rows("rounds=16")
     assert set(table) == set(FAMILIES)
     for row in table.values():
         assert set(row) >= KEYS
@@ -55,26 +30,26 @@ def test_json_lists_every_family_with_the_contracts_keys(capsys):
     assert table["optimal"]["henzinger_bound"] < table["optimal"]["lower_bound"]
 
 
-def test_families_are_chosen_in_order_and_once(capsys):
-    assert list(rows(capsys, "rounds=8", "families=[blt,optimal,blt]")) == ["blt", "optimal"]
+def test_families_are_chosen_in_order_and_once(rows):
+    assert list(rows("rounds=8", "families=[blt,optimal,blt]")) == ["blt", "optimal"]
 
 
-def test_momentum_lists_the_post_processed_prefix_optimum(capsys):
-    table = rows(capsys, "rounds=32", "workload=momentum", "momentum=0.9")
+def test_momentum_lists_the_post_processed_prefix_optimum(rows):
+    table = rows("rounds=32", "workload=momentum", "momentum=0.9")
     assert table["optimal_for_prefix_sum"]["root_loss"] == pytest.approx(56.031451861268906, rel=1e-4)
     assert table["optimal"]["root_loss"] == pytest.approx(50.63831772808168, rel=1e-4)
     assert table["optimal"]["henzinger_bound"] is None
-    assert "optimal_for_prefix_sum" not in rows(capsys, "rounds=32", "families=[optimal]")
+    assert "optimal_for_prefix_sum" not in rows("rounds=32", "families=[optimal]")
 
 
-def test_schedules_change_the_workload(capsys):
-    constant = rows(capsys, "rounds=16", "workload=momentum", "families=[optimal]")
-    cooled = rows(capsys, "rounds=16", "workload=momentum", "schedule=cooldown", "families=[optimal]")
+def test_schedules_change_the_workload(rows):
+    constant = rows("rounds=16", "workload=momentum", "families=[optimal]")
+    cooled = rows("rounds=16", "workload=momentum", "schedule=cooldown", "families=[optimal]")
     assert cooled["optimal"]["root_loss"] < constant["optimal"]["root_loss"]
 
 
 @pytest.mark.parametrize("schedule", ["decay", "cosine", "cooldown"])
-def test_scheduled_workloads_have_the_cost_of_their_dense_twin(capsys, schedule):
+def test_scheduled_workloads_have_the_cost_of_their_dense_twin(rows, schedule):
     """S diag(eta) M_beta entry by entry, with eta at the part of the rounds that is done before each."""
     p = np.arange(16) / 16
     eta = {
@@ -85,7 +60,7 @@ def test_scheduled_workloads_have_the_cost_of_their_dense_twin(capsys, schedule)
     ages = np.subtract.outer(np.arange(16), np.arange(16))
     dense = solve(np.tril(np.ones((16, 16))) @ np.diag(eta) @ np.tril(0.9 ** np.maximum(ages, 0)))
     given = ("rounds=16", "workload=momentum", "momentum=0.9", f"schedule={schedule}", "families=[optimal]")
-    row = rows(capsys, *given)["optimal"]
+    row = rows(*given)["optimal"]
     assert row["lower_bound"] == pytest.approx(dense.lower, rel=1e-6)
     assert row["root_loss"] == pytest.approx(dense.upper, rel=1e-4)
 
@@ -102,40 +77,40 @@ def own(tmp_path, monkeypatch):
     return "mine_of_the_command_tests"
 
 
-def test_a_family_of_ones_own_is_compared_by_its_import_path(capsys, own, tmp_path):
-    table = rows(capsys, "rounds=8", f"families=[independent,{own}:FAMILY]", f"export={tmp_path}")
+def test_a_family_of_ones_own_is_compared_by_its_import_path(rows, own, tmp_path):
+    table = rows("rounds=8", f"families=[independent,{own}:FAMILY]", f"export={tmp_path}")
     assert list(table) == ["independent", "mine"]
     assert table["mine"]["root_loss"] == pytest.approx(table["independent"]["root_loss"])
     assert table["mine"]["sensitivity"] == 1
     assert (tmp_path / "mine.npz").is_file()
 
 
-def test_two_families_of_one_name_are_refused(capsys, own):
-    code, _, err = run(capsys, "rounds=8", f"families=[{own}:FAMILY,{own}:OTHER]")
+def test_two_families_of_one_name_are_refused(run, own):
+    code, _, err = run("rounds=8", f"families=[{own}:FAMILY,{own}:OTHER]")
     assert code == 2
     assert "families holds two that are called 'mine'" in err
 
 
-def test_buffers_reach_the_families_that_have_them(capsys, caplog):
+def test_buffers_reach_the_families_that_have_them(rows, caplog):
     with caplog.at_level("INFO"):
-        table = rows(capsys, "rounds=64", "buffers=2", "families=[optimal,blt,banded_toeplitz,independent]")
+        table = rows("rounds=64", "buffers=2", "families=[optimal,blt,banded_toeplitz,independent]")
     assert "buffers=2 says nothing to independent" in caplog.text
     assert [row["buffers"] for row in table.values()] == [2, 2, 2, 0]
     assert table["optimal"]["bytes_per_parameter"] == 8
 
 
-def test_dense_families_are_left_out_where_too_large_unless_asked_for(capsys, monkeypatch):
+def test_dense_families_are_left_out_where_too_large_unless_asked_for(run, monkeypatch):
     monkeypatch.setitem(family._OWN, "optimal_dense", replace(OPTIMAL_DENSE, most_rounds=8))
-    code, out, _ = run(capsys, "rounds=9", "output=json")
+    code, out, _ = run("rounds=9", "output=json")
     assert code == 0
     assert "optimal_dense" not in out
-    code, _, err = run(capsys, "rounds=9", "families=[optimal_dense]")
+    code, _, err = run("rounds=9", "families=[optimal_dense]")
     assert code == 2
     assert "at most 8 rounds" in err
 
 
-def test_text_is_a_table_with_the_bounds_beside_every_loss(capsys):
-    code, out, _ = run(capsys, "rounds=8", "families=[optimal,binary_tree]")
+def test_text_is_a_table_with_the_bounds_beside_every_loss(run):
+    code, out, _ = run("rounds=8", "families=[optimal,binary_tree]")
     assert code == 0
     for word in ("8 rounds, prefix sums", "optimal", "binary_tree", "certified", "Schatten-1", "Henzinger"):
         assert word in out
@@ -149,8 +124,8 @@ def test_text_is_a_table_with_the_bounds_beside_every_loss(capsys):
         (("rounds=7", "workload=momentum", "momentum=0.8"), momentum(7, 0.8)),
     ],
 )
-def test_export_can_be_checked_from_outside(capsys, tmp_path, given, built):
-    code, _, _ = run(capsys, *given, f"export={tmp_path}")
+def test_export_can_be_checked_from_outside(run, tmp_path, given, built):
+    code, _, _ = run(*given, f"export={tmp_path}")
     assert code == 0
     A = workload.materialize(built)
     for name in FAMILIES:
@@ -162,9 +137,9 @@ def test_export_can_be_checked_from_outside(capsys, tmp_path, given, built):
         np.testing.assert_allclose(A @ noise @ (A @ noise).T, B @ B.T, rtol=1e-4, atol=1e-4)
 
 
-def test_plots_are_written(capsys, tmp_path, monkeypatch):
+def test_plots_are_written(run, tmp_path, monkeypatch):
     monkeypatch.setattr(mechanisms.plots, "LARGEST_TREE", 64)
-    code, _, _ = run(capsys, "rounds=8", "families=[optimal,binary_tree]", f"plots={tmp_path}")
+    code, _, _ = run("rounds=8", "families=[optimal,binary_tree]", f"plots={tmp_path}")
     assert code == 0
     assert {file.name for file in tmp_path.iterdir()} == {
         "error_by_round.png", "error_by_rounds.png", "matrices_optimal.png", "matrices_binary_tree.png",
@@ -196,16 +171,16 @@ def test_plots_are_written(capsys, tmp_path, monkeypatch):
         (("+colour=blue",), "colour is no setting"),
     ],
 )
-def test_mistakes_exit_2_with_a_sentence(capsys, arguments, message):
-    code, out, err = run(capsys, *arguments)
+def test_mistakes_exit_2_with_a_sentence(run, arguments, message):
+    code, out, err = run(*arguments)
     assert code == 2
     assert out == ""
     assert err.startswith("error: ")
     assert message in err
 
 
-def test_help_shows_the_keys(capsys):
-    code, out, _ = run(capsys, "--help")
+def test_help_shows_the_keys(run):
+    code, out, _ = run("--help")
     assert code == 0
     assert "buffers: null" in out
 
