@@ -77,12 +77,13 @@ def test_a_trial_ends_in_the_model_of_simulate_bit_for_bit(tmp_path):
 
 
 def test_a_trial_is_a_function_of_its_key_and_every_part_of_it_counts():
-    first = play(Trial(DIGITS, 0.25, seed=3), None)
-    assert play(Trial(DIGITS, 0.25, seed=3), None).loss == first.loss
+    trial = Trial(DIGITS, 0.25, seed=3)
+    first = play(trial, None)
+    assert play(trial, None).loss == first.loss
     others = [Trial(DIGITS, 0.5, 3), Trial(DIGITS, 0.25, 4), Trial(DIGITS, 0.25, 3, held_out=0.1)]
-    losses = {play(trial, None).loss for trial in others}
+    losses = {play(other, None).loss for other in others}
     assert len(losses | {first.loss}) == 4
-    assert len({trial.key for trial in others}) == 3
+    assert len({one.key for one in (*others, trial)}) == 4
 
 
 def test_other_settings_under_the_same_names_have_another_key():

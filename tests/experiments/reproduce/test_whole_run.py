@@ -10,7 +10,7 @@ from experiments.cli import command
 from experiments.reproduce import Means, whole_run
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce
 from experiments.reproduce.results import Results
-from experiments.reproduce.trials import Outcome, Trial
+from experiments.reproduce.trials import Outcome, Trial, prepare
 from experiments.run_files.same_settings import fixed
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
@@ -61,6 +61,16 @@ def test_the_digits_task_is_the_default_run():
     default = fixed(runs.composed())
     cell = whole_run.cell(whole_run.TASKS[0], "epoch, prefix sums", 0.1, 8.0)
     assert {key for key, value in fixed(settings_of(cell)).items() if default[key] != value} <= {"workload"}
+
+
+def test_digits_have_nineteen_rounds_an_epoch_while_they_are_tuned_as_the_page_says():
+    cell = whole_run.cell(whole_run.TASKS[0], "independent", 0.1, 8.0)
+    rounds = [
+        prepare(Trial(cell, 0.3, 100, share), None)[0].plan.participation.rounds_per_epoch
+        for share in (whole_run.HELD_OUT, 0.0)
+    ]
+    assert rounds == [19, 22]
+    assert "19 rounds an epoch instead of 22" in whole_run.HEAD
 
 
 def test_a_row_differs_in_the_noise_only():
