@@ -15,6 +15,7 @@ from fedmf.checks import (
 from fedmf.choices import ACCOUNTANTS, ADJACENCIES
 from fedmf.errors import SettingError
 from fedmf.mechanisms.factorization import Factorization
+from fedmf.mechanisms.run_factorization import RunFactorization, restarted
 from fedmf.participation import rounds_that_fit
 from fedmf.randomness import PublicSeed
 from fedmf.updates.client_plan import ClientPlan, make_client_plan
@@ -83,8 +84,8 @@ class Plan:
     """Everything that client, server and accountant must agree on. Make one with `make_plan`.
 
     `bounds` hold for each client's rotated vector; `noise_multiplier` is sigma over kappa_2 = sensitivity of
-    C times `bounds.radius`; `factorization` is for T = `participation.rounds_per_epoch` rounds and restarts
-    every epoch.
+    C times `bounds.radius`, the same in every epoch; `factorization` has one factorization of
+    T = `participation.rounds_per_epoch` rounds for each of the E epochs.
     """
 
     dimension: int
@@ -93,7 +94,7 @@ class Plan:
     bounds: Bounds
     privacy: PrivacyTarget
     noise_multiplier: float
-    factorization: Factorization
+    factorization: RunFactorization
     seed: PublicSeed
 
     def __post_init__(self) -> None:
@@ -101,6 +102,11 @@ class Plan:
             raise SettingError(
                 f"the factorization is for {self.factorization.rounds} rounds, but an epoch has "
                 f"{self.participation.rounds_per_epoch}; make it for as many."
+            )
+        if len(self.factorization.epochs) != self.participation.epochs:
+            raise SettingError(
+                f"the factorization is for {len(self.factorization.epochs)} epochs, but the run has "
+                f"{self.participation.epochs}; make it for as many."
             )
 
     @cached_property
@@ -122,13 +128,20 @@ class Plan:
             return 1.0
         return min(1.0, self.bounds.linf_norm / self.bounds.radius)
 
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of each entry of Z, in units of the update."""
+    def sigma_in(self, epoch: int) -> float:
+        """Standard deviation of each entry of Z in `epoch` (0-based), in units of the update.
+
+        noise_multiplier times the sensitivity of that epoch's C, as its float32 tables deploy it, times the radius.
+        """
         if self.noise_multiplier == 0:
             return 0.0
         assert self.bounds.radius is not None  # make_plan refuses noise without an L2 bound
-        return self.noise_multiplier * self.factorization.sensitivity * self.bounds.radius
+        return self.noise_multiplier * self.factorization.epochs[epoch].sensitivity * self.bounds.radius
+
+    @property
+    def sigma(self) -> float:
+        """The largest `sigma_in` any epoch: where columns are unit in all of them they differ by rounding only."""
+        return max(self.sigma_in(epoch) for epoch in range(self.participation.epochs))
 
     @property
     def epoch_event(self) -> EpochEvent:
@@ -189,12 +202,12 @@ def make_plan(
     compression: Compression,
     bounds: Bounds,
     privacy: PrivacyTarget,
-    factorization: Factorization,
+    factorization: Factorization | RunFactorization,
     seed: PublicSeed,
 ) -> Plan:
     """Return the plan, with the noise multiplier calibrated if `privacy` names an epsilon.
 
-    Raises `SettingError` for noise without an L2 bound: such a run could state no privacy.
+    A `Factorization` is that of every epoch; a `RunFactorization` has one for each. Raises `SettingError` for noise without an L2 bound: such a run could state no privacy.
     """
     plan = Plan(
         dimension=dimension,
@@ -203,7 +216,9 @@ def make_plan(
         bounds=bounds,
         privacy=privacy,
         noise_multiplier=privacy.noise_multiplier or 0.0,
-        factorization=factorization,
+        factorization=factorization
+        if isinstance(factorization, RunFactorization)
+        else restarted(factorization, participation.epochs),
         seed=seed,
     )
     if bounds.radius is None and privacy.noise_multiplier != 0:

@@ -12,7 +12,7 @@ whose files are damaged, of another version or of another configuration is refus
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,13 @@ _KEPT = 2  # base files: the newest and the one before it
 class Checkpoint:
     """The folder of one run. `configuration` is what must not change between its processes (key -> value).
 
-    `mechanism` is the fingerprint of the factorization: a saved noise stream fits that one only. A base is
+    `mechanisms` has the fingerprint of each epoch's factorization: a saved noise stream fits that one only. A base is
     written every `every` rounds and at the end of every epoch; the journal covers the rounds between.
     """
 
     folder: Path
     configuration: Mapping[str, Any]
-    mechanism: str = ""
+    mechanisms: Sequence[str] = ()
     every: int = 16
 
     def begin(self, state: ServerState) -> None:
@@ -166,7 +166,7 @@ class Checkpoint:
             return
         stream = {} if secrets.stream is None else secrets.stream.to_arrays()
         key = np.frombuffer(secrets.key.reveal(), np.uint8)
-        about = {"epoch": np.array(secrets.epoch), "mechanism": np.array(self.mechanism)}
+        about = {"epoch": np.array(secrets.epoch), "mechanism": np.array(self._mechanism(secrets.epoch))}
         data = _packed(**about, key=key, **{f"stream_{k}": v for k, v in stream.items()})
         write_atomically(path, data, mode=0o600, erase_old=True)
 
@@ -184,8 +184,12 @@ class Checkpoint:
             ) from error
         stream = {name.removeprefix("stream_"): array for name, array in arrays.items()}
         # Tables computed by other library versions may differ in their last bits: then the rows are drawn again.
-        is_fitting = bool(stream) and mechanism == self.mechanism
+        is_fitting = bool(stream) and mechanism == self._mechanism(epoch)
         return Secrets(epoch, key, StreamState.from_arrays(stream) if is_fitting else None)
+
+    def _mechanism(self, epoch: int) -> str:
+        """Return the fingerprint of the factorization of `epoch`; empty where none are known."""
+        return self.mechanisms[epoch] if self.mechanisms else ""
 
     def _bases(self) -> list[int]:
         """Return the rounds of the base files, increasing."""

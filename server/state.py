@@ -113,11 +113,11 @@ def make_release(
             f"all {plan.participation.rounds} rounds of this run are released: there is no noise for another."
         )
     state.register.spend(answered)
-    stream = secrets.stream or plan.factorization.stream.init(plan.dimension)
-    noise, stream = next_noise(
-        plan.factorization.stream, stream, secrets.key, dimension=plan.dimension, donate=donate
-    )
-    noisy_sum = np.asarray(plan.rotation.unrotate(rotated_sum) + plan.sigma * noise, np.float32)
+    mechanism = plan.factorization.epochs[secrets.epoch].stream
+    stream = secrets.stream or mechanism.init(plan.dimension)
+    noise, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension, donate=donate)
+    sigma = plan.sigma_in(secrets.epoch)
+    noisy_sum = np.asarray(plan.rotation.unrotate(rotated_sum) + sigma * noise, np.float32)
     release = Release(state.round + 1, noisy_sum, tuple(answered), plan.participation.cohort_size)
     return release, replace(secrets, stream=stream)
 
@@ -160,9 +160,9 @@ def secrets_at(plan: Plan, secrets: Secrets, released: int) -> Secrets | None:
         secrets = Secrets(secrets.epoch + 1, secrets.key.ratchet(), None)
     if released == plan.participation.rounds:
         return None
-    stream = secrets.stream
+    mechanism, stream = plan.factorization.epochs[epoch].stream, secrets.stream
     if step and stream is None:
-        stream = plan.factorization.stream.init(plan.dimension)
+        stream = mechanism.init(plan.dimension)
     while stream is not None and stream.step < step:
-        _, stream = next_noise(plan.factorization.stream, stream, secrets.key, dimension=plan.dimension)
+        _, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension)
     return replace(secrets, stream=stream)

@@ -19,9 +19,9 @@ from client.models import build
 from client.settings import TrainingSettings
 from client.training import layout_of
 from experiments.audit.law import Float64
-from experiments.audit.pipeline import Filter, Pipeline, canary_entry, known
+from experiments.audit.pipeline import OPTIMIZER, Filter, Pipeline, canary_entry, known
 from experiments.audit.sabotage import Fault
-from fedmf.mechanisms import design, prefix_sum
+from fedmf.mechanisms import design_run, of_run
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from server.cohort import cohort_indices
@@ -71,7 +71,7 @@ class Stage:
         model = build("logistic", input_shape=(8, 8), classes=10, seed=setup.seed)
         assert layout_of(model).dimension == self.plan.dimension
         self._pipeline = Pipeline(self.plan, model, _TRAINING, setup.fault)
-        self._filter = Filter.of(self.plan)
+        self._filters = [Filter.of(self.plan, epoch) for epoch in range(setup.epochs)]
         self._cohorts = {
             number + 1: cohort_indices(self.plan, number + 1)
             for number in range(self.plan.participation.rounds)
@@ -95,7 +95,8 @@ class Stage:
     @property
     def shifts(self) -> Float64:
         """What one kept copy adds to an observation in each epoch, (epochs,), in units of the stated noise."""
-        return self._filter.gains[self.steps] * canary_entry(L2_NORM, self.coordinates)
+        gains = [used.gains[step] for used, step in zip(self._filters, self.steps, strict=True)]
+        return np.array(gains) * canary_entry(L2_NORM, self.coordinates)
 
     def play(self, first: int, count: int) -> Runs:
         """Return runs number first .. first + count - 1; each has its own secret and its own coin."""
@@ -110,8 +111,8 @@ class Stage:
         """Play one run; return its observations (epochs, coordinates)."""
         secret = SecretKey.reproducible(self._setup.seed).derive("audit", self._setup.name, run)
         sums = self._pipeline.run(secret, lambda client, number: self._examples(client, number, present))
-        epochs = zip(sums[:, :, self._coordinates], self.steps, strict=True)
-        return np.array([self._filter.weights[step] @ rows for rows, step in epochs])
+        epochs = zip(self._filters, sums[:, :, self._coordinates], self.steps, strict=True)
+        return np.array([used.weights[step] @ rows for used, rows, step in epochs])
 
     def _examples(self, client: int, number: int, present: bool) -> Examples:
         """Return what a client holds in server round `number`: data, a known vector, or zeros."""
@@ -174,6 +175,6 @@ def make_digits_plan(setup: Setup, coordinates: int) -> Plan:
             compression=compression,
         ),
         privacy=PrivacyTarget(delta=setup.delta, epsilon=setup.epsilon),
-        factorization=design(setup.mechanism, prefix_sum(rounds)),
+        factorization=design_run(setup.mechanism, of_run(rounds, setup.epochs, OPTIMIZER.momentum)),
         seed=PublicSeed(setup.seed),
     )

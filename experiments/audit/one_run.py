@@ -59,7 +59,7 @@ def play_one_run(setup: OneRunSetup) -> int:
     pipeline = Pipeline(plan, model, TrainingSettings(learning_rate=1.0, device="cpu"), setup.fault)
     secret = SecretKey.reproducible(setup.seed).derive("audit", setup.name)
     sums = pipeline.run(secret, lambda client, number: canary(client, plan.dimension, bool(coins[client])))
-    estimates = Filter.of(plan).weights @ sums[0]  # (T, d): coordinate i matters in the round of client i
+    estimates = Filter.of(plan, 0).weights @ sums[0]  # (T, d): coordinate i matters in the round of client i
     order = np.argsort(estimates[participation_steps(plan), np.arange(setup.canaries)])
     lowest, highest = order[: setup.guesses // 2], order[len(order) - (setup.guesses + 1) // 2 :]
     return int((coins[lowest] == 0).sum() + (coins[highest] == 1).sum())

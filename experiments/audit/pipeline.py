@@ -112,12 +112,13 @@ class Filter:
     gains: Float64
 
     @classmethod
-    def of(cls, plan: Plan) -> "Filter":
-        """Return the filter of the plan's mechanism at its stated sigma."""
-        noising = plan.factorization.stream.materialize_noising()
+    def of(cls, plan: Plan, epoch: int) -> "Filter":
+        """Return the filter of the plan's mechanism in `epoch` (0-based), at its stated sigma."""
+        noising = plan.factorization.epochs[epoch].stream.materialize_noising()
+        sigma = plan.sigma_in(epoch)
         precision = np.linalg.inv(noising @ noising.T)
         information = np.sqrt(np.diag(precision))  # column norms of C where C is square
-        return cls(precision / (information[:, None] * plan.sigma), information / plan.sigma)
+        return cls(precision / (information[:, None] * sigma), information / sigma)
 
 
 def canary_entry(l2_norm: float, coordinates: int) -> float:

@@ -71,7 +71,7 @@ class CheckpointedRounds:
         self._plan, self._every = plan, every
         self._checkpoint = Checkpoint(self.folder, {}, every=every)
         model, key = np.ones(plan.dimension, np.float32), SecretKey.generate()
-        stream = plan.factorization.stream.init(plan.dimension)
+        stream = plan.factorization.epochs[0].stream.init(plan.dimension)
         self._state: ServerState = replace(first_state(plan, model, key), secrets=Secrets(0, key, stream))
         clients = tuple(str(client) for client in range(plan.participation.cohort_size))
         self._release = Release(0, model, clients, len(clients))

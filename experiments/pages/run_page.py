@@ -165,22 +165,36 @@ def progress_sections(run: Run) -> Iterator[Section]:
 
 
 def mechanism_section(mechanism: dict[str, Any]) -> Section:
-    """Return the noise of the mechanism against independent noise, round by round of an epoch."""
+    """Return the noise in the model against independent noise and the certificate, by round of the whole run."""
     title = "Noise of the mechanism against independent noise"
     if not mechanism:
         return Section(title, [f"The run directory holds no {MECHANISM}, so there is nothing to compare."])
     own, independent = mechanism["per_round_error"], mechanism["independent_per_round_error"]
-    steps = range(1, len(own) + 1)
-    series = [Series(str(mechanism["family"]), steps, own), Series("independent", steps, independent)]
+    rounds = range(1, len(own) + 1)
+    series = [Series(str(mechanism["family"]), rounds, own), Series("independent", rounds, independent)]
+    best = mechanism.get("lowest_rms_error")
+    if best is not None:
+        series.append(Series("least possible, root mean square", rounds, [best] * len(own)))
     gain = root_mean_square(independent) / root_mean_square(own)
     caption = (
-        "Standard deviation of the noise in the accumulated updates after each round, over noise multiplier "
-        f"times clip norm. Root mean square over the epoch: {number(root_mean_square(own))} for "
-        f"{mechanism['family']}, {number(root_mean_square(independent))} for independent noise at the same "
-        f"privacy, {number(gain)} times as much. From {MECHANISM}: per_round_error."
+        "Standard deviation of the noise in the accumulated updates after each round, over noise multiplier times "
+        "clip norm and the first learning rate: the server's momentum and schedule counted, and what earlier epochs "
+        f"left. Root mean square over the run: {number(root_mean_square(own))} for {mechanism['family']}, "
+        f"{number(root_mean_square(independent))} for independent noise at the same privacy, {number(gain)} times as "
+        f"much{_above(root_mean_square(own), best)}. From {MECHANISM}: per_round_error."
     )
-    svg = line_plot("noise", series, x_label="round of the epoch", y_label="noise std (relative)", y_from=0)
+    svg = line_plot("noise", series, x_label="round", y_label="noise std (relative)", y_from=0)
     return Section(title, figure=Plot("noise", svg, caption))
+
+
+def _above(own: float, best: float | None) -> str:
+    """Return how far the error is above the certified least of all mechanisms that restart every epoch."""
+    if best is None:
+        return ""
+    return (
+        f"; no mechanism that restarts every epoch has less than {number(best)}, and this one is "
+        f"{100 * (own / best - 1):.2g} % above"
+    )
 
 
 def bytes_section(run: Run) -> Section:

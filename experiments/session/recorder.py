@@ -18,13 +18,15 @@ from experiments.session.progress import Standing, View
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
 from fedmf.errors import DivergedError, RunDirectoryError
-from fedmf.mechanisms import design
+from fedmf.mechanisms import design_run, run_lower_bound
 from fedmf.statement import Conduct, write_statement
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.state import Release, ServerState
 
 # Without run.evaluate_every, models times test examples up to this product are scored every round.
 _SMALL_EVALUATION = 10**7
+# Rounds of a run up to which the least possible error is solved for where the mechanism is not the optimum itself.
+_LONGEST_CERTIFIED = 2**14
 _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_rate."
 
 
@@ -179,15 +181,22 @@ class Recorder:
         )
 
     def _write_mechanism(self) -> None:
-        """Write the per-round error of the mechanism and of independent noise, for the report."""
+        """Write the error of every round of the run, and what it would be with independent noise, for the report."""
         factorization = self._experiment.plan.factorization
-        independent = design("independent", factorization.workload)
+        independent = design_run("independent", factorization.workloads)
+        rounds = len(factorization.per_round_error)
+        is_certified = factorization.family == "optimal" or rounds <= _LONGEST_CERTIFIED
+        best = run_lower_bound(factorization.workloads) / math.sqrt(rounds) if is_certified else None
         self._directory.write_json(
             MECHANISM,
             {
                 "family": factorization.family,
-                "per_round_error": [float(error) for error in factorization.per_round_error],
-                "independent_per_round_error": [float(error) for error in independent.per_round_error],
+                "epochs": len(factorization.epochs),
+                "rounds_per_epoch": factorization.rounds,
+                "per_round_error": factorization.per_round_error.tolist(),
+                "independent_per_round_error": independent.per_round_error.tolist(),
+                "rms_error": factorization.rms_error,
+                "lowest_rms_error": best,
             },
         )
 

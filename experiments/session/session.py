@@ -75,7 +75,7 @@ def run_session(
         checkpoint = Checkpoint(
             folder,
             _configuration(settings, experiment),
-            experiment.plan.factorization.fingerprint,
+            [epoch.fingerprint for epoch in experiment.plan.factorization.epochs],
             settings.run.checkpoint_every,
         )
         recorder = Recorder(experiment, directory, settings.run, log)

@@ -16,8 +16,9 @@ from experiments.settings.family import find_family
 from experiments.settings.keys import keyed
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings, WorkloadName
 from fedmf.errors import SettingError
-from fedmf.mechanisms import design
-from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
+from fedmf.mechanisms import RunFactorization, Workload, design, design_run, momentum, of_run
+from fedmf.mechanisms.run_factorization import costed_on
+from fedmf.mechanisms.schedules import rates
 from fedmf.participation import rounds_that_fit
 from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
@@ -73,8 +74,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
     with keyed("mechanism", {"family": "name"}), keyed("population", {"rounds": "rounds_per_epoch"}):
-        workload = _workload(settings, participation.rounds_per_epoch)
-        factorization = design(find_family(settings.mechanism.name), workload)
+        factorization = _factorization(settings, participation)
     with keyed("clipping", ClippingSettings), keyed("privacy", PrivacyTarget):
         plan = make_plan(
             dimension=dimension,
@@ -130,8 +130,24 @@ def _participation(settings: Settings, clients: int) -> Participation:
     return Participation(clients, population.cohort_size, rounds, population.epochs)
 
 
-def _workload(settings: Settings, rounds: int) -> Workload:
-    """Return the workload of one epoch; "momentum" is fitted to optimizer.momentum."""
-    if settings.workload is WorkloadName.prefix_sum:
-        return prefix_sum(rounds)
-    return momentum(rounds, settings.optimizer.momentum)
+def _factorization(settings: Settings, participation: Participation) -> RunFactorization:
+    """Return each epoch's factorization, costed on what the server's optimizer makes of the whole run.
+
+    With workload=run each is fitted to that; the others are fitted to one epoch, the same in all of them.
+    """
+    family, rounds, epochs = (
+        find_family(settings.mechanism.name),
+        participation.rounds_per_epoch,
+        participation.epochs,
+    )
+    run = run_workloads(settings.optimizer, rounds, epochs)
+    if settings.workload is WorkloadName.run:
+        return design_run(family, run)
+    beta = settings.optimizer.momentum if settings.workload is WorkloadName.momentum else 0.0
+    return costed_on([design(family, momentum(rounds, beta))] * epochs, run)
+
+
+def run_workloads(optimizer: Optimizer, rounds: int, epochs: int) -> tuple[Workload, ...]:
+    """Return the workload of each epoch under `optimizer`: its momentum, and its schedule over all rounds."""
+    shares = None if optimizer.schedule == "constant" else rates(optimizer.schedule, rounds * epochs)
+    return of_run(rounds, epochs, optimizer.momentum, shares)

@@ -25,8 +25,12 @@ FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node")  # of the population
 
 
 class WorkloadName(StrEnum):
-    """What the mechanism of an epoch is fitted to: prefix sums, or the optimizer's momentum."""
+    """What the mechanism is fitted to: the optimizer over the whole run, or one epoch alone.
 
+    One epoch: of prefix sums, or of the optimizer's momentum.
+    """
+
+    run = "run"
     prefix_sum = "prefix_sum"
     momentum = "momentum"
 

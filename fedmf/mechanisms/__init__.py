@@ -6,14 +6,15 @@
 (3, 16.799)
 """
 
-from fedmf.mechanisms.bounds import lower_bound, relative_gap
+from fedmf.mechanisms.bounds import lower_bound, relative_gap, run_lower_bound
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.families.custom import noising_family, strategy_family
 from fedmf.mechanisms.families.protocol import Family
-from fedmf.mechanisms.family import FAMILIES, design
+from fedmf.mechanisms.family import FAMILIES, design, design_run
 from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.run_factorization import RunFactorization, restarted
 from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState
-from fedmf.mechanisms.workload import Workload, momentum, prefix_sum
+from fedmf.mechanisms.workload import Workload, momentum, of_run, prefix_sum
 
 __all__ = [
     "FAMILIES",
@@ -21,13 +22,18 @@ __all__ = [
     "Family",
     "Fitted",
     "NoiseStream",
+    "RunFactorization",
     "StreamState",
     "Workload",
     "design",
+    "design_run",
     "lower_bound",
     "momentum",
     "noising_family",
+    "of_run",
     "prefix_sum",
     "relative_gap",
+    "restarted",
+    "run_lower_bound",
     "strategy_family",
 ]

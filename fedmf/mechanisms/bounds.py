@@ -3,12 +3,15 @@
 All hold for one participation: sensitivity is the largest column norm of C.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedmf.checks import check_at_least
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.optimum import fixed_point
+from fedmf.mechanisms.run_factorization import RunFactorization
 from fedmf.mechanisms.workload import Workload
 
 ROUNDING = 1e-12  # of the sums in closed forms: a lower bound must not round upwards
@@ -28,8 +31,20 @@ def lower_bound(workload: Workload) -> float:
     return max(candidates)
 
 
-def relative_gap(factorization: Factorization) -> float:
+def run_lower_bound(workloads: Sequence[Workload]) -> float:
+    """Return the best lower bound known on the root loss of a run whose noise restarts every epoch.
+
+    The root of the sum of the epochs' squared bounds: C is block-diagonal, so that their losses add up.
+    """
+    if len(workloads) == 1:
+        return lower_bound(workloads[0])
+    return float(np.sqrt(sum(solution.lower**2 for solution in fixed_point.certified_run(workloads))))
+
+
+def relative_gap(factorization: Factorization | RunFactorization) -> float:
     """Return root_loss / lower_bound - 1: an upper bound on the distance from the optimum."""
+    if isinstance(factorization, RunFactorization):
+        return factorization.root_loss / run_lower_bound(factorization.workloads) - 1
     return factorization.root_loss / lower_bound(factorization.workload) - 1
 
 
@@ -75,11 +90,11 @@ def prefix_sum_schatten(rounds: int) -> float:
 def schatten(workload: Workload) -> float | None:
     """Return ||A||_1 / sqrt(T), the nuclear norm bound; None where A is too large for its singular values.
 
-    ||A||_1 <= ||B||_F ||C||_F <= ||B||_F sqrt(T) max column norm of C.
+    ||A||_1 <= ||B||_F ||C||_F <= ||B||_F sqrt(T) max column norm of C. Later rounds count as rows of A.
     """
     if workload.is_prefix_sum:
         return prefix_sum_schatten(workload.rounds)
     if workload.rounds > LARGEST_DENSE:
         return None
-    singular = np.linalg.svd(workloads.materialize(workload), compute_uv=False)
+    singular = np.linalg.svd(workloads.gram_rows(workload), compute_uv=False)
     return float(singular.sum() / np.sqrt(workload.rounds))

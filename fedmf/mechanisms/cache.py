@@ -10,6 +10,7 @@ the rest of fedmf, of which only checks and errors are used here, and numba, whi
 is covered and whose results agree to rounding, so that installing it changes no mechanism of a run under way.
 """
 
+import dataclasses
 import hashlib
 import json
 import logging
@@ -24,7 +25,6 @@ from pathlib import Path
 import numpy as np
 
 from fedmf.mechanisms.arrays import Arrays
-from fedmf.mechanisms.workload import Workload
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ LIBRARIES = ("numpy", "scipy")
 def cached(kind: str, settings: Mapping[str, object], compute: Callable[[], Arrays]) -> Arrays:
     """Return compute(), or what an earlier call of the same kind, settings and code version returned.
 
-    `settings` holds numbers, strings, None and `Workload`s.
+    `settings` holds numbers, strings, None, tuples and arrays of numbers, and frozen values of these.
     """
     path = directory() / f"{kind}-{_digest(kind, settings)}.npz"
     stored = _read(path)
@@ -57,11 +57,13 @@ def _digest(kind: str, settings: Mapping[str, object]) -> str:
 
 
 def _describe(value: object) -> object:
-    """Return `value` as JSON that differs wherever the value does."""
-    if isinstance(value, Workload):
-        rates = np.asarray(value.learning_rates or (), dtype=np.float64)
-        return [value.rounds, float(value.momentum).hex(), hashlib.sha256(rates.tobytes()).hexdigest()]
-    return value.hex() if isinstance(value, float) else value
+    """Return `value` as JSON that differs wherever the value does: every field of a frozen value counts."""
+    if dataclasses.is_dataclass(value):
+        return [_describe(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    if isinstance(value, tuple | np.ndarray):
+        numbers = np.asarray(value, dtype=np.float64)
+        return [len(value), hashlib.sha256(numbers.tobytes()).hexdigest()]
+    return float(value).hex() if isinstance(value, float) else value
 
 
 @cache

@@ -4,10 +4,12 @@ The matrix mechanism releases A x + B Z for rows Z of standard deviation z * sen
 participation an epoch, one client changes one row of x, so that C x moves by at most the largest COLUMN norm
 of C.
 
-    loss L = sensitivity^2 ||B||_F^2,     root loss = sqrt(L),     rms error = sqrt(L / T),
-    error of round t = sensitivity * ||row t of B||_2,     max error = the largest of them.
+    error of round t = sensitivity * ||row t of B||_2,     max error = the largest of them,
+    rms error = their root mean square,
+    loss L = sensitivity^2 ||B||_F^2 + what the noise adds to later rounds of the run,     root loss = sqrt(L).
 
-All are the standard deviation of the released A x per unit of noise multiplier and clip norm.
+All are the standard deviation of the released A x per unit of noise multiplier and clip norm. For an epoch alone no
+round is later, and rms error = sqrt(L / T). `run` adds the epochs of a run up.
 """
 
 import hashlib
@@ -22,13 +24,23 @@ from fedmf.mechanisms.streams.protocol import NoiseStream
 from fedmf.mechanisms.workload import Workload
 
 
+def root_loss(workload: Workload, per_round_error: Float64, left: Float64) -> float:
+    """Return the root of the summed squared error of an epoch's noise, over its rounds (T,) and all later ones.
+
+    `left` (2, 2) is the covariance of momentum and output after the last round.
+    """
+    own = float(per_round_error @ per_round_error)
+    return float(np.sqrt(own + workload.later.loss(left, workload.momentum)))
+
+
 @dataclass(frozen=True, eq=False)
 class Factorization:
     """One factorization, as deployed: every number holds for the stream, not for an ideal behind it.
 
     `sensitivity` is the largest column 2-norm of C (the norm, not its square), for one participation an
-    epoch; `per_round_error` (T,) float64 is sensitivity times the row norms of B; `seconds` is the CPU time
-    of the fit when it was computed. `emitted` (T, T) float32 is what the stream of a family of one's own was
+    epoch; `per_round_error` (T,) float64 is sensitivity times the row norms of B; `left` (2, 2) float64 is squared
+    sensitivity times the covariance of momentum and output that unit noise leaves after the last round; `seconds` is
+    the CPU time of the fit when it was computed. `emitted` (T, T) float32 is what the stream of a family of one's own was
     seen to emit for the identity, where nothing else tells for certain what it computes. How far the root
     loss is from the best possible, `bounds.relative_gap` says.
     """
@@ -37,6 +49,7 @@ class Factorization:
     workload: Workload
     sensitivity: float
     per_round_error: Float64
+    left: Float64
     stream: NoiseStream
     seconds: float = 0.0
     emitted: Float32 | None = None
@@ -48,13 +61,13 @@ class Factorization:
 
     @property
     def root_loss(self) -> float:
-        """sensitivity * ||B||_F."""
-        return float(np.linalg.norm(self.per_round_error))
+        """sensitivity * ||B||_F, with the error of later rounds of the run where the workload has any."""
+        return root_loss(self.workload, self.per_round_error, self.left)
 
     @property
     def rms_error(self) -> float:
-        """Root mean square over rounds of the per-round error."""
-        return self.root_loss / float(np.sqrt(self.rounds))
+        """Root mean square of the per-round error over the rounds of the epoch."""
+        return float(np.linalg.norm(self.per_round_error)) / float(np.sqrt(self.rounds))
 
     @property
     def max_error(self) -> float:
@@ -64,7 +77,7 @@ class Factorization:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of what the stream computes; a saved state belongs to the stream of equal fingerprint."""
-        digest = hashlib.sha256(f"{self.family} {self.workload}".encode())
+        digest = hashlib.sha256(self.family.encode())
         described = vars(self.stream) if self.emitted is None else {"emitted": self.emitted}
         for name, value in sorted(described.items()):
             digest.update(name.encode())

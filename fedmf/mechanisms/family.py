@@ -1,8 +1,9 @@
 """One door to all families: a family, a workload and settings in, a factorization out."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
@@ -21,6 +22,8 @@ from fedmf.mechanisms.families.optimal_dense import OPTIMAL_DENSE
 from fedmf.mechanisms.families.protocol import Family
 from fedmf.mechanisms.families.sqrt_toeplitz import SQRT_TOEPLITZ
 from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.optimum.fixed_point import Solution, certified_run
+from fedmf.mechanisms.run_factorization import RunFactorization
 from fedmf.mechanisms.workload import Workload
 
 _OWN: Mapping[str, Family] = {
@@ -49,20 +52,54 @@ def design(family: str | Family, workload: Workload, **settings: int | None) -> 
     `families.custom`. Raises `SettingError` for an unknown family, a setting the family does not have, or a
     value out of range.
     """
+    return _design(_resolve(family), workload, settings)
+
+
+def design_run(
+    family: str | Family, workloads: Sequence[Workload], **settings: int | None
+) -> RunFactorization:
+    """Return the factorization of each epoch of a run by `family`, fitted to `workloads`, which `of_run` makes.
+
+    Each epoch's is fitted to the epoch's own rounds and all rounds that follow. Raises as `design` does.
+    """
     chosen = _resolve(family)
+    for workload in workloads[:1]:  # all are as long: refused before the first is solved for
+        chosen.check_rounds(workload)
+    solutions = certified_run(workloads) if chosen.from_optimum else [None] * len(workloads)
+    return RunFactorization(
+        tuple(
+            _design(chosen, workload, settings, solution)
+            for workload, solution in zip(workloads, solutions, strict=True)
+        )
+    )
+
+
+def _design(
+    chosen: Family,
+    workload: Workload,
+    settings: Mapping[str, int | None],
+    solution: Solution | None = None,
+) -> Factorization:
+    """Return what `design` does; `solution` is the optimum where it is known already."""
     chosen.check_settings(set(settings))
     chosen.check_rounds(workload)
     if _OWN.get(chosen.name) is not chosen:
         return verified(chosen, workload, settings)
-    described = {"workload": workload, **settings}
+    given: dict[str, Any] = dict(settings)
+    if chosen.from_optimum and solution is not None:
+        given["solution"] = solution
     fitted = Fitted.from_arrays(
-        cached(chosen.name, described, lambda: _fit(chosen, workload, settings).to_arrays())
+        cached(
+            chosen.name, {"workload": workload, **given}, lambda: _fit(chosen, workload, given).to_arrays()
+        )
     )
+    assert fitted.left is not None  # only a family of one's own may leave it out
     return Factorization(
         chosen.name,
         workload,
         fitted.sensitivity,
         fitted.per_round_error,
+        fitted.left,
         chosen.stream(workload.rounds, fitted.tables),
         fitted.seconds,
     )
@@ -94,7 +131,7 @@ def _resolve(family: str | Family) -> Family:
     return family
 
 
-def _fit(family: Family, workload: Workload, settings: Mapping[str, int | None]) -> Fitted:
+def _fit(family: Family, workload: Workload, settings: Mapping[str, Any]) -> Fitted:
     """Return the fit with the CPU time that it took."""
     begun = time.thread_time()
     fitted = family.fit(workload, **settings)

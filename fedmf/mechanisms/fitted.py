@@ -14,18 +14,16 @@ class Fitted:
 
     `sensitivity` is the largest column 2-norm of C; `per_round_error` (T,) float64 is sensitivity times the
     row norms of B; `tables` are the coefficients, weights or matrices, float32 of any shape, from which the
-    family makes its stream; `seconds` is the CPU time of the fit.
+    family makes its stream; `left` (2, 2) float64 is squared sensitivity times the covariance of momentum and output
+    that unit noise leaves after the last round, None where a family of one's own does not say; `seconds` is the CPU
+    time of the fit.
     """
 
     sensitivity: float
     per_round_error: Float64
     tables: Float32
+    left: Float64 | None = None
     seconds: float = 0.0
-
-    @property
-    def root_loss(self) -> float:
-        """sensitivity * ||B||_F."""
-        return float(np.linalg.norm(self.per_round_error))
 
     def to_arrays(self) -> Arrays:
         """Return the fit as plain arrays, to be kept in a file."""
@@ -33,6 +31,7 @@ class Fitted:
             "sensitivity": np.array(self.sensitivity),
             "per_round_error": self.per_round_error,
             "tables": self.tables,
+            **({} if self.left is None else {"left": self.left}),
             "seconds": np.array(self.seconds),
         }
 
@@ -43,5 +42,6 @@ class Fitted:
             float(arrays["sensitivity"]),
             arrays["per_round_error"].astype(np.float64),
             arrays["tables"].astype(np.float32),
+            arrays["left"].astype(np.float64) if "left" in arrays else None,
             float(arrays["seconds"]),
         )

@@ -1,4 +1,4 @@
-"""Workloads: what is to be computed from the rows of an epoch, A = S diag(eta) M_beta.
+"""Workloads: what is to be computed from the rows of an epoch, A = S diag(eta) M_beta, and what follows it.
 
 Row t of the input is the sum that round t releases; A x holds the models of an epoch, relative to its first
 one:
@@ -7,6 +7,10 @@ one:
 
 S is the matrix of prefix sums, M_beta the Toeplitz matrix with coefficients beta^k. With beta = 0 and eta = 1
 this is plain prefix summing. Source: Denisov, McMahan, Rush, Smith, Thakurta (NeurIPS 2022), Proposition 4.2.
+
+In a run of several epochs the rows of an epoch also reach the models of all later epochs. Only the Gram matrix
+of all these outputs counts, W = A^T A + R Q R^T: `later` holds Q, and R (T, 2) is the response of x = A^T w to the
+state behind the epoch, so that R^T x = (beta m_T, y_T). `of_run` makes the workloads of a run's epochs.
 
 >>> materialize(momentum(3, 0.5))
 array([[1.  , 0.  , 0.  ],
@@ -22,6 +26,7 @@ from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.filters import lfilter
+from fedmf.mechanisms.later_rounds import NONE, LaterRounds, at_boundaries
 
 SMALLEST_RATE = 1e-6  # relative to the largest: below it the optimum is not resolved in double precision
 
@@ -30,13 +35,14 @@ SMALLEST_RATE = 1e-6  # relative to the largest: below it the optimum is not res
 class Workload:
     """A = S diag(eta) M_beta of `rounds` rounds; `learning_rates` is None for eta = 1.
 
-    Raises `SettingError` for rounds < 1, momentum outside [0, 1), and learning rates that are not one
+    `later` is what the rounds of the run after this epoch see of it; by default none follow. Raises `SettingError` for rounds < 1, momentum outside [0, 1), and learning rates that are not one
     positive finite number a round or span more than six orders of magnitude.
     """
 
     rounds: int
     momentum: float = 0.0
     learning_rates: tuple[float, ...] | None = None
+    later: LaterRounds = NONE
 
     def __post_init__(self) -> None:
         check_at_least("rounds", self.rounds, 1)
@@ -52,8 +58,8 @@ class Workload:
 
     @property
     def is_prefix_sum(self) -> bool:
-        """Whether A is the plain matrix of prefix sums."""
-        return self.momentum == 0 and bool(np.all(rates(self) == 1))
+        """Whether this is one epoch of plain prefix sums, with nothing behind it."""
+        return self.momentum == 0 and bool(np.all(rates(self) == 1)) and self.later == NONE
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,34 @@ def momentum(rounds: int, beta: float, learning_rates: tuple[float, ...] | None 
     """Return the workload of gradient descent with momentum `beta` and one learning rate a round or all 1."""
     return Workload(
         rounds, beta, None if learning_rates is None else tuple(float(rate) for rate in learning_rates)
+    )
+
+
+def of_run(
+    rounds: int, epochs: int, beta: float = 0.0, learning_rates: tuple[float, ...] | None = None
+) -> tuple[Workload, ...]:
+    """Return the workload of each epoch of a run: `epochs` epochs of `rounds` rounds, momentum going on.
+
+    `learning_rates` has one rate for each round of the whole run, None for eta = 1. The last workload has no later
+    rounds: it is that of an epoch alone.
+
+    >>> [workload.later.c for workload in of_run(2, 3)]
+    [4.0, 2.0, 0.0]
+    """
+    check_at_least("rounds", rounds, 1)
+    check_at_least("epochs", epochs, 1)
+    eta = np.ones(rounds * epochs) if learning_rates is None else np.asarray(learning_rates, dtype=np.float64)
+    if eta.shape != (rounds * epochs,):
+        raise SettingError(
+            f"learning_rates holds {eta.size} numbers; a run of {epochs} epochs of {rounds} rounds needs one a "
+            f"round, {rounds * epochs}."
+        )
+    ends = range(rounds, rounds * epochs + 1, rounds)
+    return tuple(
+        Workload(
+            rounds, beta, None if learning_rates is None else tuple(eta[end - rounds : end].tolist()), later
+        )
+        for end, later in zip(ends, at_boundaries(eta, beta, ends), strict=True)
     )
 
 
@@ -108,6 +142,44 @@ def transposed_apply(workload: Workload, rows: Float64) -> Float64:
     _check_rows(workload, rows)
     summed = np.cumsum(rows[::-1], axis=0) * _column(rates(workload)[::-1], rows)
     return lfilter([1.0], [1.0, -workload.momentum], summed, axis=0)[::-1]
+
+
+def after_last(workload: Workload, rows: Float64) -> Float64:
+    """Return what rows (T, ...) leave after the last round: momentum m_T and output y_T, shape (2, ...)."""
+    _check_rows(workload, rows)
+    averaged = lfilter([1.0], [1.0, -workload.momentum], rows, axis=0)
+    return np.stack([averaged[-1], (_column(rates(workload), rows) * averaged).sum(axis=0)])
+
+
+def gram_apply(workload: Workload, x: Float64) -> Float64:
+    """Return W x for x of shape (T,) in O(T): W = A^T A + R Q R^T, later rounds of the run among the rows."""
+    outputs = apply(workload, x)
+    if workload.later == NONE:
+        return transposed_apply(workload, outputs)
+    momentum, output = after_last(workload, x)
+    # R^T x = (beta m, y); Q R^T x is the state (x, d) with which the chain A^T starts behind the last round.
+    behind = workload.later.covariance @ [workload.momentum * momentum, output]
+    driven = rates(workload)[::-1] * (behind[1] + np.cumsum(outputs[::-1]))
+    driven[0] += workload.momentum * behind[0]
+    return lfilter([1.0], [1.0, -workload.momentum], driven)[::-1]
+
+
+def gram(workload: Workload) -> Float64:
+    """Return the dense W = A^T A + R Q R^T, shape (T, T) float64."""
+    rows = gram_rows(workload)
+    return rows.T @ rows
+
+
+def gram_rows(workload: Workload) -> Float64:
+    """Return rows whose Gram matrix is W, shape (T + 2, T): A, and two that stand for all later rounds."""
+    identity = np.eye(workload.rounds)
+    momentum, output = after_last(workload, identity)
+    b, c = workload.later.b, workload.later.c
+    # Q = L^T L with L = [[b / sqrt(c), sqrt(c)], [sqrt(D / c), 0]]; without later rounds two zero rows.
+    root = np.sqrt(c) if c else 1.0
+    spread = np.sqrt(workload.later.determinant) / root
+    seen = workload.momentum * momentum
+    return np.vstack([apply(workload, identity), b / root * seen + np.sqrt(c) * output, spread * seen])
 
 
 def first_state(shape: tuple[int, ...]) -> WorkloadState:

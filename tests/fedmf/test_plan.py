@@ -15,7 +15,7 @@ from plans import small_plan
 @pytest.mark.parametrize("value_type", ["float32", "int8"])
 def test_sigma_is_the_multiplier_times_the_largest_column_norm_times_the_radius(family, value_type):
     plan = small_plan(family=family, l2_norm=0.7, noise_multiplier=1.3, value_type=value_type)
-    _, encoder = plan.factorization.materialize()
+    _, encoder = plan.factorization.epochs[0].materialize()
     radius = 0.7 * (1.002 if value_type == "int8" else 1)
     columns = np.linalg.norm(encoder, axis=0).max()
     assert plan.sigma == pytest.approx(1.3 * columns * radius, rel=1e-6)

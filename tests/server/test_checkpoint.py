@@ -35,7 +35,9 @@ def advance(plan, state, checkpoint=None, names=None):
 
 def begun(plan, folder, every=3):
     folder.mkdir(exist_ok=True)
-    checkpoint = Checkpoint(folder, SETTINGS, plan.factorization.fingerprint, every)
+    checkpoint = Checkpoint(
+        folder, SETTINGS, [epoch.fingerprint for epoch in plan.factorization.epochs], every
+    )
     state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
     checkpoint.begin(state)
     return checkpoint, state
@@ -245,7 +247,7 @@ def test_a_noise_stream_of_other_tables_is_drawn_again_from_the_key(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=1)
     state = advance(plan, advance(plan, state, checkpoint), checkpoint)
-    other = replace(checkpoint, mechanism="of another machine")
+    other = replace(checkpoint, mechanisms=["of another machine"] * 2)
     restored, _ = other.restore(plan, SGD)
     same(restored, state)
     np.testing.assert_array_equal(restored.secrets.stream.buffers, state.secrets.stream.buffers)

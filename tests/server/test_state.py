@@ -40,7 +40,7 @@ def test_a_model_of_another_length_than_the_plans_is_refused():
 def test_noise_in_the_model_is_sigma_times_the_row_of_b_over_gamma_n(family):
     """With zero data the final model of an epoch is (B Z)_T / (gamma n); halved noise must be caught."""
     plan = small_plan(dimension=40_000, family=family, keep_probability=0.2, epochs=1)
-    decoder, encoder = plan.factorization.materialize()
+    decoder, encoder = plan.factorization.epochs[0].materialize()
     assert plan.factorization.sensitivity == pytest.approx(np.linalg.norm(encoder, axis=0).max(), rel=1e-6)
     models, _ = run(plan, 4)
     for t in range(1, 5):

@@ -23,33 +23,37 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_compile
-def diagonal(v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Float64) -> Float64:
+def diagonal(
+    v: Float64, eta: Float64, beta: float, behind: Float64, shifts: Float64, weights: Float64
+) -> Float64:
     """Return the diagonal of `smoother.filters` alone, pole by pole: a pole's history stays in the cache."""
     n = len(v)
     total = np.zeros(n)
     steps = np.empty((4, n))
+    last = np.empty(4)
     variances = np.empty(n)
     gathered = np.empty((n, 4))
     for k in range(len(shifts)):
-        _filter_pole(v, eta, beta, shifts[k], gathered, steps, variances)
+        _filter_pole(v, eta, beta, behind, shifts[k], gathered, steps, variances, last)
         total += weights[k] * variances
     return total
 
 
 @_compile
 def filters(
-    v: Float64, eta: Float64, beta: float, shifts: Float64, weights: Float64
-) -> tuple[Float64, Float64]:
+    v: Float64, eta: Float64, beta: float, behind: Float64, shifts: Float64, weights: Float64
+) -> tuple[Float64, Float64, Float64]:
     """Do what `smoother.filters` does."""
     n = len(v)
     steps = np.empty((4, n, len(shifts)))
+    last = np.empty((4, len(shifts)))
     total = np.zeros(n)
     variances = np.empty(n)
     gathered = np.empty((n, 4))
     for k in range(len(shifts)):
-        _filter_pole(v, eta, beta, shifts[k], gathered, steps[:, :, k], variances)
+        _filter_pole(v, eta, beta, behind, shifts[k], gathered, steps[:, :, k], variances, last[:, k])
         total += weights[k] * variances
-    return steps, total
+    return steps, total, last
 
 
 @_compile
@@ -57,17 +61,24 @@ def _filter_pole(
     v: Float64,
     eta: Float64,
     beta: float,
+    behind: Float64,
     shift: float,
     gathered: Float64,
     steps: Float64,
     variances: Float64,
+    last: Float64,
 ) -> None:
-    """Run both filters of one pole: fill `gathered` (T, 4), `steps` (4, T) and `variances` (T,).
+    """Run both filters of one pole: fill `gathered` (T, 4), `steps` (4, T), `variances` (T,) and `last` (4,).
 
     `gathered` is scratch for a, b, c, D; `steps` holds B, C, t, q; see `smoother.filters_in_numpy`.
     """
     n = len(v)
-    a = b = c = D = 0.0  # the covariance of (x, d) by the rounds above i, and its determinant
+    a, b, c, D = (
+        behind[0],
+        behind[1],
+        behind[2],
+        behind[3],
+    )  # the covariance of (x, d) by the rounds above i, and its determinant
     for i in range(n - 1, -1, -1):
         # One step of the walk, d_i = d_{i+1} + w_i and x_i = beta x_{i+1} + eta_i d_i.
         c += 1.0
@@ -103,16 +114,26 @@ def _filter_pole(
         steps[3, i] = q
         # w_i is integrated out: the information on (x, d) of the next round.
         A, B, C, J = beta * beta * (A + J) * q, beta * t * q, innovation * q, beta * beta * J * q
+    last[0], last[1], last[2], last[3] = A, B, C, J
 
 
 @_compile
 def innovations(
-    transition: Float64, noise: Float64, direction: Float64, readout: Float64, scale: Float64
+    transition: Float64,
+    noise: Float64,
+    direction: Float64,
+    readout: Float64,
+    scale: Float64,
+    behind: Float64,
 ) -> tuple[Float64, Float64]:
     """Do what `pole_process.innovations` does."""
     rounds, s, _, count = transition.shape
     states = s * count
     covariance = np.zeros((states, states))  # R, of all poles' states given the outputs behind round j
+    for a in range(s):
+        for b in range(s):
+            for k in range(count):
+                covariance[a * count + k, b * count + k] = behind[a, b, k]
     lam, c = np.empty((rounds, states)), np.empty(rounds)
     for j in range(rounds - 1, -1, -1):
         # R <- Phi_j R Phi_j^T + noise, each pole's own: its states do not mix with those of others.

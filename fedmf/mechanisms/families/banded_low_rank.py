@@ -15,6 +15,7 @@ from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.families import optimal
 from fedmf.mechanisms.families.protocol import Family
 from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.optimum.fixed_point import Solution
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, rounded_with_cost
 from fedmf.mechanisms.workload import Workload
 
@@ -24,7 +25,13 @@ SWEEPS = 100
 RIDGE = 1e-10  # relative to the largest entry: rows near the edges determine fewer than r numbers
 
 
-def fit(workload: Workload, bands: int | None = None, rank: int | None = None) -> Fitted:
+def fit(
+    workload: Workload,
+    bands: int | None = None,
+    rank: int | None = None,
+    *,
+    solution: Solution | None = None,
+) -> Fitted:
     """Return the tables of `bands` diagonals and `rank` (4 and 4 if None, at most T) with their cost.
 
     Raises `SettingError` for bands or rank below 1 or above T.
@@ -37,14 +44,15 @@ def fit(workload: Workload, bands: int | None = None, rank: int | None = None) -
             raise SettingError(
                 f"{name} is {value}; it must be at most the number of rounds, {workload.rounds}."
             )
-    B = _optimal_decoder(workload)
+    B = _optimal_decoder(workload, solution)
     left, right = alternating_least_squares(B, bands, rank)
     return rounded_with_cost(tables(_bands(B, bands), left, right, workload), workload)
 
 
-def _optimal_decoder(workload: Workload) -> Float64:
+def _optimal_decoder(workload: Workload, solution: Solution | None) -> Float64:
     """Return the dense B of the optimum, from its stream."""
-    noising = RecurrentStream(workload.rounds, optimal.fit(workload).tables).materialize_noising()
+    tables = optimal.fit(workload, solution=solution).tables
+    noising = RecurrentStream(workload.rounds, tables).materialize_noising()
     return workloads.apply(workload, noising)
 
 
@@ -141,5 +149,10 @@ def _inverse_bands(workload: Workload) -> list[Float64]:
 
 
 BANDED_LOW_RANK = Family(
-    "banded_low_rank", fit, RecurrentStream, settings=("bands", "rank"), most_rounds=4096
+    "banded_low_rank",
+    fit,
+    RecurrentStream,
+    settings=("bands", "rank"),
+    most_rounds=4096,
+    from_optimum=True,
 )

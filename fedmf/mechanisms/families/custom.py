@@ -115,11 +115,11 @@ def verified(family: Family, workload: Workload, settings: Mapping[str, int | No
     check_lower_triangular(f"the matrix that the stream of {family.name} emits", noising)
     strategy = _inverse(noising)
     _check_condition(family.name, noising, strategy)
-    sensitivity, per_round_error = dense.cost(noising, workload)
+    sensitivity, per_round_error, left = dense.cost(noising, workload)
     _check_claims(family.name, stream, fitted.sensitivity, noising, strategy)
     _check_linear(family.name, stream, noising, strategy)
     unknown = None if type(stream) in DESCRIBED else emitted
-    return Factorization(family.name, workload, sensitivity, per_round_error, stream, seconds, unknown)
+    return Factorization(family.name, workload, sensitivity, per_round_error, left, stream, seconds, unknown)
 
 
 def _check_fitted(name: str, fitted: object) -> None:

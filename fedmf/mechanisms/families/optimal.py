@@ -10,6 +10,7 @@ import logging
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
+from fedmf.mechanisms.factorization import root_loss
 from fedmf.mechanisms.families.protocol import Family
 from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.optimum import fixed_point
@@ -30,10 +31,12 @@ EXCESS = 1e-4  # of the deployed loss over the certified lower bound, where `buf
 MOST_BUFFERS = 12
 
 
-def fit(workload: Workload, buffers: int | None = None) -> Fitted:
+def fit(
+    workload: Workload, buffers: int | None = None, *, solution: fixed_point.Solution | None = None
+) -> Fitted:
     """Return the tables with `buffers` buffers, or the fewest within 1e-4 of the lower bound on the loss.
 
-    Raises `SettingError` for fewer than 1 buffer, more than rounds, or more than 64.
+    `solution` is the optimum of `workload` where it is known already. Raises `SettingError` for fewer than 1 buffer, more than rounds, or more than 64.
     """
     if buffers is not None:
         check_at_least("buffers", buffers, 1)
@@ -42,7 +45,7 @@ def fit(workload: Workload, buffers: int | None = None) -> Fitted:
                 f"buffers is {buffers}; beyond the {workload.rounds} rounds of an epoch, or a dozen, nothing is "
                 f"gained, so at most {min(workload.rounds, 64)}."
             )
-    solution = fixed_point.certified(workload)
+    solution = solution or fixed_point.certified(workload)
     process = pole_process(solution, workload)
     reduced = truncate(process, innovations(process), buffers or MOST_BUFFERS)
     if buffers is not None:
@@ -57,7 +60,7 @@ def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> Fitted:
     while passing - failing > 1:
         r = (failing + passing) // 2
         candidate = _leading(reduced, workload, r)
-        if candidate.root_loss**2 <= lower**2 * (1 + EXCESS):
+        if _excess(candidate, workload, lower) <= EXCESS:
             passing, best = r, candidate
         else:
             failing = r
@@ -66,10 +69,16 @@ def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> Fitted:
         _log.warning(
             "%d buffers leave the loss %.2e above its lower bound; %.0e was wanted. The mechanism is valid.",
             MOST_BUFFERS,
-            best.root_loss**2 / lower**2 - 1,
+            _excess(best, workload, lower),
             EXCESS,
         )
     return best
+
+
+def _excess(candidate: Fitted, workload: Workload, lower: float) -> float:
+    """Return by how much the loss is above its lower bound, as a share of it."""
+    assert candidate.left is not None
+    return (root_loss(workload, candidate.per_round_error, candidate.left) / lower) ** 2 - 1
 
 
 def _leading(reduced: StrategyForm, workload: Workload, r: int) -> Fitted:
@@ -78,4 +87,4 @@ def _leading(reduced: StrategyForm, workload: Workload, r: int) -> Fitted:
     return rounded_with_cost(tables_of(with_unit_columns(leading)), workload)
 
 
-OPTIMAL = Family("optimal", fit, RecurrentStream, settings=("buffers",))
+OPTIMAL = Family("optimal", fit, RecurrentStream, settings=("buffers",), from_optimum=True)

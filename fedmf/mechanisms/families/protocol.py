@@ -36,7 +36,8 @@ class Family:
     """A way to factorize workloads, under the name that commands and statements use.
 
     `settings` are the names of what `fit` takes beside the workload; `most_rounds` is the longest epoch it
-    can be asked for, None without a limit. Raises `SettingError` for a name that could not name a file.
+    can be asked for, None without a limit; `from_optimum` says that `fit` begins with the certified optimum of the
+    workload, which it then takes as `solution`. Raises `SettingError` for a name that could not name a file.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Family:
     stream: Deploy
     settings: tuple[str, ...] = ()
     most_rounds: int | None = None
+    from_optimum: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):

@@ -1,22 +1,24 @@
 """The optimal factorization of a workload in O(T): a fixed point for a vector v, with a certificate.
 
-Denisov et al. (NeurIPS 2022), Theorem 3.2: the optimum of min ||A C^-1||_F^2 over C with unit columns is
+Denisov et al. (NeurIPS 2022), Theorem 3.2: the optimum of min tr(W (C^T C)^-1) over C with unit columns is
 C^T C = X with
 
-    X(v) = V^-1/2 (V^1/2 A^T A V^1/2)^1/2 V^-1/2,     diag X(v) = 1,     V = diag(v), v > 0.
+    X(v) = V^-1/2 (V^1/2 W V^1/2)^1/2 V^-1/2,     diag X(v) = 1,     V = diag(v), v > 0,
 
-X(v) = sum_k w_k (P + s_k V)^-1 with P = (A^T A)^-1 banded, so its diagonal D costs O(T) a pole (`smoother`).
-For EVERY positive v,
+where W = A^T A for an epoch alone, when the loss is ||A C^-1||_F^2, and has the later rounds of the run added where
+the workload has any. X(v) = sum_k w_k (P + s_k V)^-1 with P = W^-1, so its diagonal D costs O(T) a pole
+(`smoother`). For EVERY positive v,
 
     (sum v D)^2 / sum v  <=  optimal loss  <=  max(D) sum v D:
 
 the left by duality, rescaled to be tight in the length of v; the right because C with C^T C = X(v) has
-largest squared column norm max(D) and ||A C^-1||_F^2 = tr(V X) = sum v D. Both hold up to the quadrature
-error of the poles, which is charged to each side. Anderson acceleration on log v finds the fixed point in 20
-to 130 steps. docs/mechanisms.md has the derivation.
+largest squared column norm max(D) and loss tr(W X^-1) = tr(V X) = sum v D. Both hold up to the quadrature error of
+the poles and the rounding of their sums, which are charged to each side. Anderson acceleration on log v finds the
+fixed point in 6 to 200 steps: that is observed, not proved. docs/mechanisms.md has the derivation.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,16 +71,19 @@ class _Iterate(NamedTuple):
         return self.upper / self.lower - 1
 
 
-def solve(workload: Workload, gap: float = GAP, max_iterations: int = 1000) -> Solution:
+def solve(
+    workload: Workload, gap: float = GAP, max_iterations: int = 1000, *, start: Float64 | None = None
+) -> Solution:
     """Return the optimum of `workload` with upper / lower - 1 <= `gap` on the LOSS where that is reached.
 
-    A solution that stops above `gap` is still a valid mechanism with valid bounds: its own `gap` says so, and
+    The iteration begins at `start` (T,) > 0, such as the v of a like workload; None: at a profile that suits prefix
+    sums. A solution that stops above `gap` is still a valid mechanism with valid bounds: its own `gap` says so, and
     the caller decides. Raises `FloatingPointError` if no iterate is finite, `SettingError` for a gap below
     the quadrature error.
     """
     if not gap >= 10 * QUADRATURE:
         raise SettingError(f"gap is {gap}; it must be at least {10 * QUADRATURE}, what the poles resolve.")
-    v = rates(workload) ** -2.0 / np.sqrt(np.arange(workload.rounds, 0, -1))  # the optimum's profile, roughly
+    v = _profile(workload) if start is None else start
     best: _Iterate | None = None
     history: list[tuple[Float64, Float64]] = []
     restarts = 0
@@ -103,6 +108,11 @@ def solve(workload: Workload, gap: float = GAP, max_iterations: int = 1000) -> S
     return Solution(best.v, best.interval, float(np.sqrt(best.lower)), float(np.sqrt(best.upper)), iteration)
 
 
+def _profile(workload: Workload) -> Float64:
+    """Return roughly the v of the optimum, (T,)."""
+    return np.asarray(rates(workload) ** -2.0 / np.sqrt(np.arange(workload.rounds, 0, -1) + workload.later.c))
+
+
 def _evaluate(v: Float64, workload: Workload) -> _Iterate:
     """Return D = diag X(v) and the certificate, with v rescaled so that sum v D = sum v."""
     interval = spectral_interval(v, workload)
@@ -110,13 +120,14 @@ def _evaluate(v: Float64, workload: Workload) -> _Iterate:
     # X(s v) = X(v) / sqrt(s), so this s makes sum v D = sum v, and the spectrum is that over s.
     scale = float(((v * D).sum() / v.sum()) ** 2)
     v, D = v * scale, D / np.sqrt(scale)
-    trace = float((v * D).sum())  # tr(V X), which is ||A C^-1||_F^2 for C with C^T C = X
+    trace = float((v * D).sum())  # tr(V X), the loss of C with C^T C = X
+    slack = 4 * QUADRATURE + 8 * np.finfo(np.float64).eps * (workload.rounds + workload.later.c)
     return _Iterate(
         v,
         D,
         Interval(interval.low / scale, interval.high / scale),
-        trace**2 / float(v.sum()) * (1 - 4 * QUADRATURE),  # the lower bound, and its quadrature error
-        float(D.max()) * trace * (1 + 4 * QUADRATURE),  # the upper bound, and its quadrature error
+        trace**2 / float(v.sum()) * (1 - slack),  # the lower bound
+        float(D.max()) * trace * (1 + slack),  # the upper bound
     )
 
 
@@ -132,14 +143,32 @@ def _step(history: list[tuple[Float64, Float64]]) -> Float64:
     return step * min(1.0, LARGEST_STEP / max(float(np.abs(step).max()), 1e-300))
 
 
-def certified(workload: Workload) -> Solution:
-    """Return `solve(workload)`, kept in the cache on disk; warns if the gap asked for was not reached."""
-    arrays = cached("solution", {"workload": workload}, lambda: _to_arrays(solve(workload)))
+def certified(workload: Workload, start: Float64 | None = None) -> Solution:
+    """Return `solve(workload)`, kept in the cache on disk; warns if the gap asked for was not reached.
+
+    `start` as in `solve`: it moves the result within the gap, so results are kept by it too.
+    """
+    arrays = cached(
+        "solution",
+        {"workload": workload, "start": start},
+        lambda: _to_arrays(solve(workload, start=start)),
+    )
     low, high, lower, upper = (float(number) for number in arrays["numbers"])
     solution = Solution(arrays["v"], Interval(low, high), lower, upper, int(arrays["iterations"]))
     if solution.upper**2 > solution.lower**2 * (1 + GAP):
         _log.warning("the solver stopped at a relative gap of %.2e instead of %.0e", solution.gap, GAP)
     return solution
+
+
+def certified_run(workloads: Sequence[Workload]) -> list[Solution]:
+    """Return `certified` of every epoch of a run, from the last to the first: each starts at the v of the one behind.
+
+    Runs of different lengths that end alike meet the same workloads in the same order, and share their results.
+    """
+    solutions: list[Solution] = []
+    for workload in reversed(workloads):
+        solutions.append(certified(workload, solutions[-1].v if solutions else None))
+    return solutions[::-1]
 
 
 def _to_arrays(solution: Solution) -> Arrays:

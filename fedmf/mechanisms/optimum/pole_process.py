@@ -13,6 +13,11 @@ triangular C with unit columns, z_t = c_t x_t + lam_t . sigma_t as in `recurrenc
 
     F_t = Phi_t^T,     g_t = h_t Phi_t^T e_t.
 
+The covariance R of the states is that before the observation of a round, given the outputs behind it; the
+observation then takes lam lam^T away. Lambda is information after the observation. Where the run goes on after the
+epoch, the state behind its last round is not 0 but has covariance w_k (Q^-1 + Lambda)^-1, with Q as in
+`later_rounds` and Lambda the forward filter's information after the last round.
+
 With momentum 0, x = eta d at every step: d alone is kept.
 """
 
@@ -37,7 +42,8 @@ class PoleProcess:
     """The backward Markov processes of K poles with s = 1 or 2 states each, float64.
 
     `transition` (T, s, s, K) is Phi; `noise` (T, K) is w q; `direction` (T, s) is b; `readout` (T, s) is e,
-    the same for every pole; `scale` (T,) is h. States are ordered (s, K), flattened to s K.
+    the same for every pole; `scale` (T,) is h; `behind` (s, s, K) is the covariance of the state behind the last
+    round. States are ordered (s, K), flattened to s K.
     """
 
     transition: Float64
@@ -45,6 +51,7 @@ class PoleProcess:
     direction: Float64
     readout: Float64
     scale: Float64
+    behind: Float64
 
     @property
     def states(self) -> int:
@@ -63,7 +70,7 @@ class Innovations:
 def pole_process(solution: Solution, workload: Workload) -> PoleProcess:
     """Return the processes whose sum has covariance X(v), with h_i = X_ii^-1/2."""
     expansion = poles(solution.interval, QUADRATURE)
-    filtered, variances = smoother.filters(solution.v, workload, expansion)
+    filtered, variances, last = smoother.filters(solution.v, workload, expansion)
     q = filtered[3]  # the variance of the walk's step w_i given the observations, by pole
     eta = rates(workload)
     one = np.ones_like(eta)
@@ -77,7 +84,25 @@ def pole_process(solution: Solution, workload: Workload) -> PoleProcess:
             np.stack([one, 0 * one], axis=1),
         )
     )
-    return PoleProcess(transition, expansion.weights * q, direction, readout, variances**-0.5)
+    first = expansion.weights * _behind(last, workload)
+    return PoleProcess(
+        transition,
+        expansion.weights * q,
+        direction,
+        readout,
+        variances**-0.5,
+        np.ascontiguousarray(first[1:, 1:]) if workload.momentum == 0 else first,
+    )
+
+
+def _behind(information: Float64, workload: Workload) -> Float64:
+    """Return (Q^-1 + Lambda)^-1 = Q (1 + Lambda Q)^-1, shape (2, 2, K), from A, B, C, J of Lambda, (4, K)."""
+    A, B, C, J = information
+    a, b, c, D = smoother.behind(workload)
+    # By adjugates: the determinant is a sum of positive terms; only the entry off the diagonal is a difference.
+    covariance = np.stack([np.stack([a + D * C, b - D * B]), np.stack([b - D * B, c + D * A])])
+    shared: Float64 = covariance / (1 + A * a + 2 * B * b + C * c + J * D)
+    return shared
 
 
 def _transition(filtered: Float64, eta: Float64, beta: float) -> Float64:
@@ -96,6 +121,8 @@ def innovations(process: PoleProcess) -> Innovations:
     covariance = np.zeros((process.states, process.states))  # R, of the states given the outputs behind j
     lam, c = np.empty((rounds, process.states)), np.empty(rounds)
     poles_diagonal = np.arange(count)
+    entries = covariance.reshape(s, count, s, count)
+    entries[:, poles_diagonal, :, poles_diagonal] = process.behind.transpose(2, 0, 1)
     for j in range(rounds - 1, -1, -1):
         # R <- Phi_j R Phi_j^T + w_k q_j b_j b_j^T, the noise in the block of each pole k.
         covariance = sandwich(process.transition[j], covariance)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ellipj, ellipkm1
 
 from fedmf.mechanisms.arrays import Float64
-from fedmf.mechanisms.workload import Workload, apply, rates, transposed_apply
+from fedmf.mechanisms.workload import Workload, gram_apply, rates
 
 ROUNDING = 1e-12  # of the sums in a power step; for one round it also keeps low below high
 TINY = 1e-200  # keeps the power iterates positive, as Collatz-Wielandt needs
@@ -59,19 +59,19 @@ def _jacobi(u: Float64, period: float, ratio: float) -> tuple[Float64, Float64, 
 
 
 def spectral_interval(v: Float64, workload: Workload, iterations: int = 8) -> Interval:
-    """Return a rigorous interval for the spectrum of V^-1/2 P V^-1/2, P = (A^T A)^-1, in O(T).
+    """Return a rigorous interval for the spectrum of V^-1/2 P V^-1/2, P = W^-1, in O(T).
 
-    Collatz-Wielandt: for entrywise positive x, max_i (W x)_i / x_i bounds the spectral radius of a
-    nonnegative W. The low end uses W = V^1/2 A^T A V^1/2; the high end the entrywise absolute value of V^-1/2
-    A^-1 A^-T V^-1/2, which has the same spectral radius because the signs of A^-1 form a checkerboard.
+    Collatz-Wielandt: for entrywise positive x, max_i (M x)_i / x_i bounds the spectral radius of a nonnegative M.
+    The low end uses M = V^1/2 W V^1/2, where W = A^T A + R Q R^T has no negative entry. The high end uses the
+    entrywise absolute value of V^-1/2 A^-1 A^-T V^-1/2, which has the same spectral radius because the signs of
+    A^-1 form a checkerboard: |A^-1| = D A^-1 D with D = diag(+1, -1, ...). Later rounds only add to W, so
+    P <= (A^T A)^-1 and the bound holds for them too.
     """
     eta = rates(workload)
     root = np.sqrt(v)  # V^1/2
     high_vector = 1 / (root * eta)  # a first x for the high end, where A^-1 is largest
     high_vector = np.maximum(high_vector, 1e-12 * high_vector.max())
-    highest_inverse = _radius(
-        lambda x: root * transposed_apply(workload, apply(workload, root * x)), root, iterations
-    )
+    highest_inverse = _radius(lambda x: root * gram_apply(workload, root * x), root, iterations)
     highest = _radius(lambda x: _absolute_precision(x / root, workload, eta) / root, high_vector, iterations)
     return Interval((1 - ROUNDING) / highest_inverse, highest * (1 + ROUNDING))
 

@@ -1,11 +1,12 @@
-"""The diagonal of (P + s V)^-1, P = (A^T A)^-1, for all poles s at once, in O(T) and without a subtraction.
+"""The diagonal of (P + s V)^-1, P = W^-1, for all poles s at once, in O(T) and without a subtraction.
 
-P is the precision matrix of x = A^T w for white w, a random walk that runs backward in time with two states,
+P is the precision matrix of a random walk that runs backward in time with two states, driven by white w,
 
-    d_i = d_{i+1} + w_i,     x_i = beta x_{i+1} + eta_i d_i     (both 0 behind the last round),
+    d_i = d_{i+1} + w_i,     x_i = beta x_{i+1} + eta_i d_i,
 
-and P + s V that of the same walk after x_i was observed with precision r_i = s v_i. So G_ii is the variance
-of x_i given all observations. Two filters meet in it:
+which begins behind the last round with covariance Q, what the later rounds of the run have made of it unobserved
+(`later_rounds`; 0 where none follow, then x = A^T w and W = A^T A). And P + s V is that of the same walk after x_i was observed with precision r_i = s v_i. So G_ii is the variance of
+x_i given all observations. Two filters meet in it:
 
 - `_backward` carries the covariance [[a, b], [b, c]] of (x, d) given the rounds above i, D = a c - b^2;
 - the forward one the information [[A, B], [B, C]] that the rounds up to i hold about (x, d), J = A C - B^2;
@@ -30,20 +31,28 @@ from fedmf.mechanisms.workload import Workload, rates
 def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
     """Return the diagonal of X(v) = sum_k w_k (P + s_k V)^-1, shape (T,), for positive v (T,)."""
     if workload.momentum == 0:
-        return _tridiagonal(v * rates(workload) ** 2, poles) * rates(workload) ** 2
+        return _tridiagonal(v * rates(workload) ** 2, workload.later.c, poles) * rates(workload) ** 2
     if (kernel := compiled.kernel("diagonal", len(v))) is not None:
-        return np.asarray(kernel(v, rates(workload), workload.momentum, *poles))
+        return np.asarray(kernel(v, rates(workload), workload.momentum, behind(workload), *poles))
     return filters_in_numpy(v, workload, poles)[1]
 
 
-def _tridiagonal(v: Float64, poles: Poles) -> Float64:
-    """Return the diagonal for momentum 0 and rates 1, where P is tridiagonal.
+def behind(workload: Workload) -> Float64:
+    """Return a, b, c and the determinant of the covariance with which the walk begins, shape (4,)."""
+    later = workload.later
+    return np.array([later.a, later.b, later.c, later.determinant])
 
-    One over G_ii is the forward pivot plus the backward pivot minus the entry. The subtraction is harmless here: G_ii <= T bounds its relative error by T times the rounding error.
+
+def _tridiagonal(v: Float64, later: float, poles: Poles) -> Float64:
+    """Return the diagonal for momentum 0, rates 1 and `later` rounds behind the epoch, where P is tridiagonal.
+
+    One over G_ii is the forward pivot plus the backward pivot minus the entry. The subtraction is harmless here:
+    G_ii <= T + `later` bounds its relative error by as many rounding errors, see `fixed_point`.
     """
     n = len(v)
     entries = np.full(n, 2.0)  # the diagonal of P
     entries[0] = 1.0
+    entries[-1] += 1 / (1 + later) - 1  # the last step of the walk has variance 1 + later
     off = np.full(max(n - 1, 1), -1.0)  # LAPACK wants one entry even for n = 1
     total = np.zeros(n)
     for shift, weight in zip(*poles, strict=True):
@@ -60,15 +69,15 @@ def _pivots(entries: Float64, off: Float64) -> Float64:
     return np.asarray(pivots)
 
 
-def filters(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64]:
-    """Return B, C, t, q of the forward filter, shape (4, T, K), and the diagonal of X(v), shape (T,).
+def filters(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64, Float64]:
+    """Return what the forward filter knows, and the diagonal of X(v), for any momentum and rates.
 
-    For any momentum and rates. The four are the state after the observation of each round, see
-    `filters_in_numpy`.
+    B, C, t, q of each round, (4, T, K), are its state after the observation, see `filters_in_numpy`; then the
+    diagonal (T,); then the information A, B, C, J on the state behind the last round, (4, K).
     """
     if (kernel := compiled.kernel("filters", len(v))) is not None:
-        steps, total = kernel(v, rates(workload), workload.momentum, *poles)
-        return steps, total
+        steps, total, last = kernel(v, rates(workload), workload.momentum, behind(workload), *poles)
+        return steps, total, last
     return filters_in_numpy(v, workload, poles)
 
 
@@ -76,7 +85,7 @@ def _backward(v: Float64, workload: Workload, poles: Poles) -> Float64:
     """Return the covariance a, b, c and determinant D of (x_i, d_i) before x_i is observed, shape (T, 4, K)."""
     beta, eta = workload.momentum, rates(workload)
     gathered = np.empty((len(v), 4, len(poles.shifts)))
-    a, b, c, D = np.zeros((4, len(poles.shifts)))
+    a, b, c, D = np.repeat(behind(workload)[:, None], len(poles.shifts), axis=1)
     for i in range(len(v) - 1, -1, -1):
         # One step of the walk: d_i = d_{i+1} + w_i, then x_i = beta x_{i+1} + eta_i d_i.
         c = c + 1
@@ -93,7 +102,7 @@ def _backward(v: Float64, workload: Workload, poles: Poles) -> Float64:
     return gathered
 
 
-def filters_in_numpy(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64]:
+def filters_in_numpy(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64, Float64]:
     """Return what `filters` returns: the backward filter, then the forward one, over all poles at once."""
     beta, eta = workload.momentum, rates(workload)
     gathered = _backward(v, workload, poles)
@@ -114,4 +123,4 @@ def filters_in_numpy(v: Float64, workload: Workload, poles: Poles) -> tuple[Floa
         steps[:, i] = B, C, t, q
         # w_i is integrated out: the information on (x, d) of round i + 1.
         A, B, C, J = beta**2 * (A + J) * q, beta * t * q, innovation * q, beta**2 * J * q
-    return steps, total
+    return steps, total, np.stack([A, B, C, J])

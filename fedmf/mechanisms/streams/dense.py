@@ -15,13 +15,19 @@ from fedmf.mechanisms.workload import Workload
 def rounded_with_cost(noising: Float64, workload: Workload) -> Fitted:
     """Return the lower triangular C^-1 as rounded to float32, with the cost of exactly these numbers."""
     rounded = np.tril(noising).astype(np.float32)
-    return Fitted(*cost(rounded.astype(np.float64), workload), rounded)
+    sensitivity, per_round_error, left = cost(rounded.astype(np.float64), workload)
+    return Fitted(sensitivity, per_round_error, rounded, left)
 
 
-def cost(noising: Float64, workload: Workload) -> tuple[float, Float64]:
-    """Return the sensitivity and the per-round error (T,) of the lower triangular C^-1, shape (T, T)."""
+def cost(noising: Float64, workload: Workload) -> tuple[float, Float64, Float64]:
+    """Return sensitivity, per-round error (T,) and what is left (2, 2) of the lower triangular C^-1, (T, T)."""
     sensitivity = float(np.linalg.norm(inverse(noising), axis=0).max())
-    return sensitivity, sensitivity * np.linalg.norm(workloads.apply(workload, noising), axis=1)
+    after = sensitivity * workloads.after_last(workload, noising)
+    return (
+        sensitivity,
+        sensitivity * np.linalg.norm(workloads.apply(workload, noising), axis=1),
+        after @ after.T,
+    )
 
 
 def inverse(lower: Float64) -> Float64:

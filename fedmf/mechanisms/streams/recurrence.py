@@ -101,10 +101,10 @@ class LinearStream(Protocol):
         """
 
 
-def output_variances(stream: LinearStream, workload: Workload) -> Float64:
-    """Return Var((A x)_t) for unit noise, shape (T,): the squared row norms of B.
+def output_variances(stream: LinearStream, workload: Workload) -> tuple[Float64, Float64]:
+    """Return Var((A x)_t) for unit noise, shape (T,): the squared row norms of B; and what is left.
 
-    The covariance of (sigma, momentum, output) goes forward in time: sums of squares only, exact up to
+    That is the covariance (2, 2) of momentum and output after the last round. The covariance of (sigma, momentum, output) goes forward in time: sums of squares only, exact up to
     rounding.
     """
     variances = np.empty(workload.rounds)
@@ -114,7 +114,7 @@ def output_variances(stream: LinearStream, workload: Workload) -> Float64:
         for step, transition, added in zip(steps, *_with_output(stream, steps, workload), strict=True):
             covariance = transition @ covariance @ transition.T + added  # of (sigma, m, y) after the step
             variances[step] = covariance[-1, -1]  # of y_t = (A x)_t
-    return variances
+    return variances, covariance[-2:, -2:].copy()
 
 
 def _with_output(stream: LinearStream, steps: range, workload: Workload) -> tuple[Float64, Float64]:
@@ -199,4 +199,5 @@ def rounded_with_cost(tables: Float32, workload: Workload) -> Fitted:
     """Return tables with the sensitivity and per-round error of exactly these float32 numbers."""
     stream = RecurrentStream(workload.rounds, tables)
     sensitivity = float(column_norms(strategy_form(tables), workload.rounds).max())
-    return Fitted(sensitivity, sensitivity * np.sqrt(output_variances(stream, workload)), tables)
+    variances, left = output_variances(stream, workload)
+    return Fitted(sensitivity, sensitivity * np.sqrt(variances), tables, sensitivity**2 * left)

@@ -48,21 +48,28 @@ def sensitivity(coefs: Float64, rounds: int) -> float:
     return float(np.linalg.norm(coefs[:rounds]))
 
 
-def row_norms(noising: Float64, workload: Workload) -> Float64:
-    """Return the row norms of B = A N, shape (T,), for Toeplitz N with coefficients `noising` of length T.
+def row_norms(noising: Float64, workload: Workload) -> tuple[Float64, Float64]:
+    """Return the row norms (T,) of B = A N for Toeplitz N with coefficients `noising` of length T, and what is left.
 
-    O(T) for a Toeplitz workload; O(T^2) time and O(T) memory for a learning-rate schedule, where row t of B
+    That is the covariance (2, 2) of momentum and output after the last round, for unit noise. O(T) for a Toeplitz workload; O(T^2) time and O(T) memory for a learning-rate schedule, where row t of B
     is row t - 1 plus eta_t times the reversed coefficients of M_beta N.
     """
-    if workload.is_toeplitz:
-        return np.sqrt(np.cumsum(workloads.apply(workload, noising) ** 2))
     averaged = lfilter([1.0], [1.0, -workload.momentum], noising)[::-1].copy()
+    if workload.is_toeplitz:
+        decoder = workloads.apply(workload, noising)
+        return np.sqrt(np.cumsum(decoder**2)), _gram(averaged, decoder[::-1])
     row, norms = np.zeros(workload.rounds), np.empty(workload.rounds)
     for step, rate in enumerate(workloads.rates(workload)):
         # Row t of A N: row t - 1 plus eta_t times row t of M_beta N, its coefficients in reverse.
         row[: step + 1] += rate * averaged[workload.rounds - 1 - step :]
         norms[step] = np.linalg.norm(row[: step + 1])
-    return norms
+    return norms, _gram(averaged, row)
+
+
+def _gram(momentum: Float64, output: Float64) -> Float64:
+    """Return the covariance (2, 2) of two rows that multiply the same unit noise."""
+    rows = np.stack([momentum, output])
+    return rows @ rows.T
 
 
 def rounded_with_cost(coefs: Float64, workload: Workload) -> Fitted:
@@ -71,7 +78,8 @@ def rounded_with_cost(coefs: Float64, workload: Workload) -> Fitted:
     exact = rounded.astype(np.float64)
     norm = sensitivity(exact, workload.rounds)
     noising = inverse(exact, workload.rounds)
-    return Fitted(norm, norm * row_norms(noising, workload), rounded)
+    norms, left = row_norms(noising, workload)
+    return Fitted(norm, norm * norms, rounded, norm**2 * left)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ def rounded_with_cost(weights: Float64, workload: Workload) -> Fitted:
     rounded = weights.astype(np.float32)
     stream = TreeStream(workload.rounds, rounded)
     sensitivity = float(np.sqrt(levels(workload.rounds)))
-    return Fitted(sensitivity, sensitivity * np.sqrt(output_variances(stream, workload)), rounded)
+    variances, left = output_variances(stream, workload)
+    return Fitted(sensitivity, sensitivity * np.sqrt(variances), rounded, sensitivity**2 * left)
 
 
 @dataclass(frozen=True)

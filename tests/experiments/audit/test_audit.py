@@ -99,13 +99,13 @@ def test_the_rule_chosen_finds_most_of_what_a_gaussian_gives_away():
 @pytest.mark.parametrize("family", ["optimal", "independent", "binary_tree"])
 def test_filter_is_the_best_unbiased_one(family):
     plan = build_plan(family, noise_multiplier=0.7)
-    used = Filter.of(plan)
-    noising = plan.sigma * plan.factorization.stream.materialize_noising()
+    used = Filter.of(plan, 0)
+    noising = plan.sigma * plan.factorization.epochs[0].stream.materialize_noising()
     covariance = used.weights @ noising @ noising.T @ used.weights.T
     np.testing.assert_allclose(np.diag(covariance), 1, rtol=1e-6)
     np.testing.assert_allclose(np.diag(used.weights), used.gains, rtol=1e-6)
     if family != "binary_tree":  # square C: what one client moves is its column's norm, which is accounted
-        encoder = plan.factorization.stream.materialize_strategy()
+        encoder = plan.factorization.epochs[0].stream.materialize_strategy()
         np.testing.assert_allclose(used.gains, np.linalg.norm(encoder, axis=0) / plan.sigma, rtol=1e-5)
         assert used.gains.max() == pytest.approx(1 / plan.noise_multiplier, rel=1e-5)
 

@@ -240,4 +240,4 @@ def test_help_names_the_command_as_it_was_called_and_may_be_cut_short(fedmf: Con
 
 def test_choices_are_completed_by_their_names(fedmf: Console) -> None:
     fedmf.environment["COMP_LINE"] = "fedmf simulate workload="
-    assert fedmf("-sc", "query=bash")[0].split() == ["workload=prefix_sum"]
+    assert fedmf("-sc", "query=bash")[0].split() == ["workload=run"]

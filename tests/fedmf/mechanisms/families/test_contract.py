@@ -255,7 +255,9 @@ def test_fingerprint_names_what_the_stream_computes(family):
     mechanism = designed(family, "prefix_sum", 7)
     assert mechanism.fingerprint == design(family, prefix_sum(7)).fingerprint
     assert mechanism.fingerprint != designed(family, "prefix_sum", 3).fingerprint
-    assert mechanism.fingerprint != designed(family, "momentum", 7).fingerprint
+    # A family that is not fitted to the workload streams the same for any: the same noise, whatever it is used for.
+    is_fitted = family not in ("independent", "binary_tree", "honaker_online")
+    assert (mechanism.fingerprint != designed(family, "momentum", 7).fingerprint) == is_fitted
 
 
 def test_settings_are_frozen():

@@ -85,7 +85,7 @@ def test_blt_inverse_is_closed_under_the_recurrence():
 
 
 def test_alternating_least_squares_only_gets_better():
-    B = banded_low_rank._optimal_decoder(prefix_sum(60))
+    B = banded_low_rank._optimal_decoder(prefix_sum(60), None)
     target = np.tril(B, -3)
     residuals = []
     for sweeps in (1, 2, 5, 20, 60):

@@ -62,7 +62,7 @@ def test_stopping_early_says_the_gap_and_keeps_the_bounds(monkeypatch, caplog, t
     assert early.lower <= full.upper
     assert early.upper >= full.lower
     monkeypatch.setenv("FEDMF_CACHE", str(tmp_path))
-    monkeypatch.setattr(fixed_point, "solve", lambda workload: early)
+    monkeypatch.setattr(fixed_point, "solve", lambda workload, start: early)
     with caplog.at_level(logging.WARNING):
         mechanism = design("optimal", prefix_sum(100))
     assert "relative gap of" in caplog.text

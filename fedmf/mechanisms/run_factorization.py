@@ -1,0 +1,145 @@
+"""The factorizations of a run that restarts its noise every epoch, with what they cost over the whole run.
+
+Cohorts are drawn anew in each epoch, so that columns of different epochs must be orthogonal: C is block-diagonal, one
+factorization an epoch, and a client, who takes part in one round of an epoch, moves C x by at most the sensitivity of
+that epoch's block. Errors add up, because the model lives on: round (e, t) holds what its own epoch's noise makes of
+it and what the noise of all earlier epochs left in momentum and model.
+
+    squared error of round (e, t) = error_e(t)^2 + Syy + 2 phi Smy + phi^2 Smm,
+    phi = sum_{s <= t} eta_s beta^(s + 1),
+
+where S sums what the epochs before e left. The sum over all rounds is sum_e L_e, with L_e the loss of epoch e on its
+workload, later rounds included. All figures are per unit of noise multiplier and clip norm.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
+from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.factorization import Factorization
+from fedmf.mechanisms.later_rounds import NONE
+from fedmf.mechanisms.post_processing import post_process
+from fedmf.mechanisms.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class RunFactorization:
+    """One factorization for each epoch of a run, each costed on the epoch's workload with its later rounds.
+
+    Raises `SettingError` for no epoch at all, epochs of different families or lengths, and workloads whose later
+    rounds are not those of the epochs that follow.
+    """
+
+    epochs: tuple[Factorization, ...]
+
+    def __post_init__(self) -> None:
+        check_at_least("the number of epochs", len(self.epochs), 1)
+        first = self.epochs[0]
+        for position, epoch in enumerate(self.epochs):
+            if (epoch.family, epoch.rounds) != (first.family, first.rounds):
+                raise SettingError(
+                    f"epoch {position + 1} has {epoch.rounds} rounds of {epoch.family}, the first {first.rounds} of "
+                    f"{first.family}; all epochs of a run must have the same."
+                )
+            following = (len(self.epochs) - 1 - position) * first.rounds
+            if epoch.workload.later.c != following:
+                raise SettingError(
+                    f"the workload of epoch {position + 1} has {epoch.workload.later.c:g} later rounds, but {following} "
+                    "follow in this run; make the workloads with workload.of_run."
+                )
+
+    @property
+    def family(self) -> str:
+        """The name of the family."""
+        return self.epochs[0].family
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in an epoch, T."""
+        return self.epochs[0].rounds
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest sensitivity of any epoch."""
+        return max(epoch.sensitivity for epoch in self.epochs)
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """The workload of each epoch, on which it is costed."""
+        return tuple(epoch.workload for epoch in self.epochs)
+
+    @property
+    def root_loss(self) -> float:
+        """The root of the squared error summed over all rounds of the run."""
+        return float(np.sqrt(sum(epoch.root_loss**2 for epoch in self.epochs)))
+
+    @property
+    def rms_error(self) -> float:
+        """Root mean square of the error over all rounds of the run."""
+        return self.root_loss / float(np.sqrt(len(self.epochs) * self.rounds))
+
+    @property
+    def max_error(self) -> float:
+        """The largest error of any round of the run."""
+        return float(self.per_round_error.max())
+
+    @property
+    def seconds(self) -> float:
+        """CPU time of all fits when they were computed."""
+        return sum({id(epoch.stream): epoch.seconds for epoch in self.epochs}.values())
+
+    @cached_property
+    def per_round_error(self) -> Float64:
+        """The error of every round of the run, shape (E T,) float64."""
+        left = np.zeros((2, 2))  # S: the covariance of (m, y) that earlier epochs left
+        squares = []
+        for epoch in self.epochs:
+            beta, eta = epoch.workload.momentum, workloads.rates(epoch.workload)
+            decay = beta ** np.arange(1.0, self.rounds + 1)
+            phi = np.cumsum(eta * decay)
+            squares.append(epoch.per_round_error**2 + left[1, 1] + 2 * phi * left[0, 1] + phi**2 * left[0, 0])
+            carry = np.array([[decay[-1], 0.0], [phi[-1], 1.0]])  # (m, y) over the epoch, its own noise apart
+            left = carry @ left @ carry.T + epoch.left
+        return np.asarray(np.sqrt(np.concatenate(squares)))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of what all streams compute."""
+        return hashlib.sha256(" ".join(epoch.fingerprint for epoch in self.epochs).encode()).hexdigest()
+
+    def costed_on(self, workloads: Sequence[Workload]) -> "RunFactorization":
+        """Return the same streams with their cost on other workloads, one for each epoch."""
+        return costed_on(self.epochs, workloads)
+
+
+def costed_on(epochs: Sequence[Factorization], workloads: Sequence[Workload]) -> RunFactorization:
+    """Return the run whose epochs are streamed by `epochs`, with their cost on `workloads`, one for each epoch."""
+    return RunFactorization(
+        tuple(
+            epoch if epoch.workload == workload else post_process(epoch, workload)
+            for epoch, workload in zip(epochs, workloads, strict=True)
+        )
+    )
+
+
+def restarted(epoch: Factorization, epochs: int) -> RunFactorization:
+    """Return the run of `epochs` epochs that all have the stream of `epoch`, its learning rates in each of them.
+
+    What a mechanism costs over a run that does not know it: the papers' restart.
+
+    >>> from fedmf.mechanisms import design, prefix_sum
+    >>> [round(error, 3) for error in restarted(design("independent", prefix_sum(2)), 2).per_round_error.tolist()]
+    [1.0, 1.414, 1.732, 2.0]
+    """
+    own = epoch.workload
+    rates = None if own.learning_rates is None else own.learning_rates * epochs
+    if own.later != NONE:
+        epoch = post_process(epoch, replace(own, later=NONE))
+    return costed_on([epoch] * epochs, workloads.of_run(own.rounds, epochs, own.momentum, rates))
