@@ -16,7 +16,6 @@ from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Cell, play
 from experiments.reproduce.tuning import FACTOR, Seeds, tuned_runs
 from experiments.reproduce.work import carry_out
-from experiments.settings.schema import WorkloadName
 from fedmf.checks import check_choice
 from server.files import locked
 
@@ -204,22 +203,13 @@ def chains_of(task: Task, size: Size) -> list[list[Cell]]:
     return [
         [cell(task, mechanism, keep, epsilon) for epsilon in size.epsilons]
         for keep in size.keep_probabilities
-        for mechanism in mechanisms()
+        for mechanism in MECHANISMS
     ]
 
 
 def cells_of(task: Task, size: Size) -> Sequence[Cell]:
     """Return all cells of a task."""
     return [cell for chain in chains_of(task, size) for cell in chain]
-
-
-def mechanisms() -> list[str]:
-    """Return the mechanisms that this version has."""
-    return [
-        name
-        for name, (_, workload) in MECHANISMS.items()
-        if workload.split("=")[1] in WorkloadName.__members__
-    ]
 
 
 def cell(task: Task, mechanism: str, keep: float, epsilon: float) -> Cell:
