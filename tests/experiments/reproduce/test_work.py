@@ -35,6 +35,7 @@ def searched(accuracy, place):
         while True:
             trials = search.send(outcomes)
             tried += [trial.seed - 1000 for trial in trials]
+            assert len(tried) < 100
             # one of the two seeds misleads: only their mean tells the best place
             noise = [0.3 if trial.learning_rate == 1.0 else -0.3 for trial in trials]
             tilt = [0.1 * n * (trial.seed - 1000) for n, trial in zip(noise, trials, strict=True)]
@@ -117,6 +118,42 @@ def test_a_computation_cut_off_goes_on_and_computes_nothing_twice(tmp_path, afte
     tiny_cells.work(path, player=go_on)
     assert path.read_bytes() == whole.read_bytes()
     assert len(played) == len(set(played)) == len(stripped(whole))
+
+
+def test_an_outcome_takes_the_place_of_a_torn_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for seed in range(2):
+        with path.open("a") as file:
+            file.write('{"task": "torn')
+        Results(path).add(Trial(CELL, 0.3, seed), Outcome(0.5, 1.0, 2.0))
+    assert Results(path).final(CELL)[1] == {0: 0.5, 1: 0.5}
+    assert "torn" not in path.read_text()
+
+
+def test_the_sorted_file_does_not_tell_in_which_order_trials_ended(tmp_path):
+    texts = set()
+    for name, seeds in (("a", (0, 1, 2)), ("b", (2, 0, 1))):
+        results = Results(tmp_path / name)
+        for seed in seeds:
+            results.add(Trial(CELL, 0.3, seed), Outcome(0.5, None, 2.0))
+        results.sort()
+        texts.add((tmp_path / name).read_bytes())
+    assert len(texts) == 1
+
+
+def test_outcomes_go_on_behind_a_sorted_file(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        json.dumps(
+            {**json.loads(Trial(CELL, 0.3, 0).key), "accuracy": 0.5, "loss": 1e0, "seconds": 2}, indent=None
+        ).replace(": ", ":   ")
+        + "\n"
+    )
+    results = Results(path)
+    results.sort()  # in fewer bytes than before
+    results.add(Trial(CELL, 0.3, 1), Outcome(0.5, 1.0, 2.0))
+    assert Results(path).final(CELL)[1] == {0: 0.5, 1: 0.5}
+    assert b"\0" not in path.read_bytes()
 
 
 def test_a_finished_computation_is_not_begun_again(tmp_path):
