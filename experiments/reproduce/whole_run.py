@@ -142,9 +142,10 @@ drawn by that public seed, are held out; the others train (the same cohort size 
 19 rounds an epoch instead of 22) and the held-out clients' examples give the accuracy after the last round; the
 mean over seeds counts (3 seeds with digits, 2 with the others). From the best rate of the next larger epsilon (at epsilon 8
 from 0.3 with digits, 0.1 with the others) the search goes to the better neighbour until both neighbours of the best rate have
-been tried and are no better. The runs of the tables train on all training clients. The test split is used for nothing
-but the tables. The clients' learning rate, the clip norm, cohorts and epochs were fixed beforehand and are the same for all;
-those of the writers after a look at held-out clients with independent noise, keep probability 1 and epsilon 1 and 8.
+been tried and are no better. The runs of the tables train on all training clients. No learning rate of the tables is
+chosen by the test split. The clients' learning rate, the clip norm, cohorts and epochs were fixed beforehand and are the same
+for all; those of the writers after some single runs of independent noise and of the optimum of one epoch fitted to
+momentum, at epsilon 1 and 8, scored on held-out clients.
 
 **What a run is.** The product's own pipeline, as `simulate` runs it: plan, Flower strategy, clients' training, clipping, rotation,
 secret masks, noise. Secrets derive from the seed, so that every number can be computed again: these runs protect nobody, and
