@@ -1,7 +1,6 @@
 """Runs grouped by what they differ in: the seeds of one setting become a mean with a standard error."""
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from experiments.pages.estimate import Estimate, estimate
 from experiments.pages.wording import number
 from experiments.run_files.directory import CONFIG, SUMMARY
 from experiments.run_files.reader import Run, is_finished, read_run
@@ -19,19 +19,6 @@ MEASURES = ("accuracy", "loss", "epsilon", "compression_ratio", "uplink_bytes_pe
 EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
 KEEP = "compression.keep_probability"
 STEP = 0.05
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and its standard error (None for a single seed)."""
-
-    mean: float
-    error: float | None
-
-    def __str__(self) -> str:
-        """Return mean ± standard error."""
-        known = self.error is not None and self.error > 1e-9 * abs(self.mean)
-        return f"{number(self.mean)} ± {self.error:.2g}" if known else number(self.mean)
 
 
 @dataclass(frozen=True)
@@ -87,19 +74,6 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         for indices in members.values()
     ]
     return sorted(groups, key=lambda group: [_order(value) for value in group.settings.values()])
-
-
-def estimate(values: Sequence[float | None]) -> Estimate | None:
-    """Return mean and standard error (sample deviation over sqrt n), or None where a value is missing.
-
-    >>> str(estimate([0.9, 0.92, 0.94]))
-    '0.92 ± 0.012'
-    """
-    known = [value for value in values if value is not None]
-    if len(known) < len(values) or not known:
-        return None
-    error = statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
-    return Estimate(statistics.fmean(known), error)
 
 
 def label(settings: dict[str, Any]) -> str:

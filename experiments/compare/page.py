@@ -6,15 +6,14 @@ from pathlib import Path
 
 from experiments.compare.groups import (
     KEEP,
-    Estimate,
     Group,
     bytes_to_reach,
     claims,
-    estimate,
     is_not_private,
     label,
     short_names,
 )
+from experiments.pages.estimate import Estimate, estimate
 from experiments.pages.figures import COLOURS, Series, bar_plot, line_plot
 from experiments.pages.page import SOURCE, Page, Plot, Section, Table
 from experiments.pages.wording import number, percent, size

@@ -1,9 +1,12 @@
 """Compute a published result again: `python -m experiments.reproduce name=sgmf_figure1`.
 
 Prints ours beside the expected numbers and writes the figures to `directory`. Names: see NAMES in
-experiments/reproduce/__init__.py, also listed when an unknown one is given.
+experiments/reproduce/__init__.py, also listed when an unknown one is given. whole_run trains thousands of models, for
+some hours: `python -m experiments.reproduce name=whole_run workers=3 data=mnist_by_writer.npz`; a call that was cut short
+goes on where it was.
 """
 
+import logging
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,27 +14,54 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.cli import command, output
-from experiments.reproduce import NAMES, Cell, Reproduction
+from experiments.reproduce import LONG, NAMES, Cell, Means, Reproduction
 from experiments.settings.output import Output
-from fedmf.checks import check_choice
+from fedmf.checks import check_at_least, check_choice
+from fedmf.errors import SettingError
 
 
 @dataclass(frozen=True)
 class ReproduceSettings:
-    """Keys of the command."""
+    """Keys of the command; data, size, workers and compute are for results that train many models."""
 
     name: str
     directory: str
+    data: str | None
+    size: str | None
+    workers: int
+    compute: bool
     output: Output
+
+    def __post_init__(self) -> None:
+        check_choice("name", self.name, NAMES)
+        check_at_least("workers", self.workers, 1)
+        given = {"data": self.data is not None, "size": self.size is not None,
+                 "workers": self.workers > 1, "compute": not self.compute}  # fmt: skip
+        if self.name not in LONG and (ignored := [key for key, is_given in given.items() if is_given]):
+            raise SettingError(
+                f"{ignored[0]} is {getattr(self, ignored[0])}, but {self.name} trains no models and has no use of it; "
+                f"leave it out, or choose {' or '.join(LONG)}."
+            )
+        if self.data is not None and not Path(self.data).exists():
+            raise SettingError(
+                f"data is {self.data}, which does not exist; it must name the file of the data."
+            )
+
+    @property
+    def means(self) -> Means:
+        """With what a long result is computed."""
+        data = None if self.data is None else Path(self.data).absolute()
+        return Means(data, self.size, self.workers, self.compute)
 
 
 def reproduce(settings: ReproduceSettings) -> None:
     """Compute and print the result named."""
-    check_choice("name", settings.name, NAMES)
+    logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
     module = import_module(f"experiments.reproduce.{settings.name}")
     directory = Path(settings.directory)
     directory.mkdir(parents=True, exist_ok=True)
-    result: Reproduction = module.reproduce(directory)
+    means = (settings.means,) if settings.name in LONG else ()
+    result: Reproduction = module.reproduce(directory, *means)
     if settings.output is Output.json:
         output.print_json(as_document(settings.name, result))
     else:
@@ -61,7 +91,8 @@ def print_text(result: Reproduction) -> None:
     console.print(table)
     for note in result.notes:
         console.print(note)
-    console.print(f"Worst relative error: {result.worst_relative_error:.2g}.")
+    if result.worst_relative_error is not None:
+        console.print(f"Worst relative error: {result.worst_relative_error:.2g}.")
     for path in result.figures:
         console.print(f"Figure: {path}")
 

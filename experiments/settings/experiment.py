@@ -60,9 +60,13 @@ class Experiment:
         return self.trainer
 
 
-def build(settings: Settings) -> Experiment:
-    """Return the experiment that `settings` describe. Raises a `FedmfError` for anything that cannot run as asked."""
-    dataset = load_dataset(arguments(settings.dataset))
+def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
+    """Return the experiment that `settings` describe, on their data set or on `dataset` in its place.
+
+    Raises a `FedmfError` for anything that cannot run as asked.
+    """
+    if dataset is None:
+        dataset = load_dataset(arguments(settings.dataset))
     model = build_model(settings.model, dataset, settings.seed)
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension

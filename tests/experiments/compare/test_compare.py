@@ -13,11 +13,11 @@ from experiments.compare.__main__ import CompareSettings, compare
 from experiments.compare.groups import (
     bytes_to_reach,
     common_accuracy,
-    estimate,
     find_runs,
     group_runs,
     label,
 )
+from experiments.pages.estimate import estimate
 from experiments.run_files.same_settings import REPETITION, without
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError
