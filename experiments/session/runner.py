@@ -13,11 +13,12 @@ from pathlib import Path
 from threading import RLock
 
 from experiments.run_files.reader import read_config
-from experiments.session.result import Result, refuse_code
+from experiments.session.result import Result
 from experiments.session.simulation import simulate
 from experiments.settings.compose import compose
+from experiments.settings.frozen import plain
 from experiments.settings.jobs import default_directory
-from experiments.settings.recorded import restored
+from experiments.settings.recorded import named_code, refuse_code, restored
 from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
 
@@ -103,4 +104,5 @@ def _text(value: object) -> str:
 
 def _simulated(settings: Settings, directory: Path) -> Result:
     simulate(settings, directory.resolve())
-    return Result(directory.resolve(), trust_code=True)  # this process named the code
+    # This process named that code, and no other: config.yaml may have changed since a run began.
+    return Result(directory.resolve(), given=frozenset(named_code(plain(settings)).values()))
