@@ -49,10 +49,11 @@ class Runner:
             composed = compose("config", [*overrides, *as_overrides(settings)], Settings)
             return _simulated(composed, Path(default_directory(composed.run.directory)))
 
-    def resume(self, directory: str | Path, *, trust_code: bool = False) -> Result:
+    def resume(self, directory: str | Path, *, trust_code: bool = False, accept_copy: bool = False) -> Result:
         """Go on with the run in `directory` after its last released round, with the settings it recorded.
 
-        A finished run is returned as it is. `trust_code` as in `load`. Raises `RunDirectoryError` for a directory
+        A finished run is returned as it is. `trust_code` as in `load`; `accept_copy`: whether `directory` may be a copy
+        or an older state of the directory that the run began in. Raises `RunDirectoryError` for a directory
         that holds no run, and what `simulate` raises.
         """
         recorded = read_config(Path(directory))
@@ -60,7 +61,7 @@ class Runner:
             refuse_code(Path(directory), recorded)
         with _ONE_AT_A_TIME:
             settings = restored(recorded)
-            again = replace(settings.run, directory=str(directory), resume=True)
+            again = replace(settings.run, directory=str(directory), resume=True, accept_copy=accept_copy)
             return _simulated(replace(settings, run=again), Path(directory))
 
     def load(self, directory: str | Path, *, trust_code: bool = False) -> Result:

@@ -91,7 +91,11 @@ def spy(directory: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: 
     (folder / "spy_of_evaluate.py").write_text(SPY.format(marker=str(folder / "imported")))
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "spy_of_evaluate", raising=False)
-    config = {"dataset": {"name": "spy_of_evaluate:load"}, "model": {"name": "spy_of_evaluate:net"}, "seed": 1}
+    config = {
+        "dataset": {"name": "spy_of_evaluate:load"},
+        "model": {"name": "spy_of_evaluate:net"},
+        "seed": 1,
+    }
     OmegaConf.save(OmegaConf.create(config), directory / "config.yaml")
     return folder / "imported"
 

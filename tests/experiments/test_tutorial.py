@@ -67,7 +67,9 @@ def test_the_mechanism_of_the_tutorial_is_the_matrix_that_it_says(
 def test_code_that_is_no_loader_or_no_model_is_refused() -> None:
     with pytest.raises(SettingError, match=r"^name is 'nowhere:load', which cannot be imported"):
         load("nowhere:load")
-    with pytest.raises(SettingError, match=r"does not say that it makes a Dataset, so that it was not called"):
+    with pytest.raises(
+        SettingError, match=r"does not say that it makes a Dataset, so that it was not called"
+    ):
         load("argparse:Namespace")
     with pytest.raises(SettingError, match=r"does not say that it makes a Module, so that it was not called"):
         build("argparse:Namespace", input_shape=(2,), classes=2, seed=0)

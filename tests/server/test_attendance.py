@@ -157,8 +157,8 @@ def test_a_node_counts_for_no_more_clients_than_allowed(tmp_path, caplog):
 @pytest.mark.parametrize("value", ["12", -1, 12.0, True, [12], b"12"])
 def test_an_answer_that_is_no_count_is_no_answer(value):
     grid = Nodes({"a": holding(12), "b": holding(value)})
-    held = wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.1))
-    assert held == {key_of("a"): 12}
+    held = wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.1), KEY)
+    assert held == {key_of("a"): (12, "")}
 
 
 def test_errors_and_silence_are_no_answers():
@@ -170,7 +170,9 @@ def test_errors_and_silence_are_no_answers():
             "d": lambda message: Message(RecordDict(), reply_to=message),
         }
     )
-    assert wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.05)) == {key_of("a"): 12}
+    assert wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.05), KEY) == {
+        key_of("a"): (12, "")
+    }
 
 
 def test_a_node_that_is_away_is_silent_and_its_clients_stay_unspent(tmp_path, caplog):
@@ -212,13 +214,13 @@ def test_a_restarted_server_goes_on_with_the_same_cohorts_whoever_is_there_now(t
     again = DeployedPopulation(Attendance(12, timeout=0.05), tmp_path)
     other = Nodes({"c": holding(50), "b": holding(7), "a": holding(9)}, first_id=7)
     for step in (1, 2, 3):
-        again.gather(PLAN, 0, step, other)
+        again.gather(PLAN, 0, step, other, key=KEY)
         assert again.cohort(PLAN, step + 1) == sorted(
             releases[step].answered, key=again.cohort(PLAN, step + 1).index
         )
         assert set(again.cohort(PLAN, step + 1)) == set(releases[step].answered)
     assert other.asked == []
-    again.gather(PLAN, 1, 0, other)
+    again.gather(PLAN, 1, 0, other, key=KEY)
     assert key_of("c") in Roster.from_json((tmp_path / ROSTER).read_text()).nodes
 
 
@@ -227,10 +229,10 @@ def test_an_epoch_whose_roster_is_lost_is_not_continued(tmp_path):
     strategy.start(grid, num_rounds=1, timeout=0.1)
     (tmp_path / ROSTER).unlink()
     with pytest.raises(RunDirectoryError, match="epoch 1, which is under way"):
-        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid)
+        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid, key=KEY)
     (tmp_path / ROSTER).write_text('{"epoch": 0')
     with pytest.raises(RunDirectoryError, match="damaged"):
-        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid)
+        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid, key=KEY)
 
 
 def test_cohorts_of_an_epoch_are_disjoint_and_follow_from_roster_and_seed_alone():

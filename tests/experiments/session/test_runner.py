@@ -135,7 +135,7 @@ def test_a_fresh_process_has_no_hydra_after_a_run(tmp_path):
         "print([kind.__name__ for kind in (GlobalHydra, HydraConfig) if kind in Singleton._instances])\n"
         "print('config_schema.yaml' in ConfigStore.instance().repo)\n"
     )
-    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": ""}
+    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
     )
@@ -153,7 +153,7 @@ def test_it_works_inside_another_hydra_application(tmp_path):
         "    print(config.mine, hydra.core.hydra_config.HydraConfig.get().job.name, result.metrics[-1]['round'])\n\n\n"
         "main()\n"
     )
-    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": ""}
+    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
     done = subprocess.run(
         [sys.executable, "app.py"], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
     )
