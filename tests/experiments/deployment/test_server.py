@@ -150,7 +150,9 @@ def test_a_node_whose_file_is_renumbered_in_mid_epoch_takes_no_part_until_the_ne
     """Rounds 1 to 3 are the first epoch: the file is another one from round 2 on."""
     people(tmp_path / "people.npz", np.arange(12))
     data = f"dataset=by_user_npz dataset.path={tmp_path}/people.npz"
-    run, config = configured(tmp_path / "r", data, "privacy.noise_multiplier=0", "optimizer.momentum=0")
+    settings = f"{SMALL.replace(DATA, data)} privacy.noise_multiplier=0 optimizer.momentum=0"
+    run = f"run.directory={tmp_path / 'r'} {settings}"
+    config = run_settings(run)
     grid = network(run, {"a": f"clients=12 {data}"})
     honest, models = grid.train["a"], {}
 
