@@ -1,4 +1,9 @@
-"""Code from elsewhere: packages that only some data sets need, and a user's own loaders and models."""
+"""Code from elsewhere: packages that only some data sets need, and a user's own loaders and models.
+
+Importing a module runs it, so that a path must come from the user, never from a file of somebody else's
+(`experiments.settings.recorded.refuse_code`). What is found there is called only if it says that it makes what is
+wanted: `os:system` is importable too, and would be given the user's settings.
+"""
 
 import importlib
 import inspect
@@ -37,6 +42,38 @@ def import_path(path: str, argument: str) -> Any:
         raise SettingError(
             f"{argument} is {path!r}, which cannot be imported ({error}); it must be package.module:name."
         ) from error
+
+
+def import_maker(path: str, argument: str, kind: type) -> Callable[..., Any]:
+    """Return the object at `package.module:attribute`, which must say that it makes a `kind`.
+
+    Raises `SettingError` about `argument`, before anything is called, for anything else; see `makes`.
+
+    >>> import_maker("fractions:Fraction", "number", object)
+    <class 'fractions.Fraction'>
+    """
+    found = import_path(path, argument)
+    if not makes(found, kind):
+        raise SettingError(
+            f"{argument} is {path!r}, which does not say that it makes a {kind.__name__}, so that it was not called; "
+            f"annotate the function with `-> {kind.__name__}`, or name a class of {kind.__name__}s."
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def makes(found: object, kind: type) -> bool:
+    """Say whether `found` is a class of `kind`, or something to call whose annotation promises one.
+
+    >>> makes(int, int), makes(print, int), makes(lambda: 3, int)
+    (True, False, False)
+    """
+    if inspect.isclass(found):
+        return issubclass(found, kind)
+    try:
+        promised = inspect.signature(found, eval_str=True).return_annotation  # type: ignore[arg-type]
+    except Exception:  # not to be called, or annotations that cannot be read: whatever their text raises
+        return False
+    return inspect.isclass(promised) and issubclass(promised, kind)
 
 
 def check_takes(

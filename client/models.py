@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from client.data.dataset import CLASSIFICATION, NEXT_TOKEN
-from client.imports import check_takes, import_path
+from client.imports import check_takes, import_maker
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 
@@ -131,8 +131,8 @@ def build(
 ) -> nn.Module:
     """Return the model called `name`, fitted to inputs of `input_shape` and to `classes` outputs.
 
-    `name` is one of `MODELS` or an import path `package.module:Class`, called with the keyword arguments
-    input_shape, classes and `settings`.
+    `name` is one of `MODELS` or an import path `package.module:Class` of a torch module, or of a function annotated
+    with `-> nn.Module`, called with the keyword arguments input_shape, classes and `settings`.
 
     The parameters are a function of the arguments alone: torch's default initialisation under a generator
     seeded with `seed`; the global generator is left as it was. `task` is the data set's ("classification" or
@@ -159,7 +159,7 @@ def build(
 def _builder(name: str, task: str) -> Callable[..., nn.Module]:
     """Return what makes the model called `name`, after checking that it fits the task."""
     if ":" in name:
-        return import_path(name, "name")  # type: ignore[no-any-return]
+        return import_maker(name, "name", nn.Module)
     if name not in MODELS:
         raise SettingError(
             f"model is {name!r}; it must be one of {', '.join(MODELS)}, or package.module:Class."

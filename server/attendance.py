@@ -3,22 +3,29 @@
 A node is its authenticated public key, which lasts across reconnects and restarts; Flower's node ids need not.
 At the start of an epoch each connected node is asked how many clients it holds. The answer is what the node's
 operator declared: it must not depend on anyone's data, or one client could decide who else takes part.
+
+A client is the node's number for it, so that a node must not number its clients anew in mid-epoch: one of them could be
+heard twice. It declares a digest of who they are, in order, and again with every reply; one that says something else
+counts as zero vectors until the next epoch. The key of the digest is the node's own and comes from the epoch's: the
+roster is public, and without that key, which is erased with the epoch's, it says nothing about anyone's data.
 """
 
 import hashlib
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 from fedmf.plan import Plan
+from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from server.cohort import Roster, node_of
 from server.exchange import exchange
@@ -28,6 +35,7 @@ log = logging.getLogger(__name__)
 
 ROSTER = "roster.json"
 _KEY_DIGITS = 32  # 128 bits of SHA-256: nobody finds another key with the same ones
+_DIGEST = re.compile("[0-9a-f]{64}")
 _PAUSE = 2.0  # seconds between two polls for connected nodes
 
 
@@ -62,13 +70,15 @@ class DeployedPopulation:
         self._attendance = attendance
         self._path = folder / ROSTER
         self._roster: Roster | None = None
+        self._key: SecretKey | None = None
 
-    def gather(self, plan: Plan, epoch: int, step: int, grid: Grid) -> None:
+    def gather(self, plan: Plan, epoch: int, step: int, grid: Grid, *, key: SecretKey) -> None:
         """Wait for enough clients at the start of an epoch and save the roster, before any client is asked.
 
         Raises `RunStoppedError` when too few connect in time, `RunDirectoryError` in the middle of an epoch whose
         roster is lost: its cohorts could not be drawn again, and a client might be heard twice.
         """
+        self._key = key
         if self._roster is None and self._path.exists():
             self._roster = _read(self._path)
         if self._roster is not None and self._roster.epoch == epoch:
@@ -77,12 +87,14 @@ class DeployedPopulation:
             raise RunDirectoryError(
                 f"{self._path} does not hold the clients of epoch {epoch + 1}, which is under way; restore it."
             )
-        roster = Roster(epoch, wait_for_clients(grid, self._attendance))
-        write_atomically(self._path, roster.to_json().encode())
+        held = wait_for_clients(grid, self._attendance, key)
+        counts = {node: declaration.clients for node, declaration in held.items()}
+        digests = {node: declaration.digest for node, declaration in held.items()}
+        roster = Roster(epoch, counts, digests)
+        self._save(roster)
         log.info(
             "epoch %d begins with %d clients behind %d nodes", epoch + 1, roster.clients, len(roster.nodes)
         )
-        self._roster = roster
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
         """Return the round's clients as KEY:NUMBER."""
@@ -103,6 +115,32 @@ class DeployedPopulation:
         for key in sorted({node_of(client) for client in clients} - reached):
             log.warning("node %s is not connected; its clients are silent in this round", key)
         return places
+
+    def question(self, clients: Sequence[str]) -> dict[str, bytes]:
+        """Return the key under which the node says again who its clients are."""
+        assert self._key is not None  # gather is called first
+        return {wire.DIGEST_KEY: digest_key(self._key, node_of(clients[0])).reveal()}
+
+    def admits(self, clients: Sequence[str], reply: Message) -> bool:
+        """Say whether the node's clients are those that it declared, in the same order, all through the epoch."""
+        assert self._roster is not None  # gather is called first
+        node, said = node_of(clients[0]), declared_digest(reply)
+        if node in self._roster.changed:
+            return False
+        if said == self._roster.digests.get(node, ""):
+            return True
+        if said:  # else its data could not be loaded this time, which every client's zeros say as well
+            log.warning(
+                "node %s no longer holds the clients that it declared for this epoch, or in another order: they count as "
+                "zero vectors until the next epoch",
+                node,
+            )
+            self._save(replace(self._roster, changed=(*self._roster.changed, node)))
+        return False
+
+    def _save(self, roster: Roster) -> None:
+        write_atomically(self._path, roster.to_json().encode())
+        self._roster = roster
 
 
 def _places(clients: Sequence[str], nodes: Mapping[str, int]) -> dict[int, list[str]]:
@@ -138,23 +176,36 @@ def node_key(public_key: bytes) -> str:
     return hashlib.sha256(public_key).hexdigest()[:_KEY_DIGITS]
 
 
-def wait_for_clients(grid: Grid, attendance: Attendance) -> dict[str, int]:
-    """Return {key: number of clients} of the connected nodes once they hold `min_available` clients together.
+class Declaration(NamedTuple):
+    """What a node says at the start of an epoch: how many `clients` it holds, and a digest of who they are."""
+
+    clients: int
+    digest: str
+
+
+def digest_key(key: SecretKey, node: str) -> SecretKey:
+    """Return the key of a node's digest: its own, so that no node can guess at the data of another."""
+    return key.derive("clients of a node", node)
+
+
+def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict[str, Declaration]:
+    """Return what the connected nodes declare by key, once they hold `min_available` clients together.
 
     Raises `RunStoppedError` after the timeout.
     """
     deadline = time.monotonic() + attendance.timeout
-    held: dict[str, int] = {}
+    held: dict[str, Declaration] = {}
     logged = None
     while True:
         nodes = connected(grid)
-        unasked = {key: node for key, node in nodes.items() if key not in held}
-        held |= ask(grid, unasked, attendance)
-        present = {key: held[key] for key in nodes if held.get(key)}
-        if sum(present.values()) >= attendance.min_available:
+        unasked = {name: node for name, node in nodes.items() if name not in held}
+        held |= ask(grid, unasked, attendance, key)
+        present = {name: held[name] for name in nodes if name in held and held[name].clients}
+        available = sum(declaration.clients for declaration in present.values())
+        if available >= attendance.min_available:
             return present
         standing = (
-            f"{sum(present.values())} clients behind {len(present)} connected nodes are available; "
+            f"{available} clients behind {len(present)} connected nodes are available; "
             f"min_available={attendance.min_available} are needed"
         )
         if time.monotonic() >= deadline:
@@ -168,29 +219,38 @@ def wait_for_clients(grid: Grid, attendance: Attendance) -> dict[str, int]:
         time.sleep(min(_PAUSE, attendance.timeout))
 
 
-def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance) -> dict[str, int]:
-    """Return how many clients each of `nodes` (key -> node id) holds; one without a proper answer is left out."""
+def ask(
+    grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: SecretKey
+) -> dict[str, Declaration]:
+    """Return what each of `nodes` (key -> node id) declares; one without a proper answer is left out."""
     if not nodes:
         return {}
-    messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes.values()]
+    messages = [
+        Message(
+            RecordDict({wire.HELD: ConfigRecord({wire.DIGEST_KEY: digest_key(key, name).reveal()})}),
+            node,
+            MessageType.QUERY,
+        )
+        for name, node in nodes.items()
+    ]
     keys = dict(zip(nodes.values(), nodes, strict=True))
     held = {}
     replies = exchange(grid, messages, timeout=attendance.query_timeout)
     asked = {message.metadata.message_id: keys[message.metadata.dst_node_id] for message in messages}
     for reply in replies:
-        key = asked[reply.metadata.reply_to_message_id]
+        name = asked[reply.metadata.reply_to_message_id]
         count = claimed(reply)
         if count is None:
-            log.warning("node %s did not say how many clients it holds; it is asked again", key)
+            log.warning("node %s did not say how many clients it holds; it is asked again", name)
             continue
         if count > attendance.max_clients_per_node:
             log.warning(
                 "node %s holds %d clients; max_clients_per_node=%d of them take part",
-                key,
+                name,
                 count,
                 attendance.max_clients_per_node,
             )
-        held[key] = min(count, attendance.max_clients_per_node)
+        held[name] = Declaration(min(count, attendance.max_clients_per_node), declared_digest(reply))
     return held
 
 
@@ -201,3 +261,12 @@ def claimed(reply: Message) -> int | None:
     except Exception:  # whatever a hostile node sends counts as no answer
         return None
     return count if type(count) is int and count >= 0 else None
+
+
+def declared_digest(reply: Message) -> str:
+    """Return the digest of a node's clients in a reply, "" for an error or anything malformed; never raises."""
+    try:
+        digest: Any = reply.content.config_records[wire.HELD][wire.DIGEST]
+    except Exception:  # whatever a hostile node sends counts as none
+        return ""
+    return digest if type(digest) is str and _DIGEST.fullmatch(digest) else ""

@@ -3,14 +3,17 @@
     base-ROUND.npz      model, optimizer, ledger, register and configuration after ROUND; the last two are kept
     journal-ROUND.bin   every release after ROUND (`server.journal`), appended and forced to disk before anyone sees it
     secrets.npz         mode 0600: the epoch's key and noise stream; overwritten when the epoch ends, gone at the end
+    origin.json         mode 0600: where the run began and with which clients (`server.origin`); gone at the end
     lock                held while a process runs
 
 Public files alone lead to the last released round; the secrets are needed only to go on from there. A folder
-whose files are damaged, of another version or of another configuration is refused, never repaired by guess.
+whose files are damaged, of another version or of another configuration is refused, never repaired by guess. So is a
+copy of a run, and an older state than the one whose rounds were counted outside (`server.marks`).
 """
 
 import io
 import json
+import logging
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +28,15 @@ from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from server import journal
+from server import journal, marks, origin
 from server.files import erase, sync_folder, temporary_path, write_atomically
 from server.optimizer import Optimizer
+from server.origin import ELSEWHERE, Clients, Origin, Place
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
 
-FORMAT = "fedmf-checkpoint-1"
+log = logging.getLogger(__name__)
+
+FORMAT = "fedmf-checkpoint-2"
 SECRETS = "secrets.npz"
 LOCK = "lock"
 _KEPT = 2  # base files: the newest and the one before it
@@ -41,28 +47,45 @@ class Checkpoint:
     """The folder of one run. `configuration` is what must not change between its processes (key -> value).
 
     `mechanisms` has the fingerprint of each epoch's factorization: a saved noise stream fits that one only. A base is
-    written every `every` rounds and at the end of every epoch; the journal covers the rounds between.
+    written every `every` rounds and at the end of every epoch; the journal covers the rounds between. `clients` are
+    those of the data at hand. `accept_copy`: whether a copy of the run, or an older state of it, may go on here.
     """
 
     folder: Path
     configuration: Mapping[str, Any]
     mechanisms: Sequence[str] = ()
     every: int = 16
+    clients: Clients = ELSEWHERE
+    accept_copy: bool = False
 
     def begin(self, state: ServerState) -> None:
         """Save the state before the first round, so that a crash before its release does not change the key.
 
         Files of an earlier process that released nothing are removed.
         """
+        self._forget_origin()
         for path in self.folder.iterdir():
             if path.name != LOCK:
                 erase(path)
+        self._count(Origin.of(self.folder.parent, self.clients), state.round)
         self._save_secrets(state.secrets)
         self._save_base(state)
 
     def commit(self, release: Release) -> None:
-        """Put a release on disk. Only after this returns may anyone see it. Raises `OSError` if it is not there."""
+        """Put a release on disk. Only after this returns may anyone see it. Raises `OSError` if it is not there.
+
+        Then it is counted outside the directory as well. Raises `RunDirectoryError`, with nothing released, where it
+        was counted already: another copy of this run has released that round.
+        """
+        begun = origin.load(self.folder)
+        if begun is not None and begun.marked and (marks.read(begun.run) or 0) >= release.round:
+            raise RunDirectoryError(
+                f"round {release.round} of the run in {self.folder.parent} was released from another copy of this "
+                "directory; the same noise must not cover other replies. End this copy."
+            )
         journal.append(self._journal(self._bases()[-1]), release)
+        if begun is not None and begun.marked:
+            marks.write(begun.run, release.round)
 
     def settle(self, plan: Plan, state: ServerState) -> None:
         """Save a base if one is due after `state.round`; at an epoch's end its key is overwritten by the next one."""
@@ -79,6 +102,34 @@ class Checkpoint:
         """Say whether any round was released here; before that a run may begin anew under another key."""
         return any(self._bases()) or bool(self._releases(0))
 
+    def refuse_copy(self) -> None:
+        """Raise `RunDirectoryError` unless this is the directory that the run began in, with all that it released.
+
+        With `accept_copy` a copy is let pass with a warning.
+        """
+        begun = origin.load(self.folder)
+        if begun is None or not self.has_begun():
+            return  # the run is over, or never began
+        place, counted = Place.of(self.folder.parent), marks.read(begun.run)
+        last = self._bases()[-1]
+        released = max([last, *(release.round for release in self._releases(last))])
+        where = begun.place.path if place.machine == begun.place.machine else "a directory of another machine"
+        if not place.is_same(begun.place):
+            wrong = f"this directory is a copy: the run began in {where}"
+        elif begun.marked and counted is None:
+            wrong = f"{marks.folder()} does not say how many of its rounds were released"
+        elif begun.marked and counted is not None and counted > released:
+            wrong = f"this is an older state: {counted} of its rounds were released"
+        else:
+            return
+        said = f"the run in {self.folder.parent} ends at round {released}, but {wrong}. "
+        if not self.accept_copy:
+            raise RunDirectoryError(
+                f"{said}Two copies would release the same noise on other replies. Only if you know that nobody saw a "
+                f"later round than {released}, and that no other copy goes on: set accept_copy=True."
+            )
+        log.warning("%sIt goes on all the same, because accept_copy was set.", said)
+
     def restore(
         self, plan: Plan, optimizer: Optimizer
     ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
@@ -93,22 +144,53 @@ class Checkpoint:
         for release in self._releases(newest):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
             replayed.append((state, release))
-        secrets = secrets_at(plan, self._load_secrets(), state.round) if _goes_on(plan, state) else None
-        return replace(state, secrets=secrets), replayed
+        if not _goes_on(plan, state):
+            return replace(state, secrets=None), replayed
+        held = self._load_secrets()
+        self._origin().refuse_other_clients(self.folder.parent, self.clients)
+        return replace(state, secrets=secrets_at(plan, held, state.round)), replayed
 
     def rebase(self, state: ServerState) -> None:
         """Save a restored state, once what it replayed is recorded elsewhere.
 
         The next releases then go to a new journal, which holds no torn record.
         """
+        if state.secrets is not None:
+            begun, place = self._origin(), Place.of(self.folder.parent)
+            if begun.place != place or not begun.marked or marks.read(begun.run) != state.round:
+                self._count(replace(begun, place=place), state.round)
         self._save_secrets(state.secrets)
         self._save_base(state)
         self._journal(state.round).unlink(missing_ok=True)  # at most a torn record: whole ones were replayed
         sync_folder(self.folder)
 
     def forget_secrets(self) -> None:
-        """Overwrite and remove the secrets: the run is over, also where a budget ended it."""
+        """Overwrite and remove the secrets: the run is over, also where a budget or a divergence ended it."""
         self._save_secrets(None)
+        self._forget_origin()
+
+    def _count(self, begun: Origin, released: int) -> None:
+        """Count the rounds of a run outside its directory from here on, and save its origin."""
+        replace(begun, marked=marks.write(begun.run, released)).save(self.folder)
+
+    def _origin(self) -> Origin:
+        """Return the run's origin. Raises `RunDirectoryError` where it is lost."""
+        if (begun := origin.load(self.folder)) is None:
+            raise RunDirectoryError(
+                f"{self.folder / origin.ORIGIN} is missing, so that nothing tells whether these are the run's clients; "
+                "restore the checkpoint folder."
+            )
+        return begun
+
+    def _forget_origin(self) -> None:
+        """Remove the run's origin and the count of its rounds; a damaged origin is removed as well."""
+        try:
+            begun = origin.load(self.folder)
+        except RunDirectoryError:
+            begun = None
+        if begun is not None:
+            marks.remove(begun.run)
+        origin.forget(self.folder)
 
     def _releases(self, base: int) -> list[Release]:
         """Return the releases after round `base`, from its journal and any later one."""

@@ -5,7 +5,7 @@ The unit of privacy is the client; a node is only where its task runs.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.participation import epoch_cohorts
 from fedmf.plan import Plan
+from fedmf.randomness import SecretKey
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,11 @@ class Population(Protocol):
     Guarantee: a name stands for the same unit of privacy for the whole run, and two names never for the same one.
     """
 
-    def gather(self, plan: Plan, epoch: int, step: int, grid: Any) -> None:
-        """Decide who takes part in `epoch`, whose next round is `step` (both 0-based); called before each round."""
+    def gather(self, plan: Plan, epoch: int, step: int, grid: Any, *, key: SecretKey) -> None:
+        """Decide who takes part in `epoch`, whose next round is `step` (both 0-based); called before each round.
+
+        `key` is the epoch's, for nothing but asking nodes who their clients are.
+        """
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
         """Return the names of the clients to ask in `server_round` (1-based): n of them, disjoint in an epoch."""
@@ -54,11 +58,17 @@ class Population(Protocol):
     def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
         """Return {node id: those of `clients` that it plays}; clients of disconnected nodes are in no list."""
 
+    def question(self, clients: Sequence[str]) -> dict[str, bytes]:
+        """Return what the message to the node of `clients` asks besides their tasks; empty for nothing."""
+
+    def admits(self, clients: Sequence[str], reply: Any) -> bool:
+        """Say whether the values in `reply`, from the node of `clients`, count; if not they are zero vectors."""
+
 
 class SimulatedPopulation:
     """Clients of a simulation, named by their index and dealt out evenly: any node can play any client."""
 
-    def gather(self, plan: Plan, epoch: int, step: int, grid: Any) -> None:
+    def gather(self, plan: Plan, epoch: int, step: int, grid: Any, *, key: SecretKey) -> None:
         """Do nothing: all clients are available."""
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
@@ -73,6 +83,14 @@ class SimulatedPopulation:
             places.setdefault(nodes[int(client) % len(nodes)], []).append(client)
         return places
 
+    def question(self, clients: Sequence[str]) -> dict[str, bytes]:
+        """Return nothing: the checkpoint knows who the clients are."""
+        return {}
+
+    def admits(self, clients: Sequence[str], reply: Any) -> bool:
+        """Return True."""
+        return True
+
 
 def cohort_indices(plan: Plan, server_round: int) -> list[int]:
     """Return the client indices of `server_round` (1-based) among the plan's N clients, in increasing order."""
@@ -86,10 +104,15 @@ class Roster:
     `nodes` maps a node's key (from its authenticated public key) to a count; a client is (key, the node's own
     number for it, 0 .. count-1), written KEY:NUMBER. The schedule is a function of the roster and the public
     seed alone, so that a restarted server draws the same one.
+
+    `digests` are what nodes say of who their clients are, in order, under keys that go with the epoch's ("": nothing,
+    their data could not be loaded). `changed` are nodes that have said something else since.
     """
 
     epoch: int
     nodes: Mapping[str, int]
+    digests: Mapping[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
 
     @property
     def clients(self) -> int:
@@ -116,7 +139,13 @@ class Roster:
 
     def to_json(self) -> str:
         """Return the roster as text."""
-        return json.dumps({"epoch": self.epoch, "nodes": dict(sorted(self.nodes.items()))}, indent=1)
+        document = {
+            "epoch": self.epoch,
+            "nodes": dict(sorted(self.nodes.items())),
+            "digests": dict(sorted(self.digests.items())),
+            "changed": sorted(self.changed),
+        }
+        return json.dumps(document, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -125,7 +154,9 @@ class Roster:
         Raises `ValueError`, `KeyError` or `TypeError` for anything else.
         """
         document = json.loads(text)
-        return cls(int(document["epoch"]), {str(key): int(count) for key, count in document["nodes"].items()})
+        nodes = {str(key): int(count) for key, count in document["nodes"].items()}
+        digests = {str(key): str(digest) for key, digest in document["digests"].items()}
+        return cls(int(document["epoch"]), nodes, digests, tuple(map(str, document["changed"])))
 
 
 def node_of(client: str) -> str:

@@ -116,7 +116,7 @@ class FedMF(Strategy):
             )
         epoch, step = self.state.position(self.plan)
         state = begin_epoch(self.plan, self.state)
-        self.population.gather(self.plan, epoch, step, grid)
+        self.population.gather(self.plan, epoch, step, grid, key=self._secrets.key.derive("population"))
         places = self.population.places(self.population.cohort(self.plan, server_round), grid)
         if not places:
             raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
@@ -126,6 +126,8 @@ class FedMF(Strategy):
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
                 content = RecordDict({wire.MODEL: arrays, wire.TASK: self._tasks(batch, epoch, step)})
+                if question := self.population.question(batch):
+                    content[wire.HELD] = ConfigRecord({**question})
                 message = Message(content, node, MessageType.TRAIN, group_id=str(server_round))
                 self._asked.append((message, batch))
         return [message for message, _ in self._asked]
@@ -271,7 +273,9 @@ class FedMF(Strategy):
         for reply in replies:
             # none: not of this cohort and round, or a second reply
             clients = asked.pop(reply.metadata.reply_to_message_id, [])
-            for client, data in zip(clients, payloads(reply, len(clients)), strict=True):
+            is_admitted = not clients or self.population.admits(clients, reply)
+            values = payloads(reply, len(clients)) if is_admitted else [None] * len(clients)
+            for client, data in zip(clients, values, strict=True):
                 self._on_reply(client, data)
                 kept = wire.coordinates(epoch_key.mask_key(client, step), dimension, keep_probability)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))

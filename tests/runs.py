@@ -1,6 +1,7 @@
 """Runs simulations, inside the test process or as a user does."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ import numpy as np
 from experiments.settings.compose import CONF, compose
 from experiments.settings.schema import Settings
 from experiments.simulate import job
+
+# For processes with an environment of their own, which must not write into anyone's home either.
+STATE = {name: os.environ[name] for name in ("FEDMF_CACHE", "FEDMF_STATE")}
 
 
 def composed(*overrides):
@@ -34,7 +38,7 @@ def command(*arguments, cwd, timeout=300, **options):
         [sys.executable, "-m", "experiments.simulate", *arguments],
         cwd=cwd,
         # No bytecode: what runs with a limit on file sizes would leave it cut off, for everybody after it.
-        env={"PYTHONPATH": str(CONF.parent), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PYTHONPATH": str(CONF.parent), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1", **STATE},
         capture_output=True,
         text=True,
         timeout=timeout,

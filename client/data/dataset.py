@@ -11,6 +11,7 @@ from typing import overload
 
 import numpy as np
 
+from client.data.fingerprint import Fingerprint
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
@@ -20,6 +21,8 @@ TASKS = (CLASSIFICATION, NEXT_TOKEN)
 
 IGNORED_TARGET = -100
 """A target that neither the loss nor the accuracy counts (padding); torch's own default `ignore_index`."""
+
+_AT_ONCE = 1 << 24  # bytes of a memory-mapped file that are read at once to identify clients
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,33 @@ class LazyClients(Sequence[Examples]):
         i = range(len(self))[index]
         return self.client(i)
 
+    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
+        """Write into `fingerprint` who the clients `numbers` are, in order.
+
+        Other clients, or the same in another order, must write something else, and the same ones the same at every
+        call. This writes all that they hold, read one by one; override it where that is slow, or where a client's
+        examples are drawn anew at every access.
+        """
+        identify_each(self, fingerprint, numbers)
+
+
+def identify_each(clients: Sequence[Examples], fingerprint: Fingerprint, numbers: range) -> None:
+    """Write the examples of the clients `numbers` one by one.
+
+    A client that cannot be read is written as such: it must not decide what becomes of the others.
+    """
+    for i in numbers:
+        try:
+            examples = clients[i]
+            arrays = [np.asarray(examples.x), np.asarray(examples.y)]
+            if any(array.dtype.hasobject for array in arrays):
+                raise DataError("objects cannot be trained on")
+        except Exception:  # as in training, where it becomes a zero update
+            fingerprint.text("unreadable")
+            continue
+        for array in arrays:
+            fingerprint.array(array)
+
 
 @dataclass(frozen=True)
 class ArrayClients(LazyClients):
@@ -139,6 +169,19 @@ class ArrayClients(LazyClients):
         """Return copies of one client's examples."""
         rows = self.order[self.bounds[i] : self.bounds[i + 1]]
         return Examples(self.convert(self.x[rows]), self.y[rows].astype(np.int64))
+
+    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
+        """Write how many rows each client has, and then all rows, client by client, as they are stored."""
+        if self.x.dtype.hasobject or self.y.dtype.hasobject:
+            identify_each(self, fingerprint, numbers)
+            return
+        bounds = np.asarray(self.bounds[numbers.start : numbers.stop + 1])
+        fingerprint.array(np.diff(bounds))
+        rows = self.order[bounds[0] : bounds[-1]] if len(bounds) else self.order[:0]
+        at_once = max(1, _AT_ONCE // max(1, self.x[:1].nbytes))
+        for start in range(0, len(rows), at_once):
+            fingerprint.array(self.x[rows[start : start + at_once]])
+        fingerprint.array(self.y[rows])
 
 
 def split_by_user(

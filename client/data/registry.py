@@ -17,7 +17,7 @@ from client.data import (
     synthetic,
 )
 from client.data.dataset import Dataset
-from client.imports import check_takes, import_path
+from client.imports import check_takes, import_maker
 from fedmf.errors import DataError, SettingError
 
 
@@ -58,7 +58,7 @@ def load(
 ) -> Dataset:
     """Return the data set called `name`, a name of the listing or an import path `package.module:function`.
 
-    Settings that are None are left to the loader. Raises `SettingError` for an unknown name or a setting that
+    The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Raises `SettingError` for an unknown name or a setting that
     the loader does not take, `DataError` for data that are missing or malformed.
     """
     loader = _loader(name)
@@ -81,7 +81,7 @@ def load(
 def _loader(name: str) -> Callable[..., Dataset]:
     """Return the function that loads the data set called `name`."""
     if ":" in name:
-        return import_path(name, "name")  # type: ignore[no-any-return]
+        return import_maker(name, "name", Dataset)
     if name not in DATASETS:
         raise SettingError(
             f"name is {name!r}; it must be one of {', '.join(DATASETS)}, "

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from client.data.dataset import Examples, LazyClients, cut
+from client.data.fingerprint import Fingerprint
 from client.data.tf_example import read_example
 from client.imports import need
 from fedmf.errors import DataError
@@ -56,6 +57,14 @@ class StoredClients(LazyClients):
         """Read and convert one client's examples."""
         start = int(self.starts[i])
         return self.convert(self.store.read(int(self.owners[i]), start, start + int(self.sizes[i])))
+
+    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
+        """Write the names of the users and which of their examples each client has; the examples stay on disk."""
+        chosen = slice(numbers.start, numbers.stop)
+        for owner in self.owners[chosen]:
+            fingerprint.text(self.store.users[owner])
+        fingerprint.array(self.starts[chosen])
+        fingerprint.array(self.sizes[chosen])
 
 
 def given_path(path: str | None, where: str) -> Path | None:

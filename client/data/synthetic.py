@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from client.data.dataset import CLASSIFICATION, Dataset, Examples, LazyClients
+from client.data.fingerprint import Fingerprint
 from fedmf.checks import check_at_least, check_non_negative
 from fedmf.errors import SettingError
 
@@ -38,6 +39,11 @@ class SyntheticClients(LazyClients):
             self.shift,
             rng=np.random.default_rng([self.seed, CLIENT, i]),
         )
+
+    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
+        """Write what the clients are drawn from: they are functions of it and of their numbers."""
+        fingerprint.text(f"{self.examples_per_client} {self.shift!r} {self.seed}")
+        fingerprint.array(self.centres)
 
 
 def load(

@@ -76,6 +76,7 @@ class CheckpointedRounds:
         clients = tuple(str(client) for client in range(plan.participation.cohort_size))
         self._release = Release(0, model, clients, len(clients))
         self._checkpoint.begin(self._state)
+        atexit.register(self._checkpoint.forget_secrets)
 
     def __call__(self) -> None:
         """Commit and settle the next rounds."""

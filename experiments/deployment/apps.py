@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 import experiments  # noqa: F401  the environment, before any numeric library
-from experiments.deployment.node import OVERRIDES, Node, node_settings
+from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_settings
 from fedmf.updates import wire
 
 server_app = ServerApp()
@@ -43,9 +43,9 @@ def train(message: Message, context: Context) -> Message:
 
 @client_app.query()
 def query(message: Message, context: Context) -> Message:
-    """Say how many clients this node holds, as its operator declared it."""
+    """Say how many clients this node holds, as its operator declared it, and a digest of who they are."""
     node = Node.of(node_settings(context.node_config.get(OVERRIDES)))
-    answer = ConfigRecord({wire.CLIENTS: node.clients})
+    answer = ConfigRecord({wire.CLIENTS: node.clients, **asked_digest(node, message)})
     return Message(RecordDict({wire.HELD: answer}), reply_to=message)
 
 

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from flwr.app import Message
+
 from experiments.settings.compose import compose, split
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments, load_dataset
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
+from fedmf.randomness import SecretKey
+from fedmf.updates import wire
 
 if TYPE_CHECKING:  # torch-free: a node that only says how many clients it holds must start fast
     from client.data import Dataset, Examples
@@ -78,6 +82,23 @@ class Node:
                 f"{self.first} of a data set that holds {held}."
             )
         return self.dataset.clients[self.first + number]
+
+    def digest(self, key: SecretKey) -> str:
+        """Return a digest under `key` of who the node's clients are, in order; "" where the data cannot be loaded."""
+        from client.data.identity import digest_clients
+
+        try:
+            return digest_clients(self.dataset.clients, key, self.first, self.first + self.clients)
+        except (Exception, SystemExit):  # what a node declares must not fail with its data
+            return ""
+
+
+def asked_digest(node: Node, message: Message) -> dict[str, str]:
+    """Return the node's digest under the key in `message`, as fields of an answer; empty where none is asked for."""
+    question = message.content.config_records.get(wire.HELD)
+    if question is None or wire.DIGEST_KEY not in question:
+        return {}
+    return {wire.DIGEST: node.digest(SecretKey(bytes(question[wire.DIGEST_KEY])))}  # type: ignore[arg-type]
 
 
 def node_settings(overrides: object) -> NodeSettings:

@@ -5,11 +5,11 @@ Flower starts a process for every message, so that nothing is built that this me
 
 from functools import partial
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 
 from client.app import make_client_app
 from client.training import Trainer
-from experiments.deployment.node import OVERRIDES, Node, node_settings
+from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_settings
 from experiments.settings.client import build_client_plan, build_model
 from experiments.settings.compose import compose, split
 from experiments.settings.schema import Settings
@@ -17,12 +17,15 @@ from fedmf.updates import wire
 
 
 def reply_to(message: Message, context: Context) -> Message:
-    """Return the node's reply to the tasks in `message`: a record for each client, under its own mask."""
+    """Return the node's reply to the tasks in `message`: each client's values under its own mask, and who they are."""
     run = run_settings(str(context.run_config.get(OVERRIDES, "")))
     node = Node.of(node_settings(context.node_config.get(OVERRIDES)))
     dimension = len(message.content.array_records[wire.MODEL][wire.VECTOR].data) // 4
     app = make_client_app(node.examples_of, partial(_trainer, run, node), build_client_plan(run, dimension))
-    return app(message, context)
+    reply = app(message, context)
+    if digest := asked_digest(node, message):
+        reply.content[wire.HELD] = ConfigRecord({**digest})
+    return reply
 
 
 def run_settings(overrides: str) -> Settings:

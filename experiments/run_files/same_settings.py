@@ -26,6 +26,7 @@ FREE = (
     "logger",
     "run.directory",
     "run.resume",
+    "run.accept_copy",
     "population.max_clients_per_node",
 )
 # What may differ besides within a group of compared runs: how a run was watched, and its repetition.

@@ -78,7 +78,10 @@ class Recorder:
         return recorded
 
     def begin(self, state: ServerState, replayed: list[tuple[ServerState, Release]]) -> None:
-        """Write what is known before the first round; in a resumed run, the rows that the crash left out."""
+        """Write what is known before the first round; in a resumed run, the rows that the crash left out.
+
+        Raises `DivergedError` where the last released model or its loss is not finite: no round may follow.
+        """
         recorded = self.refuse_rounds_shown_after(state.round)
         self._directory.write_model(MODEL_INITIAL, self._experiment.initial, self._experiment.layout)
         self._write_mechanism()
@@ -86,7 +89,8 @@ class Recorder:
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
-        _check_finite(state)
+        if state.round:
+            self._score_if_due(state)  # a crash may have come before what it found ended the run
 
     def on_reply(self, client: str, data: object) -> None:
         """Measure what a client sent, for run.unprotected_metrics: the size reveals how much its mask kept."""

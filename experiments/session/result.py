@@ -14,8 +14,8 @@ from experiments.run_files.model import load_model
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.data import load_dataset, merged
 from experiments.settings.experiment import build
-from experiments.settings.recorded import Recorded, restored
-from fedmf.errors import RunDirectoryError, SettingError
+from experiments.settings.recorded import refuse_code, restored
+from fedmf.errors import RunDirectoryError
 from fedmf.plan import Plan
 
 
@@ -24,11 +24,12 @@ class Result:
     """A finished run; read from `directory`, which can be given to every command.
 
     `trust_code`: whether loaders and models that config.yaml names by import path may be imported. A run
-    directory of somebody else's can name any code.
+    directory of somebody else's can name any code. `given` are import paths that the caller named.
     """
 
     directory: Path
     trust_code: bool = False
+    given: frozenset[str] = frozenset()
 
     @cached_property
     def run(self) -> Run:
@@ -94,15 +95,4 @@ class Result:
 
     def _refuse_code(self) -> None:
         if not self.trust_code:
-            refuse_code(self.directory, self.run.config)
-
-
-def refuse_code(directory: Path, recorded: Recorded) -> None:
-    """Raise `SettingError` where the settings recorded in `directory` name code by an import path."""
-    for group in ("dataset", "model", "mechanism"):
-        name = str((recorded.get(group) or {}).get("name"))
-        if ":" in name:
-            raise SettingError(
-                f"{group}.name of {directory} is {name!r}, which would be imported; give trust_code=True if "
-                "you trust whoever wrote that directory."
-            )
+            refuse_code(self.directory, self.run.config, given=self.given)

@@ -13,11 +13,12 @@ from pathlib import Path
 from threading import RLock
 
 from experiments.run_files.reader import read_config
-from experiments.session.result import Result, refuse_code
+from experiments.session.result import Result
 from experiments.session.simulation import simulate
 from experiments.settings.compose import compose
+from experiments.settings.frozen import plain
 from experiments.settings.jobs import default_directory
-from experiments.settings.recorded import restored
+from experiments.settings.recorded import named_code, refuse_code, restored
 from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
 
@@ -48,10 +49,11 @@ class Runner:
             composed = compose("config", [*overrides, *as_overrides(settings)], Settings)
             return _simulated(composed, Path(default_directory(composed.run.directory)))
 
-    def resume(self, directory: str | Path, *, trust_code: bool = False) -> Result:
+    def resume(self, directory: str | Path, *, trust_code: bool = False, accept_copy: bool = False) -> Result:
         """Go on with the run in `directory` after its last released round, with the settings it recorded.
 
-        A finished run is returned as it is. `trust_code` as in `load`. Raises `RunDirectoryError` for a directory
+        A finished run is returned as it is. `trust_code` as in `load`; `accept_copy`: whether `directory` may be a copy
+        or an older state of the directory that the run began in. Raises `RunDirectoryError` for a directory
         that holds no run, and what `simulate` raises.
         """
         recorded = read_config(Path(directory))
@@ -59,7 +61,7 @@ class Runner:
             refuse_code(Path(directory), recorded)
         with _ONE_AT_A_TIME:
             settings = restored(recorded)
-            again = replace(settings.run, directory=str(directory), resume=True)
+            again = replace(settings.run, directory=str(directory), resume=True, accept_copy=accept_copy)
             return _simulated(replace(settings, run=again), Path(directory))
 
     def load(self, directory: str | Path, *, trust_code: bool = False) -> Result:
@@ -103,4 +105,5 @@ def _text(value: object) -> str:
 
 def _simulated(settings: Settings, directory: Path) -> Result:
     simulate(settings, directory.resolve())
-    return Result(directory.resolve(), trust_code=True)  # this process named the code
+    # This process named that code, and no other: config.yaml may have changed since a run began.
+    return Result(directory.resolve(), given=frozenset(named_code(plain(settings)).values()))

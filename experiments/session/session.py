@@ -24,9 +24,11 @@ from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.plan import Plan
+from fedmf.randomness import SecretKey
 from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population
 from server.files import locked
+from server.origin import Clients, no_digest
 from server.state import Release, ServerState, first_state
 from server.strategy import FedMF, ignore_reply
 
@@ -52,6 +54,7 @@ def has_finished(settings: Settings, directory: RunDirectory) -> bool:
 
 @keyed("population", ("min_available", "min_replies"))
 @keyed("privacy", ("accountant", "max_epsilon"))
+@keyed("run", ("accept_copy",))
 @advising_to_resume()
 def run_session(
     settings: Settings,
@@ -60,11 +63,13 @@ def run_session(
     population: Callable[[Path], Population],
     engine: Callable[[FedMF], None],
     *,
+    identify: Callable[[SecretKey], str] = no_digest,
     tasks_per_message: int = 1,
 ) -> dict[str, Any]:
     """Run `experiment` into `directory`, or go on with the run in it, and return its summary.
 
-    `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`.
+    `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`. `identify`
+    returns a digest under a key of who the clients are, in order.
     """
     started = time.perf_counter()
     # A budget below one epoch and a logger that is not installed are refused before anything is written.
@@ -77,6 +82,8 @@ def run_session(
             _configuration(settings, experiment),
             [epoch.fingerprint for epoch in experiment.plan.factorization.epochs],
             settings.run.checkpoint_every,
+            Clients(experiment.plan.participation.clients, identify),
+            settings.run.accept_copy,
         )
         recorder = Recorder(experiment, directory, settings.run, log)
         with stopping_on_disk_errors():
@@ -125,9 +132,14 @@ def _begin_or_restore(
     recorder: Recorder,
 ) -> ServerState:
     """Return the state to go on from: that of the last released round, or that before the first."""
+    checkpoint.refuse_copy()
     if checkpoint.has_released() or _can_restore(experiment, checkpoint):
         state, replayed = checkpoint.restore(experiment.plan, experiment.optimizer)
-        recorder.begin(state, replayed)
+        try:
+            recorder.begin(state, replayed)
+        except DivergedError:
+            checkpoint.forget_secrets()  # the crash came before this was found; no round can follow
+            raise
         checkpoint.rebase(state)
         return state
     if settings.run.resume:

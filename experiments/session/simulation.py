@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 
+from client.data.identity import digest_clients
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
 from experiments.session.engine import run_engine, shares_messages
@@ -39,6 +40,7 @@ def simulate(settings: Settings, path: Path) -> bool:
         experiment,
         lambda folder: SimulatedPopulation(),
         partial(run_engine, settings, experiment),
+        identify=partial(digest_clients, experiment.dataset.clients),
         tasks_per_message=tasks_per_message(experiment.plan) if shares_messages(settings) else 1,
     )
     return True

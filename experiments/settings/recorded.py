@@ -1,11 +1,16 @@
-"""config.yaml of a run directory: what its settings were, written and read back."""
+"""config.yaml of a run directory: what its settings were, written and read back.
 
-from collections.abc import Iterator, Mapping
+A run directory may be somebody else's. What it names by an import path is not imported: `refuse_code`.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from experiments.settings.frozen import plain
+from fedmf.errors import SettingError
 
 if TYPE_CHECKING:  # a comparison of many runs has no need of torch
     from experiments.settings.schema import Settings
@@ -34,11 +39,45 @@ def from_yaml(text: str) -> Recorded:
 
 
 def restored(document: Recorded) -> "Settings":
-    """Return recorded settings as the frozen object. Raises `SettingError` for those of another version."""
+    """Return recorded settings as the frozen object.
+
+    Raises `SettingError` for those of another version, and for a value with `${`: a run writes values, and what
+    OmegaConf would put in such a place nobody has looked at.
+    """
     from experiments.settings.compose import typed
     from experiments.settings.schema import Settings
 
+    for key, value in flattened(document):
+        if "${" in str(value):
+            raise SettingError(f"{key} of the recorded settings is {value!r}; a run records values only.")
     return typed(document, Settings)
+
+
+def named_code(document: Recorded) -> dict[str, str]:
+    """Return {key: import path} of everything in recorded settings that would be imported by its name.
+
+    >>> named_code({"dataset": {"name": "mine:load"}, "model": {"name": "mlp"}, "seed": 3})
+    {'dataset.name': 'mine:load'}
+    """
+    names = {
+        f"{key}.name": str(group.get("name")) for key, group in document.items() if isinstance(group, Mapping)
+    }
+    return {key: name for key, name in names.items() if ":" in name}
+
+
+def refuse_code(
+    directory: Path, document: Recorded, *, given: Collection[str] = (), consent: str = "trust_code=True"
+) -> None:
+    """Raise `SettingError` where settings recorded in `directory` name code that the caller has not.
+
+    `given` are the import paths that the caller named, `consent` is how to allow any other.
+    """
+    for key, name in named_code(document).items():
+        if name not in given:
+            raise SettingError(
+                f"{key} of {directory} is {name!r}, which would be imported, and importing runs code; give {consent} if "
+                "you trust whoever wrote that directory."
+            )
 
 
 def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

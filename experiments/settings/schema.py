@@ -70,10 +70,14 @@ class ClippingSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Where a run writes, how its secrets are made, and how often it scores and saves."""
+    """Where a run writes, how its secrets are made, and how often it scores and saves.
+
+    `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
+    """
 
     directory: str | None
     resume: bool
+    accept_copy: bool
     reproducible: bool
     unprotected_metrics: bool
     evaluate_every: int | None

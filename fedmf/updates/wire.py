@@ -25,8 +25,10 @@ from fedmf.updates.vectors import Vector
 MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
 TASK = "task"  # ConfigRecord of a message: EPOCH, STEP, and for each client CLIENT and MASK_KEY, `numbered`
 UPDATE = "update"  # ConfigRecord of a reply: for each client the bytes of its kept values, VALUES `numbered`
-HELD = "held"  # ConfigRecord of a node's answer to a query: how many clients it holds, under key CLIENTS
-CLIENTS = "clients"
+# ConfigRecord of a deployment's messages: asked with DIGEST_KEY, a node answers a query with how many CLIENTS it holds,
+# and every message with a DIGEST of who they are.
+HELD = "held"
+CLIENTS, DIGEST, DIGEST_KEY = "clients", "digest", "digest-key"
 VECTOR = "vector"
 VALUES = "values"
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse

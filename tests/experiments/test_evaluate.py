@@ -1,6 +1,7 @@
 """`evaluate` on a run directory written by hand."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,78 @@ def test_another_data_set_replaces_the_runs_own(directory: Path, capsys: pytest.
     printed = json.loads(capsys.readouterr().out)
     accuracy, _ = by_hand(directory, x[:20], y[:20])
     assert (printed["accuracy"], printed["examples"]) == (accuracy, 20)
+
+
+SPY = """
+from pathlib import Path
+from torch import nn
+from client.data import Dataset, load as of_fedmf
+
+Path({marker!r}).touch()  # what importing runs
+
+
+def load() -> Dataset:
+    return of_fedmf("digits")
+
+
+def net(input_shape, classes) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+
+
+def unsaid():
+    Path({marker!r}).with_suffix(".called").touch()
+"""
+
+
+@pytest.fixture
+def spy(directory: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that is there once the module `spy_of_evaluate`, which the directory's config.yaml names, was run."""
+    folder = tmp_path_factory.mktemp("spy")
+    (folder / "spy_of_evaluate.py").write_text(SPY.format(marker=str(folder / "imported")))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "spy_of_evaluate", raising=False)
+    config = {
+        "dataset": {"name": "spy_of_evaluate:load"},
+        "model": {"name": "spy_of_evaluate:net"},
+        "seed": 1,
+    }
+    OmegaConf.save(OmegaConf.create(config), directory / "config.yaml")
+    return folder / "imported"
+
+
+def test_code_that_only_the_directory_names_is_not_even_imported(
+    directory: Path, spy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = mistake(capsys, f"directory={directory}")
+    assert "dataset.name" in says
+    assert "spy_of_evaluate:load" in says
+    assert "trust_code=true" in says
+    assert "model.name" in mistake(capsys, f"directory={directory}", "dataset=digits")
+    assert not spy.exists()
+
+
+def test_code_runs_when_it_is_trusted_or_named_on_the_command_line(
+    directory: Path, spy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ("dataset=custom", "dataset.name=spy_of_evaluate:load", "model=custom")
+    run(directory, *own, "model.name=spy_of_evaluate:net", "output=json")
+    named = json.loads(capsys.readouterr().out)
+    run(directory, "trust_code=true", "output=json")
+    assert json.loads(capsys.readouterr().out) == named
+    assert (named["examples"], named["parameters"]) == (360, 650)
+
+
+@pytest.mark.parametrize("path", ["os:system", "builtins:exec", "subprocess:run", "spy_of_evaluate:unsaid"])
+def test_what_says_of_itself_no_loader_and_no_model_is_never_called(
+    directory: Path, spy: Path, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    for group in ("dataset", "model"):
+        config = {"dataset": {"name": "digits"}, "model": {"name": "logistic"}, "seed": 1}
+        config[group] = {"name": path, "settings": {"command": f"touch {spy.with_suffix('.called')}"}}  # type: ignore[dict-item]
+        OmegaConf.save(OmegaConf.create(config), directory / "config.yaml")
+        says = mistake(capsys, f"directory={directory}", "trust_code=true")
+        assert f"{group}.name is '{path}', which does not say that it makes a" in says
+    assert not spy.with_suffix(".called").exists()
 
 
 def test_text_output_names_the_run(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

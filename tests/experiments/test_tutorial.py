@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from client.data import DATASETS, load
+from client.data import DATASETS, Dataset, load
 from client.data.text import SPECIAL, read_vocabulary
 from client.models import build, parameter_count
 from experiments.settings.compose import CONF
@@ -66,10 +67,28 @@ def test_the_mechanism_of_the_tutorial_is_the_matrix_that_it_says(
 def test_code_that_is_no_loader_or_no_model_is_refused() -> None:
     with pytest.raises(SettingError, match=r"^name is 'nowhere:load', which cannot be imported"):
         load("nowhere:load")
-    with pytest.raises(DataError, match=r"must return a client\.data\.Dataset"):
+    with pytest.raises(
+        SettingError, match=r"does not say that it makes a Dataset, so that it was not called"
+    ):
         load("argparse:Namespace")
-    with pytest.raises(SettingError, match=r"must make a torch\.nn\.Module"):
+    with pytest.raises(SettingError, match=r"does not say that it makes a Module, so that it was not called"):
         build("argparse:Namespace", input_shape=(2,), classes=2, seed=0)
+
+
+def liar() -> Dataset:
+    return 3  # type: ignore[return-value]
+
+
+def lying_net(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    return 3  # type: ignore[return-value]
+
+
+def test_code_that_makes_something_else_than_it_says_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "liars", sys.modules[__name__])
+    with pytest.raises(DataError, match=r"must return a client\.data\.Dataset"):
+        load("liars:liar")
+    with pytest.raises(SettingError, match=r"must make a torch\.nn\.Module"):
+        build("liars:lying_net", input_shape=(2,), classes=2, seed=0)
 
 
 def test_the_data_page_names_every_data_set() -> None:

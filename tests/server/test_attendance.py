@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
+from client.data.fingerprint import Fingerprint
 from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
+from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from nodes import Nodes, holding, key_of
 from plans import KEY, random_vector, small_plan
@@ -157,8 +159,8 @@ def test_a_node_counts_for_no_more_clients_than_allowed(tmp_path, caplog):
 @pytest.mark.parametrize("value", ["12", -1, 12.0, True, [12], b"12"])
 def test_an_answer_that_is_no_count_is_no_answer(value):
     grid = Nodes({"a": holding(12), "b": holding(value)})
-    held = wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.1))
-    assert held == {key_of("a"): 12}
+    held = wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.1), KEY)
+    assert held == {key_of("a"): (12, "")}
 
 
 def test_errors_and_silence_are_no_answers():
@@ -170,7 +172,9 @@ def test_errors_and_silence_are_no_answers():
             "d": lambda message: Message(RecordDict(), reply_to=message),
         }
     )
-    assert wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.05)) == {key_of("a"): 12}
+    assert wait_for_clients(grid, Attendance(12, timeout=0.05, query_timeout=0.05), KEY) == {
+        key_of("a"): (12, "")
+    }
 
 
 def test_a_node_that_is_away_is_silent_and_its_clients_stay_unspent(tmp_path, caplog):
@@ -212,13 +216,13 @@ def test_a_restarted_server_goes_on_with_the_same_cohorts_whoever_is_there_now(t
     again = DeployedPopulation(Attendance(12, timeout=0.05), tmp_path)
     other = Nodes({"c": holding(50), "b": holding(7), "a": holding(9)}, first_id=7)
     for step in (1, 2, 3):
-        again.gather(PLAN, 0, step, other)
+        again.gather(PLAN, 0, step, other, key=KEY)
         assert again.cohort(PLAN, step + 1) == sorted(
             releases[step].answered, key=again.cohort(PLAN, step + 1).index
         )
         assert set(again.cohort(PLAN, step + 1)) == set(releases[step].answered)
     assert other.asked == []
-    again.gather(PLAN, 1, 0, other)
+    again.gather(PLAN, 1, 0, other, key=KEY)
     assert key_of("c") in Roster.from_json((tmp_path / ROSTER).read_text()).nodes
 
 
@@ -227,10 +231,10 @@ def test_an_epoch_whose_roster_is_lost_is_not_continued(tmp_path):
     strategy.start(grid, num_rounds=1, timeout=0.1)
     (tmp_path / ROSTER).unlink()
     with pytest.raises(RunDirectoryError, match="epoch 1, which is under way"):
-        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid)
+        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid, key=KEY)
     (tmp_path / ROSTER).write_text('{"epoch": 0')
     with pytest.raises(RunDirectoryError, match="damaged"):
-        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid)
+        DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid, key=KEY)
 
 
 def test_cohorts_of_an_epoch_are_disjoint_and_follow_from_roster_and_seed_alone():
@@ -263,3 +267,100 @@ def test_a_round_waits_for_the_first_of_its_nodes_to_come_back(tmp_path, monkeyp
     monkeypatch.setattr(attendance.time, "sleep", lambda seconds: grid.away.clear())
     strategy.start(grid, num_rounds=1, timeout=0.1)
     assert [len(release.answered) for release in releases] == [3, 3]
+
+
+class People:
+    """A node that holds `people`, who answer as themselves: a vector is a person's, whatever number it is asked under."""
+
+    def __init__(self, people):
+        self.people = list(people)
+
+    def said(self, message):
+        """The digest of the node's people in order, under the key of the question."""
+        key = SecretKey(bytes(message.content.config_records[wire.HELD][wire.DIGEST_KEY]))
+        fingerprint = Fingerprint(key)
+        fingerprint.text(" ".join(self.people))
+        return ConfigRecord({wire.DIGEST: fingerprint.hexdigest()})
+
+    def query(self, message):
+        answer = self.said(message)
+        answer[wire.CLIENTS] = len(self.people)
+        return Message(RecordDict({wire.HELD: answer}), reply_to=message)
+
+    def train(self, message):
+        reply = answer(message)
+        reply.content[wire.HELD] = self.said(message)
+        return reply
+
+
+def declaring(folder, nodes, rounds):
+    """Play rounds with nodes that declare who their clients are; returns strategy, grid and releases."""
+    strategy, _, releases = deployed(folder, {"a": 1})
+    grid = Nodes(
+        {name: node.query for name, node in nodes.items()}, {name: node.train for name, node in nodes.items()}
+    )
+    strategy.start(grid, num_rounds=rounds, timeout=0.1)
+    return strategy, grid, releases
+
+
+def heard(strategy, grid, number):
+    """Whether the model moved in the next rounds."""
+    before = strategy.state.model.copy()
+    strategy.start(grid, num_rounds=number, timeout=0.1)
+    return bool((strategy.state.model != before).any())
+
+
+def test_a_node_that_renumbers_its_clients_in_mid_epoch_counts_as_zeros_until_the_next(tmp_path, caplog):
+    node = People("abcdefghijkl")
+    strategy, grid, releases = declaring(tmp_path, {"a": node}, 1)
+    assert heard(strategy, grid, 1)
+    node.people.reverse()
+    assert not heard(strategy, grid, 1)
+    assert f"node {key_of('a')} no longer holds the clients that it declared" in caplog.text
+    node.people.reverse()
+    assert not heard(strategy, grid, 1)  # for the rest of the epoch
+    assert caplog.text.count("no longer holds") == 1
+    assert [len(release.answered) for release in releases] == [3] * 4  # asked, spent and counted all the same
+    node.people.reverse()
+    assert heard(strategy, grid, 1)
+
+
+def test_a_restarted_server_knows_who_changed_and_what_was_declared(tmp_path):
+    node, steady = People("abcdef"), People("ghijkl")
+    strategy, grid, _ = declaring(tmp_path, {"a": node, "b": steady}, 1)
+    node.people.reverse()
+    strategy.start(grid, num_rounds=2, timeout=0.1)
+    roster = Roster.from_json((tmp_path / ROSTER).read_text())
+    assert set(roster.digests) == {key_of("a"), key_of("b")}
+    assert roster.changed == (key_of("a"),)
+    node.people.reverse()
+    again = DeployedPopulation(Attendance(12), tmp_path)
+    again.gather(PLAN, 0, 3, grid, key=KEY.derive("population"))
+    for name, player, counts in (("a", node, False), ("b", steady, True)):
+        client = [f"{key_of(name)}:0"]
+        message = Message(RecordDict({wire.HELD: ConfigRecord({**again.question(client)})}), 1, "train")
+        message.metadata.__dict__["_message_id"] = "a"
+        reply = Message(RecordDict({wire.HELD: player.said(message)}), reply_to=message)
+        assert again.admits(client, reply) is counts
+
+
+def test_no_two_nodes_and_no_two_epochs_have_one_digest_of_the_same_people(tmp_path):
+    """So the public roster says nothing to who has data of his own to compare."""
+    nodes = {"a": People("abcdef"), "b": People("abcdef")}
+    strategy, grid, _ = declaring(tmp_path, nodes, 1)
+    first = Roster.from_json((tmp_path / ROSTER).read_text()).digests
+    strategy.start(grid, num_rounds=4, timeout=0.1)
+    second = Roster.from_json((tmp_path / ROSTER).read_text()).digests
+    assert len({*first.values(), *second.values()}) == 4
+
+
+@pytest.mark.parametrize("said", ["", "x" * 64, "0" * 63, "0" * 100_000, b"0" * 64, 3])
+def test_values_without_the_digest_that_was_declared_count_as_zeros(tmp_path, said):
+    node = People("abcdefghijkl")
+    strategy, grid, releases = declaring(tmp_path, {"a": node}, 1)
+    honest_answer = node.said
+    node.said = lambda message: ConfigRecord({wire.DIGEST: said})
+    assert not heard(strategy, grid, 1)
+    node.said = honest_answer
+    assert heard(strategy, grid, 1)  # nothing was said that differs
+    assert len(releases) == 3

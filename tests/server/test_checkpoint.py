@@ -14,6 +14,7 @@ from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryErro
 from plans import KEY, random_vector, small_plan
 from server.checkpoint import SECRETS, Checkpoint
 from server.optimizer import Optimizer
+from server.origin import ORIGIN
 from server.state import apply_release, begin_epoch, first_state, make_release
 
 SGD = Optimizer(0.5, 0.9)
@@ -182,7 +183,7 @@ def test_a_run_that_begins_anew_keeps_nothing_of_the_one_before(tmp_path):
     for name in ("roster.json", "secrets.npz.new", "journal-000000.bin"):
         (checkpoint.folder / name).write_bytes(b"old")
     checkpoint.begin(state)
-    assert sorted(path.name for path in checkpoint.folder.iterdir()) == ["base-000000.npz", SECRETS]
+    assert sorted(path.name for path in checkpoint.folder.iterdir()) == ["base-000000.npz", ORIGIN, SECRETS]
 
 
 def test_secrets_ahead_of_the_journal_are_refused(tmp_path):

@@ -136,6 +136,41 @@ def test_a_node_whose_data_cannot_be_loaded_sends_zeros_for_the_clients_it_decla
     assert "takes part with a zero update" in caplog.text
 
 
+def people(path, order):
+    """Write 12 people's data, numbered in `order`."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((12, 3, 5))[order], rng.integers(0, 3, (12, 3))[order]
+    y[:, 0] = 2
+    np.savez(
+        path, x=x.reshape(36, 5), y=y.ravel(), user=np.repeat(np.arange(12), 3), split=np.tile([1, 0, 0], 12)
+    )
+
+
+def test_a_node_whose_file_is_renumbered_in_mid_epoch_takes_no_part_until_the_next(tmp_path, caplog):
+    """Rounds 1 to 3 are the first epoch: the file is another one from round 2 on."""
+    people(tmp_path / "people.npz", np.arange(12))
+    data = f"dataset=by_user_npz dataset.path={tmp_path}/people.npz"
+    settings = f"{SMALL.replace(DATA, data)} privacy.noise_multiplier=0 optimizer.momentum=0"
+    run = f"run.directory={tmp_path / 'r'} {settings}"
+    config = run_settings(run)
+    grid = network(run, {"a": f"clients=12 {data}"})
+    honest, models = grid.train["a"], {}
+
+    def train(message):
+        number = int(message.metadata.group_id)
+        models[number] = message.content.array_records[wire.MODEL][wire.VECTOR].data
+        if number == 2:
+            people(tmp_path / "people.npz", np.arange(12)[::-1])
+        return honest(message)
+
+    grid.train["a"] = train
+    deploy(config, grid)
+    moved = [models[number] != models[number + 1] for number in range(1, 6)]
+    assert moved == [True, False, False, True, True]
+    assert caplog.text.count(f"node {key_of('a')} no longer holds the clients that it declared") == 1
+    assert [row["replies"] for row in metrics(tmp_path / "r")] == [4] * 6
+
+
 def test_a_client_that_was_declared_but_is_not_there_sends_zeros(tmp_path, caplog):
     run, config = configured(tmp_path / "r", "population.cohort_size=13", "population.min_available=13")
     deploy(config, network(run, {"a": f"clients=13 {DATA}"}))

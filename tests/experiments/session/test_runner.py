@@ -135,7 +135,7 @@ def test_a_fresh_process_has_no_hydra_after_a_run(tmp_path):
         "print([kind.__name__ for kind in (GlobalHydra, HydraConfig) if kind in Singleton._instances])\n"
         "print('config_schema.yaml' in ConfigStore.instance().repo)\n"
     )
-    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": ""}
+    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
     )
@@ -153,7 +153,7 @@ def test_it_works_inside_another_hydra_application(tmp_path):
         "    print(config.mine, hydra.core.hydra_config.HydraConfig.get().job.name, result.metrics[-1]['round'])\n\n\n"
         "main()\n"
     )
-    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": ""}
+    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
     done = subprocess.run(
         [sys.executable, "app.py"], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
     )
@@ -228,6 +228,24 @@ def test_code_that_a_run_directory_names_is_imported_only_if_trusted(result, tmp
         with pytest.raises(SettingError, match=r"os:system.*trust_code=True"):
             use()
     assert run.load(stolen).accuracy == result.accuracy  # reading imports nothing
+
+
+def test_code_that_a_directory_names_by_way_of_another_setting_is_refused(result, tmp_path):
+    """OmegaConf would put the path of the data in the place of the name after the name has been looked at."""
+    config = (result.directory / "config.yaml").read_text()
+    hidden = config.replace("name: synthetic\n  path: null", "name: ${dataset.path}\n  path: os:system", 1)
+    assert hidden != config
+    (tmp_path / "config.yaml").write_text(hidden)
+    with pytest.raises(SettingError, match=r"a run records values only"):
+        run.resume(tmp_path)
+
+
+def test_a_run_of_this_process_trusts_no_code_that_its_directory_names_later(tmp_path):
+    mine = run(*ONE, seed=4, run={"directory": f"{tmp_path}/r"})
+    config = (mine.directory / "config.yaml").read_text()
+    (mine.directory / "config.yaml").write_text(config.replace("name: synthetic", "name: os:system", 1))
+    with pytest.raises(SettingError, match=r"os:system.*trust_code=True"):
+        mine.model()
 
 
 @pytest.mark.parametrize("directory", ["it's a=b, c", r"back\slash", r"a\'b", "x y", "[1]", "null"])

@@ -1,0 +1,152 @@
+"""A digest of the clients changes with who they are and with their order, and with nothing else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from client.data import ArrayClients, Examples, load
+from client.data import dataset as arrays
+from client.data.dataset import LazyClients
+from client.data.fingerprint import Fingerprint
+from client.data.identity import digest_clients
+from client.data.stores import StoredClients
+from fedmf.randomness import SecretKey
+
+KEY = SecretKey.reproducible(0)
+RNG = np.random.default_rng(0)
+X, Y = RNG.random((12, 3)).astype("f4"), RNG.integers(0, 2, 12)
+CLIENTS = ArrayClients(X, Y, RNG.permutation(12), np.array([0, 2, 3, 7, 12]))
+
+
+def other(array, place=(3,)):
+    """A copy of an array with one number changed."""
+    changed = array.copy()
+    changed[place] += 1
+    return changed
+
+
+def swapped(clients):
+    """The same clients with the first two in the other order."""
+    order = np.concatenate([clients.order[2:3], clients.order[:2], clients.order[3:]])
+    return replace(clients, order=order, bounds=np.array([0, 1, 3, 7, 12]))
+
+
+CHANGED = {
+    "an input": replace(CLIENTS, x=other(X)),
+    "a label": replace(CLIENTS, y=other(Y)),
+    "the type of the inputs": replace(CLIENTS, x=X.astype("f8")),
+    "their shape": replace(CLIENTS, x=X.reshape(12, 3, 1)),
+    "a row that another client owns": replace(CLIENTS, bounds=np.array([0, 1, 3, 7, 12])),
+    "the order of the clients": swapped(CLIENTS),
+    "one client less": replace(CLIENTS, bounds=CLIENTS.bounds[:-1]),
+}
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+@pytest.mark.parametrize("what", CHANGED)
+def test_the_digest_changes_with(what, as_list):
+    one, changed = (list(c) if as_list else c for c in (CLIENTS, CHANGED[what]))
+    if as_list and what == "the type of the inputs":
+        changed = [Examples(client.x.astype("f8"), client.y) for client in changed]
+    assert digest_clients(one, KEY) != digest_clients(changed, KEY)
+    assert digest_clients(one, KEY) == digest_clients(one, KEY)
+
+
+def test_clients_that_own_the_same_rows_of_another_file_order_are_the_same():
+    """Only what the clients hold counts, not where the file keeps it."""
+    moved = replace(CLIENTS, x=X[::-1], y=Y[::-1], order=11 - CLIENTS.order)
+    assert digest_clients(moved, KEY) == digest_clients(CLIENTS, KEY)
+
+
+def test_every_row_counts_where_a_file_is_read_in_parts(monkeypatch):
+    monkeypatch.setattr(arrays, "_AT_ONCE", 5 * X[:1].nbytes)
+    digests = {digest_clients(replace(CLIENTS, x=other(X, (row, 0))), KEY) for row in range(12)}
+    assert len(digests | {digest_clients(CLIENTS, KEY)}) == 13
+
+
+def test_the_digest_of_a_nodes_own_clients_leaves_out_the_others():
+    mine = digest_clients(CLIENTS, KEY, 1, 3)
+    for row in range(12):
+        is_mine = row in CLIENTS.order[2:7]
+        changed = replace(CLIENTS, x=other(X, (row, 0)))
+        assert (digest_clients(changed, KEY, 1, 3) != mine) == is_mine
+    assert digest_clients(CLIENTS, KEY, 0, 2) != mine
+    assert digest_clients(CLIENTS, KEY, 3, 99) == digest_clients(CLIENTS, KEY, 3)
+
+
+def test_without_its_key_a_digest_says_nothing():
+    assert digest_clients(CLIENTS, KEY) != digest_clients(CLIENTS, KEY.ratchet())
+
+
+class Stored:
+    """A file with three users, whose examples nobody may read for this."""
+
+    def __init__(self, users=("ann", "bob", "cy"), counts=(2, 3, 1)):
+        self.users, self.counts = users, np.array(counts)
+
+    def read(self, user, start, stop):
+        raise AssertionError("the examples stay on disk")
+
+
+def test_of_users_that_stay_on_disk_the_names_and_numbers_count():
+    def digest(store, owners=(0, 1, 2), starts=(0, 0, 0), sizes=(2, 3, 1)):
+        clients = StoredClients(store, lambda columns: None, *map(np.array, (owners, starts, sizes)))
+        return digest_clients(clients, KEY)
+
+    one = digest(Stored())
+    assert one == digest(Stored())
+    assert one != digest(Stored(("bob", "ann", "cy")))
+    assert one != digest(Stored(), owners=(1, 0, 2))
+    assert one != digest(Stored(), sizes=(2, 2, 1))
+    assert one != digest(Stored(), starts=(0, 1, 0))
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"shift": 0.4}, {"examples_per_client": 9}, {"classes": 9}, {"clients": 999}]
+)
+def test_a_million_made_up_clients_are_what_they_are_drawn_from(change):
+    one = load("synthetic", clients=1000)
+    assert digest_clients(one.clients, KEY) == digest_clients(load("synthetic", clients=1000).clients, KEY)
+    assert digest_clients(load("synthetic", **{"clients": 1000, **change}).clients, KEY) != digest_clients(
+        one.clients, KEY
+    )
+
+
+def test_made_up_clients_around_the_same_centres_hang_on_their_seed():
+    clients = load("synthetic", clients=10).clients
+    assert digest_clients(replace(clients, seed=1), KEY) != digest_clients(clients, KEY)
+
+
+def test_numbers_of_another_type_with_the_same_bytes_are_others():
+    assert digest_clients(replace(CLIENTS, y=Y.view("u8")), KEY) != digest_clients(CLIENTS, KEY)
+
+
+class Unreadable(LazyClients):
+    """Three clients, of whom the second has a file that cannot be read."""
+
+    def __init__(self, last):
+        self.last = last
+
+    def __len__(self):
+        return 3
+
+    def client(self, i):
+        if i == 1:
+            raise OSError("damaged")
+        return Examples(np.full((1, 2), self.last if i == 2 else 0.0), np.zeros(1, int))
+
+
+def test_a_client_that_cannot_be_read_hides_no_other():
+    assert digest_clients(Unreadable(1.0), KEY) == digest_clients(Unreadable(1.0), KEY)
+    assert digest_clients(Unreadable(1.0), KEY) != digest_clients(Unreadable(2.0), KEY)
+
+
+def test_texts_and_arrays_do_not_run_into_each_other():
+    def digest(*texts):
+        fingerprint = Fingerprint(KEY)
+        for text in texts:
+            fingerprint.text(text)
+        return fingerprint.hexdigest()
+
+    assert len({digest("ab", "c"), digest("a", "bc"), digest("abc"), digest("a", "b", "c")}) == 4
