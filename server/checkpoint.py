@@ -3,6 +3,7 @@
     base-ROUND.npz      model, optimizer, ledger, register and configuration after ROUND; the last two are kept
     journal-ROUND.bin   every release after ROUND (`server.journal`), appended and forced to disk before anyone sees it
     secrets.npz         mode 0600: the epoch's key and noise stream; overwritten when the epoch ends, gone at the end
+    mechanism.npz       the tables of the epoch's noise (`server.tables`)
     origin.json         mode 0600: where the run began and with which clients (`server.origin`); gone at the end
     lock                held while a process runs
 
@@ -24,11 +25,12 @@ import numpy as np
 
 from fedmf.accounting import Ledger
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
+from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from server import journal, marks, origin
+from server import journal, marks, origin, tables
 from server.files import erase, sync_folder, temporary_path, write_atomically
 from server.optimizer import Optimizer
 from server.origin import ELSEWHERE, Clients, Origin, Place
@@ -46,14 +48,14 @@ _KEPT = 2  # base files: the newest and the one before it
 class Checkpoint:
     """The folder of one run. `configuration` is what must not change between its processes (key -> value).
 
-    `mechanisms` has the fingerprint of each epoch's factorization: a saved noise stream fits that one only. A base is
+    `mechanisms` has each epoch's factorization: a noise stream goes on under that of its epoch only. A base is
     written every `every` rounds and at the end of every epoch; the journal covers the rounds between. `clients` are
     those of the data at hand. `accept_copy`: whether a copy of the run, or an older state of it, may go on here.
     """
 
     folder: Path
     configuration: Mapping[str, Any]
-    mechanisms: Sequence[str] = ()
+    mechanisms: Sequence[Factorization] = ()
     every: int = 16
     clients: Clients = ELSEWHERE
     accept_copy: bool = False
@@ -68,6 +70,7 @@ class Checkpoint:
             if path.name != LOCK:
                 erase(path)
         self._count(Origin.of(self.folder.parent, self.clients), state.round)
+        self._save_tables(state.secrets)
         self._save_secrets(state.secrets)
         self._save_base(state)
 
@@ -89,8 +92,11 @@ class Checkpoint:
 
     def settle(self, plan: Plan, state: ServerState) -> None:
         """Save a base if one is due after `state.round`; at an epoch's end its key is overwritten by the next one."""
-        if state.round % self.every and state.round % plan.participation.rounds_per_epoch:
+        ends_epoch = state.round % plan.participation.rounds_per_epoch == 0
+        if state.round % self.every and not ends_epoch:
             return
+        if ends_epoch:
+            self._save_tables(state.secrets)
         self._save_secrets(state.secrets)
         self._save_base(state)
 
@@ -146,7 +152,7 @@ class Checkpoint:
             replayed.append((state, release))
         if not _goes_on(plan, state):
             return replace(state, secrets=None), replayed
-        held = self._load_secrets()
+        held = self._load_secrets(plan, state.round)
         self._origin().refuse_other_clients(self.folder.parent, self.clients)
         return replace(state, secrets=secrets_at(plan, held, state.round)), replayed
 
@@ -159,6 +165,7 @@ class Checkpoint:
             begun, place = self._origin(), Place.of(self.folder.parent)
             if begun.place != place or not begun.marked or marks.read(begun.run) != state.round:
                 self._count(replace(begun, place=place), state.round)
+        self._save_tables(state.secrets)
         self._save_secrets(state.secrets)
         self._save_base(state)
         self._journal(state.round).unlink(missing_ok=True)  # at most a torn record: whole ones were replayed
@@ -167,6 +174,7 @@ class Checkpoint:
     def forget_secrets(self) -> None:
         """Overwrite and remove the secrets: the run is over, also where a budget or a divergence ended it."""
         self._save_secrets(None)
+        self._save_tables(None)
         self._forget_origin()
 
     def _count(self, begun: Origin, released: int) -> None:
@@ -240,6 +248,13 @@ class Checkpoint:
                     f"{held.get(key)!r}; resume it with its own settings."
                 )
 
+    def _save_tables(self, secrets: Secrets | None) -> None:
+        """Keep the tables of the epoch under way; before its key, so that no round of it is without them."""
+        if secrets is None:
+            (self.folder / tables.FILE).unlink(missing_ok=True)
+            return
+        tables.save(self.folder, secrets.epoch, self.mechanisms)
+
     def _save_secrets(self, secrets: Secrets | None) -> None:
         path = self.folder / SECRETS
         if secrets is None:
@@ -252,7 +267,11 @@ class Checkpoint:
         data = _packed(**about, key=key, **{f"stream_{k}": v for k, v in stream.items()})
         write_atomically(path, data, mode=0o600, erase_old=True)
 
-    def _load_secrets(self) -> Secrets:
+    def _load_secrets(self, plan: Plan, released: int) -> Secrets:
+        """Return the secrets saved last.
+
+        Raises `RunDirectoryError` where they are lost, or belong to rounds of this epoch that had other tables.
+        """
         path = self.folder / SECRETS
         try:
             with np.load(io.BytesIO(path.read_bytes())) as stored:
@@ -265,13 +284,18 @@ class Checkpoint:
                 "the model so far stays, but this run cannot go on."
             ) from error
         stream = {name.removeprefix("stream_"): array for name, array in arrays.items()}
-        # Tables computed by other library versions may differ in their last bits: then the rows are drawn again.
-        is_fitting = bool(stream) and mechanism == self._mechanism(epoch)
-        return Secrets(epoch, key, StreamState.from_arrays(stream) if is_fitting else None)
+        under_way, step = divmod(released, plan.participation.rounds_per_epoch)
+        if epoch == under_way and step and mechanism != self._mechanism(epoch):
+            raise RunDirectoryError(
+                f"epoch {epoch + 1} of the run in {self.folder.parent} began with other tables of its mechanism, and "
+                f"{tables.FILE} does not hold them; rows of two matrices in one epoch would have a larger sensitivity "
+                "than is accounted. Restore that file, or the version of fedmf and its libraries that began the epoch."
+            )
+        return Secrets(epoch, key, StreamState.from_arrays(stream) if stream else None)
 
     def _mechanism(self, epoch: int) -> str:
         """Return the fingerprint of the factorization of `epoch`; empty where none are known."""
-        return self.mechanisms[epoch] if self.mechanisms else ""
+        return self.mechanisms[epoch].fingerprint if self.mechanisms else ""
 
     def _bases(self) -> list[int]:
         """Return the rounds of the base files, increasing."""

@@ -7,6 +7,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fedmf.accounting import Ledger
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
+from server import tables
 from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population
 from server.files import locked
@@ -80,11 +82,14 @@ def run_session(
         checkpoint = Checkpoint(
             folder,
             _configuration(settings, experiment),
-            [epoch.fingerprint for epoch in experiment.plan.factorization.epochs],
+            experiment.plan.factorization.epochs,
             settings.run.checkpoint_every,
             Clients(experiment.plan.participation.clients, identify),
             settings.run.accept_copy,
         )
+        if checkpoint.has_released():
+            experiment = replace(experiment, plan=tables.going_on(folder, experiment.plan))
+            checkpoint = replace(checkpoint, mechanisms=experiment.plan.factorization.epochs)
         recorder = Recorder(experiment, directory, settings.run, log)
         with stopping_on_disk_errors():
             state = _begin_or_restore(settings, experiment, directory, checkpoint, recorder)

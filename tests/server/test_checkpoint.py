@@ -11,7 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
+from fedmf.mechanisms import design_run
+from fedmf.mechanisms.run_factorization import RunFactorization
 from plans import KEY, random_vector, small_plan
+from server import tables
 from server.checkpoint import SECRETS, Checkpoint
 from server.optimizer import Optimizer
 from server.origin import ORIGIN
@@ -36,9 +39,7 @@ def advance(plan, state, checkpoint=None, names=None):
 
 def begun(plan, folder, every=3):
     folder.mkdir(exist_ok=True)
-    checkpoint = Checkpoint(
-        folder, SETTINGS, [epoch.fingerprint for epoch in plan.factorization.epochs], every
-    )
+    checkpoint = Checkpoint(folder, SETTINGS, plan.factorization.epochs, every)
     state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
     checkpoint.begin(state)
     return checkpoint, state
@@ -183,7 +184,9 @@ def test_a_run_that_begins_anew_keeps_nothing_of_the_one_before(tmp_path):
     for name in ("roster.json", "secrets.npz.new", "journal-000000.bin"):
         (checkpoint.folder / name).write_bytes(b"old")
     checkpoint.begin(state)
-    assert sorted(path.name for path in checkpoint.folder.iterdir()) == ["base-000000.npz", ORIGIN, SECRETS]
+    assert sorted(path.name for path in checkpoint.folder.iterdir()) == [
+        "base-000000.npz", tables.FILE, ORIGIN, SECRETS,
+    ]  # fmt: skip
 
 
 def test_secrets_ahead_of_the_journal_are_refused(tmp_path):
@@ -244,20 +247,93 @@ def test_lost_secrets_stop_the_run(tmp_path):
         checkpoint.restore(plan, SGD)
 
 
-def test_a_noise_stream_of_other_tables_is_drawn_again_from_the_key(tmp_path):
+def computing_others(plan, family="banded_toeplitz"):
+    """Return the plan as another version would make it: other tables, whose errors and sensitivity are valid."""
+    epochs = design_run(family, plan.factorization.workloads).epochs
+    return replace(
+        plan, factorization=RunFactorization(tuple(replace(one, family="optimal") for one in epochs))
+    )
+
+
+def test_within_an_epoch_other_tables_are_refused_and_at_its_boundary_they_are_free(tmp_path):
+    plan = small_plan()
+    other = computing_others(plan)
+    for rounds in range(1, 8):
+        checkpoint, state = begun(plan, tmp_path / str(rounds), every=1)
+        for _ in range(rounds):
+            state = advance(plan, state, checkpoint)
+        elsewhere = replace(checkpoint, mechanisms=other.factorization.epochs)
+        if rounds == 4:
+            restored, _ = elsewhere.restore(other, SGD)
+            same(restored, state)
+            continue
+        with pytest.raises(RunDirectoryError, match=r"other tables .* larger sensitivity"):
+            elsewhere.restore(other, SGD)
+
+
+@pytest.mark.parametrize("every", [1, 3, 100])
+@pytest.mark.parametrize("cut", [1, 2, 3, 5, 7])
+def test_an_epoch_goes_on_with_the_tables_it_began_with(tmp_path, every, cut, caplog):
+    """Another version of the code computes others: kept tables are used, so that the releases are those of one run."""
+    plan = small_plan()
+    straight = [first_state(plan, np.zeros(50, "f4"), KEY)]
+    for _ in range(8):
+        straight.append(advance(plan, straight[-1]))
+    checkpoint, state = begun(plan, tmp_path / "c", every)
+    for _ in range(cut):
+        state = advance(plan, state, checkpoint)
+    other = computing_others(plan, "blt")
+    with caplog.at_level("WARNING"):
+        kept = tables.going_on(checkpoint.folder, other)
+    assert f"epoch {cut // 4 + 1} goes on with the tables that it began with" in caplog.text
+    under_way, ended = kept.factorization.epochs[cut // 4], plan.factorization.epochs[cut // 4]
+    assert under_way.fingerprint == ended.fingerprint
+    assert under_way.sensitivity == pytest.approx(ended.sensitivity, rel=1e-9)
+    np.testing.assert_allclose(under_way.per_round_error, ended.per_round_error, rtol=1e-9)
+    state, _ = replace(checkpoint, mechanisms=kept.factorization.epochs).restore(kept, SGD)
+    while state.round < 4 * (cut // 4 + 1):
+        state = advance(kept, state)
+        same(state, straight[state.round])
+
+
+@pytest.mark.parametrize("spoil", ["missing", "cut short", "other tables", "other epoch", "no file of ours"])
+def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, spoil):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=1)
-    state = advance(plan, advance(plan, state, checkpoint), checkpoint)
-    other = replace(checkpoint, mechanisms=["of another machine"] * 2)
-    restored, _ = other.restore(plan, SGD)
-    same(restored, state)
-    np.testing.assert_array_equal(restored.secrets.stream.buffers, state.secrets.stream.buffers)
-    secrets = checkpoint.folder / SECRETS
-    with np.load(secrets) as stored:
-        spoiled = dict(stored) | {"stream_buffers": np.ones_like(stored["stream_buffers"])}
-    np.savez(secrets, **spoiled)
-    restored, _ = other.restore(plan, SGD)
-    np.testing.assert_array_equal(restored.secrets.stream.buffers, state.secrets.stream.buffers)
+    advance(plan, advance(plan, state, checkpoint), checkpoint)
+    path = checkpoint.folder / tables.FILE
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    if spoil == "missing":
+        path.unlink()
+    elif spoil == "cut short":
+        path.write_bytes(path.read_bytes()[:100])
+    elif spoil == "no file of ours":
+        path.write_bytes(b"tables")
+    else:
+        changed = {
+            "other tables": {"tables": arrays["tables"] * np.float32(1.5)},
+            "other epoch": {"epoch": 7},
+        }
+        np.savez(path, **arrays | changed[spoil])
+    for now, refused in ((plan, spoil == "other tables"), (computing_others(plan), True)):
+        kept = tables.going_on(checkpoint.folder, now)
+        restoring = replace(checkpoint, mechanisms=kept.factorization.epochs)
+        if refused:
+            with pytest.raises(RunDirectoryError, match="began with other tables"):
+                restoring.restore(kept, SGD)
+        else:
+            restoring.restore(kept, SGD)
+
+
+def test_tables_are_kept_for_one_epoch_and_not_beyond_the_run(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=100)
+    for released in range(8):
+        with np.load(checkpoint.folder / tables.FILE) as stored:
+            assert int(stored["epoch"]) == released // 4
+        state = advance(plan, state, checkpoint)
+    assert not (checkpoint.folder / tables.FILE).exists()
 
 
 def test_a_run_that_released_nothing_may_begin_anew(tmp_path):

@@ -1,0 +1,61 @@
+"""The tables with which an epoch's noise is made, kept for as long as the epoch lasts.
+
+    mechanism.npz       epoch, family and float32 tables; public, replaced when the next epoch begins
+
+Another version of this code or of its libraries may compute other tables for the same settings. Within an epoch the
+noise goes on with those that it began with: rows of one matrix before and of another after have a larger sensitivity
+than either (1.85 instead of 1 in the worst case tried). The next epoch begins with the newly computed ones.
+"""
+
+import io
+import logging
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedmf.errors import DataError
+from fedmf.mechanisms.deployed import tables_of, with_tables
+from fedmf.mechanisms.factorization import Factorization
+from fedmf.mechanisms.run_factorization import RunFactorization
+from fedmf.plan import Plan
+from server.files import write_atomically
+
+log = logging.getLogger(__name__)
+
+FILE = "mechanism.npz"
+
+
+def save(folder: Path, epoch: int, mechanisms: Sequence[Factorization]) -> None:
+    """Keep the tables of `epoch` (0-based) in the folder of checkpoints, in place of those of the epoch before."""
+    if epoch >= len(mechanisms) or (tables := tables_of(mechanisms[epoch])) is None:
+        return
+    buffer = io.BytesIO()
+    np.savez(buffer, epoch=np.array(epoch), family=np.array(mechanisms[epoch].family), tables=tables)
+    write_atomically(folder / FILE, buffer.getvalue())
+
+
+def going_on(folder: Path, plan: Plan) -> Plan:
+    """Return the plan with the tables that were kept for the epoch under way, where those computed now differ.
+
+    A file that is missing, damaged or of another mechanism changes nothing: whether the epoch began with the plan's
+    tables is checked by their fingerprint, which lies beside its key (`Checkpoint.restore`).
+    """
+    try:
+        with np.load(io.BytesIO((folder / FILE).read_bytes()), allow_pickle=False) as stored:
+            epoch, family, tables = int(stored["epoch"]), str(stored["family"]), stored["tables"]
+        planned = plan.factorization.epochs[epoch]
+        kept = planned if family != planned.family else with_tables(planned, tables)
+    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile, DataError):
+        return plan
+    if kept.fingerprint == planned.fingerprint:
+        return plan
+    log.warning(
+        "epoch %d goes on with the tables that it began with; this version computes others, for the epochs behind it",
+        epoch + 1,
+    )
+    epochs = list(plan.factorization.epochs)
+    epochs[epoch] = kept
+    return replace(plan, factorization=RunFactorization(tuple(epochs)))
