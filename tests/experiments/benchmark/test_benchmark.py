@@ -157,5 +157,6 @@ def test_checkpointed_rounds_leave_a_bounded_folder():
         "base-000009.npz",
         "base-000012.npz",
         "journal-000009.bin",
+        "origin.json",
         "secrets.npz",
     ]
