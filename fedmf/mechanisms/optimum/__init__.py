@@ -1,1 +1,1 @@
-"""The optimal factorization in O(T): its fixed point, its certificate, its recurrence and the truncation."""
+"""The optimal factorization: its fixed point, its certificate, its recurrence and the truncation."""

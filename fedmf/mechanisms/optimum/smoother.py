@@ -1,4 +1,4 @@
-"""The diagonal of (P + s V)^-1, P = W^-1, for all poles s at once, in O(T) and without a subtraction.
+"""The diagonal of (P + s V)^-1, P = W^-1, for all poles s at once, in O(T) a pole and without a subtraction.
 
 P is the precision matrix of a random walk that runs backward in time with two states, driven by white w,
 

@@ -135,12 +135,13 @@ def test_orthogonal_epochs_cost_the_sum_of_their_losses_whatever_rows_they_share
 
 
 def steps_over_a_run(rounds, epochs, beta, schedule):
-    """Solve every epoch of a run, each from the v of the one behind; return the steps, and assert the gap."""
+    """Solve every epoch of a run, each from the v of the one behind; return the steps, assert gap and poles."""
     eta = None if schedule == "constant" else rates(schedule, rounds * epochs)
     steps, start = [], None
     for workload in reversed(of_run(rounds, epochs, beta, eta)):
         solution = fixed_point.solve(workload, start=start)
         assert solution.upper**2 / solution.lower**2 - 1 <= 1e-6, workload
+        assert len(poles(solution.interval, fixed_point.QUADRATURE).shifts) <= 90, workload
         steps.append(solution.iterations)
         start = solution.v
     return steps
@@ -150,7 +151,7 @@ def steps_over_a_run(rounds, epochs, beta, schedule):
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9, 0.99])
 def test_solver_converges_in_at_most_60_steps_up_to_64_rounds(beta, schedule):
     """Observed, as the documents say: there is no proof that the iteration converges, and 60 has no other ground."""
-    for rounds, epochs in ((1, 4), (2, 16), (8, 4), (64, 1), (64, 3)):
+    for rounds, epochs in ((1, 4), (2, 16), (8, 4), (64, 1), (64, 4)):
         assert max(steps_over_a_run(rounds, epochs, beta, schedule)) <= 60
 
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from fedmf.mechanisms.optimum.poles import Interval, error_bound, poles, spectral_interval, zolotarev
+from fedmf.mechanisms.schedules import rates
+from fedmf.mechanisms.workload import gram, of_run
 from workloads import every_workload, precision, some_v
 
 
@@ -104,3 +106,19 @@ def test_interval_holds_the_whole_spectrum(workload):
     assert interval.low <= values.min() + 1e-14 * values.max()
     assert values.max() <= interval.high * (1 + 1e-13)
     assert interval.high <= 1.5 * values.max()
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.9])
+@pytest.mark.parametrize("epochs", [2, 20])
+def test_interval_holds_the_spectrum_of_an_epoch_with_rounds_behind(beta, epochs):
+    """The low end knows the rounds that follow; the high end, which does not, still bounds: W >= A^T A, P <= P_0."""
+    workload = of_run(40, epochs, beta, rates("cosine", 40 * epochs))[0]
+    v = some_v(workload)
+    spread = np.sqrt(np.outer(v, v))
+    # The low end of V^-1/2 P V^-1/2 is the inverse of the high end of V^1/2 W V^1/2, which is accurate.
+    lowest = 1 / np.linalg.eigvalsh(spread * gram(workload)).max()
+    highest = np.linalg.eigvalsh(precision(workload) / spread).max()
+    interval = spectral_interval(v, workload)
+    assert 0.9 * lowest <= interval.low <= lowest * (1 + 1e-13)
+    assert np.linalg.eigvalsh(np.linalg.inv(gram(workload)) / spread).max() <= highest * (1 + 1e-9)
+    assert highest <= interval.high * (1 + 1e-13)
