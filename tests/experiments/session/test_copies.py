@@ -260,7 +260,7 @@ def test_a_divergence_found_while_resuming_erases_the_key_and_nothing_goes_on(
     tmp_path, own, monkeypatch, capsys, state
 ) -> None:
     """The crash comes between the journal and the record; the loss is not finite, though the model may be."""
-    settings = (*own, "optimizer.learning_rate=1e38", "optimizer.momentum=0")
+    settings = (*own, "optimizer.learning_rate=3e38", "optimizer.momentum=0", "privacy.epsilon=1")
     real = Checkpoint.commit
 
     def commit(self, release):  # type: ignore[no-untyped-def]

@@ -211,7 +211,7 @@ def test_another_matrix_behind_the_same_import_path_does_not_go_on(tmp_path, mon
 
     written("0.50")
     with monkeypatch.context() as patched:
-        crash_at(patched, "fsync", 18)
+        crash_at(patched, "fsync", 26)
         with pytest.raises(Crash):
             run(tmp_path / "r", *own)
     written("0.9")
