@@ -1,10 +1,11 @@
 """Stand-ins on a CPU for what one client's data can do to a process: spoil the model, or lose the device."""
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from client.app import make_client_app
-from client.data import Examples
+from client.data import ArrayClients, Dataset, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.players.elsewhere import in_another_process
@@ -72,3 +73,24 @@ def play_elsewhere(message, context):
 def play(message, context):
     """Return the reply of an app that can go on in another process."""
     return app_of(lose_device, play_elsewhere)(message, context)
+
+
+def load(clients=6, special=2):
+    """Return a data set for `dataset.name=poison:load`; one client's examples hold `SPECIAL`."""
+    x = np.random.default_rng(0).random((clients, 2, 2)).astype("f4")
+    x[special] = SPECIAL
+    y, one_each = np.arange(clients) % 3, np.arange(clients + 1)
+    held, test = ArrayClients(x, y, one_each[:-1], one_each), Examples(x[:1], y[:1])
+    return Dataset("poison", held, test, (2, 2), 3, "classification", "ours", "made up", "one row a client")
+
+
+class Net(Spoilt):
+    """A model for `model.name=poison:Net`: the special client loses the device (`dies`), or only fails."""
+
+    def __init__(self, input_shape, classes, dies):
+        super().__init__(lose_device if dies else fail)
+
+
+def fail(model):
+    """Fail as any training can."""
+    raise ValueError("no device is lost")
