@@ -67,7 +67,10 @@ def test_a_node_whose_device_is_lost_answers_for_all_its_other_clients(monkeypat
     node = f"clients=6 {' '.join(DATA)}"
     replies = []
     for dies in (True, False):
-        run = " ".join(f"'{word}'" for word in model_named(dies=dies)) + " client.device=cpu compression.keep_probability=1"
+        run = (
+            " ".join(f"'{word}'" for word in model_named(dies=dies))
+            + " client.device=cpu compression.keep_probability=1"
+        )
         context = Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
         message = joint(*(f"a:{number}" for number in range(6)))
         reply = apps.client_app(message, context)
