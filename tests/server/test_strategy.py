@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord, Error, Message, RecordDict
 
 from experiments.players.local_grid import LocalGrid
 from fedmf.errors import ReleaseOrderError, RunStoppedError, SettingError
+from fedmf.mechanisms.noise import next_noise
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
@@ -326,3 +327,20 @@ def test_more_replies_than_a_cohort_has_clients_are_refused_before_anyone_is_ask
         SettingError, match="min_replies is 4, but a cohort has 3 clients; it can be at most 3"
     ):
         run(honest, replies=ReplyPolicy(min_replies=4))
+
+
+def test_replies_are_added_in_float64_until_the_noise_is_on():
+    """What is released is the exact sum of the replies and the noise, rounded once."""
+    plan = small_plan(dimension=4096, keep_probability=1, rotation="identity", noise_multiplier=0.02)
+    updates = {str(k): random_vector(4096, 0.99, k) for k in range(12)}
+    _, player = run(
+        lambda f, m: honest(f, m, updates[str(f[wire.CLIENT])], plan), plan, commit=(released := []).append
+    )
+    clients = [str(fields[wire.CLIENT]) for fields in player.seen]
+    exact = sum(updates[client].astype("f8") for client in clients)
+    stream = plan.factorization.stream
+    noise = plan.sigma * next_noise(stream, stream.init(4096), KEY, dimension=4096)[0]
+    once, twice = (exact + noise).astype("f4"), exact.astype("f4") + noise
+    assert len(clients) == 3
+    assert np.mean(released[0].noisy_sum == once) > 0.999
+    assert np.mean(released[0].noisy_sum == twice) < 0.95
