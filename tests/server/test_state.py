@@ -227,3 +227,15 @@ def test_the_sum_stays_float64_until_the_noise_is_on(rotation):
     once, twice = (unrotated + noise).astype("f4"), unrotated.astype("f4") + noise
     assert np.mean(made.noisy_sum == once) > 0.999
     assert np.mean(made.noisy_sum == twice) < 0.9
+
+
+def test_an_epoch_begins_once_however_often_it_is_asked_to():
+    """A first round that is asked for again must not count a second epoch, nor a run that is over another one."""
+    plan = small_plan()
+    state = first_state(plan, np.zeros(50, np.float32), KEY)
+    for number in range(8):
+        state = begin_epoch(plan, state)
+        assert begin_epoch(plan, state) is state
+        assert len(state.ledger.entries) == number // 4 + 1
+        state = release(plan, SGD, state, np.zeros(plan.rotation.padded, "f4"), [])
+    assert begin_epoch(plan, state) is state
