@@ -1,13 +1,15 @@
 """The Flower ClientApp: unpack the tasks, train, privatize, pack each client's kept values.
 
 Any exception in training becomes a zero update, logged here only: otherwise one client's data would decide
-what the server releases, and zero-out privacy would be lost with certainty (docs/privacy.md, section 5).
+what the server releases, and zero-out privacy would be lost with certainty (docs/privacy.md, section 5). For the
+same reason it may not silence the clients after it: see `client.resident` for the trainer, and `Elsewhere` for what
+only another process can do.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -15,7 +17,9 @@ from flwr.clientapp import ClientApp
 
 from client.data import Examples
 from client.privatize import privatize
+from client.resident import Resident
 from client.training import Trainer
+from fedmf.errors import DeviceLostError
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates import wire
 from fedmf.updates.client_plan import ClientPlan
@@ -23,6 +27,10 @@ from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import Values
 
 log = logging.getLogger(__name__)
+
+
+# Plays a message in another process, and returns its reply, or an error where that process died.
+Elsewhere = Callable[[Message, Context], Message]
 
 
 @dataclass(frozen=True)
@@ -35,21 +43,37 @@ class Task:
 
 
 def make_client_app(
-    examples_of: Callable[[str, Context], Examples], make_trainer: Callable[[], Trainer], plan: ClientPlan
+    examples_of: Callable[[str, Context], Examples],
+    make_trainer: Callable[[], Trainer],
+    plan: ClientPlan,
+    *,
+    elsewhere: Elsewhere | None = None,
 ) -> ClientApp:
     """Return the ClientApp of clients whose data `examples_of(client, context)` gives.
 
-    `make_trainer` is called once per process, at the first task: its model stays resident.
+    `make_trainer` is called at the first task and again after an error in training; what it returned stays resident
+    between. Where a client's training leaves the device unusable to this process (a failed assertion on a CUDA
+    device), its update is zero and `elsewhere` plays the clients after it. Without `elsewhere` the app raises
+    `DeviceLostError` for the message, and whoever called it should end the process.
     """
     app = ClientApp()
-    resident = cache(make_trainer)
+    resident = Resident(make_trainer)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         tasks, vector = unpack(message)
-        updates = (safe_update(resident, examples_of, vector, task, context, plan.seed) for task in tasks)
-        masked = (mask(update, task, plan) for update, task in zip(updates, tasks, strict=True))
-        return pack(masked, message)
+        values: list[bytes] = []
+        for task in tasks:
+            if resident.is_lost:
+                break
+            update = safe_update(resident, examples_of, vector, task, context, plan.seed)
+            values.append(wire.to_bytes(mask(update, task, plan)))
+        if resident.is_lost and elsewhere is None:
+            raise DeviceLostError("the device does not answer any more; end this process and ask a new one.")
+        if left := tasks[len(values) :]:
+            assert elsewhere is not None
+            values += play_elsewhere(elsewhere, left, len(vector), message, context, plan)
+        return pack(values, message)
 
     return app
 
@@ -75,17 +99,46 @@ def mask(update: Vector, task: Task, plan: ClientPlan) -> Values:
     )
 
 
-def pack(updates: Iterable[Values], message: Message) -> Message:
+def pack(values: Sequence[bytes], message: Message) -> Message:
     """Return the reply that holds each client's kept values in a field of its own, and nothing else.
 
     No loss, no count, no norm, and no sum over clients: each vector stays under its own mask.
     """
-    values = {wire.numbered(wire.VALUES, place): wire.to_bytes(kept) for place, kept in enumerate(updates)}
-    return Message(RecordDict({wire.UPDATE: ConfigRecord({**values})}), reply_to=message)
+    fields = {wire.numbered(wire.VALUES, place): data for place, data in enumerate(values)}
+    return Message(RecordDict({wire.UPDATE: ConfigRecord({**fields})}), reply_to=message)
+
+
+def play_elsewhere(
+    elsewhere: Elsewhere,
+    tasks: Sequence[Task],
+    dimension: int,
+    message: Message,
+    context: Context,
+    plan: ClientPlan,
+) -> list[bytes]:
+    """Return what leaves each client of `tasks`, the last ones of `message`, played by another process.
+
+    Zero updates where that process died too.
+    """
+    log.warning("another process plays the clients from %s on", tasks[0].client)
+    given = message.content.config_records[wire.TASK]
+    record = ConfigRecord({wire.EPOCH: given[wire.EPOCH], wire.STEP: given[wire.STEP]})
+    for place, task in enumerate(tasks):
+        record[wire.numbered(wire.CLIENT, place)] = task.client
+        record[wire.numbered(wire.MASK_KEY, place)] = task.mask_key.reveal()
+    left = copy(message)
+    left.content = RecordDict({wire.MODEL: message.content.array_records[wire.MODEL], wire.TASK: record})
+    try:
+        fields = elsewhere(left, context).content.config_records[wire.UPDATE]
+        return [bytes(fields[wire.numbered(wire.VALUES, place)]) for place in range(len(tasks))]  # type: ignore[arg-type]
+    except Exception:
+        log.exception("the other process ended without a reply; its clients take part with zero updates")
+        zero = np.zeros(dimension, np.float32)
+        return [wire.to_bytes(mask(zero, task, plan)) for task in tasks]
 
 
 def safe_update(
-    resident: Callable[[], Trainer],
+    resident: Resident,
     examples_of: Callable[[str, Context], Examples],
     vector: Vector,
     task: Task,
@@ -96,7 +149,7 @@ def safe_update(
     try:
         examples = examples_of(task.client, context)
         order = seed.generator("data order", task.client, task.epoch)
-        return resident().update(vector, examples.x, examples.y, order=order)
+        return resident.update(vector, examples.x, examples.y, order=order)
     except (Exception, SystemExit):
         log.exception("client %s could not train; it takes part with a zero update", task.client)
         return np.zeros_like(vector)

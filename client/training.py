@@ -5,6 +5,8 @@ place and subtracts in place, so that no copy of the model is made per client an
 flat vector.
 """
 
+from copy import deepcopy
+
 import numpy as np
 import torch
 from torch import nn
@@ -41,28 +43,33 @@ def flat_parameters(model: nn.Module) -> Vector:
     )
 
 
-class Trainer:
-    """A resident model that plays one client after another. It keeps nothing of a client between turns.
+def check_trainable(model: nn.Module) -> None:
+    """Raise `SettingError` for a model with buffers: batch statistics and the like would leak unnoised."""
+    if buffers := [name for name, _ in model.named_buffers()]:
+        raise SettingError(
+            f"the model has buffers ({', '.join(buffers)}), which no clipping or noise covers; "
+            "use a model without."
+        )
 
-    Raises `SettingError` for a model with buffers (batch statistics and the like would leak from client to
-    client unnoised).
+
+class Trainer:
+    """A resident copy of `model` that plays one client after another. It keeps nothing of a client between turns.
+
+    `model` itself is left alone, so that another trainer can be made of it. Raises `SettingError` for a model with
+    buffers.
     """
 
     def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
-        buffers = [name for name, _ in model.named_buffers()]
-        if buffers:
-            raise SettingError(
-                f"the model has buffers ({', '.join(buffers)}), which no clipping or noise covers; "
-                "use a model without."
-            )
+        check_trainable(model)
         self._settings = settings
         self._device = pick_device(settings.device)
-        self._model = model.to(self._device).train()
-        parameters = list(model.parameters())
+        self._model = deepcopy(model).to(self._device).train()
+        parameters = list(self._model.parameters())
         self._flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         self._gradient = torch.zeros_like(self._flat)
         self._host = self._flat.cpu()  # on a CPU the same tensor: nothing is copied between them
         _point_into(parameters, self._flat, self._gradient)
+        self._made = _structure(self._model)
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
         """Return trained minus `start`, (d,) float32, after the settings' passes over x [m, ...], y [m, ...].
@@ -82,6 +89,18 @@ class Trainer:
         self._host.copy_(self._flat)
         return self._host.numpy() - start
 
+    def is_as_made(self) -> bool:
+        """Say whether the model is what it was made as, but for the values of its parameters.
+
+        Training may have given it other modules, tensors, hooks or attributes, which would play a part in the next
+        client's turn. What lies deeper, in an attribute's own insides or outside the model, is not seen.
+        """
+        return _structure(self._model) == self._made
+
+    def probe_device(self) -> None:
+        """Return if the device computes; raise what it raises if not."""
+        torch.ones(1, device=self._device).add_(1).item()
+
 
 def _point_into(parameters: list[nn.Parameter], flat: torch.Tensor, gradient: torch.Tensor) -> None:
     """Make parameters and their gradients views of two flat buffers, in order."""
@@ -91,3 +110,39 @@ def _point_into(parameters: list[nn.Parameter], flat: torch.Tensor, gradient: to
         parameter.data = flat[start:end].view(parameter.shape)
         parameter.grad = gradient[start:end].view(parameter.shape)
         start = end
+
+
+def _structure(model: nn.Module) -> list[object]:
+    """Return what tells whether a model is still the same: its objects themselves and where its tensors lie.
+
+    A module's attributes hold its tables of parameters, buffers, modules and hooks: these are compared one by one.
+    """
+    found: list[object] = []
+    for module in model.modules():
+        for name, value in vars(module).items():
+            held = list(value.items()) if isinstance(value, dict) else [(name, value)]
+            found.append((_Same(module), name, [(key, _Same(inner)) for key, inner in held]))
+    for parameter in model.parameters():
+        hooks = [len(getattr(parameter, table, None) or ()) for table in _HOOKS]
+        found.append((_place(parameter), _place(parameter.grad), hooks, parameter.requires_grad))
+    return found
+
+
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def _place(tensor: torch.Tensor | None) -> object:
+    """Return where a tensor lies in memory, and how."""
+    return tensor if tensor is None else (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+
+
+class _Same:
+    """An object that equals itself alone, held so that its place in memory is not given to another."""
+
+    def __init__(self, held: object) -> None:
+        self._held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._held is other._held
+
+    __hash__ = None  # type: ignore[assignment]  # compared only

@@ -9,6 +9,7 @@
     ├── DataError                 a data file that is missing or malformed
     ├── RunDirectoryError         a run directory that cannot be used as asked
     ├── DivergedError             training left the finite numbers
+    ├── DeviceLostError           a device that does not answer this process any more
     └── RunStoppedError           a run cannot go on now (disk full, too few replies) but can be resumed
 
 Every message is a sentence: what was wrong, the value, and what would be right.
@@ -49,6 +50,10 @@ class RunDirectoryError(FedmfError):
 
 class DivergedError(FedmfError):
     """The model or its loss is no longer finite."""
+
+
+class DeviceLostError(FedmfError):
+    """A device does not answer this process any more; a new process may use it again."""
 
 
 class RunStoppedError(FedmfError):

@@ -39,7 +39,7 @@ EXPERIMENTS = {
     "pages": {"run_files", "settings"},
     "cli": {"run_files", "settings"},
     "session": {"pages", "players", "run_files", "settings"},
-    "deployment": {"cli", "run_files", "session", "settings"},
+    "deployment": {"cli", "players", "run_files", "session", "settings"},
 }
 MECHANISMS = {
     "compiled": set(),

@@ -26,7 +26,7 @@ class PreparedClients:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._values: dict[str, wire.Values] = {}
+        self._values: dict[str, bytes] = {}
         self._pending: dict[str, Message] = {}
 
     def submit(self, messages: list[Message]) -> None:
@@ -36,16 +36,16 @@ class PreparedClients:
     def collect(self, message_ids: list[str]) -> list[Message]:
         """Return the replies to `message_ids`."""
         messages = [self._pending.pop(number) for number in message_ids if number in self._pending]
-        return [pack(map(self._prepared_values, unpack(message)[0]), message) for message in messages]
+        return [pack([*map(self._prepared_values, unpack(message)[0])], message) for message in messages]
 
-    def _prepared_values(self, task: Task) -> wire.Values:
+    def _prepared_values(self, task: Task) -> bytes:
         """Return what a client sends in the one round that is played again and again."""
         if task.client not in self._values:
             plan = self._plan
             kept = wire.coordinates(task.mask_key, plan.rotation.padded, plan.compression.keep_probability)
             normals = np.random.default_rng(0).standard_normal(len(kept), dtype=np.float32)
             assert plan.bounds.linf_norm is not None  # `build_plan` bounds every coordinate
-            self._values[task.client] = normals * np.float32(plan.bounds.linf_norm / 10)
+            self._values[task.client] = wire.to_bytes(normals * np.float32(plan.bounds.linf_norm / 10))
         return self._values[task.client]
 
 

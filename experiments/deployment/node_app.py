@@ -21,7 +21,12 @@ def reply_to(message: Message, context: Context) -> Message:
     run = run_settings(str(context.run_config.get(OVERRIDES, "")))
     node = Node.of(node_settings(context.node_config.get(OVERRIDES)))
     dimension = len(message.content.array_records[wire.MODEL][wire.VECTOR].data) // 4
-    app = make_client_app(node.examples_of, partial(_trainer, run, node), build_client_plan(run, dimension))
+    app = make_client_app(
+        node.examples_of,
+        partial(_trainer, run, node),
+        build_client_plan(run, dimension),
+        elsewhere=_elsewhere,
+    )
     reply = app(message, context)
     if digest := asked_digest(node, message):
         reply.content[wire.HELD] = ConfigRecord({**digest})
@@ -31,6 +36,13 @@ def reply_to(message: Message, context: Context) -> Message:
 def run_settings(overrides: str) -> Settings:
     """Return the settings of a deployed run: conf/config.yaml with `overrides`, parted as a shell does."""
     return compose("config", ["engine=deployment", *split(overrides)], Settings)
+
+
+def _elsewhere(message: Message, context: Context) -> Message:
+    """Return the reply to `message` from another process, for the clients of a message that outlive their device."""
+    from experiments.players.elsewhere import in_another_process  # rarely needed: a node must start fast
+
+    return in_another_process(reply_to, message, context)
 
 
 def _trainer(run: Settings, node: Node) -> Trainer:

@@ -15,6 +15,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedmf.errors import DeviceLostError
+
 RUN_ID, NODE_ID = 1, 1
 CLIENT_APP_RAISED = 2  # Flower's error code for it
 
@@ -107,9 +109,14 @@ class LocalGrid(Grid):
 
 
 def call_app(client_app: ClientApp, message: Message, context: Context) -> Message:
-    """Return the ClientApp's reply; as in Flower's own engines, an exception becomes an error reply."""
+    """Return the ClientApp's reply; as in Flower's own engines, an exception becomes an error reply.
+
+    Raises `DeviceLostError` only: no task can be answered any more in this process.
+    """
     try:
         return client_app(message, context)
+    except DeviceLostError:
+        raise
     except (Exception, SystemExit) as error:
         return Message(Error(code=CLIENT_APP_RAISED, reason=type(error).__name__), reply_to=message)
 

@@ -2,6 +2,7 @@
 
 import math
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
@@ -13,6 +14,7 @@ from flwr.app import Error, Message
 from flwr.clientapp import ClientApp
 
 from experiments.players.local_grid import CLIENT_APP_RAISED, call_app, local_context, set_identity
+from fedmf.errors import DeviceLostError
 
 # Tasks travel in chunks that share one copy of the model: several, so that no worker waits long.
 _CHUNKS_A_WORKER = 4
@@ -23,7 +25,8 @@ _client_app: ClientApp | None = None  # of this worker process
 class WorkerPool:
     """A `Player` with `workers` processes, each with a ClientApp of its own, `resident_client_app(settings)`.
 
-    A client that kills its process (out of memory, say) counts as an error reply, and takes no other with it.
+    A client that kills its process (out of memory, say) counts as an error reply, and takes no other with it. So does
+    one after which the device does not answer its process any more: that process ends itself, and another begins.
     """
 
     def __init__(
@@ -95,13 +98,21 @@ class WorkerPool:
 
 def _start_worker(resident_client_app: Callable[[Any], ClientApp], settings: object) -> None:
     global _client_app
+    start_process()
+    _client_app = resident_client_app(settings)
+
+
+def start_process() -> None:
+    """Make a new process one that can play clients."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends its workers
     torch.set_num_threads(1)
     set_identity()
-    _client_app = resident_client_app(settings)
 
 
 def _play(messages: list[Message]) -> list[Message]:
     assert _client_app is not None
     context = local_context()
-    return [call_app(_client_app, message, context) for message in messages]
+    try:
+        return [call_app(_client_app, message, context) for message in messages]
+    except DeviceLostError:
+        os._exit(1)  # the pool makes a new process, and finds the client at fault by playing each task alone

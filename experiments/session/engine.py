@@ -5,11 +5,13 @@ The apps are the same. Worker processes get the settings and build data and mode
 
 import pickle
 import sys
+from functools import partial
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from client.app import make_client_app
+from client.app import Elsewhere, make_client_app
+from experiments.players.elsewhere import in_another_process
 from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, Player, run_locally
@@ -33,7 +35,8 @@ def run_engine(settings: Settings, experiment: Experiment, strategy: FedMF) -> N
     assert isinstance(engine, LocalSettings)  # `simulate` refuses a deployment
     server_app = make_server_app(lambda context: strategy)
     if engine.workers == 1:
-        player = InProcessPlayer(_client_app(experiment))
+        elsewhere = partial(in_another_process, partial(play_with, settings))
+        player = InProcessPlayer(_client_app(experiment, elsewhere))
         run_locally(server_app, _with_faults(player, settings.faults, seed))
     else:
         with WorkerPool(resident_client_app, settings, engine.workers) as pool:
@@ -59,9 +62,17 @@ def resident_client_app(settings: Settings) -> ClientApp:
     return _resident[0][1]
 
 
-def _client_app(experiment: Experiment) -> ClientApp:
+def play_with(settings: Settings, message: Message, context: Context) -> Message:
+    """Return the reply of a run's clients to `message`, in a process that may lose its device in its turn."""
+    elsewhere = partial(in_another_process, partial(play_with, settings))
+    return _client_app(build(settings), elsewhere)(message, context)
+
+
+def _client_app(experiment: Experiment, elsewhere: Elsewhere | None = None) -> ClientApp:
     """Return the ClientApp that can play every client of the experiment."""
-    return make_client_app(experiment.examples_of, experiment.make_trainer, experiment.client_plan)
+    return make_client_app(
+        experiment.examples_of, experiment.make_trainer, experiment.client_plan, elsewhere=elsewhere
+    )
 
 
 def _remote_client_app(settings: Settings) -> ClientApp:

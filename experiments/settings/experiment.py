@@ -8,7 +8,7 @@ from torch import nn
 
 from client.data import Dataset, Examples
 from client.settings import TrainingSettings
-from client.training import Trainer, flat_parameters, layout_of
+from client.training import Trainer, check_trainable, flat_parameters, layout_of, pick_device
 from experiments.settings.client import build_bounds, build_model
 from experiments.settings.data import arguments, load_dataset
 from experiments.settings.engine import DeploymentSettings
@@ -29,13 +29,12 @@ from server.optimizer import Optimizer
 class Experiment:
     """Everything a run needs, checked.
 
-    `initial` is the model before training, (d,) float32; `trainer` holds `model` and trains it in place.
+    `initial` is the model before training, (d,) float32; nothing trains `model` itself.
     """
 
     dataset: Dataset
     model: nn.Module
     initial: Vector
-    trainer: Trainer
     plan: Plan
     optimizer: Optimizer
     training: TrainingSettings
@@ -56,8 +55,8 @@ class Experiment:
         return self.dataset.clients[int(client_name)]
 
     def make_trainer(self) -> Trainer:
-        """Return the resident trainer of this process."""
-        return self.trainer
+        """Return a trainer of the model as it was built."""
+        return Trainer(self.model, self.training)
 
 
 def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
@@ -91,12 +90,12 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
         )
     initial = flat_parameters(model)
     with keyed("client", TrainingSettings):
-        trainer = Trainer(model, settings.client)
+        check_trainable(model)
+        pick_device(settings.client.device)
     return Experiment(
         dataset,
         model,
         initial,
-        trainer,
         plan,
         settings.optimizer,
         settings.client,

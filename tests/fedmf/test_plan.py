@@ -154,3 +154,30 @@ def test_affordable_epochs_are_those_that_may_begin():
 
 def test_participation_counts_rounds():
     assert Participation(10, 2, 5, 3).rounds == 15
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "accountant"), [("zero_out", "rdp"), ("replace", "rdp"), ("zero_out", "tight")]
+)
+def test_a_plan_reports_and_limits_under_its_own_adjacency_and_accountant(adjacency, accountant):
+    """An epsilon under another relation, or of another bound, would be a smaller or larger number with this name."""
+    target = {"adjacency": adjacency, "accountant": accountant}
+    sparse = {
+        "keep_probability": 0.1,
+        "linf_norm": 0.05,
+        "noise_multiplier": 0.5,
+    }  # where the three numbers differ
+    plan = small_plan(**target, **sparse)
+    cost = {epochs: privacy_spent(plan.epoch_event, epochs, delta=1e-5, **target) for epochs in (1, 2)}
+    assert plan.spent() == cost[2]
+    assert plan.spent(1) == cost[1]
+    others = [privacy_spent(plan.epoch_event, 2, delta=1e-5, adjacency=other[0], accountant=other[1])
+              for other in (("zero_out", "rdp"), ("replace", "rdp"), ("zero_out", "tight"))]  # fmt: skip
+    assert len({other.epsilon for other in others}) == 3
+    ledger = Ledger((plan.epoch_event,))
+    assert ledger.spent(delta=1e-5, **target) == cost[1]
+    enough = small_plan(**target, **sparse, max_epsilon=cost[2].epsilon * (1 + 1e-9))
+    assert len(enough.start_epoch(ledger).entries) == 2
+    said = f"from {cost[1].epsilon:.6g} to {cost[2].epsilon:.6g}"
+    with pytest.raises(PrivacyBudgetExhausted, match=said):
+        small_plan(**target, **sparse, max_epsilon=cost[2].epsilon * (1 - 1e-6)).start_epoch(ledger)

@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -116,3 +118,11 @@ def test_signs_are_fair_and_fixed():
     assert set(np.unique(signs)) == {-1.0, 1.0}
     assert abs(signs.mean()) < 4 / 100
     np.testing.assert_array_equal(PublicSeed(7).signs(10_001, "rotation"), signs)
+
+
+def test_reproducible_secrets_depend_on_the_seed_and_stay_what_they_were():
+    """The same seed in another version must give the same run; another seed another one."""
+    keys = {SecretKey.reproducible(seed) for seed in range(20)}
+    assert len(keys) == 20
+    expected = hashlib.sha256(b"fedmf reproducible, NOT private" + b"\0\0\0\x02i7").digest()
+    assert SecretKey.reproducible(7).reveal() == expected

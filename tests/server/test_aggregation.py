@@ -64,3 +64,13 @@ def test_without_clipping_values_count_up_to_the_unclipped_bound():
     total = grid.zeros(2)
     grid.add(total, np.array([0, 1]), np.array([1e30, 3.25], np.float32))
     np.testing.assert_array_equal(grid.value(total), [UNCLIPPED_BOUND, 3.25])
+
+
+def test_values_beyond_the_bound_on_either_side_count_as_the_bound_and_sums_are_whole_numbers():
+    grid = FixedPoint.fit(0.25, 3)
+    total = grid.zeros(4)
+    assert total.dtype == np.int64
+    grid.add(total, np.arange(4), np.array([7.0, -7.0, 0.25, -0.25], np.float32))
+    assert total.dtype == np.int64
+    assert grid.value(total).tolist() == [0.25, -0.25, 0.25, -0.25]
+    assert grid.value(total).dtype == np.float64

@@ -342,3 +342,18 @@ def test_a_run_that_released_nothing_may_begin_anew(tmp_path):
     assert not checkpoint.has_released()
     advance(plan, state, checkpoint)
     assert checkpoint.has_released()
+
+
+def test_a_run_that_its_budget_ended_is_restored_without_its_secrets(tmp_path):
+    """They are forgotten with the last round that can follow; a crash may come before the run's last file."""
+    limit = small_plan().spent(1).epsilon * 1.01
+    plan = small_plan(max_epsilon=limit)
+    checkpoint, state = begun(plan, tmp_path / "c")
+    for _ in range(4):
+        state = advance(plan, state, checkpoint)
+    checkpoint.forget_secrets()
+    restored, _ = checkpoint.restore(plan, SGD)
+    same(restored, state)
+    assert restored.secrets is None
+    with pytest.raises(RunDirectoryError, match="missing or damaged"):  # where another epoch could follow
+        checkpoint.restore(small_plan(), SGD)

@@ -14,6 +14,6 @@ def test_envelope_is_what_flower_serialises_beside_the_values(dtype, kept):
     question = Message(RecordDict(), 1, MessageType.TRAIN)
     question.metadata.__dict__["_message_id"] = "a" * 64
     values = np.zeros(kept, dtype)
-    reply = pack([values], question)
+    reply = pack([wire.to_bytes(values)], question)
     serialised = sum(len(part.deflate()) for part in get_all_nested_objects(reply).values())
     assert serialised - values.nbytes == pytest.approx(wire.ENVELOPE_BYTES, abs=20)

@@ -2,9 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrderError, SettingError
 from fedmf.mechanisms import design, momentum, restarted
+from fedmf.mechanisms.noise import next_noise
 from plans import KEY, random_vector, small_plan
 from server.optimizer import Optimizer
 from server.state import Secrets, apply_release, begin_epoch, first_state, make_release, secrets_at
@@ -230,3 +232,35 @@ def test_a_release_is_replayed_without_secrets_and_only_in_its_turn():
     assert replayed.register == straight.register
     with pytest.raises(ReleaseOrderError, match="round 1 cannot follow round 1"):
         apply_release(plan, SGD, straight, made, secrets)
+
+
+@pytest.mark.parametrize("rotation", ["identity", "hadamard"])
+def test_the_sum_stays_float64_until_the_noise_is_on(rotation):
+    """Rounded once, after the noise: a sum of many clients rounded before could lengthen one client's part."""
+    plan = small_plan(dimension=4096, rotation=rotation, l2_norm=1e3)
+    state = start(plan)
+    rotated_sum = np.random.default_rng(0).normal(scale=1e3, size=plan.rotation.padded)
+    noise, _ = next_noise(
+        plan.factorization.epochs[0].stream, plan.factorization.epochs[0].stream.init(4096), KEY, dimension=4096
+    )
+    made, _ = make_release(plan, state, rotated_sum, [])
+    unrotated = rotated_sum
+    if rotation == "hadamard":
+        unrotated = scipy.linalg.hadamard(4096) @ rotated_sum / 64 * plan.seed.signs(4096, "rotation")
+    noise = plan.sigma * noise
+    assert noise.dtype == made.noisy_sum.dtype == np.float32
+    once, twice = (unrotated + noise).astype("f4"), unrotated.astype("f4") + noise
+    assert np.mean(made.noisy_sum == once) > 0.999
+    assert np.mean(made.noisy_sum == twice) < 0.9
+
+
+def test_an_epoch_begins_once_however_often_it_is_asked_to():
+    """A first round that is asked for again must not count a second epoch, nor a run that is over another one."""
+    plan = small_plan()
+    state = first_state(plan, np.zeros(50, np.float32), KEY)
+    for number in range(8):
+        state = begin_epoch(plan, state)
+        assert begin_epoch(plan, state) is state
+        assert len(state.ledger.entries) == number // 4 + 1
+        state = release(plan, SGD, state, np.zeros(plan.rotation.padded, "f4"), [])
+    assert begin_epoch(plan, state) is state

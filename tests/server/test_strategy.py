@@ -7,8 +7,9 @@ import pytest
 from flwr.app import ArrayRecord, Error, Message, RecordDict
 
 from experiments.players.local_grid import LocalGrid
-from fedmf.errors import ReleaseOrderError, RunStoppedError, SettingError
+from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError, SettingError
 from fedmf.mechanisms import design, prefix_sum, restarted
+from fedmf.mechanisms.noise import next_noise
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
@@ -344,3 +345,40 @@ def test_more_replies_than_a_cohort_has_clients_are_refused_before_anyone_is_ask
         SettingError, match="min_replies is 4, but a cohort has 3 clients; it can be at most 3"
     ):
         run(honest, replies=ReplyPolicy(min_replies=4))
+
+
+def test_replies_are_added_in_float64_until_the_noise_is_on():
+    """What is released is the exact sum of the replies and the noise, rounded once."""
+    plan = small_plan(dimension=4096, keep_probability=1, rotation="identity", noise_multiplier=0.02)
+    updates = {str(k): random_vector(4096, 0.99, k) for k in range(12)}
+    _, player = run(
+        lambda f, m: honest(f, m, updates[str(f[wire.CLIENT])], plan), plan, commit=(released := []).append
+    )
+    clients = [str(fields[wire.CLIENT]) for fields in player.seen]
+    exact = sum(updates[client].astype("f8") for client in clients)
+    stream = plan.factorization.epochs[0].stream
+    noise = plan.sigma * next_noise(stream, stream.init(4096), KEY, dimension=4096)[0]
+    once, twice = (exact + noise).astype("f4"), exact.astype("f4") + noise
+    assert len(clients) == 3
+    assert np.mean(released[0].noisy_sum == once) > 0.999
+    assert np.mean(released[0].noisy_sum == twice) < 0.95
+
+
+def test_what_start_returns_is_numbered_by_round_and_ends_where_the_budget_does():
+    plan = small_plan(max_epsilon=small_plan().spent(1).epsilon * 1.01)
+    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), first_state(plan, np.zeros(50, "f4"), KEY))
+    result = strategy.start(LocalGrid(Answering(partial(honest, plan=plan))))
+    assert list(result.train_metrics_clientapp) == [1, 2, 3, 4]
+    assert strategy.state.round == 4
+    sent = result.arrays[wire.VECTOR].data
+    np.testing.assert_array_equal(np.frombuffer(sent, "<f4"), strategy.state.model)
+
+
+def test_a_budget_below_the_first_epoch_is_refused_and_nobody_is_asked():
+    plan = small_plan(max_epsilon=small_plan().spent(1).epsilon * 0.99)
+    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), first_state(plan, np.zeros(50, "f4"), KEY))
+    player = Answering(honest)
+    with pytest.raises(PrivacyBudgetExhausted, match="not started"):
+        strategy.start(LocalGrid(player))
+    assert not player.seen
+    assert strategy.state.round == 0

@@ -266,20 +266,6 @@ def test_a_torn_line_of_metrics_is_written_again(tmp_path, monkeypatch, straight
     equal(tmp_path / "r", straight)
 
 
-def test_no_file_but_the_secret_one_holds_a_key(tmp_path, monkeypatch):
-    from fedmf.randomness import SecretKey
-
-    interrupted(tmp_path / "r", monkeypatch)
-    key = SecretKey.reproducible(0)
-    keys = [key, key.ratchet(), key.mask_key("1", 0)]
-    for path in (tmp_path / "r").rglob("*"):
-        if path.is_file() and path.name not in ("secrets.npz", "secrets.npz.new"):
-            text = path.read_bytes()
-            for secret in keys:
-                assert secret.reveal() not in text
-                assert secret.reveal().hex().encode() not in text
-
-
 def test_no_log_of_any_level_no_output_and_no_exception_shows_a_secret(tmp_path, monkeypatch, caplog, capsys):
     """A whole run, a crash in it and its resume, with every logger at DEBUG."""
     from fedmf.randomness import SecretKey

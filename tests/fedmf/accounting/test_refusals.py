@@ -44,3 +44,8 @@ def test_two_participations_in_an_epoch_are_refused(cohorts):
 def test_every_public_name_exists():
     assert len(set(fedmf.accounting.__all__)) == len(fedmf.accounting.__all__)
     assert all(hasattr(fedmf.accounting, name) for name in fedmf.accounting.__all__)
+
+
+def test_the_rounds_of_a_second_participation_are_named():
+    with pytest.raises(ParticipationError, match="client 'a' takes part in rounds 1 and 2"):
+        check_one_participation([["b"], ["a"], ["a"]])

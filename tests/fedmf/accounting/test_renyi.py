@@ -138,3 +138,11 @@ def test_an_unknown_form_is_refused():
 def test_impossible_events_are_refused(values):
     with pytest.raises(SettingError):
         EpochEvent(*values)
+
+
+def test_a_curve_is_of_the_form_that_was_asked_for():
+    event, orders = EpochEvent(0.5, 0.1, 0.45), [1.5, 2.0, 7.25]
+    curves = {form: rdp_curve(event, orders, form) for form in ("floor", "ratio")}
+    for form, curve in curves.items():
+        assert curve.tolist() == [rdp(event, order, form) for order in orders]
+    assert (curves["floor"] < curves["ratio"]).all()

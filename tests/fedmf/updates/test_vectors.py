@@ -27,3 +27,10 @@ def test_refuses_other_shapes_and_lengths():
         layout.flatten({"a": np.zeros(6, np.float32), "b": np.zeros((), np.float32)})
     with pytest.raises(SettingError, match="7 parameters"):
         layout.split(np.zeros(8, np.float32))
+
+
+def test_arrays_of_any_type_become_one_float32_vector():
+    layout = Layout(("a", "b"), ((2,), (1, 2)))
+    flat = layout.flatten({"a": np.array([1.0, 2.0]), "b": np.array([[3, 4]])})
+    assert flat.dtype == np.float32
+    assert flat.tolist() == [1, 2, 3, 4]

@@ -1,0 +1,55 @@
+"""The trainer that stays in a process from client to client, for as long as nothing has spoilt it.
+
+What one client's data did to the model or to the device must not reach the next client: its update would then
+depend on two clients' data, which no clipping covers (docs/privacy.md, section 5).
+"""
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+
+from client.training import Trainer
+from fedmf.updates.vectors import Vector
+
+log = logging.getLogger(__name__)
+
+
+class Resident:
+    """A trainer, made by `make` at the first turn, and anew after a turn that raised or changed the model itself.
+
+    `is_lost` after a turn that left the device without an answer: a failed assertion on a CUDA device ends every
+    later operation of this process on it, a new trainer's too. Only another process can use the device again.
+    """
+
+    def __init__(self, make: Callable[[], Trainer]) -> None:
+        self._make = make
+        self._trainer: Trainer | None = None
+        self._has_warned = False
+        self.is_lost = False
+
+    def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
+        """Return one client's update, see `Trainer.update`. Raises what training raised, once the device is tried."""
+        trainer = self._trainer or self._make()
+        self._trainer = None  # kept only where the turn ends well
+        try:
+            update = trainer.update(start, x, y, order=order)
+        except (Exception, SystemExit):
+            self.is_lost = not _answers(trainer)
+            raise
+        if trainer.is_as_made():
+            self._trainer = trainer
+        elif not self._has_warned:
+            log.warning("training changes the model beyond its parameters; it is made anew for each client")
+            self._has_warned = True
+        return update
+
+
+def _answers(trainer: Trainer) -> bool:
+    """Return whether a tiny operation on the trainer's device works."""
+    try:
+        trainer.probe_device()
+    except Exception:
+        log.exception("the device does not answer any more; this process cannot use it again")
+        return False
+    return True

@@ -1,0 +1,22 @@
+"""Plays a message in a process of its own, where this one has lost its device (`client.resident`)."""
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+
+from flwr.app import Context, Message
+
+from experiments.players.worker_pool import start_process
+
+
+def in_another_process(
+    play: Callable[[Message, Context], Message], message: Message, context: Context
+) -> Message:
+    """Return `play(message, context)` from a new process, which ends with it. `play` is found by its import path.
+
+    Raises what `play` raised, and `BrokenExecutor` where the process died. A message costs the start of a process:
+    this is for the rare case only.
+    """
+    spawn = multiprocessing.get_context("spawn")  # a fork would inherit the lost device
+    with ProcessPoolExecutor(1, spawn, initializer=start_process) as executor:
+        return executor.submit(play, message, context).result()

@@ -1,0 +1,190 @@
+"""What one client's data does to the model or the device of a process reaches no other client."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import _pop_mode
+
+from client.models import build
+from client.resident import Resident
+from client.settings import TrainingSettings
+from client.training import Trainer, flat_parameters
+from experiments.players.local_grid import CLIENT_APP_RAISED, LocalGrid, local_context, set_identity
+from experiments.players.worker_pool import WorkerPool
+from fedmf.errors import DeviceLostError
+from fedmf.updates import wire
+from plans import KEY
+from poison import PLAN, Spoilt, app_of, dying_app, lose_device, play_elsewhere
+from tasks import joint, task
+
+
+def spoil_storage(model):
+    model[1].weight.data = torch.full((3, 4), np.nan)
+
+
+def spoil_gradient(model):
+    model[1].bias.grad = None
+
+
+def spoil_module(model):
+    model[1] = torch.nn.Linear(4, 3)
+
+
+def spoil_hook(model):
+    model.register_forward_hook(lambda module, inputs, output: output * np.nan)
+
+
+def spoil_parameter_hook(model):
+    model[1].weight.register_hook(lambda gradient: gradient * np.nan)
+
+
+def spoil_buffer(model):
+    model.register_buffer("memory", torch.zeros(1))
+
+
+def spoil_attribute(model):
+    vars(model)["spoil"] = None
+    model.forward = lambda x: torch.nn.Sequential.forward(model, x * 3)
+
+
+def spoil_flag(model):
+    model[1].weight.requires_grad_(False)
+
+
+SPOILS = [value for name, value in list(globals().items()) if name.startswith("spoil_")]
+
+
+def raising(spoil):
+    def spoil_and_raise(model):
+        spoil(model)
+        raise ValueError("the secret 42")
+
+    return spoil_and_raise
+
+
+@pytest.fixture(autouse=True)
+def _identity():
+    set_identity()
+
+
+@pytest.fixture
+def _device():
+    """A device that works again after the test."""
+    yield
+    while torch._C._len_torch_dispatch_stack():
+        _pop_mode()
+
+
+def values_of(app, *clients):
+    return values_in(app(joint(*clients), local_context()), clients)
+
+
+def values_in(reply, clients):
+    record = reply.content.config_records[wire.UPDATE]
+    return [record[wire.numbered(wire.VALUES, place)] for place in range(len(clients))]
+
+
+def alone(client):
+    """What a client sends whom nobody spoilt anything for."""
+    return values_of(app_of(None), client)[0]
+
+
+@pytest.mark.parametrize("ends", [raising, lambda spoil: spoil], ids=["raises", "goes on"])
+@pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
+def test_a_client_that_spoils_the_model_changes_nothing_for_the_next(spoil, ends):
+    before, _, after = values_of(app_of(ends(spoil)), "1", "special", "2")
+    assert before == alone("1")
+    assert after == alone("2")
+    assert np.frombuffer(after, "f4").any()
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [("logistic", {}), ("mlp", {}), ("cnn", {}), ("lstm", {"embedding": 3, "hidden": 5})],
+    ids=str,
+)
+def test_honest_clients_share_one_trainer(model, settings):
+    is_text = model == "lstm"
+    shape, task_name = ((6,), "next_token") if is_text else ((8, 8), "classification")
+    network = build(model, input_shape=shape, classes=10, seed=0, task=task_name, **settings)
+    made = []
+
+    def make():
+        made.append(Trainer(network, TrainingSettings(0.1, device="cpu")))
+        return made[-1]
+
+    resident, rng = Resident(make), np.random.default_rng(0)
+    for _ in range(3):
+        x = rng.integers(0, 10, (4, 6)) if is_text else rng.normal(size=(4, 8, 8)).astype("f4")
+        y = rng.integers(0, 10, (4, 6) if is_text else 4)
+        assert resident.update(flat_parameters(network), x, y, order=rng).any()
+    assert len(made) == 1
+
+
+def test_after_an_exception_the_trainer_is_made_anew():
+    made = []
+    values_of(app_of(raising(lambda model: None), made=made), "1", "special", "2", "3")
+    assert len(made) == 2
+
+
+def test_a_trainer_leaves_the_model_that_it_was_given_alone():
+    model = Spoilt()
+    start = flat_parameters(model)
+    trainer = Trainer(model, TrainingSettings(0.5, device="cpu"))
+    x, y = np.ones((2, 2, 2), "f4"), np.array([0, 1])
+    assert trainer.update(start, x, y, order=np.random.default_rng(0)).any()
+    np.testing.assert_array_equal(flat_parameters(model), start)
+
+
+@pytest.mark.usefixtures("_device")
+def test_without_another_process_a_lost_device_is_said_and_no_later_client_is_silently_zero():
+    app, messages = dying_app(), [task("special"), task("2")]
+    for message in messages:
+        with pytest.raises(DeviceLostError, match="end this process"):
+            app(message, local_context())
+
+
+@pytest.mark.usefixtures("_device")
+def test_clients_after_a_lost_device_are_played_in_another_process_as_on_their_own():
+    """Two clients of one message lose a device each: they alone are zero, in this message and in the next."""
+    app = app_of(lose_device, play_elsewhere)
+    clients = ("1", "special", "2", "special", "3")
+    later = ("3", "special", "2")
+    messages = [(joint(*names), names) for names in (clients, later)]
+    sent = [data for message, names in messages for data in values_in(app(message, local_context()), names)]
+    while torch._C._len_torch_dispatch_stack():
+        _pop_mode()
+    for client, values in zip(clients + later, sent, strict=True):
+        if client == "special":
+            assert not np.frombuffer(values, "f4").any()
+            kept = wire.coordinates(KEY.mask_key("special", 1), PLAN.rotation.padded, 0.5)
+            assert len(values) == 4 * len(kept)
+        else:
+            assert values == alone(client)
+
+
+@pytest.mark.usefixtures("_device")
+def test_where_the_other_process_dies_its_clients_are_zero():
+    def dead(message, context):
+        raise OSError("no process")
+
+    sent = values_of(app_of(lose_device, dead), "special", "2")
+    kept = [
+        len(wire.coordinates(KEY.mask_key(name, 1), PLAN.rotation.padded, 0.5)) for name in ("special", "2")
+    ]
+    assert [np.frombuffer(values, "f4").tolist() for values in sent] == [[0.0] * count for count in kept]
+
+
+def test_a_worker_whose_device_is_lost_gives_way_to_another():
+    with WorkerPool(dying_app, None, 1) as pool:
+        replies = LocalGrid(pool).send_and_receive([task(client) for client in ("1", "special", "2", "3")])
+        failed = [reply for reply in replies if reply.has_error()]
+        assert [reply.error.code for reply in failed] == [CLIENT_APP_RAISED]
+        heard = {
+            reply.content.config_records[wire.UPDATE][wire.VALUES]
+            for reply in replies
+            if not reply.has_error()
+        }
+        assert heard == {alone(client) for client in "123"}
+        (later,) = LocalGrid(pool).send_and_receive([task("2")])
+        assert later.content.config_records[wire.UPDATE][wire.VALUES] == alone("2")

@@ -1,0 +1,147 @@
+"""Where the secrets of a run are: in one file while it lasts, in no message, and each epoch's own only."""
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord
+
+from experiments.players.local_grid import LocalGrid
+from fedmf.randomness import SecretKey
+from fedmf.updates import wire
+from leaks import chain, contents, forms, in_files, in_message, leaked
+from runs import composed, metrics, run
+from server import strategy
+from server.checkpoint import Checkpoint
+from server.cohort import cohort_indices
+
+SMALL = (
+    "population.cohort_size=6",
+    "population.rounds_per_epoch=3",
+    "population.epochs=2",
+    "run.reproducible=true",
+)
+SECRET = SecretKey.reproducible(0)
+
+
+class Crash(BaseException):
+    """What a SIGKILL is, inside one process."""
+
+
+def plan_of(*overrides):
+    from experiments.settings.experiment import build
+
+    return build(composed(*overrides)).plan
+
+
+@pytest.fixture(scope="module")
+def cohorts():
+    """The clients of each round of a run of `SMALL`."""
+    plan = plan_of(*SMALL)
+    return [[str(index) for index in cohort_indices(plan, number)] for number in range(1, 7)]
+
+
+@pytest.fixture(scope="module")
+def keys(cohorts):
+    """The keys of a run of `SMALL`, by name."""
+    clients = sorted({client for cohort in cohorts for client in cohort})
+    return chain(SECRET, epochs=3, rows=6, clients=clients, steps=3)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["shared messages", "a message each"])
+def test_a_task_holds_client_epoch_step_and_mask_key_and_no_message_another_secret(
+    tmp_path, monkeypatch, cohorts, keys, alone
+):
+    """All bytes of all messages of a run are searched, both ways: a task has its own clients' mask keys, nothing else."""
+    sent, received, real = [], [], (LocalGrid.push_messages, LocalGrid.pull_messages)
+
+    def push(grid, messages):
+        sent.extend(messages := list(messages))
+        return real[0](grid, messages)
+
+    def pull(grid, message_ids):
+        received.extend(replies := real[1](grid, message_ids))
+        return replies
+
+    monkeypatch.setattr(LocalGrid, "push_messages", push)
+    monkeypatch.setattr(LocalGrid, "pull_messages", pull)
+    run(tmp_path / "r", *SMALL, *(["faults.duplicate=0.5"] if alone else []))
+    asked = 6 if alone else 1
+    assert len(sent) == 6 * asked
+    assert len(received) >= len(sent)
+    for place, message in enumerate(sent):
+        epoch, step = divmod(place // asked, 3)
+        group = sorted(cohorts[place // asked], key=int)
+        held = message.content
+        task = dict(held.config_records[wire.TASK])
+        clients = [task[wire.numbered(wire.CLIENT, number)] for number in range(1 if alone else 6)]
+        assert set(clients) <= set(group)
+        assert (len(clients) == 1) is alone
+        expected = {wire.EPOCH: epoch, wire.STEP: step}
+        for number, client in enumerate(clients):
+            expected[wire.numbered(wire.CLIENT, number)] = client
+            mask = SECRET.mask_key(client, step) if epoch == 0 else SECRET.ratchet().mask_key(client, step)
+            expected[wire.numbered(wire.MASK_KEY, number)] = mask.reveal()
+        assert task == expected
+        assert {name: type(record) for name, record in held.items()} == {
+            wire.MODEL: ArrayRecord,
+            wire.TASK: ConfigRecord,
+        }
+        assert list(held.array_records[wire.MODEL]) == [wire.VECTOR]
+        assert leaked(in_message(message), keys) == {f"mask {epoch} {step} {client}" for client in clients}
+    for reply in received:
+        assert leaked(in_message(reply), keys) == set()
+
+
+def crashed_in_round(directory, monkeypatch, number, *options):
+    """Leave a run that died while it asked the clients of a round."""
+    real = strategy.exchange
+
+    def exchange(grid, messages, **kwargs):
+        if messages[0].metadata.group_id == str(number):
+            raise Crash
+        return real(grid, messages, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(strategy, "exchange", exchange)
+        with pytest.raises(Crash):
+            run(directory, *SMALL, *options)
+
+
+def test_no_file_but_the_secret_one_holds_a_key(tmp_path, monkeypatch, keys):
+    """Arrays of .npz files included, text in them too, whatever its encoding."""
+    crashed_in_round(tmp_path / "r", monkeypatch, 3, "run.checkpoint_every=1")
+    found = in_files(tmp_path / "r", keys)
+    assert found == {"secrets.npz": {"epoch 0"}}
+    run(tmp_path / "r", *SMALL, "run.checkpoint_every=1", "run.resume=true")
+    assert in_files(tmp_path / "r", keys) == {}
+
+
+def test_after_a_resume_over_an_epochs_end_no_older_key_is_left_in_any_file(tmp_path, monkeypatch, keys):
+    """Killed after the last release of an epoch and before its key gave way; resumed, and killed in the next one."""
+
+    def die(*_):
+        raise Crash
+
+    settle = Checkpoint.settle
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "settle", lambda *a: die() if a[2].round == 3 else settle(*a))
+        with pytest.raises(Crash):
+            run(tmp_path / "r", *SMALL, "run.checkpoint_every=100")
+    assert len(metrics(tmp_path / "r")) == 3
+    assert in_files(tmp_path / "r", keys) == {"secrets.npz": {"epoch 0"}}
+    with (tmp_path / "r/checkpoint/secrets.npz").open("rb") as old:
+        crashed_in_round(tmp_path / "r", monkeypatch, 4, "run.checkpoint_every=100", "run.resume=true")
+        assert not any(old.read())
+    assert in_files(tmp_path / "r", keys) == {"secrets.npz": {"epoch 1"}}
+
+
+def test_the_search_finds_a_key_in_every_form_and_in_arrays_of_text(tmp_path):
+    keys = {"it": SECRET, "other": SECRET.ratchet()}
+    for number, form in enumerate(forms(SECRET)):
+        assert leaked(b"x" + form + b"y", keys) == {"it"}, number
+    text = {"about": np.array('{"key": "' + SECRET.reveal().hex() + '"}')}
+    np.savez(tmp_path / "text.npz", **text)
+    np.savez_compressed(tmp_path / "packed.npz", **text)
+    np.savez(tmp_path / "wide.npz", key=np.frombuffer(SECRET.reveal(), np.uint8).astype(np.int64))
+    assert in_files(tmp_path, keys) == {name: {"it"} for name in ("text.npz", "packed.npz", "wide.npz")}
+    assert SECRET.reveal().hex().encode() not in (tmp_path / "text.npz").read_bytes()  # UTF-32
+    assert len(list(contents(b"no archive"))) == 1

@@ -1,0 +1,70 @@
+"""Looks for secrets in bytes: in files, in the arrays of .npz files, in Flower messages, in whatever form."""
+
+import base64
+import io
+import zipfile
+
+import numpy as np
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+from fedmf.randomness import SecretKey
+
+
+def forms(key):
+    """Return the ways in which bytes of a key may stand somewhere: raw, and as text in any encoding of numpy's or json's."""
+    raw = key.reveal()
+    texts = {
+        raw.hex(),
+        raw.hex().upper(),
+        base64.b64encode(raw).decode(),
+        base64.urlsafe_b64encode(raw).decode(),
+    }
+    texts |= {str(list(raw)), str(list(raw)).replace(" ", ""), str(int.from_bytes(raw)), repr(raw)[2:-1]}
+    encodings = ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+    return {raw, raw[::-1]} | {text.encode(encoding) for text in texts for encoding in encodings}
+
+
+def contents(data):
+    """Yield `data` and, if it is an .npz file, each array in it: as bytes, each of its dtype's items narrowed too."""
+    yield data
+    if not zipfile.is_zipfile(io.BytesIO(data)):
+        return
+    with np.load(io.BytesIO(data)) as stored:
+        for name in stored.files:
+            array = stored[name]
+            yield name.encode() + b"\0" + array.tobytes()
+            if array.dtype.kind in "iu":  # bytes widened to larger integers
+                yield (array.astype("i8") & 255).astype(np.uint8).tobytes()
+            if array.dtype.kind == "U":
+                yield "\0".join(array.ravel().tolist()).encode()
+
+
+def leaked(data, keys):
+    """Return which of `keys` (name -> key) stand somewhere in the bytes `data`."""
+    held = list(contents(data))
+    return {name for name, key in keys.items() if any(form in part for form in forms(key) for part in held)}
+
+
+def in_files(folder, keys):
+    """Return {file name: names of keys} of all files below `folder` that hold a key."""
+    found = {path.name: leaked(path.read_bytes(), keys) for path in folder.rglob("*") if path.is_file()}
+    return {name: held for name, held in found.items() if held}
+
+
+def in_message(message):
+    """Return all bytes of a Flower message, as it is serialised, and those of its metadata."""
+    parts = [part.deflate() for part in get_all_nested_objects(message).values()]
+    return b"\0".join([*parts, repr(vars(message.metadata)).encode()])
+
+
+def chain(secret, *, epochs, rows, clients, steps):
+    """Return the keys of a run's chain by name: of its epochs, noise rows and masks."""
+    keys: dict[str, SecretKey] = {}
+    for epoch in range(epochs):
+        keys[f"epoch {epoch}"] = secret
+        keys |= {f"noise {epoch} {row}": secret.derive("noise row", row) for row in range(rows)}
+        keys |= {
+            f"mask {epoch} {step} {c}": secret.mask_key(c, step) for step in range(steps) for c in clients
+        }
+        secret = secret.ratchet()
+    return keys

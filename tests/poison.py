@@ -1,0 +1,96 @@
+"""Stand-ins on a CPU for what one client's data can do to a process: spoil the model, or lose the device."""
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from client.app import make_client_app
+from client.data import ArrayClients, Dataset, Examples
+from client.settings import TrainingSettings
+from client.training import Trainer
+from experiments.players.elsewhere import in_another_process
+from plans import small_plan
+
+PLAN = small_plan(dimension=15)
+SPECIAL = 77.0  # in an input, it makes `Spoilt` spoil itself
+
+
+class DeadDevice(TorchDispatchMode):
+    """Fails every operation of torch from now on in this thread, as CUDA does after an assertion failed on it."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+class Spoilt(torch.nn.Sequential):
+    """Logistic regression that `spoil`s itself, given itself, when an input holds `SPECIAL`."""
+
+    def __init__(self, spoil=None, *, seed=0):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            super().__init__(torch.nn.Flatten(), torch.nn.Linear(4, 3))
+        vars(self)["spoil"] = spoil
+
+    def forward(self, x):
+        if bool((x == SPECIAL).any()) and self.spoil is not None:
+            self.spoil(self)
+        return super().forward(x)
+
+
+def lose_device(model):
+    """Let every later operation of this process fail, this client's next one first."""
+    DeadDevice().__enter__()
+
+
+def examples_of(client, context):
+    """Return a client's two examples; those of "special" hold `SPECIAL`."""
+    x = torch.arange(8, dtype=torch.float32).reshape(2, 2, 2).numpy() / 8
+    return Examples(x * 0 + SPECIAL if client == "special" else x, torch.tensor([0, 2]).numpy())
+
+
+def app_of(spoil, elsewhere=None, made=None):
+    """Return a ClientApp whose model spoils itself with the data of the client "special"."""
+
+    def make_trainer():
+        if made is not None:
+            made.append("trainer")
+        return Trainer(model, TrainingSettings(0.5, device="cpu"))
+
+    model = Spoilt(spoil)
+    return make_client_app(examples_of, make_trainer, PLAN.client_plan, elsewhere=elsewhere)
+
+
+def dying_app(settings=None):
+    """Return a ClientApp that loses its device to the client "special"."""
+    return app_of(lose_device)
+
+
+def play_elsewhere(message, context):
+    """Return the reply to `message` from another process, which can lose its device too."""
+    return in_another_process(play, message, context)
+
+
+def play(message, context):
+    """Return the reply of an app that can go on in another process."""
+    return app_of(lose_device, play_elsewhere)(message, context)
+
+
+def load(clients=6, special=2):
+    """Return a data set for `dataset.name=poison:load`; one client's examples hold `SPECIAL`."""
+    x = np.random.default_rng(0).random((clients, 2, 2)).astype("f4")
+    x[special] = SPECIAL
+    y, one_each = np.arange(clients) % 3, np.arange(clients + 1)
+    held, test = ArrayClients(x, y, one_each[:-1], one_each), Examples(x[:1], y[:1])
+    return Dataset("poison", held, test, (2, 2), 3, "classification", "ours", "made up", "one row a client")
+
+
+class Net(Spoilt):
+    """A model for `model.name=poison:Net`: the special client loses the device (`dies`), or only fails."""
+
+    def __init__(self, input_shape, classes, dies):
+        super().__init__(lose_device if dies else fail)
+
+
+def fail(model):
+    """Fail as any training can."""
+    raise ValueError("no device is lost")

@@ -1,0 +1,25 @@
+"""Tasks for client apps, as the server sends them."""
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+
+from client.training import flat_parameters
+from fedmf.updates import wire
+from plans import KEY
+from poison import Spoilt
+
+
+def task(client="0"):
+    """Return a message with one client's task, in round 2 of its epoch, around the model of `poison.Spoilt`."""
+    return joint(client)
+
+
+def joint(*clients):
+    """Return one message with the tasks of several clients."""
+    vector = flat_parameters(Spoilt())
+    array = Array("float32", vector.shape, wire.STYPE, wire.to_bytes(vector))
+    record = ConfigRecord({wire.EPOCH: 0, wire.STEP: 1})
+    for place, client in enumerate(clients):
+        record[wire.numbered(wire.CLIENT, place)] = client
+        record[wire.numbered(wire.MASK_KEY, place)] = KEY.mask_key(client, 1).reveal()
+    content = RecordDict({wire.MODEL: ArrayRecord({wire.VECTOR: array}), wire.TASK: record})
+    return Message(content, 1, MessageType.TRAIN)
