@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
-from fedmf.mechanisms import design_run
+from fedmf.mechanisms import design, design_run, prefix_sum
 from fedmf.mechanisms.run_factorization import RunFactorization
 from plans import KEY, random_vector, small_plan
 from server import tables
@@ -269,6 +269,18 @@ def test_within_an_epoch_other_tables_are_refused_and_at_its_boundary_they_are_f
             continue
         with pytest.raises(RunDirectoryError, match=r"other tables .* larger sensitivity"):
             elsewhere.restore(other, SGD)
+
+
+def test_rows_of_two_matrices_in_one_epoch_have_a_larger_sensitivity_than_either():
+    first = design("independent", prefix_sum(64)).stream.materialize_noising()
+    second = design("optimal", prefix_sum(64)).stream.materialize_noising()
+    hybrid = max(
+        np.linalg.norm(np.linalg.inv(np.vstack([first[:cut], second[cut:]])), axis=0).max()
+        for cut in range(1, 64)
+    )
+    assert hybrid == pytest.approx(1.8527, abs=1e-3)
+    for one in (first, second):
+        assert np.linalg.norm(np.linalg.inv(one), axis=0).max() == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("every", [1, 3, 100])

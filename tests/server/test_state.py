@@ -241,7 +241,10 @@ def test_the_sum_stays_float64_until_the_noise_is_on(rotation):
     state = start(plan)
     rotated_sum = np.random.default_rng(0).normal(scale=1e3, size=plan.rotation.padded)
     noise, _ = next_noise(
-        plan.factorization.epochs[0].stream, plan.factorization.epochs[0].stream.init(4096), KEY, dimension=4096
+        plan.factorization.epochs[0].stream,
+        plan.factorization.epochs[0].stream.init(4096),
+        KEY,
+        dimension=4096,
     )
     made, _ = make_release(plan, state, rotated_sum, [])
     unrotated = rotated_sum

@@ -15,8 +15,10 @@ import pytest
 
 from experiments.cli.command import guard
 from fedmf.errors import RunStoppedError
+from fedmf.mechanisms.families import optimal
 from runs import command, composed, metrics, model, run, simulate, summary
 from server import strategy
+from server.checkpoint import Checkpoint
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = (
@@ -184,6 +186,40 @@ def test_resume_with_another_configuration_names_the_field(tmp_path, monkeypatch
     code = guard(lambda: run(tmp_path / "r", *SMALL, "run.resume=true", "optimizer.momentum=0.5"))
     assert code == 2
     assert "optimizer.momentum is 0.5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_another_version_that_computes_other_tables_goes_on_with_those_of_the_epoch(
+    tmp_path, monkeypatch, caplog, capsys, kept
+):
+    """The run is that of one process bit for bit; with the tables lost it is refused and nothing changes."""
+    own = (*SMALL, "population.rounds_per_epoch=8", "population.epochs=1", "run.checkpoint_every=1")
+    whole = run(tmp_path / "whole", *own)
+    real, released = Checkpoint.settle, itertools.count(1)
+
+    def settle(self, plan, state):
+        real(self, plan, state)
+        if next(released) == 3:
+            raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "settle", settle)
+        with pytest.raises(Crash):
+            run(tmp_path / "r", *own)
+    # What another version is: it finds no older result, and is content with fewer buffers.
+    monkeypatch.setenv("FEDMF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(optimal, "EXCESS", 0.3)
+    if kept:
+        run(tmp_path / "r", *own, "run.resume=true")
+        assert "epoch 1 goes on with the tables that it began with" in caplog.text
+        equal(tmp_path / "r", whole)
+        return
+    (tmp_path / "r/checkpoint/mechanism.npz").unlink()
+    before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
+    settings = composed(f"run.directory={tmp_path / 'r'}", *own, "run.resume=true")
+    assert guard(lambda: simulate(settings)) == 2
+    assert "began with other tables" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
 
 
 MINE = """
