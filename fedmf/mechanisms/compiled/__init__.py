@@ -14,6 +14,7 @@ from typing import Any
 # Rounds from which a kernel pays: loading numba costs a second, compiling at the first use of all ten more.
 WORTHWHILE = {
     "diagonal": 512,
+    "tridiagonal": 4096,
     "filters": 4096,
     "innovations": 4096,
     "observe": 4096,

@@ -23,6 +23,26 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_compile
+def tridiagonal(v: Float64, later: float, shifts: Float64, weights: Float64) -> Float64:
+    """Do what `smoother.tridiagonal` does, round by round and pole by pole."""
+    n = len(v)
+    total = np.zeros(n)
+    down = np.empty(n)
+    for k in range(len(shifts)):
+        h = 0.0
+        for i in range(n):
+            down[i] = h
+            p = shifts[k] * v[i] + h
+            h = p / (1.0 + p)
+        h = 1.0 / (1.0 + later)
+        for i in range(n - 1, -1, -1):
+            p = shifts[k] * v[i] + h
+            total[i] += weights[k] / (down[i] + p)
+            h = p / (1.0 + p)
+    return total
+
+
+@_compile
 def diagonal(
     v: Float64, eta: Float64, beta: float, behind: Float64, shifts: Float64, weights: Float64
 ) -> Float64:

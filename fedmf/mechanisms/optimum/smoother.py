@@ -30,7 +30,8 @@ from fedmf.mechanisms.workload import Workload, rates
 def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
     """Return the diagonal of X(v) = sum_k w_k (P + s_k V)^-1, shape (T,), for positive v (T,)."""
     if workload.momentum == 0:
-        return _tridiagonal(v * rates(workload) ** 2, workload.later.c, poles) * rates(workload) ** 2
+        function = compiled.kernel("tridiagonal", workload.span) or tridiagonal
+        return np.asarray(function(v * rates(workload) ** 2, workload.later.c, *poles) * rates(workload) ** 2)
     if (kernel := compiled.kernel("diagonal", workload.span)) is not None:
         return np.asarray(kernel(v, rates(workload), workload.momentum, behind(workload), *poles))
     return filters_in_numpy(v, workload, poles)[1]
@@ -42,7 +43,7 @@ def behind(workload: Workload) -> Float64:
     return np.array([later.a, later.b, later.c, later.determinant])
 
 
-def _tridiagonal(v: Float64, later: float, poles: Poles) -> Float64:
+def tridiagonal(v: Float64, later: float, shifts: Float64, weights: Float64) -> Float64:
     """Return the diagonal for momentum 0, rates 1 and `later` rounds behind the epoch, where P is tridiagonal.
 
     With one state the filters carry one number each: h <- p / (1 + p), p = r_i + h. Downward h is the information on d
@@ -50,11 +51,11 @@ def _tridiagonal(v: Float64, later: float, poles: Poles) -> Float64:
     Together G_ii = 1 / (h_down + r_i + h_up). These 1 + p are the pivots of the tridiagonal matrix in either
     direction; LAPACK's factorization makes them by a subtraction that loses up to log10(T (T + `later`)) digits of G.
     """
-    observed = poles.shifts * v[:, None]  # r_i
-    starts = np.concatenate([np.zeros_like(poles.shifts), np.full_like(poles.shifts, 1 / (1 + later))])
+    observed = shifts * v[:, None]  # r_i
+    starts = np.concatenate([np.zeros_like(shifts), np.full_like(shifts, 1 / (1 + later))])
     carried = _carried(np.concatenate([observed, observed[::-1]], axis=1), starts)
     down, up = np.split(carried, 2, axis=1)
-    return np.asarray((1 / (down + observed + up[::-1])) @ poles.weights)
+    return np.asarray((1 / (down + observed + up[::-1])) @ weights)
 
 
 def _carried(added: Float64, start: Float64) -> Float64:

@@ -9,7 +9,7 @@ from fedmf.mechanisms.families import optimal
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.optimum.pole_process import exact_form, innovations, pole_process
 from fedmf.mechanisms.optimum.poles import poles
-from fedmf.mechanisms.optimum.smoother import behind, filters_in_numpy
+from fedmf.mechanisms.optimum.smoother import behind, filters_in_numpy, tridiagonal
 from fedmf.mechanisms.optimum.truncation import observe, reach
 from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams.recurrence import carry, column_norms
@@ -27,6 +27,8 @@ def test_kernels_do_what_their_twins_do():
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
     np.testing.assert_allclose(plain("diagonal")(*arguments), total, rtol=1e-12)
+    one_state = (solution.v, 24.0, *expansion)
+    np.testing.assert_allclose(plain("tridiagonal")(*one_state), tridiagonal(*one_state), rtol=1e-12)
     process = pole_process(solution, workload)
     inner = innovations(process)
     lam, c = plain("innovations")(*list(vars(process).values())[:-1])
