@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmf.checks import check_below_one, check_choice, check_positive
-from fedmf.mechanisms.schedules import SCHEDULES, share
+from fedmf.choices import SCHEDULES
+from fedmf.mechanisms.schedules import share
 from fedmf.updates.vectors import Vector
 
 

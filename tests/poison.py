@@ -75,7 +75,7 @@ def play(message, context):
     return app_of(lose_device, play_elsewhere)(message, context)
 
 
-def load(clients=6, special=2):
+def load(clients=6, special=2) -> Dataset:
     """Return a data set for `dataset.name=poison:load`; one client's examples hold `SPECIAL`."""
     x = np.random.default_rng(0).random((clients, 2, 2)).astype("f4")
     x[special] = SPECIAL

@@ -14,6 +14,7 @@ from experiments.settings.family import find_family
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_choice
+from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
     FAMILIES,
@@ -28,7 +29,7 @@ from fedmf.mechanisms import (
 )
 from fedmf.mechanisms.family import settings_of, suits
 from fedmf.mechanisms.run_factorization import costed_on
-from fedmf.mechanisms.schedules import SCHEDULES, rates
+from fedmf.mechanisms.schedules import rates
 
 _log = logging.getLogger(__name__)
 

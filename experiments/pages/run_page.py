@@ -115,7 +115,7 @@ def privacy_section(privacy: dict[str, Any]) -> Section:
         for key, items in privacy.items()
         if isinstance(items, list)
         for item in items
-        if str(item) not in said
+        if isinstance(item, str) and item not in said
     ]
     return Section("What is private", said.split("\n\n"), points)
 
@@ -123,11 +123,23 @@ def privacy_section(privacy: dict[str, Any]) -> Section:
 def statement_section(privacy: dict[str, Any]) -> Section:
     """Return the privacy statement field by field."""
     rows = [
-        (key.replace("_", " "), number(value), f"{PRIVACY}: {key}")
+        (key.replace("_", " "), _numbers(value), f"{PRIVACY}: {key}")
         for key, value in flattened(privacy)
-        if key != "paragraph" and not isinstance(value, list)
+        if key != "paragraph" and not _is_said(value)
     ]
     return Section("The privacy statement field by field", table=Table(("field", "value", SOURCE), rows))
+
+
+def _is_said(value: object) -> bool:
+    """Return whether a value is a list of sentences, which stand in the section before."""
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _numbers(value: object) -> str:
+    """Return one number, or those of a list: once if all look the same."""
+    if not isinstance(value, list):
+        return number(value)
+    return ", ".join(dict.fromkeys(number(item) for item in value))
 
 
 def progress_sections(run: Run) -> Iterator[Section]:

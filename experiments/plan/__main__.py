@@ -39,8 +39,8 @@ from fedmf.checks import (
     check_open_unit,
     check_positive,
 )
+from fedmf.choices import SCHEDULES
 from fedmf.errors import ParticipationError, SettingError
-from fedmf.mechanisms.schedules import SCHEDULES
 from fedmf.participation import rounds_that_fit
 from fedmf.updates.rotation import padded_dimension
 

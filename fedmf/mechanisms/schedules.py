@@ -11,9 +11,9 @@ straight line towards a twentieth of the rate over the last quarter of the round
 import math
 
 from fedmf.checks import check_at_least, check_choice
+from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 
-SCHEDULES = ("constant", "decay", "cosine", "cooldown")
 COOLDOWN_FROM = 0.75
 LAST = 0.05  # where cosine and cooldown would arrive after the last round
 

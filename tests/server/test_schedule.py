@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import momentum
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.schedules import SCHEDULES, rates
+from fedmf.mechanisms.schedules import rates
 from runs import model, run
 from server.optimizer import Optimizer
 

@@ -7,7 +7,7 @@ import pytest
 
 import written_run
 from experiments.pages.compression_section import ratio
-from experiments.pages.run_page import write_report
+from experiments.pages.run_page import privacy_section, statement_section, write_report
 from fedmf.errors import RunDirectoryError
 from fedmf.updates.compression import Compression
 
@@ -137,6 +137,13 @@ def test_a_run_that_sends_more_than_its_parameters_is_not_called_compressed(tmp_
     text = " ".join(Reader(html).text.split())
     assert "1.6 times more than uncompressed" in text
     assert "that is 1.6 times more." in text
+
+
+def test_the_statement_shows_numbers_by_epoch_in_one_row(tmp_path: Path) -> None:
+    privacy = {"sigma_by_epoch": [0.25, 0.25, 0.5], "not_covered": ["tests"], "paragraph": "epsilon = 4."}
+    said, fields = privacy_section(privacy), statement_section(privacy)
+    assert list(said.points) == ["not covered: tests"]
+    assert list(fields.table.rows) == [("sigma by epoch", "0.25, 0.5", "privacy.json: sigma_by_epoch")]
 
 
 def test_the_page_says_once_what_is_not_covered(tmp_path: Path) -> None:

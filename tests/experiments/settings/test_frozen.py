@@ -212,6 +212,7 @@ def test_what_may_change_when_a_run_goes_on_is_this_and_nothing_else():
         "logger",
         "run.directory",
         "run.resume",
+        "run.accept_copy",
         "population.max_clients_per_node",
     )
     for override in ("run.reproducible=true", "run.unprotected_metrics=true", "compression.value_type=int8"):

@@ -5,9 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import momentum
-from fedmf.mechanisms.schedules import SCHEDULES, rates, share
+from fedmf.mechanisms.schedules import rates, share
 
 ROUNDS = 40
 

@@ -5,11 +5,12 @@ import logging
 import numpy as np
 import pytest
 
+from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design, lower_bound, momentum, prefix_sum
 from fedmf.mechanisms.families import optimal
 from fedmf.mechanisms.optimum import fixed_point
-from fedmf.mechanisms.schedules import SCHEDULES, rates
+from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams.recurrence import (
     RecurrentStream,
     StrategyForm,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design, momentum, prefix_sum, relative_gap
 from fedmf.mechanisms import workload as workloads
@@ -15,7 +16,7 @@ from fedmf.mechanisms.families.optimal_dense import solve as dense_solve
 from fedmf.mechanisms.later_rounds import later_rounds
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.optimum.poles import poles, spectral_interval
-from fedmf.mechanisms.schedules import SCHEDULES, rates
+from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.workload import of_run
 from workloads import every_workload
 
