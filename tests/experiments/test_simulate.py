@@ -124,13 +124,13 @@ def test_noise_in_the_released_model_is_what_the_run_says(tmp_path, mechanism, w
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mechanism", "expected"), [("optimal", 0.935), ("independent", 0.886)])
+@pytest.mark.parametrize(("mechanism", "expected"), [("optimal", 0.945), ("independent", 0.886)])
 def test_the_default_run_reaches_what_the_readme_says_and_independent_noise_less(
     tmp_path, mechanism, expected
 ):
     """Five seeds, with secrets derived from the seed, so that the outcome is always the same.
 
-    Expected from ten other seeds: 93.5 % with a standard error of 0.1 %, and 88.6 % with independent noise.
+    Expected from ten other seeds: 94.5 % with a standard error of 0.2 %, and 88.6 % with independent noise.
     """
     accuracies = []
     for seed in range(1, 6):
