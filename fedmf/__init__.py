@@ -28,7 +28,16 @@ if TYPE_CHECKING:
         RunStoppedError,
         SettingError,
     )
-    from fedmf.mechanisms import Factorization, Workload, design, momentum, prefix_sum
+    from fedmf.mechanisms import (
+        Factorization,
+        RunFactorization,
+        Workload,
+        design,
+        design_run,
+        momentum,
+        of_run,
+        prefix_sum,
+    )
     from fedmf.participation import rounds_that_fit
     from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
     from fedmf.randomness import PublicSeed, SecretKey
@@ -63,7 +72,17 @@ else:
                 "RunStoppedError",
                 "SettingError",
             ],
-            "fedmf.mechanisms": ["Factorization", "Workload", "design", "momentum", "prefix_sum"],
+            "fedmf.mechanisms": [
+                "Factorization",
+                "RunFactorization",
+                "Workload",
+                "design",
+                "design_run",
+                "design_run",
+                "momentum",
+                "of_run",
+                "prefix_sum",
+            ],
             "fedmf.participation": ["rounds_that_fit"],
             "fedmf.plan": ["Participation", "Plan", "PrivacyTarget", "make_plan"],
             "fedmf.randomness": ["PublicSeed", "SecretKey"],
@@ -102,6 +121,7 @@ __all__ = [
     "PublicSeed",
     "ReleaseOrderError",
     "RunDirectoryError",
+    "RunFactorization",
     "RunStoppedError",
     "SecretKey",
     "SettingError",
@@ -111,10 +131,12 @@ __all__ = [
     "calibrate_noise_multiplier",
     "continual_counter",
     "design",
+    "design_run",
     "make_bounds",
     "make_client_plan",
     "make_plan",
     "momentum",
+    "of_run",
     "online_learner",
     "prefix_sum",
     "privacy_spent",

@@ -12,7 +12,7 @@ from client.data import load
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.players.local_grid import InProcessPlayer, LocalGrid
-from fedmf.mechanisms import design, prefix_sum
+from fedmf.mechanisms import design_run, of_run
 from fedmf.plan import Compression, Participation, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from server.cohort import SimulatedPopulation
@@ -41,9 +41,10 @@ MISTAKES_AT_THE_RESTART = {
     "key kept over epochs": ("key = key.ratchet()", "pass"),
     "first epoch's cohorts again": ("epoch=epoch, seed=seed)", "epoch=0, seed=seed)"),
     "momentum started afresh": (
-        "stream_state = mechanism.stream.init(d)",
-        "velocity, stream_state = 0 * velocity, mechanism.stream.init(d)",
+        "stream_state = mechanisms[epoch].stream.init(d)",
+        "velocity, stream_state = 0 * velocity, mechanisms[epoch].stream.init(d)",
     ),
+    "first epoch's mechanism again": ("mechanism = mechanisms[epoch]", "mechanism = mechanisms[0]"),
 }
 
 
@@ -59,7 +60,7 @@ def strategy_models(start, epochs, key):
             l2_norm=1.0, linf_norm=None, dimension=len(start), cohort_size=64, compression=compression
         ),
         privacy=PrivacyTarget(delta=1e-4, epsilon=8),
-        factorization=design("optimal", prefix_sum(ROUNDS_PER_EPOCH)),
+        factorization=design_run("optimal", of_run(ROUNDS_PER_EPOCH, 2, 0.9)),
         seed=PublicSeed(0),
     )
     client_app = make_client_app(
