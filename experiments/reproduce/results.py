@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -23,6 +23,7 @@ class Results:
         self._path = path
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         self._size = len(whole) + bool(whole)
+        self._tuned: dict[Cell, float] = {}
         self._outcomes = dict(self._read(number, line) for number, line in enumerate(whole.splitlines(), 1))
 
     def __len__(self) -> int:
@@ -65,17 +66,23 @@ class Results:
             if trial.key == key and bool(trial.held_out) == held_out:
                 yield trial.learning_rate, trial.seed, outcome
 
+    def prefer(self, rates: Mapping[Cell, float]) -> None:
+        """Take the runs at these rates where `final` finds a cell's runs at several: it was tuned more than once."""
+        self._tuned = dict(rates)
+
     def final(self, cell: Cell) -> tuple[float, dict[int, float]]:
         """Return the tuned learning rate of a cell, and the test accuracy by seed of its runs; (nan, {}) if none.
 
-        Where a cell was tuned twice, to different rates, the one with more runs counts.
+        The rate is the one that `prefer` names; while tuning has not ended there, the one with most runs.
         """
         by_rate: dict[float, dict[int, float]] = {}
         for rate, seed, outcome in self.of(cell, held_out=False):
             by_rate.setdefault(rate, {})[seed] = outcome.accuracy
         if not by_rate:
             return float("nan"), {}
-        rate = max(sorted(by_rate), key=lambda rate: len(by_rate[rate]))
+        rate = self._tuned.get(cell, float("nan"))
+        if rate not in by_rate:
+            rate = max(sorted(by_rate), key=lambda rate: len(by_rate[rate]))
         return rate, by_rate[rate]
 
     def seconds(self, cells: Sequence[Cell]) -> list[float]:

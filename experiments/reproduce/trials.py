@@ -67,7 +67,7 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """The trial as JSON, all that its result depends on."""
+        """The trial as JSON: all that its result depends on but the data and the code, which a file of results has one of."""
         cell = self.cell
         return json.dumps(
             {

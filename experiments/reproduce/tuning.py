@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Cell, Outcome, Trial
 
 FACTOR = 1.5  # between neighbouring rates of the grid
@@ -47,6 +48,24 @@ def tuned_runs(cells: Sequence[Cell], start: float, seeds: Seeds) -> Chain[None]
 
         place = yield from best_place(at, place)
         yield [Trial(cell, rate_at(start, place), seed) for seed in seeds.final]
+
+
+def tuned_rates(chain: Chain[None], results: Results) -> dict[Cell, float]:
+    """Return the rate of each cell whose tuning has ended, by going through the chain with the outcomes that are there."""
+    rates: dict[Cell, float] = {}
+    outcomes: list[Outcome] | None = None
+    try:
+        while True:
+            batch = chain.send(outcomes)  # type: ignore[arg-type]
+            if not batch[0].held_out:
+                rates[batch[0].cell] = batch[0].learning_rate
+                outcomes = []  # the runs themselves decide nothing
+                continue
+            outcomes = [known for trial in batch if (known := results.find(trial))]
+            if len(outcomes) < len(batch):
+                return rates
+    except StopIteration:
+        return rates
 
 
 def best_place(trials_at: Callable[[int], list[Trial]], place: int) -> Chain[int]:

@@ -33,7 +33,8 @@ from fedmf.mechanisms.optimum.poles import poles
 from fedmf.mechanisms.streams.recurrence import StrategyForm
 from fedmf.mechanisms.workload import Workload, rates
 
-# Relative error of the pole expansion. It touches the loss, by about as much, never the privacy.
+# Relative error of the pole expansion. The loss is stationary at the optimum and moves by about its square; privacy
+# does not rest on it.
 QUADRATURE = 1e-6
 
 

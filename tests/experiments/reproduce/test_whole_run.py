@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import runs
@@ -143,11 +144,39 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path, capsys, argum
     assert not any((tmp_path / "new").glob("*"))
 
 
+@pytest.mark.parametrize("content", ["other", "arrays missing", "text", "folder"])
+def test_data_of_another_kind_are_refused_before_the_first_run(tmp_path, capsys, content):
+    path = tmp_path / "data.npz"
+    arrays = {name: np.zeros(3, "u1") for name in whole_run.ARRAYS}
+    if content == "other":
+        np.savez(path, **arrays)
+    elif content == "arrays missing":
+        np.savez(path, x=arrays["x"])
+    elif content == "text":
+        path.write_text("x,y")
+    else:
+        path.mkdir()
+    code, _, err = called(capsys, f"directory={tmp_path}/new", "name=whole_run", f"data={path}")
+    assert code == 2
+    assert str(path) in err
+    assert "other data than" in err if content == "other" else "is no file of x, y, user, split" in err
+    assert not any((tmp_path / "new").glob("*"))
+
+
+def test_a_smaller_size_writes_a_page_of_its_own(tmp_path):
+    whole_run.reproduce(tmp_path, Means(compute=False))
+    before = (tmp_path / "whole_run.md").read_bytes()
+    whole_run.reproduce(tmp_path, Means(size="small", compute=False))
+    assert (tmp_path / "whole_run.md").read_bytes() == before
+    assert (tmp_path / "whole_run_small.md").exists()
+
+
 def test_without_the_data_only_digits_is_computed_and_this_is_said(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
         whole_run, "carry_out", lambda chains, *_, **named: asked.append((len(chains), named["runs"]))
     )
+    monkeypatch.setattr(whole_run, "check_data", lambda path: None)
     notes = whole_run.compute(tmp_path, Means(), FULL)
     every = whole_run.compute(tmp_path, Means(data=Path("there.npz")), FULL)
     chains, cells = 2 * len(whole_run.MECHANISMS), 8 * len(whole_run.MECHANISMS)

@@ -13,7 +13,7 @@ import pytest
 import tiny_cells
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Outcome, Trial
-from experiments.reproduce.tuning import Seeds, best_place, rate_at, tuned_runs
+from experiments.reproduce.tuning import Seeds, best_place, rate_at, tuned_rates, tuned_runs
 from experiments.reproduce.work import Progress
 from fedmf.errors import RunDirectoryError
 
@@ -182,6 +182,27 @@ def test_trials_that_tune_are_not_in_the_table(tmp_path):
     results.add(Trial(CELL, 0.2, 0), Outcome(0.6, 1.0, 2.0))
     results.add(Trial(CELL, 0.2, 1), Outcome(0.7, 1.0, 2.0))
     assert results.final(CELL) == (0.2, {0: 0.6, 1: 0.7})
+
+
+def test_the_table_shows_the_runs_at_the_rate_that_tuning_chose(tmp_path):
+    """Tuned once with two seeds and then with three: the runs of the first choice are left over, and are more."""
+    results, cells = Results(tmp_path / "a.jsonl"), [CELL]
+    few, more = Seeds((100, 101), (0, 1, 2), 0.1), Seeds((100, 101, 102), (0, 1, 2), 0.1)
+    accuracy = {0.2: (0.5, 0.5, 0.5), 0.3: (0.6, 0.6, 0.3), 0.45: (0.55, 0.55, 0.9), 0.675: (0.4, 0.4, 0.4)}
+    for rate, scores in accuracy.items():
+        for seed, score in zip((100, 101, 102), scores, strict=True):
+            results.add(Trial(CELL, rate, seed, 0.1), Outcome(score, None, 1.0))
+    for rate, runs in ((0.3, 3), (0.45, 2)):
+        for seed in range(runs):
+            results.add(Trial(CELL, rate, seed), Outcome(rate, None, 1.0))
+    assert tuned_rates(tuned_runs(cells, 0.3, few), results) == {CELL: 0.3}
+    chosen = tuned_rates(tuned_runs(cells, 0.3, more), results)
+    assert chosen == {CELL: 0.45}
+    assert results.final(CELL)[0] == 0.3
+    results.prefer(chosen)
+    assert results.final(CELL) == (0.45, {0: 0.45, 1: 0.45})
+    unfinished = Seeds((100, 101, 102, 103), (0,), 0.1)
+    assert tuned_rates(tuned_runs(cells, 0.3, unfinished), results) == {}
 
 
 @pytest.mark.parametrize(
