@@ -44,8 +44,9 @@ PRIVACY = {
 }
 MECHANISM = {
     "family": "optimal",
-    "per_round_error": [1.2, 1.4, 1.5],
-    "independent_per_round_error": [1.0, 1.5, 2.5],
+    "per_round_error": [1.2, 1.4, 1.5, 1.6, 1.7, 1.8],
+    "independent_per_round_error": [1.0, 1.5, 2.5, 2.6, 2.8, 3.0],
+    "lowest_rms_error": 1.5,
 }
 
 

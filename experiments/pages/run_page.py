@@ -54,7 +54,7 @@ def run_page(run: Run) -> Page:
         Section("Summary", table=summary_table(run.summary)),
         privacy_section(run.privacy),
         *progress_sections(run),
-        mechanism_section(run.mechanism),
+        mechanism_section(run.mechanism, int(run.summary["rounds"])),
         bytes_section(run),
         compression_section(run.summary, recorded_compression(run.config)),
         statement_section(run.privacy),
@@ -176,24 +176,36 @@ def progress_sections(run: Run) -> Iterator[Section]:
         yield Section("Epsilon by round", ["The run is not private, so there is no epsilon to draw."])
 
 
-def mechanism_section(mechanism: dict[str, Any]) -> Section:
-    """Return the noise in the model against independent noise and the certificate, by round of the whole run."""
+def mechanism_section(mechanism: dict[str, Any], released: int) -> Section:
+    """Return the noise in the model against independent noise and the certificate, by round of the whole run.
+
+    Of a run that ended after `released` rounds these are shown: its noise was designed for rounds that did not come.
+    """
     title = "Noise of the mechanism against independent noise"
     if not mechanism:
         return Section(title, [f"The run directory holds no {MECHANISM}, so there is nothing to compare."])
-    own, independent = mechanism["per_round_error"], mechanism["independent_per_round_error"]
+    planned = len(mechanism["per_round_error"])
+    own, independent = (
+        mechanism[name][:released] for name in ("per_round_error", "independent_per_round_error")
+    )
     rounds = range(1, len(own) + 1)
     series = [Series(str(mechanism["family"]), rounds, own), Series("independent", rounds, independent)]
-    best = mechanism.get("lowest_rms_error")
+    best = mechanism.get("lowest_rms_error") if released == planned else None
     if best is not None:
         series.append(Series("least possible, root mean square", rounds, [best] * len(own)))
+    early = (
+        ""
+        if released == planned
+        else f" The noise was designed for {planned} rounds: for the {released} that were released it is as private, but "
+        "another design would have left less noise."
+    )
     gain = root_mean_square(independent) / root_mean_square(own)
     caption = (
         "Standard deviation of the noise in the accumulated updates after each round, over noise multiplier times "
         "clip norm and the first learning rate: the server's momentum and schedule counted, and what earlier epochs "
         f"left. Root mean square over the run: {number(root_mean_square(own))} for {mechanism['family']}, "
         f"{number(root_mean_square(independent))} for independent noise at the same privacy, {number(gain)} times as "
-        f"much{_above(root_mean_square(own), best)}. From {MECHANISM}: per_round_error."
+        f"much{_above(root_mean_square(own), best)}.{early} From {MECHANISM}: per_round_error."
     )
     svg = line_plot("noise", series, x_label="round", y_label="noise std (relative)", y_from=0)
     return Section(title, figure=Plot("noise", svg, caption))

@@ -9,7 +9,7 @@ from fedmf.participation import rounds_that_fit
 
 _log = logging.getLogger(__name__)
 
-MOST_ROUNDS = 2**16  # of a run: beyond, a factorization takes longer than a plan should
+MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a plan should
 
 
 @dataclass(frozen=True)

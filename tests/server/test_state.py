@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 
 from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrderError, SettingError
-from fedmf.mechanisms import design, momentum, restarted
+from fedmf.mechanisms import RunFactorization, design, momentum, restarted
 from fedmf.mechanisms.noise import next_noise
 from plans import KEY, random_vector, small_plan
 from server.optimizer import Optimizer
@@ -75,6 +75,17 @@ def test_every_epoch_has_the_noise_of_its_own_factorization():
         np.testing.assert_allclose(own @ own.T / 30_000, noising @ noising.T, atol=0.06)
         whitened = np.linalg.solve(noising, own)
         np.testing.assert_allclose(whitened.std(axis=1), 1, rtol=5 / np.sqrt(2 * 30_000))
+
+
+def test_noise_of_an_epoch_is_scaled_by_the_sensitivity_of_that_epoch():
+    """With sensitivities far apart: that of the first epoch, or the largest, would be seen."""
+    plan = small_plan(dimension=20_000, epochs=2, family="independent")
+    first, second = plan.factorization.epochs
+    stretched = RunFactorization((replace(first, sensitivity=3.0), second))
+    models, _ = run(replace(plan, factorization=stretched), 8)
+    spread = np.diff(np.array(models), axis=0).std(axis=1) * plan.denominator
+    radius = plan.noise_multiplier * plan.bounds.radius
+    np.testing.assert_allclose(spread, [3 * radius] * 4 + [radius] * 4, rtol=5 / np.sqrt(2 * 20_000))
 
 
 def test_noise_covers_coordinates_that_nobody_kept():

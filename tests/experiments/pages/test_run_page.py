@@ -7,7 +7,7 @@ import pytest
 
 import written_run
 from experiments.pages.compression_section import ratio
-from experiments.pages.run_page import privacy_section, statement_section, write_report
+from experiments.pages.run_page import mechanism_section, privacy_section, statement_section, write_report
 from fedmf.errors import RunDirectoryError
 from fedmf.updates.compression import Compression
 
@@ -137,6 +137,16 @@ def test_a_run_that_sends_more_than_its_parameters_is_not_called_compressed(tmp_
     text = " ".join(Reader(html).text.split())
     assert "1.6 times more than uncompressed" in text
     assert "that is 1.6 times more." in text
+
+
+def test_the_noise_of_a_run_that_ended_early_is_not_called_the_least_possible(tmp_path: Path) -> None:
+    whole = mechanism_section(written_run.MECHANISM, 6).figure.caption
+    assert "no mechanism that restarts every epoch has less than 1.5" in whole
+    assert "designed for" not in whole
+    short = mechanism_section(written_run.MECHANISM, 2).figure.caption
+    assert "designed for 6 rounds: for the 2 that were released" in short
+    assert "has less than" not in short
+    assert f"{((1.2**2 + 1.4**2) / 2) ** 0.5:.4g} for optimal" in short
 
 
 def test_the_statement_shows_numbers_by_epoch_in_one_row(tmp_path: Path) -> None:
