@@ -34,9 +34,9 @@ sys.meta_path.insert(sys.meta_path.index(PathFinder) + 1, Finder)
 MINE = """
 import os
 from pathlib import Path
-from client.data import load as load_ours
+from client.data import Dataset, load as load_ours
 HERE = Path(__file__).parent
-def load():
+def load() -> Dataset:
     (HERE / f"loaded_by_{os.getpid()}").touch()
     return load_ours("digits")
 """

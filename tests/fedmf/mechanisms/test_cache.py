@@ -178,8 +178,8 @@ def test_another_version_of_the_libraries_is_another_code_version(monkeypatch, l
 
 
 def test_all_that_decides_a_table_lies_within_the_package():
-    """Beside it only checks and errors, which change no number, and the draws of `noise`, which no table has."""
-    outside = {"fedmf.checks", "fedmf.errors", "fedmf.mechanisms", "fedmf.randomness"}
+    """Beside it only checks, choices and errors, which change no number, and the draws of `noise`, which no table has."""
+    outside = {"fedmf.checks", "fedmf.choices", "fedmf.errors", "fedmf.mechanisms", "fedmf.randomness"}
     for file in cache.PACKAGE.rglob("*.py"):
         names = {
             node.module
