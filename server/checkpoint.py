@@ -293,6 +293,14 @@ class Checkpoint:
             )
         return Secrets(epoch, key, StreamState.from_arrays(stream) if stream else None)
 
+    def began_with(self) -> tuple[int, str] | None:
+        """Return the epoch of the key that is kept and the fingerprint of its tables; None where they are lost."""
+        try:
+            with np.load(io.BytesIO((self.folder / SECRETS).read_bytes())) as stored:
+                return int(stored["epoch"]), str(stored["mechanism"])
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
+            return None  # `restore` says so
+
     def _mechanism(self, epoch: int) -> str:
         """Return the fingerprint of the factorization of `epoch`; empty where none are known."""
         return self.mechanisms[epoch].fingerprint if self.mechanisms else ""

@@ -88,7 +88,8 @@ def run_session(
             settings.run.accept_copy,
         )
         if checkpoint.has_released():
-            experiment = replace(experiment, plan=tables.going_on(folder, experiment.plan))
+            plan = tables.going_on(folder, experiment.plan, checkpoint.began_with())
+            experiment = replace(experiment, plan=plan)
             checkpoint = replace(checkpoint, mechanisms=experiment.plan.factorization.epochs)
         recorder = Recorder(experiment, directory, settings.run, log)
         with stopping_on_disk_errors():
