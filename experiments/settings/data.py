@@ -198,7 +198,7 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
 
     Keys that nobody knows are left to the loader or model, which refuses them by name.
     """
-    choices: Mapping[str, type] = {"dataset": DATASETS, "model": MODELS}[group]
+    choices: Mapping[str, type] = DATASETS if group == "dataset" else MODELS
     name = recorded["name"]
     if not isinstance(name, str):
         raise ValueError(f"names its {group} {name!r}, which is no text")
