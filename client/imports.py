@@ -36,6 +36,8 @@ def import_path(path: str, argument: str) -> Any:
     3.141592653589793
     """
     module, _, attribute = path.partition(":")
+    if module.startswith("."):
+        raise SettingError(f"{argument} is {path!r}, which is relative; it must be package.module:name.")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

@@ -8,8 +8,9 @@ import logging
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
-from client.training import Trainer
+from client.training import Trainer, pick_device, probe_device
 from fedmf.updates.vectors import Vector
 
 log = logging.getLogger(__name__)
@@ -25,17 +26,20 @@ class Resident:
     def __init__(self, make: Callable[[], Trainer]) -> None:
         self._make = make
         self._trainer: Trainer | None = None
+        self._device: torch.device | None = None  # of the last trainer
         self._has_warned = False
         self.is_lost = False
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
         """Return one client's update, see `Trainer.update`. Raises what training raised, once the device is tried."""
-        trainer = self._trainer or self._make()
-        self._trainer = None  # kept only where the turn ends well
+        trainer, self._trainer = self._trainer, None  # kept only where the turn ends well
         try:
+            # Made inside: an assertion that failed on a device may be said only when the next trainer is put there.
+            trainer = trainer or self._make()
+            self._device = trainer.device
             update = trainer.update(start, x, y, order=order)
         except (Exception, SystemExit):
-            self.is_lost = not _answers(trainer)
+            self.is_lost = not _answers(self._device)
             raise
         if trainer.is_as_made():
             self._trainer = trainer
@@ -45,10 +49,10 @@ class Resident:
         return update
 
 
-def _answers(trainer: Trainer) -> bool:
-    """Return whether a tiny operation on the trainer's device works."""
+def _answers(device: torch.device | None) -> bool:
+    """Return whether a tiny operation works on `device`; before any trainer was made, on the one it would be given."""
     try:
-        trainer.probe_device()
+        probe_device(device or pick_device("auto"))
     except Exception:
         log.exception("the device does not answer any more; this process cannot use it again")
         return False

@@ -97,9 +97,15 @@ class Trainer:
         """
         return _structure(self._model) == self._made
 
-    def probe_device(self) -> None:
-        """Return if the device computes; raise what it raises if not."""
-        torch.ones(1, device=self._device).add_(1).item()
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies and computes."""
+        return self._device
+
+
+def probe_device(device: torch.device) -> None:
+    """Return if `device` computes; raise what it raises if not."""
+    torch.ones(1, device=device).add_(1).item()
 
 
 def _point_into(parameters: list[nn.Parameter], flat: torch.Tensor, gradient: torch.Tensor) -> None:

@@ -176,20 +176,31 @@ class Plan:
             accountant=self.privacy.accountant,
         )
 
+    def spent_on(self, ledger: Ledger) -> PrivacySpent:
+        """Return what the epochs in `ledger` cost, whatever this plan would have recorded."""
+        return ledger.spent(
+            delta=self.privacy.delta, adjacency=self.privacy.adjacency, accountant=self.privacy.accountant
+        )
+
     def start_epoch(self, ledger: Ledger) -> Ledger:
         """Return the ledger with one more started epoch.
 
-        Raises `PrivacyBudgetExhausted` if it would exceed max_epsilon.
+        An event that differs from the last one's by rounding only is recorded as that one, so that a resume on another
+        machine leaves the epochs equal, as the tight accountant needs. Raises `PrivacyBudgetExhausted` if it would
+        exceed max_epsilon.
         """
+        event = self.epoch_event
+        if ledger.entries and ledger.entries[-1].agrees_with(event):
+            event = ledger.entries[-1]
         if self.privacy.max_epsilon is not None:
             ledger.check_next(
-                self.epoch_event,
+                event,
                 self.privacy.max_epsilon,
                 delta=self.privacy.delta,
                 adjacency=self.privacy.adjacency,
                 accountant=self.privacy.accountant,
             )
-        return ledger.record(self.epoch_event)
+        return ledger.record(event)
 
     @property
     def affordable_epochs(self) -> int:

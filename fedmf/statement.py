@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from fedmf.accounting import Ledger
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT, delta_warning
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
@@ -190,7 +191,8 @@ class Conduct:
     participation_observed: the largest number of epochs any one client took part in, None before that is known.
     unprotected_metrics: figures that no noise covers were recorded.  unit_of_privacy: what one client is; say so
     where a large user was cut into several.  uncovered: a sentence for each thing learnt from the training users
-    outside the mechanism.
+    outside the mechanism.  ledger: the events of the epochs started, from which epsilon is computed; None where all
+    are the plan's.  Raises `SettingError` for a ledger of another number of epochs.
     """
 
     epochs: int
@@ -199,6 +201,13 @@ class Conduct:
     unprotected_metrics: bool = False
     unit_of_privacy: str = UNIT_OF_PRIVACY
     uncovered: tuple[str, ...] = ()
+    ledger: Ledger | None = None
+
+    def __post_init__(self) -> None:
+        if self.ledger is not None and len(self.ledger.entries) != self.epochs:
+            raise SettingError(
+                f"epochs is {self.epochs}, but the ledger holds {len(self.ledger.entries)}; give those of the ledger."
+            )
 
 
 def write_statement(plan: Plan, conduct: Conduct) -> Statement:
@@ -207,7 +216,8 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
     The radii stated are those accounted, (1 + TAU) times the clip norm with int8. Raises `SettingError` as
     `Statement` does.
     """
-    event, spent, who = plan.epoch_event, plan.spent(conduct.epochs), plan.participation
+    event, who = plan.epoch_event, plan.participation
+    spent = plan.spent(conduct.epochs) if conduct.ledger is None else plan.spent_on(conduct.ledger)
     noisy = event.noise_multiplier > 0 and spent.is_private
     return Statement(
         private=noisy and not conduct.reproducible,
@@ -252,8 +262,22 @@ def _warnings(plan: Plan, conduct: Conduct, *, noisy: bool) -> tuple[str, ...]:
         WARNING_REPRODUCIBLE if conduct.reproducible else None,
         None if about_delta is None else f"Warning: {about_delta}",
         WARNING_METRICS if conduct.unprotected_metrics else None,
+        _other_events(plan, conduct),
     )
     return tuple(sentence for sentence in said if sentence is not None) + conduct.uncovered
+
+
+def _other_events(plan: Plan, conduct: Conduct) -> str | None:
+    """Return what to say where epochs began with another event than the plan's; None where none did."""
+    entries = () if conduct.ledger is None else conduct.ledger.entries
+    others = [entry for entry in entries if not entry.agrees_with(plan.epoch_event)]
+    if not others:
+        return None
+    least = min(others, key=lambda entry: entry.noise_multiplier)
+    return (
+        f"Warning: {len(others)} of {_counted(len(entries), 'started epoch')} began otherwise than stated, with a noise "
+        f"multiplier down to {least.noise_multiplier:.4g}; epsilon is that of all epochs as they began."
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -15,15 +15,17 @@ copy of a run, and an older state than the one whose rounds were counted outside
 import io
 import json
 import logging
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedmf.accounting import Ledger
+from fedmf.accounting.epoch import ROUNDING
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.streams.protocol import StreamState
@@ -51,6 +53,8 @@ class Checkpoint:
     `mechanisms` has each epoch's factorization: a noise stream goes on under that of its epoch only. A base is
     written every `every` rounds and at the end of every epoch; the journal covers the rounds between. `clients` are
     those of the data at hand. `accept_copy`: whether a copy of the run, or an older state of it, may go on here.
+    `calculated` is what follows from the configuration by way of code, such as a calibrated noise multiplier: it may
+    differ by rounding only.
     """
 
     folder: Path
@@ -59,6 +63,7 @@ class Checkpoint:
     every: int = 16
     clients: Clients = ELSEWHERE
     accept_copy: bool = False
+    calculated: Mapping[str, float | None] = field(default_factory=dict)
 
     def begin(self, state: ServerState) -> None:
         """Save the state before the first round, so that a crash before its release does not change the key.
@@ -146,6 +151,7 @@ class Checkpoint:
         """
         *others, newest = self._bases()
         state = self._load_base(newest, others)
+        self._refuse_other_events(plan, state.ledger)
         replayed: list[tuple[ServerState, Release]] = []
         for release in self._releases(newest):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
@@ -211,6 +217,7 @@ class Checkpoint:
             "format": FORMAT,
             "round": state.round,
             "configuration": dict(self.configuration),
+            "calculated": dict(self.calculated),
             "ledger": state.ledger.to_json(),
             "register": state.register.to_json(),
         }
@@ -237,6 +244,7 @@ class Checkpoint:
                 f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}.{offer}"
             )
         self._refuse_other_configuration(path, about["configuration"])
+        self._refuse_other_calculation(about.get("calculated", {}))
         register, ledger = Register.from_json(about["register"]), Ledger.from_json(about["ledger"])
         return ServerState(about["round"], model, velocity, ledger, register, None)
 
@@ -246,6 +254,27 @@ class Checkpoint:
                 raise RunDirectoryError(
                     f"{key} is {self.configuration.get(key)!r}, but the run in {path.parent.parent} has "
                     f"{held.get(key)!r}; resume it with its own settings."
+                )
+
+    def _refuse_other_events(self, plan: Plan, ledger: Ledger) -> None:
+        """Raise `RunDirectoryError` where an epoch began with another event than the plan would record for it."""
+        for number, began in enumerate(ledger.entries, 1):
+            if not began.agrees_with(plan.epoch_event):
+                raise RunDirectoryError(
+                    f"epoch {number} of the run in {self.folder.parent} is in its ledger as {began}, but this version "
+                    f"plans {plan.epoch_event}; resume it with the version of fedmf and its libraries that began it."
+                )
+
+    def _refuse_other_calculation(self, held: Mapping[str, float | None]) -> None:
+        """Raise `RunDirectoryError` where this version calculates what would make the run's statement false."""
+        for key in sorted({*held, *self.calculated}):
+            began, now = held.get(key), self.calculated.get(key)
+            if began != now and (
+                began is None or now is None or not math.isclose(began, now, rel_tol=ROUNDING)
+            ):
+                raise RunDirectoryError(
+                    f"{key} is {now!r} as this version calculates it, but the run in {self.folder.parent} began with "
+                    f"{began!r}; resume it with the version of fedmf and its libraries that began it."
                 )
 
     def _save_tables(self, secrets: Secrets | None) -> None:
@@ -292,6 +321,14 @@ class Checkpoint:
                 "than is accounted. Restore that file, or the version of fedmf and its libraries that began the epoch."
             )
         return Secrets(epoch, key, StreamState.from_arrays(stream) if stream else None)
+
+    def began_with(self) -> tuple[int, str] | None:
+        """Return the epoch of the key that is kept and the fingerprint of its tables; None where they are lost."""
+        try:
+            with np.load(io.BytesIO((self.folder / SECRETS).read_bytes())) as stored:
+                return int(stored["epoch"]), str(stored["mechanism"])
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
+            return None  # `restore` says so
 
     def _mechanism(self, epoch: int) -> str:
         """Return the fingerprint of the factorization of `epoch`; empty where none are known."""

@@ -37,11 +37,12 @@ def save(folder: Path, epoch: int, mechanisms: Sequence[Factorization]) -> None:
     write_atomically(folder / FILE, buffer.getvalue())
 
 
-def going_on(folder: Path, plan: Plan) -> Plan:
-    """Return the plan with the tables that were kept for the epoch under way, where those computed now differ.
+def going_on(folder: Path, plan: Plan, began_with: tuple[int, str] | None) -> Plan:
+    """Return the plan with the tables that were kept for the epoch under way, where it did not begin with the plan's.
 
-    A file that is missing, damaged or of another mechanism changes nothing: whether the epoch began with the plan's
-    tables is checked by their fingerprint, which lies beside its key (`Checkpoint.restore`).
+    `began_with` is that epoch (0-based) and the fingerprint of the tables that it began with, which lies beside its
+    key. Kept tables of another fingerprint change nothing, nor does a file that is missing, damaged or of another
+    mechanism: where the plan's tables are not those either, `Checkpoint.restore` refuses.
     """
     try:
         with np.load(io.BytesIO((folder / FILE).read_bytes()), allow_pickle=False) as stored:
@@ -50,7 +51,7 @@ def going_on(folder: Path, plan: Plan) -> Plan:
         kept = planned if family != planned.family else with_tables(planned, tables)
     except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile, DataError):
         return plan
-    if kept.fingerprint == planned.fingerprint:
+    if kept.fingerprint == planned.fingerprint or began_with != (epoch, kept.fingerprint):
         return plan
     log.warning(
         "epoch %d goes on with the tables that it began with; this version computes others, for the epochs behind it",

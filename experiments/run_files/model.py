@@ -12,7 +12,7 @@ from torch import nn
 from client import models
 from client.data import Dataset
 from experiments.run_files.directory import MODEL
-from experiments.settings.data import merged
+from experiments.settings.data import merged, refuse_taken
 from experiments.settings.keys import keyed
 from fedmf.errors import RunDirectoryError, SettingError
 
@@ -24,6 +24,7 @@ def load_model(directory: Path, recorded: Mapping[str, Any], dataset: Dataset) -
     `SettingError` when the data set does not fit the model.
     """
     settings = merged(recorded)
+    refuse_taken(settings)
     with keyed("model", settings.keys()):
         model = models.build(
             input_shape=dataset.input_shape,

@@ -17,6 +17,7 @@ from experiments.session.logger import Log, no_log
 from experiments.session.progress import Standing, View
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
+from fedmf.accounting import Ledger
 from fedmf.errors import DivergedError, RunDirectoryError
 from fedmf.mechanisms import design_run, run_lower_bound
 from fedmf.statement import Conduct, write_statement
@@ -47,10 +48,8 @@ class Recorder:
         self._view = View(
             experiment.plan.participation.rounds, "reproducible, NOT private" if self._reproducible else ""
         )
-        self._spent = [
-            experiment.plan.spent(epochs).epsilon
-            for epochs in range(1, experiment.plan.participation.epochs + 1)
-        ]
+        self._planned_epsilon = experiment.plan.spent().epsilon
+        self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
         self._last_release = time.perf_counter()
         self._scored: tuple[int, Score] | None = None  # round and score
         self._state: ServerState | None = None
@@ -102,7 +101,7 @@ class Recorder:
         self._append(state, release, now - self._last_release)
         self._last_release = now
         self._state = state
-        self._view.show(self._standing(release.round, (release.round - 1) // self._rounds_per_epoch))
+        self._view.show(self._standing(state))
 
     def _append(self, state: ServerState, release: Release, seconds: float | None) -> None:
         """Append a released round to the metrics; `seconds` None where a crash took the clock with it."""
@@ -121,7 +120,7 @@ class Recorder:
             "step": step,
             "cohort_size": release.cohort_size,
             "replies": len(release.answered),
-            "epsilon": self._spent[epoch],
+            "epsilon": self._epsilon(state),
             "uplink_bytes": len(release.answered) * (plan.value_bytes + ENVELOPE_BYTES),
             "downlink_bytes": release.cohort_size * (4 * plan.dimension + ENVELOPE_BYTES),
             "seconds": seconds,
@@ -168,16 +167,22 @@ class Recorder:
         is_small = len(self._experiment.dataset.test) * plan.dimension <= _SMALL_EVALUATION
         return 1 if is_small else plan.participation.rounds_per_epoch
 
-    def _standing(self, server_round: int, epoch: int) -> Standing:
+    def _epsilon(self, state: ServerState) -> float:
+        """Return what the epochs in the state's own ledger have spent: what began, not what was planned."""
+        if self._spent[0] != state.ledger:
+            self._spent = (state.ledger, self._experiment.plan.spent_on(state.ledger).epsilon)
+        return self._spent[1]
+
+    def _standing(self, state: ServerState) -> Standing:
         plan = self._experiment.plan
         return Standing(
-            server_round,
+            state.round,
             plan.participation.rounds,
-            epoch + 1,
+            (state.round - 1) // self._rounds_per_epoch + 1,
             plan.participation.epochs,
             None if self._scored is None else self._scored[1].accuracy,
-            self._spent[epoch],
-            self._spent[-1],
+            self._epsilon(state),
+            self._planned_epsilon,
             plan.privacy.delta,
             f"{self._experiment.dataset.unit}, {plan.privacy.adjacency}",
             plan.value_bytes + ENVELOPE_BYTES,
@@ -210,7 +215,7 @@ class Recorder:
         return {
             "accuracy": scored.accuracy,
             "loss": scored.loss,
-            "epsilon": self._spent[len(state.ledger.entries) - 1],
+            "epsilon": self._epsilon(state),
             "delta": plan.privacy.delta,
             "adjacency": plan.privacy.adjacency,
             "unit_of_privacy": self._experiment.dataset.unit,
@@ -241,6 +246,7 @@ class Recorder:
             unprotected_metrics=self._unprotected,
             unit_of_privacy=dataset.unit,
             uncovered=dataset.uncovered,
+            ledger=state.ledger,
         )
         statement = write_statement(self._experiment.plan, conduct)
         return {**statement.to_dict(), "paragraph": statement.paragraph()}

@@ -86,9 +86,11 @@ def run_session(
             settings.run.checkpoint_every,
             Clients(experiment.plan.participation.clients, identify),
             settings.run.accept_copy,
+            _calculated(experiment.plan),
         )
         if checkpoint.has_released():
-            experiment = replace(experiment, plan=tables.going_on(folder, experiment.plan))
+            plan = tables.going_on(folder, experiment.plan, checkpoint.began_with())
+            experiment = replace(experiment, plan=plan)
             checkpoint = replace(checkpoint, mechanisms=experiment.plan.factorization.epochs)
         recorder = Recorder(experiment, directory, settings.run, log)
         with stopping_on_disk_errors():
@@ -175,6 +177,16 @@ def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]
     if ":" in settings.mechanism.name:
         configuration["the matrix of mechanism.name"] = experiment.plan.factorization.fingerprint
     return configuration
+
+
+def _calculated(plan: Plan) -> dict[str, float | None]:
+    """Return what code makes of the settings and a resume may not change: the noise and the bounds of the statement."""
+    return {
+        "the noise multiplier": plan.noise_multiplier,
+        "the keep probability": plan.compression.keep_probability,
+        "the L2 radius": plan.bounds.radius,
+        "the L-infinity norm": plan.bounds.linf_norm,
+    }
 
 
 def _commit(checkpoint: Checkpoint, release: Release) -> None:

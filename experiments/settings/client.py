@@ -8,7 +8,7 @@ from torch import nn
 
 import client.models
 from client.data import Dataset
-from experiments.settings.data import ModelSettings, arguments
+from experiments.settings.data import ModelSettings, arguments, refuse_taken
 from experiments.settings.keys import keyed
 from experiments.settings.schema import ClippingSettings, Settings
 from fedmf.plan import Compression
@@ -21,6 +21,7 @@ from fedmf.updates.wire import Bounds
 def build_model(settings: ModelSettings, dataset: Dataset, seed: int) -> nn.Module:
     """Return the model, fitted to the data's shape and classes; its parameters hang on `seed`."""
     given = arguments(settings)
+    refuse_taken(given)
     with keyed("model", given.keys()):
         return client.models.build(
             **given,

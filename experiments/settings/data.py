@@ -5,7 +5,8 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from experiments.settings.frozen import Choice, plain
 from experiments.settings.keys import keyed, with_keys
@@ -142,6 +143,9 @@ MODELS: dict[str, type[ModelSettings]] = {
 }
 
 
+OF_THE_DATA = ("input_shape", "classes", "task", "seed")  # what every model is given besides its settings
+
+
 def _refuse_other_choice(
     group: str, settings: DatasetSettings | ModelSettings, choices: Mapping[str, type]
 ) -> None:
@@ -178,6 +182,37 @@ def merged(group: Mapping[str, Any]) -> dict[str, Any]:
             f"settings of {own.get('name')} hold {', '.join(taken)}, which is no argument of its own; give it beside them."
         )
     return {**own, **more}
+
+
+def refuse_taken(given: Mapping[str, Any]) -> None:
+    """Raise `SettingError` for an argument of a model that its data set or the run decides."""
+    for key in OF_THE_DATA:
+        if key in given:
+            raise SettingError(
+                f"settings of {given.get('name')} hold {key}, which follows from the data set or the seed; leave it out."
+            )
+
+
+def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for a recorded value of a known key of the group `dataset` or `model` of another type.
+
+    Keys that nobody knows are left to the loader or model, which refuses them by name.
+    """
+    choices: Mapping[str, type] = DATASETS if group == "dataset" else MODELS
+    name = recorded["name"]
+    if not isinstance(name, str):
+        raise ValueError(f"names its {group} {name!r}, which is no text")
+    for key, hint in get_type_hints(choices.get(name, choices["custom"])).items():
+        allowed = tuple(get_origin(part) or part for part in (get_args(hint) or (hint,)))
+        if get_origin(hint) is Mapping:
+            allowed = (Mapping,)
+        if float in allowed:
+            allowed = (*allowed, int)
+        value = recorded.get(key)
+        wrong = isinstance(value, bool) and bool not in allowed
+        if key in recorded and (wrong or not isinstance(value, allowed)):
+            wanted = " or ".join("null" if kind is NoneType else kind.__name__ for kind in allowed)
+            raise ValueError(f"holds {value!r} as {group}.{key}, which must be {wanted}")
 
 
 def load_dataset(arguments: Mapping[str, Any]) -> "Dataset":

@@ -9,11 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from experiments.settings.data import refuse_other_types
 from experiments.settings.frozen import plain
 from fedmf.errors import SettingError
 
 if TYPE_CHECKING:  # a comparison of many runs has no need of torch
     from experiments.settings.schema import Settings
+
+GROUPS = (
+    "engine",
+    "run",
+    "compression",
+    "population",
+    "privacy",
+    "clipping",
+    "client",
+    "optimizer",
+    "mechanism",
+)
+DEEPEST, MOST_VALUES = (
+    32,
+    100_000,
+)  # a run records less than a hundred values, besides those of code of one's own
 
 Recorded = Mapping[str, Any]
 """Settings as plain values by group, of this or an earlier version: a run directory outlives the code."""
@@ -25,17 +42,49 @@ def to_yaml(settings: "Settings | Recorded") -> str:
 
 
 def from_yaml(text: str) -> Recorded:
-    """Return what `to_yaml` wrote. Raises `ValueError` for text that is not a YAML mapping."""
+    """Return what `to_yaml` wrote. Raises `ValueError` for any other text, whoever wrote it."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"is not YAML ({error})") from error
+    except (RecursionError, ValueError) as error:  # nested too deeply; a date that no calendar has
+        raise ValueError(f"cannot be read as YAML ({error})") from error
     if not isinstance(document, dict) or not {"dataset", "model"} <= set(document):
         raise ValueError("lacks dataset or model")
     for group in ("dataset", "model"):
         if not isinstance(document[group], dict) or "name" not in document[group]:
             raise ValueError(f"holds no name of its {group}")
+    _refuse_odd_values(document)
+    for group in ("dataset", "model"):
+        refuse_other_types(group, document[group])
+    for group in GROUPS:
+        if not isinstance(document.get(group, {}), dict):
+            raise ValueError(f"holds {document[group]!r} as {group}, which must be a mapping")
     return document
+
+
+def _refuse_odd_values(document: dict[str, Any]) -> None:
+    """Raise `ValueError` unless a document is a tree of no surprising size, of texts, numbers, lists and mappings.
+
+    YAML knows references, by which a small file becomes an endless or a huge document.
+    """
+    left: list[tuple[object, int]] = [(document, 0)]
+    seen = 0
+    while left:
+        value, depth = left.pop()
+        seen += 1
+        if depth > DEEPEST or seen > MOST_VALUES:
+            raise ValueError(f"holds more than {MOST_VALUES} values or nests more than {DEEPEST} of them")
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str):
+                    raise ValueError(f"holds the key {key!r}, which is no text")
+        elif not isinstance(value, str | int | float | list | None):
+            raise ValueError(
+                f"holds a {type(value).__name__}; settings are texts, numbers, lists and mappings"
+            )
+        if isinstance(value, dict | list):
+            left += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
 
 
 def restored(document: Recorded) -> "Settings":

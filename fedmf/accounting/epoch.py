@@ -6,10 +6,15 @@ What happened is data, what it costs is computed from it (`rdp`, `gaussian`, `sp
     10000.0
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import astuple, dataclass
 
 from fedmf.checks import check_keep_probability, check_non_negative
 from fedmf.errors import SettingError
+
+ROUNDING = (
+    1e-9  # relative; what is calculated of the same settings may differ by it between versions and machines
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,11 @@ class EpochEvent:
     def ratio(self) -> float:
         """K = (kappa_2 / kappa_inf)^2, a real number of at least 1."""
         return 1.0 / self.linf_over_l2**2
+
+    def agrees_with(self, other: "EpochEvent") -> bool:
+        """Say whether the two are the same but for rounding."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return all(math.isclose(mine, theirs, rel_tol=ROUNDING) for mine, theirs in pairs)
 
     @property
     def effective_noise_multiplier(self) -> float:

@@ -14,7 +14,7 @@ workload, later rounds included. All figures are per unit of noise multiplier an
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +25,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.later_rounds import NONE
+from fedmf.mechanisms.later_rounds import NONE, at_boundaries
 from fedmf.mechanisms.post_processing import post_process
 from fedmf.mechanisms.workload import Workload
 
@@ -34,8 +34,8 @@ from fedmf.mechanisms.workload import Workload
 class RunFactorization:
     """One factorization for each epoch of a run, each costed on the epoch's workload with its later rounds.
 
-    Raises `SettingError` for no epoch at all, epochs of different families or lengths, and workloads whose later
-    rounds are not those of the epochs that follow.
+    Raises `SettingError` for no epoch at all, epochs of different families, lengths or momenta, and workloads whose
+    later rounds are not those of the epochs that follow.
     """
 
     epochs: tuple[Factorization, ...]
@@ -49,11 +49,29 @@ class RunFactorization:
                     f"epoch {position + 1} has {epoch.rounds} rounds of {epoch.family}, the first {first.rounds} of "
                     f"{first.family}; all epochs of a run must have the same."
                 )
-            following = (len(self.epochs) - 1 - position) * first.rounds
-            if epoch.workload.later.c != following:
+            if epoch.workload.momentum != first.workload.momentum:
                 raise SettingError(
-                    f"the workload of epoch {position + 1} has {epoch.workload.later.c:g} later rounds, but {following} "
-                    "follow in this run; make the workloads with workload.of_run."
+                    f"the workload of epoch {position + 1} has momentum {epoch.workload.momentum}, the first "
+                    f"{first.workload.momentum}; momentum goes on over a run and must be the same."
+                )
+        self._refuse_other_later_rounds()
+
+    def _refuse_other_later_rounds(self) -> None:
+        """Raise `SettingError` where a workload counts other rounds behind its epoch than those that follow it."""
+        rounds, beta = self.rounds, self.epochs[0].workload.momentum
+        eta = np.concatenate([workloads.rates(epoch.workload) for epoch in self.epochs])
+        following = at_boundaries(eta, beta, range(rounds, len(eta) + 1, rounds))
+        for position, (epoch, later) in enumerate(zip(self.epochs, following, strict=True), 1):
+            counted = epoch.workload.later
+            if counted.c != later.c:
+                raise SettingError(
+                    f"the workload of epoch {position} has {counted.c:g} later rounds, but {later.c:g} follow in this "
+                    "run; make the workloads with workload.of_run."
+                )
+            if not np.allclose(astuple(counted), astuple(later), rtol=1e-9, atol=0):
+                raise SettingError(
+                    f"the workload of epoch {position} counts {counted} behind it, but the epochs that follow are "
+                    f"{later}, by their learning rates and momentum; make the workloads with workload.of_run."
                 )
 
     @property
@@ -137,7 +155,14 @@ class RunFactorization:
 
 
 def costed_on(epochs: Sequence[Factorization], workloads: Sequence[Workload]) -> RunFactorization:
-    """Return the run whose epochs are streamed by `epochs`, with their cost on `workloads`, one for each epoch."""
+    """Return the run whose epochs are streamed by `epochs`, with their cost on `workloads`, one for each epoch.
+
+    Raises `SettingError` for another number of workloads than of epochs, and as `RunFactorization` does.
+    """
+    if len(workloads) != len(epochs):
+        raise SettingError(
+            f"there are {len(workloads)} workloads for {len(epochs)} epochs; give one for each."
+        )
     return RunFactorization(
         tuple(
             epoch if epoch.workload == workload else post_process(epoch, workload)

@@ -14,7 +14,7 @@ from experiments.players.worker_pool import WorkerPool
 from fedmf.errors import DeviceLostError
 from fedmf.updates import wire
 from plans import KEY
-from poison import PLAN, Spoilt, app_of, dying_app, lose_device, play_elsewhere
+from poison import PLAN, DeadDevice, Spoilt, app_of, dying_app, lose_device, play_elsewhere
 from tasks import joint, task
 
 
@@ -125,6 +125,29 @@ def test_after_an_exception_the_trainer_is_made_anew():
     made = []
     values_of(app_of(raising(lambda model: None), made=made), "1", "special", "2", "3")
     assert len(made) == 2
+
+
+@pytest.mark.usefixtures("_device")
+@pytest.mark.parametrize("turns", [0, 1], ids=["the first trainer", "a later trainer"])
+@pytest.mark.parametrize("dies", [True, False], ids=["dead device", "any other error"])
+def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
+    model, made = Spoilt(spoil_flag), []
+
+    def make():
+        made.append("trainer")
+        if len(made) > turns:
+            if dies:
+                DeadDevice().__enter__()
+            raise RuntimeError("the trainer cannot be made")
+        return Trainer(model, TrainingSettings(0.5, device="cpu"))
+
+    resident, rng = Resident(make), np.random.default_rng(0)
+    arguments = flat_parameters(model), np.full((2, 2, 2), 77, "f4"), np.array([0, 1])
+    for _ in range(turns):
+        resident.update(*arguments, order=rng)
+    with pytest.raises(RuntimeError, match="cannot be made"):
+        resident.update(*arguments, order=rng)
+    assert resident.is_lost is dies
 
 
 def test_a_trainer_leaves_the_model_that_it_was_given_alone():

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from fedmf.accounting import Ledger
 from fedmf.errors import SettingError
 from fedmf.statement import Conduct, write_statement
 from plans import small_plan
@@ -162,3 +163,21 @@ def test_the_radius_stated_is_the_one_accounted():
 
 def test_what_was_learnt_outside_the_mechanism_is_a_warning():
     assert statement(uncovered=("The vocabulary was learnt.",)).warnings == ("The vocabulary was learnt.",)
+
+
+def test_epsilon_is_that_of_the_ledger_where_epochs_began_with_other_noise():
+    run = plan()
+    less = dataclasses.replace(run.epoch_event, noise_multiplier=run.noise_multiplier / 2)
+    ledger = Ledger((run.epoch_event, less))
+    said = write_statement(run, Conduct(epochs=2, reproducible=False, ledger=ledger))
+    assert said.epsilon == ledger.spent(delta=1e-5).epsilon > 1.2 * run.spent(2).epsilon
+    assert "1 of 2 started epochs began otherwise than stated, with a noise multiplier down to 0.025" in (
+        said.paragraph()
+    )
+    usual = Conduct(epochs=2, reproducible=False, ledger=Ledger((run.epoch_event,) * 2))
+    assert write_statement(run, usual) == statement(epochs=2)
+
+
+def test_a_ledger_of_another_number_of_epochs_is_refused():
+    with pytest.raises(SettingError, match="epochs is 3, but the ledger holds 0"):
+        Conduct(epochs=3, reproducible=False, ledger=Ledger())

@@ -238,6 +238,24 @@ def test_another_configuration_is_refused_by_the_name_of_the_field(tmp_path):
         Checkpoint(tmp_path / "c", {**SETTINGS, "privacy.epsilon": 2.0}).restore(small_plan(), SGD)
 
 
+@pytest.mark.parametrize("changed", ["noise", "radius"])
+def test_another_calculation_is_refused_with_both_values(tmp_path, changed):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c")
+    checkpoint = replace(checkpoint, calculated={"the L2 radius": 1.0}, every=1)
+    advance(plan, state, checkpoint)
+    now = replace(checkpoint, calculated={"the L2 radius": 1.5 if changed == "radius" else 1 + 1e-12})
+    if changed == "radius":
+        with pytest.raises(RunDirectoryError, match=r"the L2 radius is 1\.5 as .* began with 1\.0"):
+            now.restore(plan, SGD)
+    else:
+        now.restore(plan.with_noise_multiplier(1 + 1e-12), SGD)
+        with pytest.raises(
+            RunDirectoryError, match=r"epoch 1 .*noise_multiplier=1\.0.*noise_multiplier=1\.5"
+        ):
+            now.restore(plan.with_noise_multiplier(1.5), SGD)
+
+
 def test_lost_secrets_stop_the_run(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c")
@@ -296,7 +314,7 @@ def test_an_epoch_goes_on_with_the_tables_it_began_with(tmp_path, every, cut, ca
         state = advance(plan, state, checkpoint)
     other = computing_others(plan, "blt")
     with caplog.at_level("WARNING"):
-        kept = tables.going_on(checkpoint.folder, other)
+        kept = tables.going_on(checkpoint.folder, other, checkpoint.began_with())
     assert f"epoch {cut // 4 + 1} goes on with the tables that it began with" in caplog.text
     under_way, ended = kept.factorization.epochs[cut // 4], plan.factorization.epochs[cut // 4]
     assert under_way.fingerprint == ended.fingerprint
@@ -309,7 +327,7 @@ def test_an_epoch_goes_on_with_the_tables_it_began_with(tmp_path, every, cut, ca
 
 
 @pytest.mark.parametrize("spoil", ["missing", "cut short", "other tables", "other epoch", "no file of ours"])
-def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, spoil):
+def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, spoil, caplog):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=1)
     advance(plan, advance(plan, state, checkpoint), checkpoint)
@@ -328,14 +346,16 @@ def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, sp
             "other epoch": {"epoch": 7},
         }
         np.savez(path, **arrays | changed[spoil])
-    for now, refused in ((plan, spoil == "other tables"), (computing_others(plan), True)):
-        kept = tables.going_on(checkpoint.folder, now)
+    caplog.set_level("WARNING")
+    for now, refused in ((plan, False), (computing_others(plan), True)):
+        kept = tables.going_on(checkpoint.folder, now, checkpoint.began_with())
         restoring = replace(checkpoint, mechanisms=kept.factorization.epochs)
         if refused:
             with pytest.raises(RunDirectoryError, match="began with other tables"):
                 restoring.restore(kept, SGD)
         else:
             restoring.restore(kept, SGD)
+    assert "goes on with" not in caplog.text
 
 
 def test_tables_are_kept_for_one_epoch_and_not_beyond_the_run(tmp_path):

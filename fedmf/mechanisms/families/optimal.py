@@ -1,4 +1,4 @@
-"""The optimal factorization, found in O(T) and streamed with the fewest buffers that reach it.
+"""The optimal factorization, found in O(T) a step and pole and streamed with the fewest buffers that reach it.
 
 Prefix sums, momentum and any positive learning rates. Denisov et al. (NeurIPS 2022) Theorem 3.2 and section
 4, by `optimum.fixed_point`; the exact recurrence of `optimum.pole_process` is reduced by

@@ -1,5 +1,7 @@
 """Mechanisms that know the run: against known optima, and against the dense matrices of the whole run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import block_diag
@@ -178,3 +180,29 @@ def test_epochs_that_do_not_make_a_run_are_refused():
         RunFactorization(())
     with pytest.raises(SettingError, match="honaker_full takes at most 2048"):
         design_run("honaker_full", of_run(4096, 2))
+
+
+def test_later_rounds_of_other_rates_or_another_momentum_are_refused():
+    """Their number alone says too little: the epochs would be costed on a run that is none."""
+    eta = rates("cooldown", 24)
+    run = design_run("independent", of_run(8, 3, 0.9, eta)).epochs
+    assert RunFactorization(run).root_loss > 0
+    other_rates = design_run("independent", of_run(8, 3, 0.9, tuple(2 * rate for rate in eta))).epochs
+    with pytest.raises(SettingError, match=r"epoch 1 counts LaterRounds.*of_run"):
+        RunFactorization((*run[:2], other_rates[2]))
+    swapped = replace(run[0], workload=replace(run[0].workload, later=other_rates[0].workload.later))
+    with pytest.raises(SettingError, match=r"epoch 1 counts LaterRounds.*of_run"):
+        RunFactorization((swapped, *run[1:]))
+    off = replace(run[1].workload.later, determinant=1.000001 * run[1].workload.later.determinant)
+    with pytest.raises(SettingError, match=r"epoch 2 counts LaterRounds.*of_run"):
+        RunFactorization((run[0], replace(run[1], workload=replace(run[1].workload, later=off)), run[2]))
+    other_momentum = replace(run[2], workload=replace(run[2].workload, momentum=0.5))
+    with pytest.raises(SettingError, match=r"epoch 3 has momentum 0\.5, the first 0\.9"):
+        RunFactorization((*run[:2], other_momentum))
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_costed_on_another_number_of_workloads_is_refused(epochs):
+    run = design_run("independent", of_run(4, 2))
+    with pytest.raises(SettingError, match=f"{epochs} workloads for 2 epochs"):
+        run.costed_on(of_run(4, epochs))
