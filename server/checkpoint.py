@@ -16,6 +16,7 @@ import io
 import json
 import logging
 import math
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 FORMAT = "fedmf-checkpoint-2"
 SECRETS = "secrets.npz"
 LOCK = "lock"
+_OURS = re.compile(r"(base-\d+\.npz|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster)\.json)(\.new)?")
 _KEPT = 2  # base files: the newest and the one before it
 
 
@@ -72,7 +74,7 @@ class Checkpoint:
         """
         self._forget_origin()
         for path in self.folder.iterdir():
-            if path.name != LOCK:
+            if _OURS.fullmatch(path.name):
                 erase(path)
         self._count(Origin.of(self.folder.parent, self.clients), state.round)
         self._save_tables(state.secrets)
@@ -83,17 +85,25 @@ class Checkpoint:
         """Put a release on disk. Only after this returns may anyone see it. Raises `OSError` if it is not there.
 
         Then it is counted outside the directory as well. Raises `RunDirectoryError`, with nothing released, where it
-        was counted already: another copy of this run has released that round.
+        was counted already (another copy of this run has released that round) or the count is lost.
         """
-        begun = origin.load(self.folder)
-        if begun is not None and begun.marked and (marks.read(begun.run) or 0) >= release.round:
-            raise RunDirectoryError(
-                f"round {release.round} of the run in {self.folder.parent} was released from another copy of this "
-                "directory; the same noise must not cover other replies. End this copy."
-            )
-        journal.append(self._journal(self._bases()[-1]), release)
-        if begun is not None and begun.marked:
-            marks.write(begun.run, release.round)
+        begun = self._origin()
+        with marks.held(begun.run):
+            counted = marks.read(begun.run)
+            if begun.marked and counted is None:
+                raise RunDirectoryError(
+                    f"{marks.folder()} no longer says how many rounds of the run in {self.folder.parent} were released; "
+                    f"round {release.round} was not. Only if you know that no other copy goes on: set accept_copy=True."
+                )
+            if begun.marked and counted is not None and counted >= release.round:
+                raise RunDirectoryError(
+                    f"round {release.round} of the run in {self.folder.parent} was released from another copy of this "
+                    "directory; the same noise must not cover other replies. End this copy."
+                )
+            # In this order: after a crash between them the next process sees the round and counts it.
+            journal.append(self._journal(self._bases()[-1]), release)
+            if begun.marked:
+                marks.write(begun.run, release.round)
 
     def settle(self, plan: Plan, state: ServerState) -> None:
         """Save a base if one is due after `state.round`; at an epoch's end its key is overwritten by the next one."""
@@ -116,11 +126,14 @@ class Checkpoint:
     def refuse_copy(self) -> None:
         """Raise `RunDirectoryError` unless this is the directory that the run began in, with all that it released.
 
-        With `accept_copy` a copy is let pass with a warning.
+        With `accept_copy` a copy is let pass with a warning, and a run without secrets always is: it can only end.
         """
-        begun = origin.load(self.folder)
-        if begun is None or not self.has_begun():
-            return  # the run is over, or never began
+        if (
+            not self.has_begun()
+            or self._read_secrets() is None
+            or (begun := origin.load(self.folder)) is None
+        ):
+            return  # it never began, or is over: without its secrets nothing can be released
         place, counted = Place.of(self.folder.parent), marks.read(begun.run)
         last = self._bases()[-1]
         released = max([last, *(release.round for release in self._releases(last))])
@@ -170,7 +183,8 @@ class Checkpoint:
         if state.secrets is not None:
             begun, place = self._origin(), Place.of(self.folder.parent)
             if begun.place != place or not begun.marked or marks.read(begun.run) != state.round:
-                self._count(replace(begun, place=place), state.round)
+                with marks.held(begun.run):
+                    self._count(replace(begun, place=place), state.round)
         self._save_tables(state.secrets)
         self._save_secrets(state.secrets)
         self._save_base(state)
@@ -178,7 +192,10 @@ class Checkpoint:
         sync_folder(self.folder)
 
     def forget_secrets(self) -> None:
-        """Overwrite and remove the secrets: the run is over, also where a budget or a divergence ended it."""
+        """Overwrite and remove the secrets: the run is over, also where a budget or a divergence ended it.
+
+        They go first: after a crash at any instant of this, what is left is a run that is over (`refuse_copy`).
+        """
         self._save_secrets(None)
         self._save_tables(None)
         self._forget_origin()
@@ -197,13 +214,13 @@ class Checkpoint:
         return begun
 
     def _forget_origin(self) -> None:
-        """Remove the run's origin and the count of its rounds; a damaged origin is removed as well."""
+        """End the count of the run's rounds and remove its origin; a damaged origin is removed as well."""
         try:
             begun = origin.load(self.folder)
         except RunDirectoryError:
             begun = None
         if begun is not None:
-            marks.remove(begun.run)
+            marks.end(begun.run)
         origin.forget(self.folder)
 
     def _releases(self, base: int) -> list[Release]:
@@ -301,17 +318,12 @@ class Checkpoint:
 
         Raises `RunDirectoryError` where they are lost, or belong to rounds of this epoch that had other tables.
         """
-        path = self.folder / SECRETS
-        try:
-            with np.load(io.BytesIO(path.read_bytes())) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            key = SecretKey(arrays.pop("key").tobytes())
-            epoch, mechanism = int(arrays.pop("epoch")), str(arrays.pop("mechanism"))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        if (read := self._read_secrets()) is None:
             raise RunDirectoryError(
-                f"{path} is missing or damaged, so that the noise of the epoch under way cannot be continued; "
-                "the model so far stays, but this run cannot go on."
-            ) from error
+                f"{self.folder / SECRETS} is missing or damaged, so that the noise of the epoch under way cannot be "
+                "continued; the model so far stays, but this run cannot go on."
+            )
+        epoch, mechanism, key, arrays = read
         stream = {name.removeprefix("stream_"): array for name, array in arrays.items()}
         under_way, step = divmod(released, plan.participation.rounds_per_epoch)
         if epoch == under_way and step and mechanism != self._mechanism(epoch):
@@ -324,11 +336,18 @@ class Checkpoint:
 
     def began_with(self) -> tuple[int, str] | None:
         """Return the epoch of the key that is kept and the fingerprint of its tables; None where they are lost."""
+        held = self._read_secrets()
+        return None if held is None else held[:2]
+
+    def _read_secrets(self) -> tuple[int, str, SecretKey, dict[str, np.ndarray]] | None:
+        """Return epoch, mechanism, key and arrays of secrets.npz; None where it is gone, erased or damaged."""
         try:
             with np.load(io.BytesIO((self.folder / SECRETS).read_bytes())) as stored:
-                return int(stored["epoch"]), str(stored["mechanism"])
+                arrays = {name: stored[name] for name in stored.files}
+            key = SecretKey(arrays.pop("key").tobytes())
+            return int(arrays.pop("epoch")), str(arrays.pop("mechanism")), key, arrays
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
-            return None  # `restore` says so
+            return None
 
     def _mechanism(self, epoch: int) -> str:
         """Return the fingerprint of the factorization of `epoch`; empty where none are known."""

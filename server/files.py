@@ -1,21 +1,26 @@
 """Files that are whole or not there: written aside, forced to disk, renamed, the folder forced to disk."""
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from fedmf.errors import RunDirectoryError
 
 
-def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, erase_old: bool = False) -> None:
+def write_atomically(
+    path: Path, data: bytes, *, mode: int = 0o644, erase_old: bool = False, aside: Path | None = None
+) -> None:
     """Replace `path` by `data` so that a crash leaves the old content or the new. `mode` holds from the start.
 
     `erase_old` overwrites what was there with zeros before its blocks are given back (docs/reliability.md says
-    what a file system may keep all the same).
+    what a file system may keep all the same). `aside`: where it is written first, a name of its own where several
+    processes write the same path. A link at `path` is replaced, and what it points to stays as it is.
     """
-    aside = temporary_path(path)
+    aside = aside or temporary_path(path)
     if erase_old:
         erase(aside)  # a half-written file left by a crash holds secrets too
     with contextlib.suppress(FileNotFoundError):
@@ -38,12 +43,14 @@ def temporary_path(path: Path) -> Path:
 
 
 def erase(path: Path) -> None:
-    """Overwrite `path` with zeros and remove it, if it is there."""
+    """Overwrite `path` with zeros and remove it, if it is there. A link is removed; what it points to stays as it is."""
+    if not os.path.lexists(path):
+        return
     with _old_content(path) as old:
         if old is not None:
             _overwrite(old)
-            path.unlink()
-            sync_folder(path.parent)
+        path.unlink()
+        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:
@@ -59,9 +66,17 @@ def sync_folder(path: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path`: one process at a time. The kernel releases it when the process ends, however.
 
-    The descriptor is not inherited by worker processes. Raises `RunDirectoryError` if another process holds it.
+    The descriptor is not inherited by worker processes. Raises `RunDirectoryError` if another process holds it, and
+    for a link, which would make a file elsewhere.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RunDirectoryError(
+            f"{path} is a link, and a lock must be a file of its folder; remove it."
+        ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -77,9 +92,15 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _old_content(path: Path) -> Iterator[int | None]:
-    """Give a descriptor of what is at `path` now, which stays valid when the name is taken away; None if nothing."""
+    """Give a descriptor of the file at `path`, which stays valid when the name is taken away; None if it is no file.
+
+    Links are not followed: whoever made the folder must not choose which file of its reader is overwritten.
+    """
     try:
-        descriptor = os.open(path, os.O_WRONLY)
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            yield None
+            return
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         yield None
         return

@@ -32,7 +32,8 @@ def append(path: Path, release: Release) -> None:
     }
     line = json.dumps(head).encode()
     checksum = zlib.crc32(payload, zlib.crc32(line))
-    with path.open("ab", buffering=0) as file:  # unbuffered: closing must not write again what failed
+    # Unbuffered: closing must not write again what failed. A link would add to a file of somebody else.
+    with open(path, "ab", buffering=0, opener=_open_no_link) as file:
         before = file.tell()
         try:
             _write_all(file.fileno(), b"%08x %s\n" % (checksum, line) + payload)
@@ -40,8 +41,12 @@ def append(path: Path, release: Release) -> None:
             if before == 0:
                 sync_folder(path.parent)  # the name of a new file must be on disk as well
         except OSError:
-            os.truncate(path, before)
+            os.truncate(file.fileno(), before)
             raise
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -11,18 +11,20 @@ import hashlib
 import json
 import os
 import platform
+import re
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from fedmf.errors import RunDirectoryError
+from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.randomness import SecretKey
 from server.files import erase, temporary_path, write_atomically
 
 ORIGIN = "origin.json"
 _MACHINE_ID = Path("/etc/machine-id")
+_RUN = re.compile(r"[0-9a-f]{32}")  # it names a file of `server.marks`
 
 
 @dataclass(frozen=True)
@@ -100,19 +102,36 @@ class Origin:
 
 
 def load(folder: Path) -> Origin | None:
-    """Return the origin in a folder of checkpoints, None where there is none: the run is over.
+    """Return the origin in a folder of checkpoints, None where there is none or an erased one: the run is over.
 
-    Raises `RunDirectoryError` for a damaged one.
+    Raises `RunDirectoryError` for a damaged one, or one that this program would not have written: its values name
+    files and are compared.
     """
     path = folder / ORIGIN
     try:
-        document: dict[str, Any] = json.loads(path.read_text())
-        key, place = SecretKey(bytes.fromhex(document.pop("key"))), Place(**document.pop("place"))
-        return Origin(**document, key=key, place=place)
+        data = path.read_bytes()
+        if data.startswith(b"\0"):
+            return None  # a crash came between the zeros and the removal
+        document = json.loads(data)
+        place = Place(**document.pop("place"))
+        key = SecretKey(bytes.fromhex(document.pop("key")))
+        begun = Origin(**document, key=key, place=place)
+        _refuse_other_types(begun)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SettingError) as error:
         raise RunDirectoryError(f"{path} is damaged; restore the checkpoint folder.") from error
+    return begun
+
+
+def _refuse_other_types(begun: Origin) -> None:
+    """Raise `TypeError` or `ValueError` for fields of other types, and for a run that is no random id of ours."""
+    for one in (begun, begun.place):
+        for about in fields(one):
+            if type(value := getattr(one, about.name)) is not about.type:
+                raise TypeError(f"{about.name} is {value!r}")
+    if not _RUN.fullmatch(begun.run):
+        raise ValueError(f"run is {begun.run!r}")
 
 
 def forget(folder: Path) -> None:

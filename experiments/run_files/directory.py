@@ -78,6 +78,7 @@ class RunDirectory:
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Append one released round to metrics.jsonl and return when it is on disk."""
+        self._refuse_linked_metrics()
         with (self.path / METRICS).open("a", encoding="utf-8") as file:
             is_new = file.tell() == 0
             file.write(json.dumps(finite(row)) + "\n")
@@ -88,6 +89,7 @@ class RunDirectory:
 
     def keep_whole_metrics(self) -> int:
         """Cut a torn last line off metrics.jsonl and return the last round that it holds, 0 for none."""
+        self._refuse_linked_metrics()
         path = self.path / METRICS
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         if not whole:
@@ -95,6 +97,11 @@ class RunDirectory:
             return 0
         os.truncate(path, len(whole) + 1)
         return int(json.loads(whole.splitlines()[-1])["round"])
+
+    def _refuse_linked_metrics(self) -> None:
+        """Raise `RunDirectoryError` where metrics.jsonl is a link: a file elsewhere would be cut and added to."""
+        if (path := self.path / METRICS).is_symlink():
+            raise RunDirectoryError(f"{path} is a link; metrics must be a file of the run's directory.")
 
     def write_model(self, name: str, model: Vector, layout: Layout) -> None:
         """Write one float32 array per parameter name."""

@@ -12,7 +12,7 @@ from experiments import run as door
 from experiments.cli.command import guard
 from experiments.session.recorder import Recorder
 from fedmf.errors import DivergedError
-from runs import metrics, run
+from runs import metrics, model, run, summary
 from server import marks, origin
 from server.checkpoint import Checkpoint
 
@@ -206,7 +206,7 @@ def test_of_two_copies_that_were_both_let_go_on_only_one_releases_a_round(
     assert len(metrics(tmp_path / "copy")) == 5
 
 
-def test_the_mark_counts_released_rounds_for_their_owner_and_goes_with_the_run(
+def test_the_mark_counts_released_rounds_for_their_owner_and_says_when_the_run_is_over(
     tmp_path, own, monkeypatch, state
 ) -> None:
     cut(tmp_path / "r", monkeypatch, *own)
@@ -215,7 +215,7 @@ def test_the_mark_counts_released_rounds_for_their_owner_and_goes_with_the_run(
     assert stat.S_IMODE(mark.stat().st_mode) == 0o600
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
     run(tmp_path / "r", *own, "run.resume=true")
-    assert list(state.iterdir()) == []
+    assert [path.read_text() for path in state.iterdir()] == ["8 over\n"]
 
 
 def test_a_killed_process_between_release_and_mark_goes_on(tmp_path, own, monkeypatch) -> None:
@@ -276,7 +276,7 @@ def test_a_divergence_found_while_resuming_erases_the_key_and_nothing_goes_on(
     assert "after round 1" in capsys.readouterr().err
     assert not list(tmp_path.rglob("secrets*"))
     assert not list(tmp_path.rglob("origin*"))
-    assert list(state.iterdir()) == []
+    assert [path.read_text() for path in state.iterdir()] == ["1 over\n"]
     for _ in range(2):
         assert guard(lambda: run(tmp_path / "r", *settings, "run.resume=true")) == 2
         assert [row["round"] for row in metrics(tmp_path / "r")] == [1]
@@ -306,3 +306,41 @@ def test_a_divergence_that_a_crash_hid_after_its_row_ends_the_run_as_well(
     assert not list(tmp_path.rglob("secrets*"))
     assert guard(lambda: run(tmp_path / "r", *own, "run.resume=true")) == 2
     assert [row["round"] for row in metrics(tmp_path / "r")] == [1]
+
+
+@pytest.mark.parametrize("erased", [False, True])
+def test_killed_while_its_origin_is_erased_a_run_writes_its_model_at_a_resume(
+    tmp_path, own, monkeypatch, erased
+) -> None:
+    """Once its count is ended, and once zeros are in its place that are not yet removed."""
+    own = (*own, "run.reproducible=true")
+    straight = run(tmp_path / "straight", *own)
+    directory = cut(tmp_path / "r", monkeypatch, *own, after=7)
+    file = directory / "checkpoint" / origin.ORIGIN
+
+    def forget(folder: Path) -> None:
+        if erased:
+            file.write_bytes(bytes(file.stat().st_size))
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(origin, "forget", forget)
+        with pytest.raises(Crash):
+            run(directory, *own, "run.resume=true")
+    assert file.exists()
+    run(directory, *own, "run.resume=true")
+    np.testing.assert_array_equal(model(directory), model(straight))
+    assert summary(directory)["epsilon"] == summary(straight)["epsilon"]
+    assert not file.exists()
+
+
+def test_metrics_that_are_a_link_are_refused_and_what_it_points_to_stays(
+    tmp_path, own, monkeypatch, capsys
+) -> None:
+    directory = cut(tmp_path / "r", monkeypatch, *own)
+    moved = (directory / "metrics.jsonl").rename(tmp_path / "elsewhere")
+    moved.write_bytes(moved.read_bytes() + b"a last line that would be cut")
+    before = moved.read_bytes()
+    (directory / "metrics.jsonl").symlink_to(moved)
+    assert "metrics.jsonl is a link" in refused(directory, capsys, *own)
+    assert moved.read_bytes() == before
