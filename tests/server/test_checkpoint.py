@@ -348,6 +348,18 @@ def test_tables_are_kept_for_one_epoch_and_not_beyond_the_run(tmp_path):
     assert not (checkpoint.folder / tables.FILE).exists()
 
 
+def test_a_resumed_run_keeps_the_tables_of_its_epoch_for_the_next_resume(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c")
+    before = (checkpoint.folder / tables.FILE).read_bytes()
+    state = advance(plan, advance(plan, state, checkpoint), checkpoint)
+    for _ in range(2):
+        restored, _ = checkpoint.restore(plan, SGD)
+        checkpoint.rebase(restored)
+        assert (checkpoint.folder / tables.FILE).read_bytes() == before
+        same(restored, state)
+
+
 def test_a_run_that_released_nothing_may_begin_anew(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c")

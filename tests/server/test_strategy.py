@@ -292,10 +292,10 @@ def test_result_holds_the_last_model_and_the_scores_of_evaluate_fn():
         LocalGrid(player),
         num_rounds=2,
         timeout=0.05,
-        evaluate_fn=lambda number, arrays: MetricRecord({"round": number}),
+        evaluate_fn=lambda number, arrays: MetricRecord({"round": number, "arrays": len(arrays)}),
     )
     np.testing.assert_array_equal(wire.to_vector(result.arrays[wire.VECTOR].data), strategy.state.model)
-    assert result.evaluate_metrics_serverapp[2]["round"] == 2
+    assert dict(result.evaluate_metrics_serverapp[2]) == {"round": 2, "arrays": 1}
 
 
 def test_no_mask_key_is_logged(caplog):

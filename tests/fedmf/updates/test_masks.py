@@ -36,6 +36,17 @@ def test_gap_sampling_matches_slow_twin(dimension, gamma):
     assert kept_coordinates(KEY, dimension, gamma).tolist() == slow_kept(KEY, dimension, gamma)
 
 
+@pytest.mark.parametrize("words", [1, 2, 7])
+@pytest.mark.parametrize("gamma", [0.5, 0.02, 0.001])
+def test_how_many_words_are_drawn_at_once_changes_nothing(words, gamma, monkeypatch):
+    """A batch may end at any coordinate, the last but one among them, or in the midst of a long gap."""
+    everywhere = slow_kept(KEY, 1130, gamma)
+    monkeypatch.setattr(masks, "_draws_for", lambda coordinates, keep_probability: words)
+    for dimension in (1, 2, 3, *range(1050, 1130)):
+        kept = [coordinate for coordinate in everywhere if coordinate < dimension]
+        assert kept_coordinates(KEY, dimension, gamma).tolist() == kept
+
+
 @pytest.mark.parametrize("gamma", [1e-5, 0.01, 0.1, 0.5, 0.999])
 def test_gap_table_is_exact(gamma):
     table = gap_table(gamma)
@@ -55,6 +66,7 @@ def test_words_at_the_edges_between_gaps_stand_for_the_gaps_of_the_table(gamma):
 
 def test_masks_are_the_same_bits_on_every_platform():
     assert kept_coordinates(KEY, 100, 0.1).tolist() == [3, 6, 17, 20, 27, 32, 39, 50, 51, 65, 81, 95, 96]
+    assert wire.coordinates(KEY, 100, 0.1).tolist() == [0, 4, 9, 19, 35, 42, 43, 52]
 
 
 @given(st.integers(0, 5000), st.floats(1e-5, 1.0), st.integers(0, 2**32))
