@@ -338,6 +338,18 @@ def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, sp
             restoring.restore(kept, SGD)
 
 
+def test_kept_tables_of_another_family_are_not_taken_for_this_ones(tmp_path):
+    """Both are made from one row of coefficients."""
+    tables.save(tmp_path, 0, small_plan(family="banded_toeplitz").factorization.epochs)
+    plan = small_plan(family="sqrt_toeplitz")
+    assert tables.going_on(tmp_path, plan) is plan
+
+
+def test_where_no_tables_are_known_none_are_kept(tmp_path):
+    tables.save(tmp_path, 0, ())
+    assert not list(tmp_path.iterdir())
+
+
 def test_tables_are_kept_for_one_epoch_and_not_beyond_the_run(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=100)
