@@ -179,6 +179,29 @@ def test_a_run_that_is_over_erases_a_half_written_secret_too(tmp_path):
     assert not list(checkpoint.folder.glob("secrets*"))
 
 
+def test_a_damaged_origin_does_not_keep_the_secrets_of_a_run_that_is_over(tmp_path):
+    checkpoint, _ = begun(small_plan(), tmp_path / "c")
+    (checkpoint.folder / ORIGIN).write_text("{")
+    checkpoint.forget_secrets()
+    assert [path.name for path in checkpoint.folder.iterdir()] == ["base-000000.npz"]
+
+
+def test_a_run_whose_rounds_were_not_counted_from_its_beginning_is_counted_from_its_next_resume(
+    tmp_path, monkeypatch
+):
+    """A count that began in between would say nothing: its folder could not be written when the run began."""
+    plan = small_plan()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "file"))
+    checkpoint, state = begun(plan, tmp_path / "c")
+    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "state"))
+    state = advance(plan, state, checkpoint)
+    assert not (tmp_path / "state").exists()
+    checkpoint.rebase(checkpoint.restore(plan, SGD)[0])
+    (mark,) = (tmp_path / "state").iterdir()
+    assert mark.read_text() == "1\n"
+
+
 def test_a_run_that_begins_anew_keeps_nothing_of_the_one_before(tmp_path):
     checkpoint, state = begun(small_plan(), tmp_path / "c")
     for name in ("roster.json", "secrets.npz.new", "journal-000000.bin"):

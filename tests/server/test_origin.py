@@ -34,7 +34,7 @@ def test_the_place_of_a_directory_is_its_own_however_it_is_written(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")
     place = Place.of(tmp_path / "a")
-    assert place.path == str(tmp_path / "a")
+    assert (place.machine, place.path) == (origin.machine_digest(), str(tmp_path / "a"))
     assert place == Place.of(tmp_path / "b" / ".." / "a") == Place.of(tmp_path / "link")
     assert not place.is_same(Place.of(tmp_path / "b"))
     about = (tmp_path / "a").stat()
@@ -64,7 +64,7 @@ def test_a_machine_is_told_by_its_id_or_by_its_name_and_neither_is_shown(tmp_pat
 
 def test_what_a_run_notes_is_read_again_as_it_was_by_its_owner_only(tmp_path):
     begun = Origin.of(tmp_path, PEOPLE)
-    assert not begun.marked
+    assert begun.marked is False
     assert begun.digest == PEOPLE.digest(begun.key)
     for noted in (begun, replace(begun, marked=True)):
         noted.save(tmp_path)
