@@ -371,6 +371,10 @@ def test_kept_tables_of_another_family_are_not_taken_for_this_ones(tmp_path):
 def test_where_no_tables_are_known_none_are_kept(tmp_path):
     tables.save(tmp_path, 0, ())
     assert not list(tmp_path.iterdir())
+    (tmp_path / "c").mkdir()
+    plan, checkpoint = small_plan(), Checkpoint(tmp_path / "c", SETTINGS)
+    checkpoint.begin(first_state(plan, np.zeros(50, "f4"), KEY))
+    same(checkpoint.restore(plan, SGD)[0], first_state(plan, np.zeros(50, "f4"), KEY))
 
 
 def test_tables_are_kept_for_one_epoch_and_not_beyond_the_run(tmp_path):

@@ -334,6 +334,15 @@ def test_a_run_stops_after_so_many_attempts_with_nothing_released_or_spent():
     assert sorted(asked) == sorted([str(client) for client in cohort_indices(PLAN, 1)] * 2)
 
 
+def test_one_attempt_is_enough_for_who_wants_no_more():
+    asked = []
+    with pytest.raises(RunStoppedError, match="in 1 attempts"):
+        run(lambda f, m: asked.append(f[wire.CLIENT]), replies=ReplyPolicy(min_replies=1, max_attempts=1))
+    assert len(asked) == 3
+    with pytest.raises(SettingError, match="max_attempts is 0"):
+        ReplyPolicy(max_attempts=0)
+
+
 def test_errors_count_as_replies_for_the_policy():
     """Silence is what the policy may count; an error may depend on data."""
     strategy, _ = run(WORTHLESS["error"], replies=ReplyPolicy(min_replies=3))
