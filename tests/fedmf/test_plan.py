@@ -171,10 +171,10 @@ def test_noise_for_an_epsilon_is_calibrated_under_the_plans_own_adjacency_and_ac
     target = {"adjacency": adjacency, "accountant": accountant}
     plan = small_plan(**target, epsilon=5.0, noise_multiplier=None, keep_probability=0.1, linf_norm=0.05)
     event = plan.epoch_event
-    assert privacy_spent(event, 2, delta=1e-5, **target).epsilon == pytest.approx(5.0, rel=1e-5)
+    assert privacy_spent(event, 2, delta=1e-5, **target).epsilon == pytest.approx(5.0, rel=1e-4)
     for other in set(KINDS) - {(adjacency, accountant)}:
         elsewhere = privacy_spent(event, 2, delta=1e-5, adjacency=other[0], accountant=other[1])
-        assert elsewhere.epsilon != pytest.approx(5.0, rel=1e-4)
+        assert elsewhere.epsilon != pytest.approx(5.0, rel=5e-4)
 
 
 @pytest.mark.parametrize(("adjacency", "accountant"), KINDS)
