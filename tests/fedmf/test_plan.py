@@ -47,6 +47,7 @@ def test_what_a_client_enforces_is_what_the_plan_accounts_for():
     )
     assert (own.bounds.l2_norm, own.bounds.linf_norm, own.bounds.value_type) == (0.7, 0.1, "int8")
     assert (own.keep_probability, own.rotation.padded) == (plan.epoch_event.keep_probability, 64)
+    assert own.seed == plan.seed
     assert plan.rotation is own.rotation  # its signs are drawn once
 
 
