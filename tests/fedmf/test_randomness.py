@@ -127,6 +127,11 @@ def test_signs_are_fair_and_fixed():
     assert set(np.unique(signs)) == {-1.0, 1.0}
     assert abs(signs.mean()) < 4 / 100
     np.testing.assert_array_equal(PublicSeed(7).signs(10_001, "rotation"), signs)
+    drawn = [
+        PublicSeed(seed).signs(16, use) for seed, use in ((7, "rotation"), (8, "rotation"), (7, "other"))
+    ]
+    written = ["".join("+" if sign > 0 else "-" for sign in row) for row in drawn]
+    assert written == ["-+-+---+-++--++-", "+--++-++--++--+-", "+--+++----++-+++"]
 
 
 def test_reproducible_secrets_depend_on_the_seed_and_stay_what_they_were():
