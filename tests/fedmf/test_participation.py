@@ -53,3 +53,17 @@ def test_a_client_is_spent_once_whatever_the_history(history):
             register = register.spend(cohort)
             seen += cohort
         assert register.spent == frozenset(seen)  # a refusal leaves the register as it was
+
+
+def test_a_register_counts_epochs_and_is_the_same_after_a_resume():
+    register = Register()
+    for epoch, cohort in enumerate((["a", "b"], ["b"], ["b", "c"])):
+        register = register.next_epoch().spend(cohort)
+        assert register.spent == frozenset(cohort)
+        assert register.most_epochs == epoch + 1
+        read = Register.from_json(register.to_json())
+        assert read == register
+        with pytest.raises(ParticipationError, match="client b"):
+            read.spend(["b"])
+        register = read
+    assert dict(register.next_epoch().attended) == {"a": 1, "b": 3, "c": 1}

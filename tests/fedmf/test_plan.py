@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedmf.accounting import EpochEvent, Ledger, privacy_spent
-from fedmf.errors import PrivacyBudgetExhausted, SettingError
+from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, of_run, prefix_sum, restarted
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.updates.client_plan import make_client_plan
@@ -47,6 +47,7 @@ def test_what_a_client_enforces_is_what_the_plan_accounts_for():
     )
     assert (own.bounds.l2_norm, own.bounds.linf_norm, own.bounds.value_type) == (0.7, 0.1, "int8")
     assert (own.keep_probability, own.rotation.padded) == (plan.epoch_event.keep_probability, 64)
+    assert own.seed == plan.seed
     assert plan.rotation is own.rotation  # its signs are drawn once
 
 
@@ -156,9 +157,28 @@ def test_participation_counts_rounds():
     assert Participation(10, 2, 5, 3).rounds == 15
 
 
-@pytest.mark.parametrize(
-    ("adjacency", "accountant"), [("zero_out", "rdp"), ("replace", "rdp"), ("zero_out", "tight")]
-)
+def test_cohorts_of_an_epoch_that_would_share_a_client_are_refused():
+    with pytest.raises(ParticipationError, match="6 disjoint cohorts of 2 need 12 clients, but there are 10"):
+        Participation(10, 2, 6, 3)
+
+
+KINDS = [("zero_out", "rdp"), ("replace", "rdp"), ("zero_out", "tight")]
+
+
+@pytest.mark.parametrize(("adjacency", "accountant"), KINDS)
+def test_noise_for_an_epsilon_is_calibrated_under_the_plans_own_adjacency_and_accountant(
+    adjacency, accountant
+):
+    target = {"adjacency": adjacency, "accountant": accountant}
+    plan = small_plan(**target, epsilon=5.0, noise_multiplier=None, keep_probability=0.1, linf_norm=0.05)
+    event = plan.epoch_event
+    assert privacy_spent(event, 2, delta=1e-5, **target).epsilon == pytest.approx(5.0, rel=1e-4)
+    for other in set(KINDS) - {(adjacency, accountant)}:
+        elsewhere = privacy_spent(event, 2, delta=1e-5, adjacency=other[0], accountant=other[1])
+        assert elsewhere.epsilon != pytest.approx(5.0, rel=5e-4)
+
+
+@pytest.mark.parametrize(("adjacency", "accountant"), KINDS)
 def test_a_plan_reports_and_limits_under_its_own_adjacency_and_accountant(adjacency, accountant):
     """An epsilon under another relation, or of another bound, would be a smaller or larger number with this name."""
     target = {"adjacency": adjacency, "accountant": accountant}
@@ -172,7 +192,7 @@ def test_a_plan_reports_and_limits_under_its_own_adjacency_and_accountant(adjace
     assert plan.spent() == cost[2]
     assert plan.spent(1) == cost[1]
     others = [privacy_spent(plan.epoch_event, 2, delta=1e-5, adjacency=other[0], accountant=other[1])
-              for other in (("zero_out", "rdp"), ("replace", "rdp"), ("zero_out", "tight"))]  # fmt: skip
+              for other in KINDS]  # fmt: skip
     assert len({other.epsilon for other in others}) == 3
     ledger = Ledger((plan.epoch_event,))
     assert ledger.spent(delta=1e-5, **target) == cost[1]

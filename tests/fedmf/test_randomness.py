@@ -113,11 +113,25 @@ def test_public_generators_depend_on_purpose_and_position():
     assert seed.generator("a", 1).integers(2**62) == seed.generator("a", 1).integers(2**62)
 
 
+def test_public_draws_depend_on_the_seed_and_are_fixed_for_good():
+    """Resumed under another version, a run must meet the cohorts of the epoch under way again."""
+    found = [
+        PublicSeed(seed).generator("cohorts", epoch).bit_generator.random_raw()
+        for seed, epoch in ((1, 0), (2, 0), (1, 1))
+    ]
+    assert found == [3843659861095775933, 3991268268571896674, 15420353182826310549]
+
+
 def test_signs_are_fair_and_fixed():
     signs = PublicSeed(7).signs(10_001, "rotation")
     assert set(np.unique(signs)) == {-1.0, 1.0}
     assert abs(signs.mean()) < 4 / 100
     np.testing.assert_array_equal(PublicSeed(7).signs(10_001, "rotation"), signs)
+    drawn = [
+        PublicSeed(seed).signs(16, use) for seed, use in ((7, "rotation"), (8, "rotation"), (7, "other"))
+    ]
+    written = ["".join("+" if sign > 0 else "-" for sign in row) for row in drawn]
+    assert written == ["-+-+---+-++--++-", "+--++-++--++--+-", "+--+++----++-+++"]
 
 
 def test_reproducible_secrets_depend_on_the_seed_and_stay_what_they_were():

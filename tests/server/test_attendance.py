@@ -232,6 +232,9 @@ def test_an_epoch_whose_roster_is_lost_is_not_continued(tmp_path):
     (tmp_path / ROSTER).unlink()
     with pytest.raises(RunDirectoryError, match="epoch 1, which is under way"):
         DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid, key=KEY)
+    strategy.population = DeployedPopulation(Attendance(12), tmp_path)
+    with pytest.raises(RunDirectoryError, match="epoch 1, which is under way"):
+        strategy.start(grid, num_rounds=1, timeout=0.1)
     (tmp_path / ROSTER).write_text('{"epoch": 0')
     with pytest.raises(RunDirectoryError, match="damaged"):
         DeployedPopulation(Attendance(12), tmp_path).gather(PLAN, 0, 1, grid, key=KEY)

@@ -179,6 +179,29 @@ def test_a_run_that_is_over_erases_a_half_written_secret_too(tmp_path):
     assert not list(checkpoint.folder.glob("secrets*"))
 
 
+def test_a_damaged_origin_does_not_keep_the_secrets_of_a_run_that_is_over(tmp_path):
+    checkpoint, _ = begun(small_plan(), tmp_path / "c")
+    (checkpoint.folder / ORIGIN).write_text("{")
+    checkpoint.forget_secrets()
+    assert [path.name for path in checkpoint.folder.iterdir()] == ["base-000000.npz"]
+
+
+def test_a_run_whose_rounds_were_not_counted_from_its_beginning_is_counted_from_its_next_resume(
+    tmp_path, monkeypatch
+):
+    """A count that began in between would say nothing: its folder could not be written when the run began."""
+    plan = small_plan()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "file"))
+    checkpoint, state = begun(plan, tmp_path / "c")
+    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "state"))
+    state = advance(plan, state, checkpoint)
+    assert not (tmp_path / "state").exists()
+    checkpoint.rebase(checkpoint.restore(plan, SGD)[0])
+    (mark,) = (tmp_path / "state").iterdir()
+    assert mark.read_text() == "1\n"
+
+
 def test_a_run_that_begins_anew_keeps_nothing_of_the_one_before(tmp_path):
     checkpoint, state = begun(small_plan(), tmp_path / "c")
     for name in ("roster.json", "secrets.npz.new", "journal-000000.bin"):
@@ -358,6 +381,22 @@ def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, sp
     assert "goes on with" not in caplog.text
 
 
+def test_kept_tables_of_another_family_are_not_taken_for_this_ones(tmp_path):
+    """Both are made from one row of coefficients."""
+    tables.save(tmp_path, 0, small_plan(family="banded_toeplitz").factorization.epochs)
+    plan = small_plan(family="sqrt_toeplitz")
+    assert tables.going_on(tmp_path, plan) is plan
+
+
+def test_where_no_tables_are_known_none_are_kept(tmp_path):
+    tables.save(tmp_path, 0, ())
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "c").mkdir()
+    plan, checkpoint = small_plan(), Checkpoint(tmp_path / "c", SETTINGS)
+    checkpoint.begin(first_state(plan, np.zeros(50, "f4"), KEY))
+    same(checkpoint.restore(plan, SGD)[0], first_state(plan, np.zeros(50, "f4"), KEY))
+
+
 def test_tables_are_kept_for_one_epoch_and_not_beyond_the_run(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=100)
@@ -366,6 +405,18 @@ def test_tables_are_kept_for_one_epoch_and_not_beyond_the_run(tmp_path):
             assert int(stored["epoch"]) == released // 4
         state = advance(plan, state, checkpoint)
     assert not (checkpoint.folder / tables.FILE).exists()
+
+
+def test_a_resumed_run_keeps_the_tables_of_its_epoch_for_the_next_resume(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c")
+    before = (checkpoint.folder / tables.FILE).read_bytes()
+    state = advance(plan, advance(plan, state, checkpoint), checkpoint)
+    for _ in range(2):
+        restored, _ = checkpoint.restore(plan, SGD)
+        checkpoint.rebase(restored)
+        assert (checkpoint.folder / tables.FILE).read_bytes() == before
+        same(restored, state)
 
 
 def test_a_run_that_released_nothing_may_begin_anew(tmp_path):

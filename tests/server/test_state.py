@@ -137,6 +137,8 @@ def test_keys_are_ratcheted_and_none_is_left_at_the_end():
     assert after_one.secrets == Secrets(1, KEY.ratchet(), None)
     _, over = run(plan, 8)
     assert over.secrets is None
+    with pytest.raises(ReleaseOrderError, match="all 8 rounds of this run are released: there is no noise"):
+        make_release(plan, over, np.zeros(plan.rotation.padded), [])
 
 
 def test_a_state_never_shows_its_secrets():

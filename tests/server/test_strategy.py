@@ -292,10 +292,10 @@ def test_result_holds_the_last_model_and_the_scores_of_evaluate_fn():
         LocalGrid(player),
         num_rounds=2,
         timeout=0.05,
-        evaluate_fn=lambda number, arrays: MetricRecord({"round": number}),
+        evaluate_fn=lambda number, arrays: MetricRecord({"round": number, "arrays": len(arrays)}),
     )
     np.testing.assert_array_equal(wire.to_vector(result.arrays[wire.VECTOR].data), strategy.state.model)
-    assert result.evaluate_metrics_serverapp[2]["round"] == 2
+    assert dict(result.evaluate_metrics_serverapp[2]) == {"round": 2, "arrays": 1}
 
 
 def test_no_mask_key_is_logged(caplog):
@@ -334,6 +334,15 @@ def test_a_run_stops_after_so_many_attempts_with_nothing_released_or_spent():
     assert sorted(asked) == sorted([str(client) for client in cohort_indices(PLAN, 1)] * 2)
 
 
+def test_one_attempt_is_enough_for_who_wants_no_more():
+    asked = []
+    with pytest.raises(RunStoppedError, match="in 1 attempts"):
+        run(lambda f, m: asked.append(f[wire.CLIENT]), replies=ReplyPolicy(min_replies=1, max_attempts=1))
+    assert len(asked) == 3
+    with pytest.raises(SettingError, match="max_attempts is 0"):
+        ReplyPolicy(max_attempts=0)
+
+
 def test_errors_count_as_replies_for_the_policy():
     """Silence is what the policy may count; an error may depend on data."""
     strategy, _ = run(WORTHLESS["error"], replies=ReplyPolicy(min_replies=3))
@@ -369,6 +378,7 @@ def test_what_start_returns_is_numbered_by_round_and_ends_where_the_budget_does(
     strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), first_state(plan, np.zeros(50, "f4"), KEY))
     result = strategy.start(LocalGrid(Answering(partial(honest, plan=plan))))
     assert list(result.train_metrics_clientapp) == [1, 2, 3, 4]
+    assert all(dict(metrics) == {"replies": 3} for metrics in result.train_metrics_clientapp.values())
     assert strategy.state.round == 4
     sent = result.arrays[wire.VECTOR].data
     np.testing.assert_array_equal(np.frombuffer(sent, "<f4"), strategy.state.model)
@@ -382,3 +392,18 @@ def test_a_budget_below_the_first_epoch_is_refused_and_nobody_is_asked():
         strategy.start(LocalGrid(player))
     assert not player.seen
     assert strategy.state.round == 0
+
+
+def test_values_at_the_smallest_bounds_are_not_lost_in_the_sum():
+    plan = small_plan(
+        noise_multiplier=0, keep_probability=1, rotation="identity", l2_norm=1e-18, linf_norm=1e-18
+    )
+    update = random_vector(50, 1e-18 * (1 - 1e-5))
+    strategy, _ = run(lambda f, m: honest(f, m, update, plan), plan)
+    np.testing.assert_allclose(strategy.state.model, update, rtol=1e-6, atol=1e-28)
+
+
+def test_who_listens_to_replies_hears_each_client_with_what_it_sent():
+    heard = {}
+    run(lambda f, m: replying(m, str(f[wire.CLIENT]).encode()), on_reply=heard.__setitem__)
+    assert heard == {str(client): str(client).encode() for client in cohort_indices(PLAN, 1)}

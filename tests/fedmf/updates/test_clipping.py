@@ -50,3 +50,13 @@ def test_default_linf_bound_is_the_formula_and_never_above_the_l2_bound():
 def test_refuses_bounds_that_bound_nothing(bound):
     with pytest.raises(SettingError):
         clip_l2(np.ones(2, np.float32), bound)
+
+
+@pytest.mark.parametrize("bound", [1e-20, 1e-12, 1e-6, 3e-5, 1e-3, 1.0])
+@pytest.mark.parametrize("largest", [3e38, 2e37, 1e36])
+def test_the_longest_vectors_end_at_the_bound_however_small_it_is(bound, largest):
+    """The factor is then no normal float32: it would be lost, or rounded up by more than the margin."""
+    vector = largest * np.random.default_rng(0).uniform(-1, 1, 1000)
+    clipped = clip_l2(vector.astype("f4"), bound)
+    assert clipped.dtype == np.float32
+    assert bound * (1 - 2.0**-19) < np.linalg.norm(clipped.astype("f8")) <= bound

@@ -14,9 +14,9 @@ from fedmf.updates.masks import gap_table, kept_coordinates
 KEY = SecretKey.reproducible(2)
 
 
-def slow_kept(key, dimension, keep_probability):
+def slow_kept(key, dimension, keep_probability, longest=1024):
     """The same draws, one coordinate after another, in exact rational arithmetic."""
-    gamma, longest = Fraction(keep_probability), 1024
+    gamma = Fraction(keep_probability)
     thresholds = [int((1 - (1 - gamma) ** k) * 2**64) for k in range(1, longest + 1)]
     kept, position, draw = [], -1, 0
     while position < dimension - 1:
@@ -34,6 +34,31 @@ def slow_kept(key, dimension, keep_probability):
 )
 def test_gap_sampling_matches_slow_twin(dimension, gamma):
     assert kept_coordinates(KEY, dimension, gamma).tolist() == slow_kept(KEY, dimension, gamma)
+
+
+@pytest.mark.parametrize("words", [1, 2, 7])
+@pytest.mark.parametrize("gamma", [0.5, 0.02, 0.001])
+def test_how_many_words_are_drawn_at_once_changes_nothing(words, gamma, monkeypatch):
+    """A batch may end at any coordinate, the last but one among them, or in the midst of a long gap."""
+    everywhere = slow_kept(KEY, 1130, gamma)
+    monkeypatch.setattr(masks, "_draws_for", lambda coordinates, keep_probability: words)
+    for dimension in (1, 2, 3, *range(1050, 1130)):
+        kept = [coordinate for coordinate in everywhere if coordinate < dimension]
+        assert kept_coordinates(KEY, dimension, gamma).tolist() == kept
+
+
+@pytest.mark.parametrize("longest", [1, 2, 5])
+def test_a_gap_as_long_as_the_table_is_kept_and_a_longer_one_is_drawn_on(longest, monkeypatch):
+    """With the table of 1024 gaps both are too rare to be met by chance."""
+    caches = (masks.gap_table, masks._gap_guide)
+    monkeypatch.setattr(masks, "_LONGEST_GAP", longest)
+    try:
+        for cache in caches:
+            cache.cache_clear()
+        assert kept_coordinates(KEY, 3000, 0.25).tolist() == slow_kept(KEY, 3000, 0.25, longest)
+    finally:
+        for cache in caches:
+            cache.cache_clear()
 
 
 @pytest.mark.parametrize("gamma", [1e-5, 0.01, 0.1, 0.5, 0.999])
@@ -55,6 +80,7 @@ def test_words_at_the_edges_between_gaps_stand_for_the_gaps_of_the_table(gamma):
 
 def test_masks_are_the_same_bits_on_every_platform():
     assert kept_coordinates(KEY, 100, 0.1).tolist() == [3, 6, 17, 20, 27, 32, 39, 50, 51, 65, 81, 95, 96]
+    assert wire.coordinates(KEY, 100, 0.1).tolist() == [0, 4, 9, 19, 35, 42, 43, 52]
 
 
 @given(st.integers(0, 5000), st.floats(1e-5, 1.0), st.integers(0, 2**32))

@@ -27,15 +27,16 @@ def test_rounding_is_unbiased():
     assert np.abs(truncated - vector).max() > 5 * step / 2 / np.sqrt(400)
 
 
+@pytest.mark.parametrize("radius", [0.01, 1.0, 30.0])
 @pytest.mark.parametrize("linf", [0.06, 1.0])
-def test_radius_is_held_also_where_nearly_every_draw_is_too_long(linf):
+def test_radius_is_held_also_where_nearly_every_draw_is_too_long(linf, radius):
     """With a coarse grid a vector would grow up to 1.4 times as long; then rounding goes toward zero."""
     for seed in range(5):
-        vector = clip_linf(unit_vector(seed=seed), linf)
-        levels = round_to_levels(vector, l2_bound=1.0, linf_bound=linf, key=KEY)
+        vector = clip_linf(radius * unit_vector(seed=seed), linf * radius)
+        levels = round_to_levels(vector, l2_bound=radius, linf_bound=linf * radius, key=KEY)
         assert levels.dtype == np.int8
-        assert np.linalg.norm(dequantize(levels, linf).astype("f8")) <= 1 + TAU
-        assert np.abs(dequantize(levels, linf)).max() <= np.float32(linf) * (1 + 1e-6)
+        assert np.linalg.norm(dequantize(levels, linf * radius).astype("f8")) <= (1 + TAU) * radius
+        assert np.abs(dequantize(levels, linf * radius)).max() <= np.float32(linf * radius) * (1 + 1e-6)
 
 
 def test_a_single_stochastic_draw_on_a_coarse_grid_would_break_the_radius():
@@ -47,3 +48,19 @@ def test_a_single_stochastic_draw_on_a_coarse_grid_would_break_the_radius():
 def test_grid_ends_are_the_bounds():
     vector = np.array([0.5, -0.5], np.float32)
     assert round_to_levels(vector, l2_bound=1.0, linf_bound=0.5, key=KEY).tolist() == [127, -127]
+
+
+def test_a_value_just_beyond_the_grid_is_its_last_level_and_does_not_change_sign():
+    vector = np.array([0.51, -0.51], np.float32)  # 129.5 steps, which no int8 holds
+    assert round_to_levels(vector, l2_bound=1.0, linf_bound=0.5, key=KEY).tolist() == [127, -127]
+
+
+def test_a_draw_that_is_too_long_is_made_anew_and_not_repeated():
+    """The first value's higher level is too long. Repeated, such draws would all be rounded toward zero: biased."""
+    vector = np.array([100.5 / 127, 0.5 / 127], np.float32)
+    drawn = [
+        round_to_levels(vector, l2_bound=100.5 / 127, linf_bound=1.0, key=KEY.derive("t", k)).tolist()
+        for k in range(400)
+    ]
+    assert drawn.count([100, 1]) + drawn.count([100, 0]) == 400
+    assert abs(drawn.count([100, 1]) - 200) < 5 * 10  # 5 standard deviations; 100 if draws were repeated

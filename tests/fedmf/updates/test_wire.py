@@ -36,7 +36,7 @@ def test_levels_survive_the_wire():
         np.zeros(3, np.float32),
         np.array([0, np.nan, 0], "<f4").tobytes(),
     ],
-    ids=str,
+    ids=["nothing", "a number", "text", "no bytes", "few bytes", "many bytes", "an array", "not finite"],
 )
 def test_whatever_is_malformed_counts_as_the_zero_vector(data):
     np.testing.assert_array_equal(wire.decode(data, BOUNDS, kept=3), np.zeros(3))

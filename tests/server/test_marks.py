@@ -1,0 +1,77 @@
+"""How far a run got, as it is counted outside its directory."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from server import marks
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    """The folder of this test's marks, which is not there yet."""
+    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "above" / "state"))
+    marks._warn.cache_clear()
+    return tmp_path / "above" / "state"
+
+
+def test_marks_of_runs_are_read_as_written_by_their_owner_only(state):
+    assert marks.read("one") is None
+    for released in (0, 3, 12):
+        assert marks.write("one", released) is True
+        assert marks.read("one") == released
+    assert marks.write("two", 5)
+    assert (marks.read("one"), marks.read("two")) == (12, 5)
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert stat.S_IMODE((state / "one").stat().st_mode) == 0o600
+    marks.remove("one")
+    assert (marks.read("one"), marks.read("two")) == (None, 5)
+    marks.remove("one")  # it may be gone
+
+
+def test_a_mark_that_is_no_number_is_no_mark(state):
+    marks.write("one", 3)
+    (state / "one").write_text("three")
+    assert marks.read("one") is None
+
+
+def test_without_a_name_of_its_own_the_folder_is_in_the_home_directory(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for unset in (True, False):
+        if unset:
+            monkeypatch.delenv("FEDMF_STATE")
+        else:
+            monkeypatch.setenv("FEDMF_STATE", "")
+        assert marks.folder() == tmp_path / ".local" / "state" / "fedmf"
+
+
+def test_without_a_home_or_a_folder_to_write_in_it_is_said_once_and_nothing_is_counted(
+    monkeypatch, tmp_path, caplog
+):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "file"))
+    for _ in range(2):
+        assert marks.write("one", 3) is False
+        assert marks.read("one") is None
+    assert caplog.text.count(f"outside its directory: {tmp_path / 'file'} (") == 1
+    caplog.clear()
+    monkeypatch.delenv("FEDMF_STATE")
+    monkeypatch.setattr(Path, "home", homeless)
+    for _ in range(2):
+        assert marks.write("one", 3) is False
+        assert marks.read("one") is None
+        marks.remove("one")
+    assert caplog.text.count("the home directory (Could not determine home directory.)") == 1
+
+
+def test_a_mark_is_gone_from_the_disk_when_its_run_is_over(monkeypatch, state):
+    """The name's removal is forced to disk: back after a loss of power, it would refuse nothing, but never go."""
+    marks.write("one", 1)
+    synced = []
+    monkeypatch.setattr(marks, "sync_folder", synced.append)
+    marks.remove("one")
+    assert synced == [state]
