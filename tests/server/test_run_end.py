@@ -139,6 +139,27 @@ def test_killed_at_any_step_of_beginning_anew_a_run_that_released_nothing_can_be
     assert after > 40
 
 
+def test_a_run_without_secrets_is_finished_wherever_it_is(tmp_path, monkeypatch, state_folder):
+    """Killed before its origin was removed, its count lost and its directory copied: it can release nothing."""
+    plan = small_plan()
+    checkpoint, state = begin(plan, tmp_path / "r")
+    straight = play(plan, checkpoint, state)
+
+    def forget(_):
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(origin, "forget", forget)
+        with pytest.raises(Crash):
+            checkpoint.forget_secrets()
+    shutil.rmtree(state_folder)
+    shutil.copytree(tmp_path / "r", tmp_path / "copy")
+    for one in (checkpoint, replace(checkpoint, folder=tmp_path / "copy" / "checkpoint")):
+        assert (one.folder / ORIGIN).exists()
+        np.testing.assert_array_equal(resume(plan, one).model, straight.model)
+        assert not (one.folder / ORIGIN).exists()
+
+
 def test_an_origin_of_zeros_is_an_erased_one(tmp_path):
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
