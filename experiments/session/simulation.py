@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from client.data.identity import digest_clients
+from client.data.identity import digest_clients, refuse_changing_clients
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
 from experiments.session.engine import run_engine, shares_messages
@@ -34,6 +34,7 @@ def simulate(settings: Settings, path: Path) -> bool:
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
     experiment = build(settings)
+    refuse_changing_clients(experiment.dataset.clients)
     run_session(
         settings,
         directory,

@@ -9,8 +9,9 @@ from client.data import ArrayClients, Examples, load
 from client.data import dataset as arrays
 from client.data.dataset import LazyClients
 from client.data.fingerprint import Fingerprint
-from client.data.identity import digest_clients
+from client.data.identity import digest_clients, refuse_changing_clients
 from client.data.stores import StoredClients
+from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
 
 KEY = SecretKey.reproducible(0)
@@ -150,3 +151,33 @@ def test_texts_and_arrays_do_not_run_into_each_other():
         return fingerprint.hexdigest()
 
     assert len({digest("ab", "c"), digest("a", "bc"), digest("abc"), digest("a", "b", "c")}) == 4
+
+
+class Augmented(LazyClients):
+    """Clients whose inputs are turned around or not, drawn anew at every access."""
+
+    def __init__(self, from_client=0):
+        self.from_client, self.draws = from_client, 0
+
+    def __len__(self):
+        return len(CLIENTS)
+
+    def client(self, i):
+        self.draws += 1
+        examples = CLIENTS[i]
+        return Examples(examples.x + self.draws * (i >= self.from_client), examples.y)
+
+
+class Named(Augmented):
+    """The same, who say what stays."""
+
+    def identify(self, fingerprint, numbers):
+        fingerprint.text(str(numbers))
+
+
+@pytest.mark.parametrize("from_client", [0, 3])
+def test_clients_that_change_at_each_reading_are_refused_unless_they_say_who_they_are(from_client):
+    with pytest.raises(DataError, match=rf"client {from_client} .* at each reading.* a method identify"):
+        refuse_changing_clients(Augmented(from_client))
+    for clients in (Named(), CLIENTS, list(CLIENTS), []):
+        refuse_changing_clients(clients)

@@ -1,10 +1,12 @@
 """A run that is over stays over, and can be finished, whatever the instant of a crash at its end."""
 
+import contextlib
 import itertools
 import json
 import multiprocessing
 import os
 import shutil
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +42,11 @@ def begin(plan, directory):
     folder.mkdir(parents=True)
     checkpoint = Checkpoint(folder, {}, plan.factorization.epochs, 3)
     state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
+    checkpoint.begin(state)
+    return checkpoint, state
+
+
+def begin_again(checkpoint, state):
     checkpoint.begin(state)
     return checkpoint, state
 
@@ -113,6 +120,56 @@ def test_killed_at_any_step_of_its_end_a_run_is_finished_by_a_resume(tmp_path, m
         assert resume(plan, checkpoint).round == 8  # and once more
     assert 2 * len(seen) + 1 == after
     assert after > 60
+
+
+def test_killed_at_any_step_of_beginning_anew_a_run_that_released_nothing_can_begin(tmp_path, monkeypatch):
+    plan = small_plan()
+    for after in itertools.count(1, 3):  # before and after, in turn
+        checkpoint, state = begin(plan, tmp_path / str(after))
+        with monkeypatch.context() as patched:
+            crash_at(patched, after)
+            try:
+                checkpoint.begin(state)
+                break
+            except Crash:
+                pass
+        checkpoint.refuse_copy()
+        checkpoint.begin(state)
+        assert play(plan, checkpoint, state, until=1).round == 1
+    assert after > 40
+
+
+def test_a_run_without_secrets_is_finished_wherever_it_is(tmp_path, monkeypatch, state_folder):
+    """Killed before its origin was removed, its count lost and its directory copied: it can release nothing."""
+    plan = small_plan()
+    checkpoint, state = begin(plan, tmp_path / "r")
+    straight = play(plan, checkpoint, state)
+
+    def forget(_):
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(origin, "forget", forget)
+        with pytest.raises(Crash):
+            checkpoint.forget_secrets()
+    shutil.rmtree(state_folder)
+    shutil.copytree(tmp_path / "r", tmp_path / "copy")
+    for one in (checkpoint, replace(checkpoint, folder=tmp_path / "copy" / "checkpoint")):
+        assert (one.folder / ORIGIN).exists()
+        np.testing.assert_array_equal(resume(plan, one).model, straight.model)
+        assert not (one.folder / ORIGIN).exists()
+
+
+def test_an_origin_of_zeros_is_an_erased_one(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begin(plan, tmp_path / "r")
+    path = checkpoint.folder / ORIGIN
+    path.write_bytes(bytes(path.stat().st_size))
+    checkpoint.refuse_copy()  # nothing was released: it may begin anew
+    play(plan, *begin_again(checkpoint, state), until=2)
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(RunDirectoryError, match=r"origin\.json is missing"):
+        resume(plan, checkpoint)
 
 
 def test_the_secrets_go_before_what_tells_a_copy(tmp_path, monkeypatch):
@@ -216,6 +273,36 @@ def test_two_copies_that_release_at_one_instant_release_each_round_once(tmp_path
         process.join()
     assert released == list(range(1, 61))
     assert [path.read_text() for path in state_folder.iterdir()] == ["60\n"]
+
+
+def test_who_waited_for_a_mark_holds_the_one_that_took_its_place(state_folder):
+    """Else a third copy would hold the new one at the same time."""
+    run, inside = "a" * 32, threading.Event()
+    marks.write(run, 1)
+
+    def wait_for_it():
+        with marks.held(run):
+            inside.set()
+
+    waiting = threading.Thread(target=wait_for_it)
+    with contextlib.ExitStack() as new:
+        with marks.held(run):
+            waiting.start()
+            time.sleep(0.3)
+            marks.write(run, 2)
+            new.enter_context(marks.held(run))
+        assert not inside.wait(0.5)
+    assert inside.wait(30)
+    waiting.join()
+
+
+def test_copies_write_their_count_aside_under_names_of_their_own(state_folder, monkeypatch):
+    names, real = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (names.append(old), real(old, new)))
+    for released in (1, 2):
+        marks.write("a" * 32, released)
+    assert len(set(names)) == 2
+    assert [path.read_text() for path in state_folder.iterdir()] == ["2\n"]
 
 
 def test_what_ended_a_year_ago_is_removed_and_a_run_under_way_is_not(tmp_path, state_folder):
