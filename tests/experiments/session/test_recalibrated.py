@@ -26,7 +26,7 @@ class Crash(BaseException):
     """What a SIGKILL is, inside one process."""
 
 
-def cut(directory, monkeypatch, after):
+def cut(directory, monkeypatch, after, *more):
     """Run into `directory` until a crash behind round `after`."""
     real = Checkpoint.settle
 
@@ -38,7 +38,7 @@ def cut(directory, monkeypatch, after):
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoint, "settle", settle)
         with pytest.raises(Crash):
-            run(directory, *SMALL)
+            run(directory, *SMALL, *more)
 
 
 def calibrating(monkeypatch, factor):
@@ -72,9 +72,10 @@ def test_a_resume_under_another_calibration_is_refused_and_changes_nothing(
 
 def test_a_calibration_that_differs_by_rounding_goes_on(tmp_path, monkeypatch):
     """Also under the tight accountant, which knows equal epochs only."""
-    cut(tmp_path / "r", monkeypatch, 3)
+    tight = ("privacy.accountant=tight", "compression.keep_probability=0.1")
+    cut(tmp_path / "r", monkeypatch, 3, *tight)
     calibrating(monkeypatch, 1 + 1e-12)
-    run(tmp_path / "r", *SMALL, "run.resume=true")
+    run(tmp_path / "r", *SMALL, *tight, "run.resume=true")
     assert len({row["epsilon"] for row in metrics(tmp_path / "r")}) == 2
 
 
