@@ -127,6 +127,8 @@ def test_signs_are_fair_and_fixed():
     assert set(np.unique(signs)) == {-1.0, 1.0}
     assert abs(signs.mean()) < 4 / 100
     np.testing.assert_array_equal(PublicSeed(7).signs(10_001, "rotation"), signs)
+    for count in (1, 7, 8, 9, 17):
+        np.testing.assert_array_equal(PublicSeed(7).signs(count, "rotation"), signs[:count])
     drawn = [
         PublicSeed(seed).signs(16, use) for seed, use in ((7, "rotation"), (8, "rotation"), (7, "other"))
     ]
