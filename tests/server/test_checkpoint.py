@@ -383,9 +383,10 @@ def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, sp
 
 def test_kept_tables_of_another_family_are_not_taken_for_this_ones(tmp_path):
     """Both are made from one row of coefficients."""
-    tables.save(tmp_path, 0, small_plan(family="banded_toeplitz").factorization.epochs)
+    other = small_plan(family="banded_toeplitz").factorization.epochs
+    tables.save(tmp_path, 0, other)
     plan = small_plan(family="sqrt_toeplitz")
-    assert tables.going_on(tmp_path, plan) is plan
+    assert tables.going_on(tmp_path, plan, (0, other[0].fingerprint)) is plan
 
 
 def test_where_no_tables_are_known_none_are_kept(tmp_path):

@@ -1,5 +1,6 @@
 """How far a run got, as it is counted outside its directory."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -25,9 +26,14 @@ def test_marks_of_runs_are_read_as_written_by_their_owner_only(state):
     assert (marks.read("one"), marks.read("two")) == (12, 5)
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
     assert stat.S_IMODE((state / "one").stat().st_mode) == 0o600
-    marks.remove("one")
-    assert (marks.read("one"), marks.read("two")) == (None, 5)
-    marks.remove("one")  # it may be gone
+    marks.end("one")
+    assert (marks.read("one"), marks.read("two")) == (
+        12,
+        5,
+    )  # it stays: another copy must not release round 12 again
+    assert (state / "one").read_bytes() == b"12 over\n"
+    marks.end("three")  # there may be none
+    assert marks.read("three") is None
 
 
 def test_a_mark_that_is_no_number_is_no_mark(state):
@@ -64,14 +70,15 @@ def test_without_a_home_or_a_folder_to_write_in_it_is_said_once_and_nothing_is_c
     for _ in range(2):
         assert marks.write("one", 3) is False
         assert marks.read("one") is None
-        marks.remove("one")
+        marks.end("one")
     assert caplog.text.count("the home directory (Could not determine home directory.)") == 1
 
 
-def test_a_mark_is_gone_from_the_disk_when_its_run_is_over(monkeypatch, state):
-    """The name's removal is forced to disk: back after a loss of power, it would refuse nothing, but never go."""
-    marks.write("one", 1)
-    synced = []
-    monkeypatch.setattr(marks, "sync_folder", synced.append)
-    marks.remove("one")
-    assert synced == [state]
+def test_marks_of_runs_that_ended_a_year_ago_are_removed_and_no_others(state):
+    for run in ("old", "young", "going"):
+        marks.write(run, 3, is_over=run != "going")
+    for run in ("old", "going"):
+        long_ago = (state / run).stat().st_mtime - marks._KEPT_SECONDS - 1
+        os.utime(state / run, (long_ago, long_ago))
+    marks.end("young")
+    assert sorted(path.name for path in state.iterdir()) == ["going", "young"]
