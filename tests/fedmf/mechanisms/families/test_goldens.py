@@ -74,7 +74,8 @@ def test_momentum_families_have_their_known_costs(rounds, beta):
     assert certified(workload).lower <= optimum <= certified(workload).upper * (1 + 1e-9)
     assert design("optimal", workload).root_loss == pytest.approx(optimum, rel=1e-4)
     deployed = post_process(design("optimal", prefix_sum(rounds), buffers=8), workload)
-    assert deployed.root_loss == pytest.approx(processed, rel=2e-6)
+    # On another workload than its own the loss is not stationary: it moves with the poles of the stream, not their square.
+    assert deployed.root_loss == pytest.approx(processed, rel=2e-5)
     assert design("sqrt_toeplitz", workload).root_loss == pytest.approx(square_root, rel=1e-6)
     assert design("sqrt_toeplitz", workload).sensitivity == pytest.approx(sensitivity, rel=1e-6)
     assert design("honaker_online", workload).root_loss == pytest.approx(honaker, rel=1e-6)
