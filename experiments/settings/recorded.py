@@ -27,10 +27,12 @@ GROUPS = (
     "optimizer",
     "mechanism",
 )
-DEEPEST, MOST_VALUES = (
-    32,
-    100_000,
-)  # a run records less than a hundred values, besides those of code of one's own
+# A run records less than a hundred values, besides those of code of one's own.
+DEEPEST, MOST_VALUES = 32, 100_000
+
+# Keys that may hold an import path, besides the `name` of every group.
+CODE = ("client.loss", "client.trainer")
+LISTS_OF_CODE = ("metrics",)
 
 Recorded = Mapping[str, Any]
 """Settings as plain values by group, of this or an earlier version: a run directory outlives the code."""
@@ -107,11 +109,20 @@ def named_code(document: Recorded) -> dict[str, str]:
 
     >>> named_code({"dataset": {"name": "mine:load"}, "model": {"name": "mlp"}, "seed": 3})
     {'dataset.name': 'mine:load'}
+    >>> named_code({"metrics": ["accuracy", "mine:recall"], "client": {"loss": "mine:hinge"}})
+    {'client.loss': 'mine:hinge', 'metrics[1]': 'mine:recall'}
     """
-    names = {
-        f"{key}.name": str(group.get("name")) for key, group in document.items() if isinstance(group, Mapping)
+    named = {
+        f"{key}.name": group.get("name") for key, group in document.items() if isinstance(group, Mapping)
     }
-    return {key: name for key, name in names.items() if ":" in name}
+    leaves = dict(flattened(document))
+    named |= {key: leaves.get(key) for key in CODE}
+    for key in LISTS_OF_CODE:
+        listed = leaves.get(key)
+        named |= {
+            f"{key}[{place}]": path for place, path in enumerate(listed if isinstance(listed, list) else ())
+        }
+    return {key: str(path) for key, path in named.items() if ":" in str(path)}
 
 
 def refuse_code(
