@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from experiments.settings.factorization import run_workloads
 from experiments.settings.family import find_family
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import Output
@@ -24,12 +25,10 @@ from fedmf.mechanisms import (
     design,
     design_run,
     momentum,
-    of_run,
     prefix_sum,
 )
 from fedmf.mechanisms.family import settings_of, suits
 from fedmf.mechanisms.run_factorization import costed_on
-from fedmf.mechanisms.schedules import rates
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +72,7 @@ def build_workloads(settings: MechanismsSettings) -> tuple[Workload, ...]:
             "over the whole run, which a design of one epoch does not know: ask for workload=run, which lists that "
             f"design too, as {FOR_MOMENTUM}."
         )
-    shares = None if is_constant else rates(settings.schedule, settings.rounds * settings.epochs)
-    return of_run(settings.rounds, settings.epochs, settings.momentum, shares)
+    return run_workloads(settings.rounds, settings.epochs, beta=settings.momentum, schedule=settings.schedule)
 
 
 def fitted_to(settings: MechanismsSettings, workloads: Sequence[Workload]) -> Workload | None:
