@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fedmf.checks import check_at_least, check_choice, check_positive
 
 DEVICES = ("auto", "cpu", "cuda")
+LOSSES = ("cross_entropy", "mse", "bce_with_logits")
 
 
 @dataclass(frozen=True)
@@ -21,3 +22,9 @@ class TrainingSettings:
         check_at_least("batch_size", self.batch_size, 1)
         check_at_least("epochs", self.epochs, 1)
         check_choice("device", self.device, DEVICES)
+
+
+def check_loss(name: str) -> None:
+    """Raise `SettingError` for a loss that is neither one of `LOSSES` nor an import path package.module:function."""
+    if ":" not in name:
+        check_choice("loss", name, LOSSES)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from client.scoring import loss
+from client.losses import cross_entropy
 from client.settings import TrainingSettings
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Layout, Vector
@@ -84,7 +84,7 @@ class Trainer:
             shuffled = torch.from_numpy(order.permutation(len(x))).to(self._device)
             for batch in torch.split(shuffled, settings.batch_size):
                 self._gradient.zero_()
-                torch.autograd.backward(loss(self._model(inputs[batch]), targets[batch]))
+                torch.autograd.backward(cross_entropy(self._model(inputs[batch]), targets[batch]))
                 self._flat.add_(self._gradient, alpha=-settings.learning_rate)
         self._host.copy_(self._flat)
         return self._host.numpy() - start

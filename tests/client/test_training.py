@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from client.losses import cross_entropy as loss
 from client.models import build
-from client.scoring import loss
 from client.settings import TrainingSettings
 from client.training import Trainer, flat_parameters, layout_of
 from fedmf.errors import SettingError
