@@ -11,16 +11,18 @@ from fedmf.lazy import lazily
 if TYPE_CHECKING:
     from client.app import make_client_app
     from client.data import Dataset, Examples
+    from client.parameters import flat_parameters, layout_of
     from client.settings import DEVICES, TrainingSettings
-    from client.training import Trainer, flat_parameters, layout_of
+    from client.training import Trainer
 else:
     __getattr__ = lazily(
         __name__,
         {
             "client.app": ["make_client_app"],
             "client.data": ["Dataset", "Examples"],
+            "client.parameters": ["flat_parameters", "layout_of"],
             "client.settings": ["DEVICES", "TrainingSettings"],
-            "client.training": ["Trainer", "flat_parameters", "layout_of"],
+            "client.training": ["Trainer"],
         },
     )
 

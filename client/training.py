@@ -6,15 +6,24 @@ flat vector.
 """
 
 from copy import deepcopy
+from functools import cached_property
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from client.losses import cross_entropy
+from client.parameters import (
+    check_trainable,
+    digest_tensors,
+    fixed_tensors,
+    flat_parameters,
+    set_training_mode,
+    trained_parameters,
+)
 from client.settings import TrainingSettings
 from fedmf.errors import SettingError
-from fedmf.updates.vectors import Layout, Vector
+from fedmf.updates.vectors import Vector
 
 
 def pick_device(device: str) -> torch.device:
@@ -28,48 +37,26 @@ def pick_device(device: str) -> torch.device:
     return torch.device("cuda" if device != "cpu" and available else "cpu")
 
 
-def layout_of(model: nn.Module) -> Layout:
-    """Return names and shapes of the model's parameters."""
-    return Layout(
-        tuple(name for name, _ in model.named_parameters()),
-        tuple(tuple(parameter.shape) for parameter in model.parameters()),
-    )
-
-
-def flat_parameters(model: nn.Module) -> Vector:
-    """Return a copy of the model's parameters as one vector (d,), float32."""
-    return np.concatenate(
-        [parameter.detach().cpu().numpy().ravel() for parameter in model.parameters()], dtype="f4"
-    )
-
-
-def check_trainable(model: nn.Module) -> None:
-    """Raise `SettingError` for a model with buffers: batch statistics and the like would leak unnoised."""
-    if buffers := [name for name, _ in model.named_buffers()]:
-        raise SettingError(
-            f"the model has buffers ({', '.join(buffers)}), which no clipping or noise covers; "
-            "use a model without."
-        )
-
-
 class Trainer:
     """A resident copy of `model` that plays one client after another. It keeps nothing of a client between turns.
 
-    `model` itself is left alone, so that another trainer can be made of it. Raises `SettingError` for a model with
-    buffers.
+    `model` itself is left alone, so that another trainer can be made of it. Only parameters that require a gradient
+    train. Raises `SettingError` for a model that `client.parameters.check_trainable` refuses.
     """
 
     def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
         check_trainable(model)
         self._settings = settings
         self._device = pick_device(settings.device)
-        self._model = deepcopy(model).to(self._device).train()
-        parameters = list(self._model.parameters())
-        self._flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self._model = deepcopy(model).to(self._device)
+        set_training_mode(self._model)
+        parameters = list(trained_parameters(self._model).values())
+        self._flat = torch.from_numpy(flat_parameters(model)).to(self._device, copy=True)
         self._gradient = torch.zeros_like(self._flat)
         self._host = self._flat.cpu()  # on a CPU the same tensor: nothing is copied between them
         _point_into(parameters, self._flat, self._gradient)
         self._made = _structure(self._model)
+        self._fixed = {name: tensor.detach().clone() for name, tensor in fixed_tensors(self._model).items()}
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
         """Return trained minus `start`, (d,) float32, after the settings' passes over x [m, ...], y [m, ...].
@@ -90,12 +77,25 @@ class Trainer:
         return self._host.numpy() - start
 
     def is_as_made(self) -> bool:
-        """Say whether the model is what it was made as, but for the values of its parameters.
+        """Say whether the model is what it was made as, but for the values of the parameters that train.
 
-        Training may have given it other modules, tensors, hooks or attributes, which would play a part in the next
-        client's turn. What lies deeper, in an attribute's own insides or outside the model, is not seen.
+        Training may have changed what is frozen or a buffer, or given the model other modules, tensors, hooks or
+        attributes: they would play a part in the next client's turn. What lies deeper, in an attribute's own insides
+        or outside the model, is not seen.
         """
-        return _structure(self._model) == self._made
+        return _structure(self._model) == self._made and self.changed_tensors() == []
+
+    def changed_tensors(self) -> list[str]:
+        """Return the names of frozen parameters and buffers that are not, bit for bit, what they were made as."""
+        if not self._fixed:
+            return []
+        now = fixed_tensors(self._model)
+        return [name for name, held in self._fixed.items() if not _are_same_bits(held, now.get(name))]
+
+    @cached_property
+    def fixed_digest(self) -> str:
+        """A public digest of the frozen parameters and buffers that the model was made with, "" without any."""
+        return digest_tensors(self._fixed)
 
     @property
     def device(self) -> torch.device:
@@ -132,6 +132,17 @@ def _structure(model: nn.Module) -> list[object]:
         hooks = [len(getattr(parameter, table, None) or ()) for table in _HOOKS]
         found.append((_place(parameter), _place(parameter.grad), hooks, parameter.requires_grad))
     return found
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _are_same_bits(held: Tensor, now: Tensor | None) -> bool:
+    """Say whether two tensors hold the same bits, NaN and the sign of zero included."""
+    if now is None or (now.shape, now.dtype, now.device) != (held.shape, held.dtype, held.device):
+        return False
+    bits = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in (held, now.detach())]
+    return torch.equal(*(tensor.view(_BITS[tensor.itemsize]) for tensor in bits))
 
 
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")

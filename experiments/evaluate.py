@@ -21,7 +21,7 @@ from client import models
 from client.data import Dataset
 from client.scoring import Score, score
 from experiments.cli import command, output
-from experiments.run_files.model import load_model
+from experiments.run_files.model import load_model, recorded_seed
 from experiments.run_files.reader import read_config
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments, load_dataset, merged
 from experiments.settings.output import Output
@@ -59,7 +59,7 @@ def evaluate(settings: EvaluateSettings) -> None:
         names = [group["name"] for group in given.values()]
         refuse_code(directory, chosen, given=names, consent="trust_code=true")
     dataset = load_dataset(chosen["dataset"])
-    model = load_model(directory, chosen["model"], dataset)
+    model = load_model(directory, chosen["model"], dataset, recorded_seed(own))
     result = score(model, dataset.test, uncounted=dataset.uncounted, batch_size=settings.batch_size)
     document = as_document(result, dataset, model)
     if settings.output is Output.json:

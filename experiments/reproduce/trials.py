@@ -15,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.nn.utils import vector_to_parameters
 
 from client.app import make_client_app
 from client.data import Dataset, Examples
 from client.data.dataset import LazyClients
+from client.parameters import set_parameters
 from client.scoring import score
 from experiments.players.local_grid import InProcessPlayer, run_locally
 from experiments.settings.compose import compose
@@ -170,7 +169,7 @@ def train(experiment: Experiment, secret: SecretKey) -> Vector:
 
 def scored(experiment: Experiment, model: Vector) -> tuple[float, float | None]:
     """Return accuracy and loss of `model` on the experiment's test examples; (0, None) if training diverged."""
-    vector_to_parameters(torch.from_numpy(model), experiment.model.parameters())
+    set_parameters(experiment.model, model)
     dataset = experiment.dataset
     found = score(experiment.model, dataset.test, uncounted=dataset.uncounted)
     if not math.isfinite(found.loss):

@@ -7,6 +7,7 @@ import pytest
 
 from client.data import DATASETS as LOADERS
 from client.models import MODELS as BUILDERS
+from client.models import build
 from experiments.settings.compose import CONF
 from experiments.settings.data import DATASETS, MODELS, arguments
 from runs import composed
