@@ -9,7 +9,7 @@ from torch import nn
 from client.data import Dataset, Examples
 from client.parameters import digest_tensors, fixed_tensors, flat_parameters, layout_of
 from client.settings import TrainingSettings
-from client.training import Trainer, pick_device
+from client.training import Trainer, check_available
 from experiments.settings.client import build_bounds, build_model
 from experiments.settings.data import arguments, load_dataset
 from experiments.settings.engine import DeploymentSettings
@@ -100,7 +100,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
         )
     initial = flat_parameters(model)
     with keyed("client", TrainingSettings):
-        pick_device(settings.client.device)
+        check_available(settings.client)
     return Experiment(
         dataset,
         model,
