@@ -3,6 +3,7 @@
 Flower starts a process for every message, so that nothing is built that this message does not need.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from flwr.app import ConfigRecord, Context, Message
@@ -46,5 +47,8 @@ def _elsewhere(message: Message, context: Context) -> Message:
 
 
 def _trainer(run: Settings, node: Node) -> Trainer:
-    """Return a trainer of the run's model, fitted to the node's data."""
-    return Trainer(build_model(run.model, node.dataset, run.seed), run.client)
+    """Return a trainer of the run's model, fitted to the node's data, from the node's own copy of its first weights."""
+    model = run.model
+    if model.start is not None and node.start is not None:
+        model = replace(model, start=node.start)
+    return Trainer(build_model(model, node.dataset, run.seed), run.client)

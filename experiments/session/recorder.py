@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from client.losses import find_loss
 from client.parameters import model_arrays, set_parameters
 from client.scoring import Score, score
 from client.training import pick_device
@@ -45,6 +46,7 @@ class Recorder:
         self._unprotected = run.unprotected_metrics
         self._every = run.evaluate_every or self._default_interval()
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
+        self._loss = find_loss(experiment.training.loss)
         self._view = View(
             experiment.plan.participation.rounds, "reproducible, NOT private" if self._reproducible else ""
         )
@@ -160,7 +162,7 @@ class Recorder:
         if self._scored is None or self._scored[0] != state.round:
             set_parameters(self._model, state.model)
             dataset = self._experiment.dataset
-            result = score(self._model, dataset.test, uncounted=dataset.uncounted)
+            result = score(self._model, dataset.test, loss=self._loss, uncounted=dataset.uncounted)
             if not math.isfinite(result.loss):
                 raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")
             self._scored = (state.round, result)

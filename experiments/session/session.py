@@ -106,6 +106,7 @@ def run_session(
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
             on_reply=recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
             tasks_per_message=tasks_per_message,
+            fixed_digest=experiment.fixed_digest,
         )
         _play(strategy, engine, checkpoint, recorder)
         with stopping_on_disk_errors():
