@@ -74,7 +74,9 @@ def with_adapters(
             )
         chosen |= matching
     _refuse_layers_not_called(model, chosen)
-    adapted = {id(linear[name]): LowRankLinear(linear[name], rank, scale) for name in linear if name in chosen}
+    adapted = {
+        id(linear[name]): LowRankLinear(linear[name], rank, scale) for name in linear if name in chosen
+    }
     for name, layer in linear.items():
         if id(layer) in adapted:
             parent, _, child = name.rpartition(".")

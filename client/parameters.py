@@ -135,10 +135,10 @@ def check_trainable(model: nn.Module) -> None:
                 f"{name} of the model is {parameter.dtype}; what trains must be float32. Freeze it or convert it."
             )
     _refuse_nothing_to_train(model)
-    _refuse_shared_memory(model)
     for name, tensor in fixed_tensors(model).items():
         if tensor.layout != torch.strided:
             raise SettingError(f"{name} of the model is a {tensor.layout} tensor; it must be a dense one.")
+    _refuse_shared_memory(model)
     modes = {module: module.training for module in model.modules()}
     try:
         set_training_mode(model)
