@@ -104,19 +104,20 @@ def choose_trained(model: nn.Module, patterns: Iterable[str]) -> None:
     >>> layout_of(model).names
     ('1.weight', '1.bias')
     """
-    every = dict(model.named_parameters(remove_duplicate=False))
+    every, patterns = dict(model.named_parameters(remove_duplicate=False)), list(patterns)
     chosen: set[int] = set()
     for pattern in patterns:
         matching = [tensor for name, tensor in every.items() if fnmatchcase(name, pattern)]
         if not matching:
             raise SettingError(
-                f"trainable holds {pattern!r}, which matches no parameter of the model; they are {_listed(every)}."
+                f"trainable is {list(patterns)}, but {pattern!r} matches no parameter of the model; they are "
+                f"{_listed(every)}."
             )
         chosen |= {id(tensor) for tensor in matching}
     for name, tensor in every.items():
         if id(tensor) in chosen and not tensor.is_floating_point():
             raise SettingError(
-                f"trainable matches {name}, whose type is {tensor.dtype}; only float32 parameters can train."
+                f"trainable is {patterns}, which matches {name} of type {tensor.dtype}; only float32 can train."
             )
         tensor.requires_grad_(id(tensor) in chosen)
 
@@ -163,8 +164,8 @@ def set_training_mode(model: nn.Module) -> None:
     if changing:
         raise SettingError(
             f"the model would change its buffers: the running statistics of {_listed(changing)} follow the clients' "
-            "data, and no clipping or noise covers them. Freeze the parameters of these layers (trainable), build "
-            "them in evaluation mode, or use GroupNorm."
+            "data, and no clipping or noise covers them. Freeze the parameters of these layers (set trainable to the "
+            "names of the others), build them in evaluation mode, or use GroupNorm."
         )
 
 
@@ -185,7 +186,7 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 def _refuse_nothing_to_train(model: nn.Module) -> None:
     if not trained_parameters(model):
         raise SettingError(
-            "no parameter of the model trains: all require no gradient; leave one that does, or name it in trainable."
+            "no parameter of the model trains: all are frozen; leave one that is not, or set trainable to its name."
         )
 
 

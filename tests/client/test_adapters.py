@@ -70,7 +70,7 @@ def test_a_layer_in_two_places_has_one_adapter():
             {"rank": 2, "layers": ["conv*"]},
             "layers holds 'conv\\*', which matches no linear layer; they are 0, 2",
         ),
-        ({"rank": 2, "trainable": ["head.*"]}, "trainable holds 'head"),
+        ({"rank": 2, "trainable": ["head.*"]}, "'head.*' matches no parameter"),
     ],
     ids=str,
 )

@@ -115,7 +115,10 @@ def test_either_name_of_a_tied_parameter_chooses_it():
 
 
 def test_a_pattern_that_matches_nothing_is_refused_with_the_names():
-    with pytest.raises(SettingError, match=r"^trainable holds 'head.\*'.*0.weight, 0.bias, 2.weight, 2.bias"):
+    with pytest.raises(
+        SettingError,
+        match=r"^trainable is \['head.\*'\], but 'head.\*' matches no.*0.weight, 0.bias, 2.weight, 2.bias",
+    ):
         choose_trained(two_layers(), ["head.*"])
 
 
