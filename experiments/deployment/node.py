@@ -42,7 +42,7 @@ class Node:
 
     `clients` is what the node declares. It does not depend on whether the data can be loaded: a client whose
     data cannot be takes part with a zero update, as the privacy theorem needs. `start` is the node's own copy of the
-    file that a run names as model.start, None where it lies at the run's path here too.
+    file that a run names as model.start, None where it has none.
     """
 
     arguments: dict[str, Any] = field(repr=False)
