@@ -35,11 +35,15 @@ Elsewhere = Callable[[Message, Context], Message]
 
 @dataclass(frozen=True)
 class Task:
-    """What one client is asked: who it is, in which epoch (0-based), and the key of its mask."""
+    """What one client is asked: who it is, in which epoch (0-based), and the key of its mask.
+
+    `fixed_digest` is that of what does not train of the server's model, "" where all of it does.
+    """
 
     client: str
     epoch: int
     mask_key: SecretKey
+    fixed_digest: str = ""
 
 
 def make_client_app(
@@ -82,9 +86,10 @@ def unpack(message: Message) -> tuple[list[Task], Vector]:
     """Return each client's task, and the flat model (d,), float32, that they share."""
     record = message.content.config_records[wire.TASK]
     tasks: list[Task] = []
+    fixed = str(record.get(wire.FIXED, ""))
     while (name := wire.numbered(wire.CLIENT, len(tasks))) in record:
         key = SecretKey(bytes(record[wire.numbered(wire.MASK_KEY, len(tasks))]))  # type: ignore[arg-type]
-        tasks.append(Task(str(record[name]), int(record[wire.EPOCH]), key))  # type: ignore[arg-type]
+        tasks.append(Task(str(record[name]), int(record[wire.EPOCH]), key, fixed))  # type: ignore[arg-type]
     return tasks, wire.to_vector(message.content.array_records[wire.MODEL][wire.VECTOR].data)
 
 
@@ -122,7 +127,8 @@ def play_elsewhere(
     """
     log.warning("another process plays the clients from %s on", tasks[0].client)
     given = message.content.config_records[wire.TASK]
-    record = ConfigRecord({wire.EPOCH: given[wire.EPOCH], wire.STEP: given[wire.STEP]})
+    shared = (wire.EPOCH, wire.STEP, wire.FIXED)
+    record = ConfigRecord({name: given[name] for name in shared if name in given})
     for place, task in enumerate(tasks):
         record[wire.numbered(wire.CLIENT, place)] = task.client
         record[wire.numbered(wire.MASK_KEY, place)] = task.mask_key.reveal()
@@ -149,7 +155,7 @@ def safe_update(
     try:
         examples = examples_of(task.client, context)
         order = seed.generator("data order", task.client, task.epoch)
-        return resident.update(vector, examples.x, examples.y, order=order)
+        return resident.update(vector, examples.x, examples.y, order=order, fixed_digest=task.fixed_digest)
     except (Exception, SystemExit):
         log.exception("client %s could not train; it takes part with a zero update", task.client)
         return np.zeros_like(vector)

@@ -7,11 +7,13 @@
     lstm       [n, length] int64         [n, length, vocabulary] 4,053,428 (10,000 words and 4 special tokens)
     char_lstm  [n, length] int64         [n, length, vocabulary] 822,570 (86 characters and 4 special tokens)
 
-Models have parameters only, no buffers: what is trained is exactly what is privatised and sent. Hence no
-batch normalisation, and no dropout either, so that training depends on the data and the seed alone.
+These models have parameters only, no buffers and nothing that draws. A model of one's own may have both: constant
+buffers (batch normalisation in evaluation mode, see `client.parameters`), and dropout, which draws from a generator
+seeded for each client and epoch (`client.training`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +21,8 @@ from torch import Tensor, nn
 
 from client.data.dataset import CLASSIFICATION, NEXT_TOKEN
 from client.imports import check_takes, import_maker
+from client.parameters import choose_trained, layout_of
+from client.start import start_from
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 
@@ -127,6 +131,8 @@ def build(
     classes: int,
     seed: int,
     task: str = CLASSIFICATION,
+    trainable: Sequence[str] | None = None,
+    start: str | Path | None = None,
     **settings: Any,
 ) -> nn.Module:
     """Return the model called `name`, fitted to inputs of `input_shape` and to `classes` outputs.
@@ -136,8 +142,10 @@ def build(
 
     The parameters are a function of the arguments alone: torch's default initialisation under a generator
     seeded with `seed`; the global generator is left as it was. `task` is the data set's ("classification" or
-    "next_token"). Settings that are None are left to the builder. Raises `SettingError` for an unknown name
-    or setting, and for data that the model does not fit.
+    "next_token"). Settings that are None are left to the builder. `start` is an .npz file whose arrays take the place
+    of parameters and buffers of the same names (`client.start`); `trainable` are patterns of the names of those
+    parameters that train, all others being frozen, and None leaves that to the model. Raises `SettingError` for an
+    unknown name or setting, and for data that the model does not fit.
 
     >>> model = build("logistic", input_shape=(8, 8), classes=10, seed=0)
     >>> parameter_count(model)
@@ -153,6 +161,10 @@ def build(
         raise SettingError(
             f"model is {name!r}, which made a {type(model).__name__}; it must make a torch.nn.Module."
         )
+    if start is not None:
+        start_from(model, start)
+    if trainable is not None:
+        choose_trained(model, trainable)
     return model
 
 
@@ -174,8 +186,8 @@ def _builder(name: str, task: str) -> Callable[..., nn.Module]:
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Return d, the number of parameters."""
-    return sum(parameter.numel() for parameter in model.parameters())
+    """Return d, the number of parameters that train."""
+    return layout_of(model).dimension
 
 
 def _size(shape: tuple[int, ...]) -> int:

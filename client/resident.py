@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from client.training import Trainer, pick_device, probe_device
+from fedmf.errors import SettingError
 from fedmf.updates.vectors import Vector
 
 log = logging.getLogger(__name__)
@@ -30,13 +31,30 @@ class Resident:
         self._has_warned = False
         self.is_lost = False
 
-    def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
-        """Return one client's update, see `Trainer.update`. Raises what training raised, once the device is tried."""
+    def update(
+        self,
+        start: Vector,
+        x: np.ndarray,
+        y: np.ndarray,
+        *,
+        order: np.random.Generator,
+        fixed_digest: str = "",
+    ) -> Vector:
+        """Return one client's update, see `Trainer.update`. Raises what training raised, once the device is tried.
+
+        `fixed_digest` is that of what does not train of the model that `start` belongs to; `SettingError` where the
+        trainer's own is another.
+        """
         trainer, self._trainer = self._trainer, None  # kept only where the turn ends well
         try:
             # Made inside: an assertion that failed on a device may be said only when the next trainer is put there.
             trainer = trainer or self._make()
             self._device = trainer.device
+            if fixed_digest and trainer.fixed_digest != fixed_digest:
+                raise SettingError(
+                    "what does not train of this model (frozen parameters and buffers) differs from the server's: the "
+                    "file that model.start names, or the code of the model, is another one here."
+                )
             update = trainer.update(start, x, y, order=order)
         except (Exception, SystemExit):
             self.is_lost = not _answers(self._device)

@@ -2,22 +2,89 @@
 
 from dataclasses import dataclass
 
-from fedmf.checks import check_at_least, check_choice, check_positive
+from fedmf.checks import check_at_least, check_below_one, check_choice, check_non_negative, check_positive
+from fedmf.errors import SettingError
 
 DEVICES = ("auto", "cpu", "cuda")
+LOSSES = ("cross_entropy", "mse", "bce_with_logits")
+OPTIMIZERS = ("sgd", "adam")
+AUTOCASTS = ("bfloat16",)
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How a client trains: SGD at `learning_rate`, `epochs` passes in shuffled batches of `batch_size`."""
+    """How a client trains: `epochs` passes in shuffled batches of `batch_size`, at most `max_steps` steps in all.
+
+    `optimizer` is sgd, with `momentum` and a weight decay that is added to the gradient (L2), or adam, whose weight
+    decay is decoupled (AdamW); its state begins anew with every client and every turn. `proximal` is the mu of FedProx
+    (Li et al. 2020): mu/2 times the squared distance to the model that was sent is added to the loss. `loss` is one of
+    `LOSSES` or an import path, see `client.losses`. `accumulate` computes each batch in so many parts, whose gradients
+    are added up: less memory, the same batch. `autocast` runs the model in that type under torch's autocast.
+
+    `trainer` is the import path of a loop of one's own, see `client.own_loop`: it is given these settings, and those
+    that only our loop obeys are refused beside it.
+    """
 
     learning_rate: float
     batch_size: int = 10
     epochs: int = 1
     device: str = "auto"
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    proximal: float = 0.0
+    max_steps: int | None = None
+    loss: str = "cross_entropy"
+    accumulate: int = 1
+    autocast: str | None = None
+    trainer: str | None = None
 
     def __post_init__(self) -> None:
         check_positive("learning_rate", self.learning_rate)
         check_at_least("batch_size", self.batch_size, 1)
         check_at_least("epochs", self.epochs, 1)
         check_choice("device", self.device, DEVICES)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_below_one("momentum", self.momentum)
+        check_non_negative("weight_decay", self.weight_decay)
+        check_non_negative("proximal", self.proximal)
+        if self.max_steps is not None:
+            check_at_least("max_steps", self.max_steps, 1)
+        check_loss(self.loss)
+        check_at_least("accumulate", self.accumulate, 1)
+        if self.autocast is not None:
+            check_choice("autocast", self.autocast, AUTOCASTS)
+        self._refuse_ignored()
+
+    def _refuse_ignored(self) -> None:
+        """Raise `SettingError` for a setting that would change nothing beside the others."""
+        if self.momentum and self.optimizer != "sgd":
+            raise SettingError(
+                f"momentum is {self.momentum}, which optimizer={self.optimizer} does not use; set momentum to 0."
+            )
+        if self.accumulate > self.batch_size:
+            raise SettingError(
+                f"accumulate is {self.accumulate}, but batch_size is {self.batch_size}; "
+                "a batch cannot be cut into more parts than it has examples."
+            )
+        if self.trainer is None:
+            return
+        if ":" not in self.trainer:
+            raise SettingError(
+                f"trainer is {self.trainer!r}; it must be the import path package.module:function of a loop."
+            )
+        for name in _OF_OUR_LOOP:
+            if getattr(self, name) != getattr(TrainingSettings, name):
+                raise SettingError(
+                    f"{name} is {getattr(self, name)!r}, which a loop of one's own need not obey, and trainer is "
+                    f"{self.trainer!r}; leave {name} out."
+                )
+
+
+_OF_OUR_LOOP = ("optimizer", "momentum", "weight_decay", "proximal", "max_steps", "accumulate", "autocast")
+
+
+def check_loss(name: str) -> None:
+    """Raise `SettingError` for a loss that is neither one of `LOSSES` nor an import path package.module:function."""
+    if ":" not in name:
+        check_choice("loss", name, LOSSES)

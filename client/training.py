@@ -1,20 +1,33 @@
-"""Local training: plain SGD on one resident model whose parameters are views of one flat buffer.
+"""Local training: one resident model, the parameters of which that train are views of one flat buffer.
 
 One model lives in the process for all clients. A client's turn loads the flat vector in place, trains in
 place and subtracts in place, so that no copy of the model is made per client and the update is ready as one
 flat vector.
 """
 
+from contextlib import nullcontext
 from copy import deepcopy
+from functools import cached_property
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from client.scoring import loss
+from client.drawing import may_draw, seeded
+from client.loop import train
+from client.losses import find_loss
+from client.own_loop import find_loop, gather
+from client.parameters import (
+    check_trainable,
+    digest_tensors,
+    fixed_tensors,
+    flat_parameters,
+    set_training_mode,
+    trained_parameters,
+)
 from client.settings import TrainingSettings
 from fedmf.errors import SettingError
-from fedmf.updates.vectors import Layout, Vector
+from fedmf.updates.vectors import Vector
 
 
 def pick_device(device: str) -> torch.device:
@@ -28,79 +41,109 @@ def pick_device(device: str) -> torch.device:
     return torch.device("cuda" if device != "cpu" and available else "cpu")
 
 
-def layout_of(model: nn.Module) -> Layout:
-    """Return names and shapes of the model's parameters."""
-    return Layout(
-        tuple(name for name, _ in model.named_parameters()),
-        tuple(tuple(parameter.shape) for parameter in model.parameters()),
-    )
-
-
-def flat_parameters(model: nn.Module) -> Vector:
-    """Return a copy of the model's parameters as one vector (d,), float32."""
-    return np.concatenate(
-        [parameter.detach().cpu().numpy().ravel() for parameter in model.parameters()], dtype="f4"
-    )
-
-
-def check_trainable(model: nn.Module) -> None:
-    """Raise `SettingError` for a model with buffers: batch statistics and the like would leak unnoised."""
-    if buffers := [name for name, _ in model.named_buffers()]:
+def check_available(settings: TrainingSettings) -> None:
+    """Raise `SettingError` for a device, a type or code that the settings name and this machine does not have."""
+    device = pick_device(settings.device)
+    if settings.autocast is not None and not _has_autocast(device, getattr(torch, settings.autocast)):
         raise SettingError(
-            f"the model has buffers ({', '.join(buffers)}), which no clipping or noise covers; "
-            "use a model without."
+            f"autocast is {settings.autocast}, which torch does not have on {device}; set it to None."
         )
+    find_loss(settings.loss)
+    if settings.trainer is not None:
+        find_loop(settings.trainer)
 
 
 class Trainer:
     """A resident copy of `model` that plays one client after another. It keeps nothing of a client between turns.
 
-    `model` itself is left alone, so that another trainer can be made of it. Raises `SettingError` for a model with
-    buffers.
+    `model` itself is left alone, so that another trainer can be made of it. Only parameters that require a gradient
+    train. Raises `SettingError` for a model that `client.parameters.check_trainable` refuses.
     """
 
     def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
         check_trainable(model)
+        check_available(settings)
         self._settings = settings
         self._device = pick_device(settings.device)
-        self._model = deepcopy(model).to(self._device).train()
-        parameters = list(self._model.parameters())
-        self._flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self._model = deepcopy(model).to(self._device)
+        set_training_mode(self._model)
+        self._loss = find_loss(settings.loss)
+        self._own_loop = None if settings.trainer is None else find_loop(settings.trainer)
+        is_ours = self._own_loop is None and ":" not in settings.loss
+        self._may_draw = not is_ours or may_draw(self._model)
+        self._trained = trained_parameters(self._model)
+        self._flat = torch.from_numpy(flat_parameters(model)).to(self._device, copy=True)
         self._gradient = torch.zeros_like(self._flat)
         self._host = self._flat.cpu()  # on a CPU the same tensor: nothing is copied between them
-        _point_into(parameters, self._flat, self._gradient)
+        _point_into(list(self._trained.values()), self._flat, self._gradient)
         self._made = _structure(self._model)
+        self._fixed = {name: tensor.detach().clone() for name, tensor in fixed_tensors(self._model).items()}
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
         """Return trained minus `start`, (d,) float32, after the settings' passes over x [m, ...], y [m, ...].
 
-        `order` shuffles the examples. The result may be not finite when training diverges.
+        `order` shuffles the examples, and seeds torch's generators for layers that draw. The result may be not finite
+        when training diverges.
         """
-        settings = self._settings
         inputs, targets = torch.from_numpy(x).to(self._device), torch.from_numpy(y).to(self._device)
         np.copyto(self._host.numpy(), start)
         self._flat.copy_(self._host)
-        for _ in range(settings.epochs):
-            shuffled = torch.from_numpy(order.permutation(len(x))).to(self._device)
-            for batch in torch.split(shuffled, settings.batch_size):
-                self._gradient.zero_()
-                torch.autograd.backward(loss(self._model(inputs[batch]), targets[batch]))
-                self._flat.add_(self._gradient, alpha=-settings.learning_rate)
+        with seeded(order, self._device) if self._may_draw else nullcontext():
+            self._train(inputs, targets, order)
         self._host.copy_(self._flat)
         return self._host.numpy() - start
 
-    def is_as_made(self) -> bool:
-        """Say whether the model is what it was made as, but for the values of its parameters.
+    def _train(self, inputs: Tensor, targets: Tensor, order: np.random.Generator) -> None:
+        """Train the model in place, by our own loop or by the user's."""
+        if self._own_loop is None:
+            examples = inputs, targets
+            train(
+                self._model,
+                self._flat,
+                self._gradient,
+                examples,
+                settings=self._settings,
+                loss=self._loss,
+                order=order,
+            )
+            return
+        self._gradient.zero_()  # that of the client before
+        trained = self._own_loop(model=self._model, x=inputs, y=targets, settings=self._settings, order=order)
+        self._flat.copy_(gather(trained, self._trained))
+        _point_into(list(self._trained.values()), self._flat, self._gradient)  # as `zero_grad` undoes it
 
-        Training may have given it other modules, tensors, hooks or attributes, which would play a part in the next
-        client's turn. What lies deeper, in an attribute's own insides or outside the model, is not seen.
+    def is_as_made(self) -> bool:
+        """Say whether the model is what it was made as, but for the values of the parameters that train.
+
+        Training may have changed what is frozen or a buffer, or given the model other modules, tensors, hooks or
+        attributes: they would play a part in the next client's turn. What lies deeper, in an attribute's own insides
+        or outside the model, is not seen.
         """
-        return _structure(self._model) == self._made
+        return _structure(self._model) == self._made and self.changed_tensors() == []
+
+    def changed_tensors(self) -> list[str]:
+        """Return the names of frozen parameters and buffers that are not, bit for bit, what they were made as."""
+        if not self._fixed:
+            return []
+        now = fixed_tensors(self._model)
+        return [name for name, held in self._fixed.items() if not _are_same_bits(held, now.get(name))]
+
+    @cached_property
+    def fixed_digest(self) -> str:
+        """A public digest of the frozen parameters and buffers that the model was made with, "" without any."""
+        return digest_tensors(self._fixed)
 
     @property
     def device(self) -> torch.device:
         """Where the model lies and computes."""
         return self._device
+
+
+def _has_autocast(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether torch's autocast computes in `dtype` on `device`."""
+    if not torch.amp.is_autocast_available(device.type):
+        return False
+    return device.type == "cpu" or dtype != torch.bfloat16 or torch.cuda.is_bf16_supported()
 
 
 def probe_device(device: torch.device) -> None:
@@ -132,6 +175,17 @@ def _structure(model: nn.Module) -> list[object]:
         hooks = [len(getattr(parameter, table, None) or ()) for table in _HOOKS]
         found.append((_place(parameter), _place(parameter.grad), hooks, parameter.requires_grad))
     return found
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _are_same_bits(held: Tensor, now: Tensor | None) -> bool:
+    """Say whether two tensors hold the same bits, NaN and the sign of zero included."""
+    if now is None or (now.shape, now.dtype, now.device) != (held.shape, held.dtype, held.device):
+        return False
+    bits = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in (held, now.detach())]
+    return torch.equal(*(tensor.view(_BITS[tensor.itemsize]) for tensor in bits))
 
 
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")

@@ -4,8 +4,8 @@ The model and its data set come from the run directory's config.yaml and model.n
 another key of the data set) replaces one of the run's values; `dataset=NAME` scores on another data set of
 the same shape.
 
-A loader or a model that config.yaml names by an import path is not imported, because importing runs code: give it
-yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=custom model.name=MODULE:CLASS`), or say with
+A loader, a model or a loss that config.yaml names by an import path is not imported, because importing runs code: give
+it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=custom model.name=MODULE:CLASS`), or say with
 `trust_code=true` that you trust whoever wrote the directory.
 """
 
@@ -19,9 +19,10 @@ from torch import nn
 
 from client import models
 from client.data import Dataset
+from client.losses import find_loss
 from client.scoring import Score, score
 from experiments.cli import command, output
-from experiments.run_files.model import load_model
+from experiments.run_files.model import load_model, recorded_seed
 from experiments.run_files.reader import read_config
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments, load_dataset, merged
 from experiments.settings.output import Output
@@ -55,12 +56,19 @@ def evaluate(settings: EvaluateSettings) -> None:
     own = read_config(directory)
     given = {"dataset": arguments(settings.dataset), "model": arguments(settings.model)}
     chosen = {group: choose(own[group], given[group]) for group in given}
+    chosen["client"] = {"loss": own.get("client", {}).get("loss", "cross_entropy")}
     if not settings.trust_code:
         names = [group["name"] for group in given.values()]
         refuse_code(directory, chosen, given=names, consent="trust_code=true")
     dataset = load_dataset(chosen["dataset"])
-    model = load_model(directory, chosen["model"], dataset)
-    result = score(model, dataset.test, uncounted=dataset.uncounted, batch_size=settings.batch_size)
+    model = load_model(directory, chosen["model"], dataset, recorded_seed(own))
+    result = score(
+        model,
+        dataset.test,
+        loss=find_loss(str(chosen["client"]["loss"])),
+        uncounted=dataset.uncounted,
+        batch_size=settings.batch_size,
+    )
     document = as_document(result, dataset, model)
     if settings.output is Output.json:
         output.print_json(document)

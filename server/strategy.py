@@ -48,7 +48,8 @@ class FedMF(Strategy):
     `commit` puts a release where it survives a crash, before any client or caller can see it: an `Exception`
     there leaves the round unreleased; after an interrupt there this strategy asks and releases no more. `state`
     is the only value that changes between rounds. The messages of the round under way are kept to match replies
-    to clients. Raises `SettingError` for a reply policy that no cohort of the plan can meet.
+    to clients. `fixed_digest` is `Trainer.fixed_digest` of a model that trains in part: a client whose own frozen part
+    is another does not train. Raises `SettingError` for a reply policy that no cohort of the plan can meet.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class FedMF(Strategy):
         on_release: Sequence[OnRelease] = (),
         on_reply: OnReply = ignore_reply,
         tasks_per_message: int = 1,
+        fixed_digest: str = "",
     ) -> None:
         self.plan = plan
         self.optimizer = optimizer
@@ -74,6 +76,7 @@ class FedMF(Strategy):
         self._on_release = tuple(on_release)
         self._on_reply = on_reply
         self._tasks_per_message = tasks_per_message
+        self._fixed_digest = fixed_digest
         self._asked: list[tuple[Message, list[str]]] = []
         self._is_in_doubt = False  # a commit was interrupted: its round may be released
 
@@ -135,6 +138,8 @@ class FedMF(Strategy):
     def _tasks(self, clients: Sequence[str], epoch: int, step: int) -> ConfigRecord:
         """Return what a message's clients are told: their names, epoch and step, and each one's mask key."""
         record = ConfigRecord({wire.EPOCH: epoch, wire.STEP: step})
+        if self._fixed_digest:
+            record[wire.FIXED] = self._fixed_digest
         for position, client in enumerate(clients):
             record[wire.numbered(wire.CLIENT, position)] = client
             key = self._secrets.key.mask_key(client, step)

@@ -2,7 +2,7 @@
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
-from client.training import flat_parameters
+from client.parameters import flat_parameters
 from fedmf.updates import wire
 from plans import KEY
 from poison import Spoilt

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from client.data import Examples
 from client.data.digits import load
 from client.models import build
+from client.parameters import layout_of
 from client.settings import TrainingSettings
-from client.training import layout_of
 from experiments.audit.law import Float64
 from experiments.audit.pipeline import OPTIMIZER, Filter, Pipeline, canary_entry, known
 from experiments.audit.sabotage import Fault

@@ -17,8 +17,9 @@ from torch import nn
 
 from client.app import make_client_app
 from client.data import Examples
+from client.parameters import flat_parameters
 from client.settings import TrainingSettings
-from client.training import Trainer, flat_parameters
+from client.training import Trainer
 from experiments.audit.sabotage import Fault, broken_plan, broken_secret
 from experiments.players.local_grid import InProcessPlayer, LocalGrid
 from fedmf.plan import Plan

@@ -15,8 +15,9 @@ from torch.nn.utils import parameters_to_vector
 import client.models
 from client.app import make_client_app
 from client.data import Examples
+from client.parameters import flat_parameters
 from client.settings import TrainingSettings
-from client.training import Trainer, flat_parameters
+from client.training import Trainer
 from experiments.benchmark.row import Row
 from experiments.players.local_grid import InProcessPlayer, LocalGrid, Player
 from fedmf.mechanisms import design, prefix_sum

@@ -41,12 +41,14 @@ class Node:
     """A node's data set and which of its clients are the node's: `clients` of them from number `first` on.
 
     `clients` is what the node declares. It does not depend on whether the data can be loaded: a client whose
-    data cannot be takes part with a zero update, as the privacy theorem needs.
+    data cannot be takes part with a zero update, as the privacy theorem needs. `start` is the node's own copy of the
+    file that a run names as model.start, None where it has none.
     """
 
     arguments: dict[str, Any] = field(repr=False)
     clients: int
     first: int = 0
+    start: str | None = None
 
     def __post_init__(self) -> None:
         check_at_least("clients", self.clients, 1)
@@ -55,7 +57,7 @@ class Node:
     @classmethod
     def of(cls, settings: NodeSettings) -> "Node":
         """Return the node that a composed conf/node_check.yaml describes."""
-        return cls(arguments(settings.dataset), settings.clients, settings.first)
+        return cls(arguments(settings.dataset), settings.clients, settings.first, settings.model.start)
 
     @property
     def dataset(self) -> "Dataset":

@@ -3,6 +3,7 @@
 Flower starts a process for every message, so that nothing is built that this message does not need.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from flwr.app import ConfigRecord, Context, Message
@@ -13,6 +14,7 @@ from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_sett
 from experiments.settings.client import build_client_plan, build_model
 from experiments.settings.compose import compose, split
 from experiments.settings.schema import Settings
+from fedmf.errors import SettingError
 from fedmf.updates import wire
 
 
@@ -46,5 +48,16 @@ def _elsewhere(message: Message, context: Context) -> Message:
 
 
 def _trainer(run: Settings, node: Node) -> Trainer:
-    """Return a trainer of the run's model, fitted to the node's data."""
-    return Trainer(build_model(run.model, node.dataset, run.seed), run.client)
+    """Return a trainer of the run's model, fitted to the node's data.
+
+    The weights that a run begins with are read from the node's own copy alone: a server names no file of a node.
+    """
+    model = run.model
+    if model.start is not None:
+        if node.start is None:
+            raise SettingError(
+                "the run begins from a file (model.start), and this node was started without a copy of it; add "
+                "model.start=FILE to its --node-config."
+            )
+        model = replace(model, start=node.start)
+    return Trainer(build_model(model, node.dataset, run.seed), run.client)

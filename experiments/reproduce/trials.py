@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.nn.utils import vector_to_parameters
 
 from client.app import make_client_app
 from client.data import Dataset, Examples
 from client.data.dataset import LazyClients
+from client.losses import find_loss
+from client.parameters import set_parameters
 from client.scoring import score
 from experiments.players.local_grid import InProcessPlayer, run_locally
 from experiments.settings.compose import compose
@@ -163,6 +163,7 @@ def train(experiment: Experiment, secret: SecretKey) -> Vector:
         first_state(plan, experiment.initial, secret),
         replies=experiment.replies,
         tasks_per_message=tasks_per_message(plan),
+        fixed_digest=experiment.fixed_digest,
     )
     run_locally(make_server_app(lambda context: strategy), InProcessPlayer(app))
     return strategy.state.model
@@ -170,9 +171,10 @@ def train(experiment: Experiment, secret: SecretKey) -> Vector:
 
 def scored(experiment: Experiment, model: Vector) -> tuple[float, float | None]:
     """Return accuracy and loss of `model` on the experiment's test examples; (0, None) if training diverged."""
-    vector_to_parameters(torch.from_numpy(model), experiment.model.parameters())
+    set_parameters(experiment.model, model)
     dataset = experiment.dataset
-    found = score(experiment.model, dataset.test, uncounted=dataset.uncounted)
+    loss = find_loss(experiment.training.loss)
+    found = score(experiment.model, dataset.test, loss=loss, uncounted=dataset.uncounted)
     if not math.isfinite(found.loss):
         return 0.0, None
     return round(found.accuracy, 5), round(found.loss, 5)

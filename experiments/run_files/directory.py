@@ -3,6 +3,7 @@
 import io
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import numpy as np
 
 from experiments.run_files.finite import finite
 from fedmf.errors import RunDirectoryError
-from fedmf.updates.vectors import Layout, Vector
 from server.files import sync_folder, write_atomically
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
@@ -103,8 +103,8 @@ class RunDirectory:
         if (path := self.path / METRICS).is_symlink():
             raise RunDirectoryError(f"{path} is a link; metrics must be a file of the run's directory.")
 
-    def write_model(self, name: str, model: Vector, layout: Layout) -> None:
-        """Write one float32 array per parameter name."""
+    def write_model(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write the arrays of a model, one for each parameter or buffer by name; float32 what trained."""
         buffer = io.BytesIO()
-        np.savez(buffer, **layout.split(model))  # type: ignore[arg-type]
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
         write_atomically(self.path / name, buffer.getvalue())

@@ -6,21 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from client import models
 from client.data import Dataset
+from client.parameters import set_arrays, stored_shapes
 from experiments.run_files.directory import MODEL
 from experiments.settings.data import merged, refuse_taken
 from experiments.settings.keys import keyed
+from experiments.settings.recorded import Recorded
 from fedmf.errors import RunDirectoryError, SettingError
 
 
-def load_model(directory: Path, recorded: Mapping[str, Any], dataset: Dataset) -> nn.Module:
-    """Return the run's model, built for the shape of `dataset`, with the parameters of model.npz.
+def load_model(directory: Path, recorded: Mapping[str, Any], dataset: Dataset, seed: int = 0) -> nn.Module:
+    """Return the run's model, built for the shape of `dataset`, with the parameters and buffers of model.npz.
 
-    `recorded` is the group `model` of its config.yaml. Raises `RunDirectoryError` when there is no model.npz,
+    `recorded` is the group `model` of its config.yaml, `seed` the run's: what a model draws and does not count to its
+    state hangs on it. The file that the run started from is not read again. Raises `RunDirectoryError` when there is no model.npz,
     `SettingError` when the data set does not fit the model.
     """
     settings = merged(recorded)
@@ -30,15 +32,21 @@ def load_model(directory: Path, recorded: Mapping[str, Any], dataset: Dataset) -
             input_shape=dataset.input_shape,
             classes=dataset.classes,
             task=dataset.task,
-            seed=0,
-            **settings,
+            seed=seed,
+            **{**settings, "start": None},
         )
     load_parameters(directory / MODEL, model)
     return model.eval()
 
 
+def recorded_seed(document: Recorded) -> int:
+    """Return the seed of recorded settings, 0 for what is none."""
+    seed = document.get("seed")
+    return seed if isinstance(seed, int) and 0 <= seed < 2**63 else 0
+
+
 def load_parameters(file: Path, model: nn.Module) -> None:
-    """Copy the arrays of an .npz file, one for each parameter by name, into `model`."""
+    """Copy the arrays of an .npz file, one for each parameter and buffer by name, into `model`."""
     if not file.is_file():
         raise RunDirectoryError(f"{file} does not exist; the run has not released a model yet.")
     try:
@@ -48,7 +56,7 @@ def load_parameters(file: Path, model: nn.Module) -> None:
         raise RunDirectoryError(
             f"{file} cannot be read as a model ({error}); it must be the .npz file that the run wrote."
         ) from error
-    expected = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    expected = stored_shapes(model)
     found = {name: array.shape for name, array in stored.items()}
     if expected != found:
         differing = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
@@ -57,6 +65,4 @@ def load_parameters(file: Path, model: nn.Module) -> None:
             f"{name} in {file} has the shape {found.get(name, 'none')}, but the model for this data set has "
             f"{expected.get(name, 'none')}; choose a data set of the shape that the run was trained on."
         )
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(stored[name]))
+    set_arrays(model, stored)

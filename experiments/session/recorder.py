@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import torch
-from torch.nn.utils import vector_to_parameters
 
+from client.losses import find_loss
+from client.parameters import model_arrays, set_parameters
 from client.scoring import Score, score
 from client.training import pick_device
 from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
@@ -21,6 +21,7 @@ from fedmf.accounting import Ledger
 from fedmf.errors import DivergedError, RunDirectoryError
 from fedmf.mechanisms import design_run, run_lower_bound
 from fedmf.statement import Conduct, write_statement
+from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.state import Release, ServerState
 
@@ -45,6 +46,7 @@ class Recorder:
         self._unprotected = run.unprotected_metrics
         self._every = run.evaluate_every or self._default_interval()
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
+        self._loss = find_loss(experiment.training.loss)
         self._view = View(
             experiment.plan.participation.rounds, "reproducible, NOT private" if self._reproducible else ""
         )
@@ -82,7 +84,7 @@ class Recorder:
         Raises `DivergedError` where the last released model or its loss is not finite: no round may follow.
         """
         recorded = self.refuse_rounds_shown_after(state.round)
-        self._directory.write_model(MODEL_INITIAL, self._experiment.initial, self._experiment.layout)
+        self._directory.write_model(MODEL_INITIAL, self._arrays(self._experiment.initial))
         self._write_mechanism()
         self._state = state
         for then, release in replayed:
@@ -139,10 +141,14 @@ class Recorder:
         """Write model, statement and summary; return the summary."""
         assert self._state is not None
         summary = self._summary(self._state, self._evaluate(self._state), wall_seconds)
-        self._directory.write_model(MODEL, self._state.model, self._experiment.layout)
+        self._directory.write_model(MODEL, self._arrays(self._state.model))
         self._directory.write_json(PRIVACY, self._statement(self._state))
         self._directory.write_json(SUMMARY, summary)
         return summary
+
+    def _arrays(self, vector: Vector) -> dict[str, np.ndarray]:
+        """Return a whole model: `vector` as what trains, and what does not as it was before the first round."""
+        return model_arrays(self._experiment.model, vector)
 
     def _score_if_due(self, state: ServerState) -> Score | None:
         """Return the score of the new model on the test set, if this round is one to evaluate."""
@@ -154,9 +160,9 @@ class Recorder:
     def _evaluate(self, state: ServerState) -> Score:
         """Return the score of the state's model on the test set; the last one is remembered."""
         if self._scored is None or self._scored[0] != state.round:
-            vector_to_parameters(torch.from_numpy(state.model), self._model.parameters())
+            set_parameters(self._model, state.model)
             dataset = self._experiment.dataset
-            result = score(self._model, dataset.test, uncounted=dataset.uncounted)
+            result = score(self._model, dataset.test, loss=self._loss, uncounted=dataset.uncounted)
             if not math.isfinite(result.loss):
                 raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")
             self._scored = (state.round, result)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from experiments.run_files.directory import PRIVACY, SUMMARY
-from experiments.run_files.model import load_model
+from experiments.run_files.model import load_model, recorded_seed
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.data import load_dataset, merged
 from experiments.settings.experiment import build
@@ -76,13 +76,14 @@ class Result:
     def plan(self) -> Plan:
         """The plan of the run, made again from its settings; reads the data set."""
         self._refuse_code()
-        return build(restored(self.run.config)).plan
+        settings = restored(self.run.config)  # the plan is the same whatever the weights were
+        return build(replace(settings, model=replace(settings.model, start=None))).plan
 
     def model(self) -> nn.Module:
         """Return a torch module with the trained weights, in evaluation mode; reads the data set for its shape."""
         self._refuse_code()
         dataset = load_dataset(merged(self.run.config["dataset"]))
-        return load_model(self.directory, self.run.config["model"], dataset)
+        return load_model(self.directory, self.run.config["model"], dataset, recorded_seed(self.run.config))
 
     def _figure(self, name: str, file: str = SUMMARY) -> Any:
         """Return a value of summary.json or privacy.json. Raises `RunDirectoryError` where it is not there."""

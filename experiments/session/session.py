@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from client.parameters import digest_arrays
 from experiments.pages.run_page import write_report
 from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
 from experiments.run_files.reader import is_finished
@@ -105,6 +106,7 @@ def run_session(
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
             on_reply=recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
             tasks_per_message=tasks_per_message,
+            fixed_digest=experiment.fixed_digest,
         )
         _play(strategy, engine, checkpoint, recorder)
         with stopping_on_disk_errors():
@@ -168,14 +170,20 @@ def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:
 
 
 def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:
-    """Return what may not change when the run is resumed: its settings, and the matrix of a mechanism of one's own.
+    """Return what may not change when the run is resumed: its settings, and what code or files make of them.
 
     The code behind an import path can change between two calls. Rows of one matrix before and of another after the
-    change would have a larger sensitivity than either.
+    change would have a larger sensitivity than either. Frozen weights are in no checkpoint: what trains on top of them
+    would go on with others.
     """
     configuration = fixed(settings)
     if ":" in settings.mechanism.name:
         configuration["the matrix of mechanism.name"] = experiment.plan.factorization.fingerprint
+    if experiment.fixed_digest:
+        configuration["the digest of what does not train"] = experiment.fixed_digest
+    if settings.model.start is not None:
+        initial = {"initial": experiment.initial}
+        configuration["the digest of the weights that model.start gave"] = digest_arrays(initial)
     return configuration
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 import client.models
 from client.data import Dataset
+from client.parameters import check_trainable
 from experiments.settings.data import ModelSettings, arguments, refuse_taken
 from experiments.settings.keys import keyed
 from experiments.settings.schema import ClippingSettings, Settings
@@ -19,17 +20,22 @@ from fedmf.updates.wire import Bounds
 
 
 def build_model(settings: ModelSettings, dataset: Dataset, seed: int) -> nn.Module:
-    """Return the model, fitted to the data's shape and classes; its parameters hang on `seed`."""
+    """Return the model, fitted to the data's shape and classes; its parameters hang on `seed` and its start.
+
+    Raises `SettingError` for a model that cannot be trained here.
+    """
     given = arguments(settings)
     refuse_taken(given)
     with keyed("model", given.keys()):
-        return client.models.build(
+        model = client.models.build(
             **given,
             input_shape=dataset.input_shape,
             classes=dataset.classes,
             task=dataset.task,
             seed=seed,
         )
+        check_trainable(model)
+    return model
 
 
 @keyed("clipping", ClippingSettings)

@@ -4,7 +4,7 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
@@ -92,9 +92,11 @@ class CustomDatasetSettings(DatasetSettings):
 
 @dataclass(frozen=True)
 class ModelSettings(Choice):
-    """A model without settings."""
+    """What every model may be given: what of it trains, and a file of weights to begin with; null: the model's own."""
 
     name: str
+    trainable: tuple[str, ...] | None = field(default=None, kw_only=True)
+    start: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _refuse_other_choice("model", self, MODELS)
@@ -208,6 +210,8 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
             allowed = (Mapping,)
         if float in allowed:
             allowed = (*allowed, int)
+        if tuple in allowed:
+            allowed = (*allowed, list)
         value = recorded.get(key)
         wrong = isinstance(value, bool) and bool not in allowed
         if key in recorded and (wrong or not isinstance(value, allowed)):

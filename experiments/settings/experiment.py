@@ -1,14 +1,15 @@
 """A run's settings as data, model and plan: everything that can be checked before a round is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from flwr.app import Context
 from torch import nn
 
 from client.data import Dataset, Examples
+from client.parameters import digest_tensors, fixed_tensors, flat_parameters, layout_of
 from client.settings import TrainingSettings
-from client.training import Trainer, check_trainable, flat_parameters, layout_of, pick_device
+from client.training import Trainer, check_available
 from experiments.settings.client import build_bounds, build_model
 from experiments.settings.data import arguments, load_dataset
 from experiments.settings.engine import DeploymentSettings
@@ -23,6 +24,8 @@ from fedmf.updates.client_plan import ClientPlan
 from fedmf.updates.vectors import Layout, Vector
 from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
+
+START_IS_PUBLIC = "The weights in the file that model.start names count as public: whatever they were trained on is not protected."
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Experiment:
     def layout(self) -> Layout:
         """Names and shapes of the model's parameters."""
         return layout_of(self.model)
+
+    @cached_property
+    def fixed_digest(self) -> str:
+        """A public digest of what of the model does not train, "" where all does."""
+        return digest_tensors(fixed_tensors(self.model))
 
     @property
     def client_plan(self) -> ClientPlan:
@@ -67,6 +75,8 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
     if dataset is None:
         dataset = load_dataset(arguments(settings.dataset))
     model = build_model(settings.model, dataset, settings.seed)
+    if settings.model.start is not None:
+        dataset = replace(dataset, uncovered=(*dataset.uncovered, START_IS_PUBLIC))
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
     with keyed("mechanism", {"family": "name"}), keyed("population", {"rounds": "rounds_per_epoch"}):
@@ -90,8 +100,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
         )
     initial = flat_parameters(model)
     with keyed("client", TrainingSettings):
-        check_trainable(model)
-        pick_device(settings.client.device)
+        check_available(settings.client)
     return Experiment(
         dataset,
         model,

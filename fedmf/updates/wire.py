@@ -23,7 +23,9 @@ from fedmf.updates.rounding import TAU, dequantize
 from fedmf.updates.vectors import Vector
 
 MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
-TASK = "task"  # ConfigRecord of a message: EPOCH, STEP, and for each client CLIENT and MASK_KEY, `numbered`
+# ConfigRecord of a message: EPOCH, STEP, FIXED where part of the model does not train (a public digest of that part, so
+# that nobody trains on top of another), and for each client CLIENT and MASK_KEY, `numbered`
+TASK = "task"
 UPDATE = "update"  # ConfigRecord of a reply: for each client the bytes of its kept values, VALUES `numbered`
 # ConfigRecord of a deployment's messages: asked with DIGEST_KEY, a node answers a query with how many CLIENTS it holds,
 # and every message with a DIGEST of who they are.
@@ -32,7 +34,7 @@ CLIENTS, DIGEST, DIGEST_KEY = "clients", "digest", "digest-key"
 VECTOR = "vector"
 VALUES = "values"
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
-CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
+CLIENT, EPOCH, STEP, MASK_KEY, FIXED = "client", "epoch", "step", "mask-key", "fixed"
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
 # Message header and record names of one reply, as Flower 1.41 serialises it; a test measures it.

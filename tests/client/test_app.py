@@ -7,9 +7,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from client.app import make_client_app
 from client.data import Examples
 from client.models import build
+from client.parameters import flat_parameters
 from client.privatize import privatize
 from client.settings import TrainingSettings
-from client.training import Trainer, flat_parameters
+from client.training import Trainer
 from experiments.players.local_grid import local_context, set_identity
 from fedmf.updates import wire
 from plans import KEY, small_plan

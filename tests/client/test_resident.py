@@ -6,9 +6,10 @@ import torch
 from torch.utils._python_dispatch import _pop_mode
 
 from client.models import build
+from client.parameters import flat_parameters
 from client.resident import Resident
 from client.settings import TrainingSettings
-from client.training import Trainer, flat_parameters
+from client.training import Trainer
 from experiments.players.local_grid import CLIENT_APP_RAISED, LocalGrid, local_context, set_identity
 from experiments.players.worker_pool import WorkerPool
 from fedmf.errors import DeviceLostError

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from client.data import IGNORED_TARGET, Examples
-from client.scoring import loss, score
+from client.losses import cross_entropy as loss
+from client.scoring import score
 
 
 class Echo(nn.Module):

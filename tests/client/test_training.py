@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from client.losses import cross_entropy as loss
 from client.models import build
-from client.scoring import loss
+from client.parameters import flat_parameters, layout_of
 from client.settings import TrainingSettings
-from client.training import Trainer, flat_parameters, layout_of
+from client.training import Trainer
 from fedmf.errors import SettingError
 
 SHAPE = {"input_shape": (8, 8), "classes": 10, "seed": 3}

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from client.data import load
+from client.losses import cross_entropy as loss
 from client.models import build
-from client.scoring import loss
-from client.training import flat_parameters
+from client.parameters import flat_parameters
 from experiments.cli.command import guard
 from experiments.settings.experiment import build as build_experiment
 from fedmf.randomness import PublicSeed

@@ -168,7 +168,8 @@ def test_a_shared_mask_key_stays_shared_in_later_epochs_and_hides_itself():
 
 def test_real_clients_train_and_leave_the_blank_weights_alone():
     from client.models import build
-    from client.training import Trainer, flat_parameters
+    from client.parameters import flat_parameters
+    from client.training import Trainer
 
     data = dealt_digits(6)
     blank = blank_weights(data)

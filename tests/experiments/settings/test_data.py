@@ -7,6 +7,7 @@ import pytest
 
 from client.data import DATASETS as LOADERS
 from client.models import MODELS as BUILDERS
+from client.models import build
 from experiments.settings.compose import CONF
 from experiments.settings.data import DATASETS, MODELS, arguments
 from runs import composed
@@ -35,7 +36,8 @@ def test_a_data_set_takes_the_keys_of_its_settings(name: str) -> None:
 def test_a_model_takes_the_keys_of_its_settings(name: str) -> None:
     given = arguments(composed(f"model={name}").model)
     assert given.pop("name") == name
-    assert set(given) <= set(inspect.signature(BUILDERS[name][0]).parameters)
+    taken = {**inspect.signature(BUILDERS[name][0]).parameters, **inspect.signature(build).parameters}
+    assert set(given) <= set(taken)
 
 
 def test_settings_of_ones_own_become_plain_arguments() -> None:

@@ -1,0 +1,60 @@
+"""Weights to begin with, from a file: a public backbone, or the model of another run."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from client.parameters import set_arrays
+from fedmf.errors import SettingError
+
+
+def start_from(model: nn.Module, start: str | Path) -> None:
+    """Copy the arrays of the .npz file `start` into the model's parameters and buffers of the same names.
+
+    What the file lacks stays as it is, and what the model lacks is left out; at least one name must be in both.
+    Raises `SettingError`, and leaves the model as it was, where none is, where shapes differ, and for a file that is
+    no .npz of numbers. Nothing in the file is run.
+    """
+    path = Path(start)
+    arrays = read_arrays(path)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    known = {*parameters, *dict(model.named_buffers(remove_duplicate=False))}
+    taken = {name: array for name, array in arrays.items() if name in known}
+    if not taken:
+        raise SettingError(
+            f"start is {str(path)!r}, which holds {_some(arrays)}, and nothing of the model's {_some(known)}; "
+            "names must be the same."
+        )
+    wrong = [name for name in taken if name in parameters and not _are_finite(taken[name])]
+    if wrong:
+        raise SettingError(
+            f"start is {str(path)!r}, whose {wrong[0]} holds values that are not finite numbers."
+        )
+    try:
+        set_arrays(model, taken)
+    except SettingError as error:
+        raise SettingError(f"start is {str(path)!r}, which does not fit the model: {error}") from error
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file by name. Raises `SettingError` about `start` for any other file."""
+    if not path.is_file():
+        raise SettingError(f"start is {str(path)!r}, which is no file; it must name an .npz file.")
+    try:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise SettingError(
+            f"start is {str(path)!r}, which cannot be read ({error}); it must be an .npz file of numbers."
+        ) from error
+
+
+def _are_finite(array: np.ndarray) -> bool:
+    return array.dtype.kind in "biufc" and bool(np.isfinite(array).all())
+
+
+def _some(names: object) -> str:
+    listed = sorted(names)  # type: ignore[call-overload]
+    return ", ".join(listed[:5]) + (" and others" if len(listed) > 5 else "") if listed else "no array"

@@ -1,0 +1,133 @@
+"""Losses, training loops and models of a user's own, named by import path in tests."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from client.adapters import with_adapters
+from client.settings import TrainingSettings
+
+
+def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return a mean over the targets."""
+    chosen = outputs.gather(1, targets[:, None])
+    return (1 + outputs - chosen).clamp_min(0).sum(1).mean()
+
+
+def unannotated(outputs, targets):
+    """Promise nothing."""
+    return outputs.sum()
+
+
+def of_one(outputs: Tensor) -> Tensor:
+    """Take no targets."""
+    return outputs.sum()
+
+
+def whole_batch(
+    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
+) -> nn.Module:
+    """Train as our loop does in one batch, with torch's own optimizer and its `zero_grad`."""
+    sgd = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
+    for _ in range(settings.epochs):
+        chosen = torch.from_numpy(order.permutation(len(x)))
+        sgd.zero_grad()
+        nn.functional.cross_entropy(model(x[chosen]), y[chosen]).backward()
+        sgd.step()
+    return model
+
+
+def only_adds_gradients(
+    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
+) -> nn.Module:
+    """Take a step along whatever gradient is there already and one of its own."""
+    nn.functional.cross_entropy(model(x), y).backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.sub_(parameter.grad)
+    return model
+
+
+def raising(
+    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
+) -> nn.Module:
+    """Fail."""
+    raise RuntimeError("out of luck")
+
+
+def other_shape(
+    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
+) -> nn.Module:
+    """Return another model."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 5))
+
+
+def no_model(
+    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
+) -> nn.Module:
+    """Break the promise."""
+    return list(model.parameters())
+
+
+def not_finite(
+    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
+) -> nn.Module:
+    """Diverge."""
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    return model
+
+
+def in_double(
+    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
+) -> nn.Module:
+    """Return what is no float32."""
+    return model.double()
+
+
+def without_order(model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings) -> nn.Module:
+    """Lack an argument."""
+    return model
+
+
+class Probe(nn.Module):
+    """A backbone with batch normalisation, and a head: what a file of the backbone alone can begin."""
+
+    def __init__(
+        self, input_shape: tuple[int, ...], classes: int, width: int = 12, dropout: float = 0.0
+    ) -> None:
+        """Lay out the layers."""
+        super().__init__()
+        self.backbone = nn.Sequential(
+            nn.Flatten(), nn.Linear(int(np.prod(input_shape)), width), nn.BatchNorm1d(width), nn.ReLU()
+        )
+        self.drop = nn.Dropout(dropout)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits."""
+        return self.head(self.drop(self.backbone(x)))
+
+
+class Counting(nn.Module):
+    """Counts its batches in a buffer."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        """Lay out the layers."""
+        super().__init__()
+        self.linear = nn.Linear(int(np.prod(input_shape)), classes)
+        self.register_buffer("batches", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits."""
+        if self.training:
+            self.batches.add_(1)
+        return self.linear(x.flatten(1))
+
+
+def adapted(input_shape: tuple[int, ...], classes: int, rank: int = 2) -> nn.Module:
+    """Return a network whose first layer is adapted and whose last one trains."""
+    network = nn.Sequential(
+        nn.Flatten(), nn.Linear(int(np.prod(input_shape)), 12), nn.ReLU(), nn.Linear(12, classes)
+    )
+    return with_adapters(network, rank, layers=["1"], trainable=["3.*"])
