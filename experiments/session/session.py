@@ -20,6 +20,7 @@ from experiments.session.logger import import_logger, open_logger
 from experiments.session.recorder import Recorder
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
+from experiments.settings.optimizer import steps_of_own
 from experiments.settings.recorded import to_yaml
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
@@ -168,12 +169,12 @@ def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:
 
 
 def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:
-    """Return what may not change when the run is resumed: its settings, and the matrix of a mechanism of one's own.
+    """Return what may not change when the run is resumed: its settings, and what code of one's own makes of them.
 
     The code behind an import path can change between two calls. Rows of one matrix before and of another after the
     change would have a larger sensitivity than either.
     """
-    configuration = fixed(settings)
+    configuration = {**fixed(settings), **steps_of_own(experiment.optimizer, experiment.initial)}
     if ":" in settings.mechanism.name:
         configuration["the matrix of mechanism.name"] = experiment.plan.factorization.fingerprint
     return configuration

@@ -22,14 +22,15 @@ from fedmf.updates.masks import kept_coordinates
 from fedmf.updates.rounding import TAU, dequantize
 from fedmf.updates.vectors import Vector
 
-MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
+# ArrayRecord of a message: the flat model under key VECTOR; under key SCALE, if there, what updates are scaled by.
+MODEL = "model"
 TASK = "task"  # ConfigRecord of a message: EPOCH, STEP, and for each client CLIENT and MASK_KEY, `numbered`
 UPDATE = "update"  # ConfigRecord of a reply: for each client the bytes of its kept values, VALUES `numbered`
 # ConfigRecord of a deployment's messages: asked with DIGEST_KEY, a node answers a query with how many CLIENTS it holds,
 # and every message with a DIGEST of who they are.
 HELD = "held"
 CLIENTS, DIGEST, DIGEST_KEY = "clients", "digest", "digest-key"
-VECTOR = "vector"
+VECTOR, SCALE = "vector", "scale"
 VALUES = "values"
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
 CLIENT, EPOCH, STEP, MASK_KEY = "client", "epoch", "step", "mask-key"
