@@ -138,13 +138,13 @@ def rehearse(optimizer: Optimizer, model: Vector) -> str:
 
 
 def _steps(optimizer: Optimizer, model: Vector) -> dict[str, npt.NDArray[Any]]:
-    """Return what the model and the state are after some steps, and the scale."""
-    slots = optimizer.first(model)
+    """Return how far the model is moved by some steps, and what the state and the scale are then."""
+    start, slots = model, optimizer.first(model)
     update = (0.01 * np.cos(np.arange(len(model)))).astype(np.float32)
     for done in range(_REHEARSED):
         model, slots = optimizer.step(model, slots, (done + 1) * update, progress=done / _REHEARSED)
     scale = {"the scale": optimizer.scale(slots)} if optimizer.precondition else {}
-    return {"the model": model, **slots, **scale}
+    return {"the model": model.astype(np.float64) - start, **slots, **scale}
 
 
 def _locked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
