@@ -1,9 +1,11 @@
 """The group `optimizer`: its choices, and what is refused of them."""
 
+import re
 from dataclasses import fields
 
 import pytest
 
+from experiments.settings.compose import CONF
 from experiments.settings.experiment import build
 from experiments.settings.frozen import plain
 from experiments.settings.optimizer import OPTIMIZERS, build_optimizer
@@ -178,3 +180,17 @@ def test_preconditioning_in_a_run_of_one_epoch_is_refused():
     """It would change nothing, which nobody who asks for it wants."""
     with pytest.raises(SettingError, match=r"precondition is true, but population\.epochs is 1"):
         build(composed("optimizer=adam", "optimizer.precondition=true", "population.epochs=1"))
+
+
+def test_the_example_of_the_documentation_is_an_optimizer_that_a_run_takes(tmp_path, monkeypatch):
+    text = (CONF.parent / "docs/optimizers.md").read_text()
+    (code,) = re.findall(r"```python\n# mine\.py\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "mine_of_the_documentation.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    experiment = build(
+        composed(
+            "optimizer=custom", "optimizer.name=mine_of_the_documentation:Signs", "optimizer.settings={rate: 0.02}"
+        )
+    )  # fmt: skip
+    assert experiment.optimizer.momentum == 0.9
+    assert experiment.plan.factorization.workloads[0].momentum == 0.9
