@@ -66,12 +66,13 @@ def make_client_app(
     @app.train()
     def train(message: Message, context: Context) -> Message:
         tasks, vector = unpack(message)
+        scale = scale_of(message)
         values: list[bytes] = []
         for task in tasks:
             if resident.is_lost:
                 break
             update = safe_update(resident, examples_of, vector, task, context, plan.seed)
-            values.append(wire.to_bytes(mask(update, task, plan)))
+            values.append(wire.to_bytes(mask(update, task, plan, scale)))
         if resident.is_lost and elsewhere is None:
             raise DeviceLostError("the device does not answer any more; end this process and ask a new one.")
         if left := tasks[len(values) :]:
@@ -93,10 +94,17 @@ def unpack(message: Message) -> tuple[list[Task], Vector]:
     return tasks, wire.to_vector(message.content.array_records[wire.MODEL][wire.VECTOR].data)
 
 
-def mask(update: Vector, task: Task, plan: ClientPlan) -> Values:
-    """Return what leaves the client of its update (d,): bounded, rotated, under the task's own mask."""
+def scale_of(message: Message) -> Vector | None:
+    """Return what every client of the message scales its update by, (d,) float32; None: by nothing."""
+    record = message.content.array_records[wire.MODEL]
+    return wire.to_vector(record[wire.SCALE].data) if wire.SCALE in record else None
+
+
+def mask(update: Vector, task: Task, plan: ClientPlan, scale: Vector | None = None) -> Values:
+    """Return what leaves the client of its update (d,): scaled, bounded, rotated, under the task's own mask."""
     return privatize(
         update,
+        scale=scale,
         bounds=plan.bounds,
         rotation=plan.rotation,
         keep_probability=plan.keep_probability,

@@ -14,14 +14,23 @@ from fedmf.updates.wire import Bounds, Values, coordinates
 
 
 def privatize(
-    update: Vector, *, bounds: Bounds, rotation: Rotation, keep_probability: float, mask_key: SecretKey
+    update: Vector,
+    *,
+    bounds: Bounds,
+    rotation: Rotation,
+    keep_probability: float,
+    mask_key: SecretKey,
+    scale: Vector | None = None,
 ) -> Values:
     """Return the kept values of `update` (d,), in increasing order of their secret coordinates.
 
-    Clip, rotate, clip, (round,) mask; never rescaled. Guarantee: the whole rotated vector g, of which the
+    (Scale by public numbers,) clip, rotate, clip, (round,) mask; never rescaled. Guarantee, whatever `scale` holds: the whole rotated vector g, of which the
     kept values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <= bounds.linf_norm where those are
     given (docs/privacy.md, section 5).
     """
+    if scale is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            update = update * scale
     update = zero_if_not_finite(update)
     if bounds.l2_norm is None:
         return rotation.rotate(update)[coordinates(mask_key, rotation.padded, keep_probability)]

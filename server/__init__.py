@@ -8,28 +8,32 @@ from typing import TYPE_CHECKING
 from fedmf.lazy import lazily
 
 if TYPE_CHECKING:
+    from server.adaptive import Adagrad, Adam, Yogi
     from server.app import make_server_app
     from server.attendance import Attendance, DeployedPopulation
     from server.checkpoint import Checkpoint
     from server.cohort import Population, ReplyPolicy, SimulatedPopulation
-    from server.optimizer import Optimizer
+    from server.optimizer import Optimizer, Sgd
     from server.state import Release, ServerState, first_state
     from server.strategy import FedMF
 else:
     __getattr__ = lazily(
         __name__,
         {
+            "server.adaptive": ["Adagrad", "Adam", "Yogi"],
             "server.app": ["make_server_app"],
             "server.attendance": ["Attendance", "DeployedPopulation"],
             "server.checkpoint": ["Checkpoint"],
             "server.cohort": ["Population", "ReplyPolicy", "SimulatedPopulation"],
-            "server.optimizer": ["Optimizer"],
+            "server.optimizer": ["Optimizer", "Sgd"],
             "server.state": ["Release", "ServerState", "first_state"],
             "server.strategy": ["FedMF"],
         },
     )
 
 __all__ = [
+    "Adagrad",
+    "Adam",
     "Attendance",
     "Checkpoint",
     "DeployedPopulation",
@@ -39,7 +43,9 @@ __all__ = [
     "Release",
     "ReplyPolicy",
     "ServerState",
+    "Sgd",
     "SimulatedPopulation",
+    "Yogi",
     "first_state",
     "make_server_app",
 ]

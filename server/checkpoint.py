@@ -35,16 +35,17 @@ from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server import journal, marks, origin, tables
 from server.files import erase, sync_folder, temporary_path, write_atomically
-from server.optimizer import Optimizer
+from server.optimizer import Optimizer, form
 from server.origin import ELSEWHERE, Clients, Origin, Place
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
 
 log = logging.getLogger(__name__)
 
-FORMAT = "fedmf-checkpoint-2"
+FORMAT = "fedmf-checkpoint-3"
 SECRETS = "secrets.npz"
 LOCK = "lock"
 _OURS = re.compile(r"(base-\d+\.npz|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster)\.json)(\.new)?")
+_SLOT = "slot_"  # before the name of each array of the optimizer's state
 _KEPT = 2  # base files: the newest and the one before it
 
 
@@ -165,6 +166,7 @@ class Checkpoint:
         *others, newest = self._bases()
         state = self._load_base(newest, others)
         self._refuse_other_events(plan, state.ledger)
+        self._refuse_other_slots(optimizer, state)
         replayed: list[tuple[ServerState, Release]] = []
         for release in self._releases(newest):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
@@ -238,7 +240,9 @@ class Checkpoint:
             "ledger": state.ledger.to_json(),
             "register": state.register.to_json(),
         }
-        data = _packed(model=state.model, velocity=state.velocity, about=np.array(json.dumps(about)))
+        slots = {f"{_SLOT}{name}": array for name, array in state.slots.items()}
+        scale = {} if state.scale is None else {"scale": state.scale}
+        data = _packed(model=state.model, about=np.array(json.dumps(about)), **scale, **slots)
         write_atomically(self.folder / _base_name(state.round), data)
         for old in self._bases()[:-_KEPT]:
             (self.folder / _base_name(old)).unlink()
@@ -253,7 +257,9 @@ class Checkpoint:
         )
         try:
             with np.load(io.BytesIO(path.read_bytes())) as stored:
-                model, velocity, about = stored["model"], stored["velocity"], json.loads(str(stored["about"]))
+                about = json.loads(str(stored["about"]))
+                arrays = {name: stored[name] for name in stored.files if name != "about"}
+                model = arrays.pop("model")
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
             raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{offer}") from error
         if about.get("format") != FORMAT:
@@ -263,7 +269,9 @@ class Checkpoint:
         self._refuse_other_configuration(path, about["configuration"])
         self._refuse_other_calculation(about.get("calculated", {}))
         register, ledger = Register.from_json(about["register"]), Ledger.from_json(about["ledger"])
-        return ServerState(about["round"], model, velocity, ledger, register, None)
+        scale = arrays.pop("scale", None)
+        slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
+        return ServerState(about["round"], model, ledger, register, None, slots, scale)
 
     def _refuse_other_configuration(self, path: Path, held: Mapping[str, Any]) -> None:
         for key in sorted({*held, *self.configuration}):
@@ -281,6 +289,15 @@ class Checkpoint:
                     f"epoch {number} of the run in {self.folder.parent} is in its ledger as {began}, but this version "
                     f"plans {plan.epoch_event}; resume it with the version of fedmf and its libraries that began it."
                 )
+
+    def _refuse_other_slots(self, optimizer: Optimizer, state: ServerState) -> None:
+        """Raise `RunDirectoryError` where the optimizer's state is not one that this optimizer makes."""
+        held, wanted = form(state.slots), form(optimizer.first(state.model))
+        if state.round and held != wanted:
+            raise RunDirectoryError(
+                f"the optimizer of the run in {self.folder.parent} keeps {held}, but this one keeps {wanted}; resume "
+                "it with the code that began it."
+            )
 
     def _refuse_other_calculation(self, held: Mapping[str, float | None]) -> None:
         """Raise `RunDirectoryError` where this version calculates what would make the run's statement false."""
@@ -366,7 +383,7 @@ def _goes_on(plan: Plan, state: ServerState) -> bool:
 
     The secrets of a run that is over may be gone already when a crash comes before its last file.
     """
-    if state.round == plan.participation.rounds or not np.isfinite(state.model).all():
+    if state.round == plan.participation.rounds or not state.is_finite:
         return False
     try:
         begin_epoch(plan, state)

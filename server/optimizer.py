@@ -1,43 +1,135 @@
-"""The server optimizer: SGD with momentum on the released mean update.
+"""The server optimizer: what turns the released mean updates into models, and its plain form, SGD.
 
-It is post-processing and costs no privacy.
+It is post-processing of what was released and costs no privacy. `server.adaptive` has Adam, Yogi and Adagrad,
+docs/optimizers.md the equations of all of them.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fedmf.checks import check_below_one, check_choice, check_positive
+from fedmf.checks import check_below_one, check_choice, check_non_negative, check_positive
 from fedmf.choices import SCHEDULES
+from fedmf.errors import SettingError
 from fedmf.mechanisms.schedules import share
 from fedmf.updates.vectors import Vector
 
+Slots = Mapping[str, npt.NDArray[Any]]
+"""What an optimizer keeps from round to round: arrays by name, (d,) or scalar."""
+
+
+class Optimizer(ABC):
+    """A server optimizer: frozen settings, and pure functions of the state that goes in and comes out.
+
+    `momentum` and `schedule` are what the noise is fitted to (`workload=run`): how a mean update reaches later models
+    if the rest of the optimizer is left aside. With `precondition` the clients of the second epoch and later scale
+    their updates by `scale` before clipping (`server.preconditioning`).
+
+    A class of one's own inherits from this one. It keeps nothing in itself, changes no array in place, and draws
+    nothing: a released round is replayed from the journal, and must give the model that was shown.
+    """
+
+    momentum: float = 0.0
+    schedule: str = "constant"
+    precondition: bool = False
+
+    @abstractmethod
+    def first(self, model: Vector) -> Slots:
+        """Return the state before the first round of a run that begins with `model` (d,) float32."""
+
+    @abstractmethod
+    def step(
+        self, model: Vector, slots: Slots, mean: Vector, *, progress: float = 0.0
+    ) -> tuple[Vector, Slots]:
+        """Return the new model (d,) float32 and state, after a mean update (d,) that points downhill.
+
+        `progress` in [0, 1) is rounds done over all rounds of the run.
+        """
+
+    def scale(self, slots: Slots) -> Vector:
+        """Return what the clients of the next epoch scale by, (d,) float32 above 0; asked for with `precondition` only."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
-class Optimizer:
-    """velocity <- momentum * velocity + mean;  model <- model + learning_rate * share * velocity.
+class Sgd(Optimizer):
+    """Gradient descent with momentum; its state is `velocity` (d,) float32.
 
-    `schedule` names the share of the rate at each point of the run; see `fedmf.mechanisms.schedules`.
+        velocity <- momentum velocity + mean
+        model <- model + rate (velocity - weight_decay model)                            rate = learning_rate share
+        model <- model + rate (mean + momentum velocity - weight_decay model)            with `nesterov`
+
+    `schedule` names the share of the rate at each point of the run; see `fedmf.mechanisms.schedules`. Nesterov's
+    form is that of Sutskever, Martens, Dahl, Hinton (ICML 2013) as torch writes it. `weight_decay` is decoupled
+    (Loshchilov and Hutter, ICLR 2019): it acts on the model and never enters the velocity.
     """
 
     learning_rate: float
     momentum: float = 0.0
     schedule: str = "constant"
+    nesterov: bool = False
+    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive("learning_rate", self.learning_rate)
         check_below_one("momentum", self.momentum)
         check_choice("schedule", self.schedule, SCHEDULES)
+        check_decay(self.weight_decay, self.learning_rate)
+        if self.nesterov and not self.momentum:
+            raise SettingError(
+                "nesterov is True, but momentum is 0, without which it is plain SGD; set both."
+            )
+
+    def first(self, model: Vector) -> Slots:
+        """Return a velocity of zeros."""
+        return {"velocity": np.zeros_like(model)}
 
     def step(
-        self, model: Vector, velocity: Vector, mean: Vector, *, progress: float = 0.0
-    ) -> tuple[Vector, Vector]:
-        """Return the new model and velocity, each (d,) float32, after a mean update (d,) that points downhill.
-
-        `progress` in [0, 1) is rounds done over all rounds of the run.
-        """
+        self, model: Vector, slots: Slots, mean: Vector, *, progress: float = 0.0
+    ) -> tuple[Vector, Slots]:
+        """Return the new model and velocity; see `Optimizer.step`."""
         rate = self.learning_rate * share(self.schedule, progress)
         # Divergence is reported by the check on the model, not by a warning of numpy.
         with np.errstate(over="ignore", invalid="ignore"):
-            velocity = self.momentum * velocity + mean
-            return model + rate * velocity, velocity
+            velocity = as_vector(self.momentum * slots["velocity"] + mean)
+            direction = as_vector(mean + self.momentum * velocity) if self.nesterov else velocity
+            moved = decayed(model, rate * self.weight_decay) + rate * direction
+        return moved, {"velocity": velocity}
+
+
+def as_vector(values: npt.NDArray[Any]) -> Vector:
+    """Return values as float32, which they are already where all that they came from was."""
+    return np.asarray(values, np.float32)
+
+
+def form(slots: Slots) -> dict[str, str]:
+    """Return type and shape of each array of a state, by its name in order.
+
+    >>> form({"v": np.zeros(3, "f4"), "count": np.array(2)})
+    {'count': 'int64 []', 'v': 'float32 [3]'}
+    """
+    return {name: f"{slots[name].dtype} {list(slots[name].shape)}" for name in sorted(slots)}
+
+
+def is_finite(slots: Slots) -> bool:
+    """Say whether a state holds finite numbers only."""
+    return all(bool(np.isfinite(array).all()) for array in slots.values())
+
+
+def check_decay(weight_decay: float, learning_rate: float) -> None:
+    """Raise `SettingError` for a decay below 0, or one that would turn the model's sign in one round."""
+    check_non_negative("weight_decay", weight_decay)
+    if weight_decay * learning_rate >= 1:
+        raise SettingError(
+            f"weight_decay is {weight_decay}; with learning_rate={learning_rate} it must be below "
+            f"{1 / learning_rate:g}, so that a round does not take the whole model away."
+        )
+
+
+def decayed(model: Vector, decay: float) -> Vector:
+    """Return (1 - `decay`) `model`; the model itself where nothing decays."""
+    return model - decay * model if decay else model

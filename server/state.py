@@ -18,7 +18,7 @@ from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates.vectors import Vector
-from server.optimizer import Optimizer
+from server.optimizer import Optimizer, Slots, is_finite
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,23 @@ class Secrets:
 class ServerState:
     """The state after `round` released rounds (0: nothing released yet).
 
-    All but `secrets` is public once released; `model` and `velocity` are (d,) float32. `secrets` are those of
-    the epoch under way, None once the run is over.
+    All but `secrets` is public once released; `model` is (d,) float32. `secrets` are those of the epoch under way,
+    None once the run is over. `slots` is the optimizer's state, empty before the first round. `scale` (d,) float32 is
+    what the clients of the epoch under way multiply their updates by before they clip; None: nothing.
     """
 
     round: int
     model: Vector
-    velocity: Vector
     ledger: Ledger
     register: Register
     secrets: Secrets | None = field(repr=False)
+    slots: Slots = field(default_factory=dict)
+    scale: Vector | None = None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the model and the optimizer's state hold finite numbers only; if not, no round may follow."""
+        return is_finite({"model": self.model}) and is_finite(self.slots)
 
     def position(self, plan: Plan) -> tuple[int, int]:
         """Return (epoch, step), both 0-based, of the next round to run."""
@@ -73,13 +80,13 @@ def first_state(plan: Plan, model: Vector, key: SecretKey) -> ServerState:
     """
     if len(model) != plan.dimension:
         raise SettingError(f"the model has {len(model)} parameters; this plan is for {plan.dimension}.")
-    return ServerState(0, model, np.zeros_like(model), Ledger(), Register(), Secrets(0, key, None))
+    return ServerState(0, model, Ledger(), Register(), Secrets(0, key, None))
 
 
 def begin_epoch(plan: Plan, state: ServerState) -> ServerState:
     """Return the state with the next epoch begun if one is due: in the ledger, with no client spent.
 
-    Restart means new noise, new masks and a new mechanism state under the next key; model and velocity live
+    Restart means new noise, new masks and a new mechanism state under the next key; model and optimizer live
     on. An epoch that has begun counts whole. Raises `PrivacyBudgetExhausted`, leaving the state as it was, if
     it would exceed max_epsilon.
     """
@@ -127,7 +134,7 @@ def apply_release(
 ) -> ServerState:
     """Return the state after `release`: its clients spent, its mean update applied.
 
-    The noisy sum is divided by gamma n with the PLANNED n. `secrets` are those after the release (None in a
+    The noisy sum is divided by gamma n with the PLANNED n, and by the scale that its clients used. `secrets` are those after the release (None in a
     replay); at an epoch's end their key gives way to the next one. Raises `ReleaseOrderError` for a round
     that is not the next one, `ParticipationError` for a client spent already; the state stays as it was.
     """
@@ -135,11 +142,17 @@ def apply_release(
         raise ReleaseOrderError(
             f"round {release.round} cannot follow round {state.round}: each is released once."
         )
-    mean = (release.noisy_sum / plan.denominator).astype(np.float32, copy=False)
-    progress = state.round / plan.participation.rounds
-    model, velocity = optimizer.step(state.model, state.velocity, mean, progress=progress)
     register = state.register.spend(release.answered)
-    released = replace(state, round=release.round, model=model, velocity=velocity, register=register)
+    mean = (release.noisy_sum / plan.denominator).astype(np.float32, copy=False)
+    if state.scale is not None:
+        mean = mean / state.scale
+    progress = state.round / plan.participation.rounds
+    slots = state.slots if state.round else optimizer.first(state.model)
+    model, slots = optimizer.step(state.model, slots, mean, progress=progress)
+    released = replace(state, round=release.round, model=model, slots=slots, register=register)
+    if optimizer.precondition and release.round % plan.participation.rounds_per_epoch == 0:
+        # Only here: within an epoch every round is divided by the same numbers, or its noise would not cancel.
+        released = replace(released, scale=optimizer.scale(slots))
     return replace(released, secrets=None if secrets is None else secrets_at(plan, secrets, release.round))
 
 

@@ -125,6 +125,7 @@ class FedMF(Strategy):
             raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
         self.state = state
         self._asked = []
+        arrays = _with_scale(arrays, state.scale)
         for node, clients in places.items():
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
@@ -291,6 +292,14 @@ class FedMF(Strategy):
 def model_record(model: Vector) -> ArrayRecord:
     """Return the flat model (d,) as the ArrayRecord of tasks, made once a round and shared by all of them."""
     return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
+
+
+def _with_scale(arrays: ArrayRecord, scale: Vector | None) -> ArrayRecord:
+    """Return the model's record with what its clients scale their updates by, if they do."""
+    if scale is None:
+        return arrays
+    sent = Array("float32", scale.shape, wire.STYPE, wire.to_bytes(scale))
+    return ArrayRecord({wire.VECTOR: arrays[wire.VECTOR], wire.SCALE: sent})
 
 
 def payloads(reply: Message, count: int) -> list[object]:

@@ -16,7 +16,7 @@ from fedmf.mechanisms import design_run, of_run
 from fedmf.plan import Compression, Participation, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from server.cohort import SimulatedPopulation
-from server.optimizer import Optimizer
+from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
 
@@ -71,7 +71,7 @@ def strategy_models(start, epochs, key):
     models = []
     strategy = FedMF(
         plan,
-        Optimizer(learning_rate=0.3, momentum=0.9),
+        Sgd(learning_rate=0.3, momentum=0.9),
         SimulatedPopulation(),
         first_state(plan, start, key),
         on_release=[lambda state, release: models.append(state.model)],

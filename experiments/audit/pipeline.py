@@ -26,13 +26,13 @@ from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates.vectors import Vector
 from server.cohort import SimulatedPopulation
-from server.optimizer import Optimizer
+from server.optimizer import Sgd
 from server.state import ServerState, first_state
 from server.strategy import FedMF
 
 Float64 = npt.NDArray[np.float64]
 
-OPTIMIZER = Optimizer(learning_rate=0.5, momentum=0.5)
+OPTIMIZER = Sgd(learning_rate=0.5, momentum=0.5)
 _KNOWN_VECTOR = -1  # a label that no data set has
 
 

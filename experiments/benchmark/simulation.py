@@ -26,7 +26,7 @@ from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector
 from server.cohort import SimulatedPopulation
 from server.exchange import tasks_per_message
-from server.optimizer import Optimizer
+from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
 
@@ -112,7 +112,7 @@ def repeated_round(plan: Plan, initial: Vector, player: Player) -> "partial[None
     """Return what plays the second round of an epoch, the same one at each call but for its noise."""
     strategy = FedMF(
         plan,
-        Optimizer(1.0, 0.9),
+        Sgd(1.0, 0.9),
         SimulatedPopulation(),
         first_state(plan, initial, SecretKey.generate()),
         tasks_per_message=tasks_per_message(plan),

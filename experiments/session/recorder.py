@@ -116,6 +116,9 @@ class Recorder:
             scored = self._score_if_due(state)
         except DivergedError as error:  # the round was released all the same: its row comes first
             diverged = error
+        vectors = (
+            2 if epoch and self._experiment.optimizer.precondition else 1
+        )  # the model, and the clients' scale
         row = {
             "round": release.round,
             "epoch": epoch + 1,
@@ -124,7 +127,7 @@ class Recorder:
             "replies": len(release.answered),
             "epsilon": self._epsilon(state),
             "uplink_bytes": len(release.answered) * (plan.value_bytes + ENVELOPE_BYTES),
-            "downlink_bytes": release.cohort_size * (4 * plan.dimension + ENVELOPE_BYTES),
+            "downlink_bytes": release.cohort_size * (4 * plan.dimension * vectors + ENVELOPE_BYTES),
             "seconds": seconds,
         }
         if scored is not None:
@@ -259,6 +262,10 @@ class Recorder:
 
 
 def _check_finite(state: ServerState) -> None:
-    """Raise `DivergedError` if the model is no longer finite."""
+    """Raise `DivergedError` if the model, or the optimizer's state, is no longer finite."""
     if not np.isfinite(state.model).all():
         raise DivergedError(f"the model is no longer finite after round {state.round}; {_REMEDY}")
+    if not state.is_finite:
+        raise DivergedError(
+            f"the state of the optimizer is no longer finite after round {state.round}; {_REMEDY}"
+        )

@@ -21,10 +21,16 @@ from experiments.settings.data import DATASETS, MODELS
 from experiments.settings.engine import ENGINES
 from experiments.settings.frozen import derive_schema, freeze
 from experiments.settings.mistakes import as_setting_errors
+from experiments.settings.optimizer import OPTIMIZERS
 from fedmf.errors import SettingError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-_CHOICES: Mapping[str, Mapping[str, type]] = {"dataset": DATASETS, "model": MODELS, "engine": ENGINES}
+_CHOICES: Mapping[str, Mapping[str, type]] = {
+    "dataset": DATASETS,
+    "model": MODELS,
+    "optimizer": OPTIMIZERS,
+    "engine": ENGINES,
+}
 
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from experiments.settings.data import arguments, load_dataset
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.factorization import factorize
 from experiments.settings.keys import keyed
+from experiments.settings.optimizer import build_optimizer, steps_of_own
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings
 from fedmf.errors import SettingError
 from fedmf.participation import rounds_that_fit
@@ -72,6 +73,12 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
 
     Raises a `FedmfError` for anything that cannot run as asked.
     """
+    optimizer = build_optimizer(settings.optimizer)
+    if optimizer.precondition and settings.population.epochs == 1:
+        raise SettingError(
+            "optimizer.precondition is true, but population.epochs is 1, and clients scale from the second epoch on; "
+            "set one of them otherwise."
+        )
     if dataset is None:
         dataset = load_dataset(arguments(settings.dataset))
     model = build_model(settings.model, dataset, settings.seed)
@@ -85,8 +92,8 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
             settings.workload,
             participation.rounds_per_epoch,
             participation.epochs,
-            beta=settings.optimizer.momentum,
-            schedule=settings.optimizer.schedule,
+            beta=optimizer.momentum,
+            schedule=optimizer.schedule,
         )
     with keyed("clipping", ClippingSettings), keyed("privacy", PrivacyTarget):
         plan = make_plan(
@@ -99,6 +106,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
             seed=PublicSeed(settings.seed),
         )
     initial = flat_parameters(model)
+    steps_of_own(optimizer, initial)  # refuses one that cannot run
     with keyed("client", TrainingSettings):
         check_available(settings.client)
     return Experiment(
@@ -106,7 +114,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
         model,
         initial,
         plan,
-        settings.optimizer,
+        optimizer,
         settings.client,
         settings.population.replies,
     )

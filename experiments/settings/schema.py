@@ -13,13 +13,13 @@ from experiments.players.faults import Faults
 from experiments.settings.data import DatasetSettings, ModelSettings
 from experiments.settings.engine import DeploymentSettings, EngineSettings, LocalSettings
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
+from experiments.settings.optimizer import OptimizerSettings
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.plan import Compression, PrivacyTarget
 from fedmf.randomness import PublicSeed
 from server.cohort import ReplyPolicy
-from server.optimizer import Optimizer
 
 FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node")  # of the population
 
@@ -108,7 +108,7 @@ class Settings:
     clipping: ClippingSettings
     compression: Compression
     privacy: PrivacyTarget
-    optimizer: Optimizer
+    optimizer: OptimizerSettings
     client: TrainingSettings
     engine: EngineSettings
     faults: Faults

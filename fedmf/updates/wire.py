@@ -22,7 +22,8 @@ from fedmf.updates.masks import kept_coordinates
 from fedmf.updates.rounding import TAU, dequantize
 from fedmf.updates.vectors import Vector
 
-MODEL = "model"  # ArrayRecord of a message: the flat model under key VECTOR
+# ArrayRecord of a message: the flat model under key VECTOR; under key SCALE, if there, what updates are scaled by.
+MODEL = "model"
 # ConfigRecord of a message: EPOCH, STEP, FIXED where part of the model does not train (a public digest of that part, so
 # that nobody trains on top of another), and for each client CLIENT and MASK_KEY, `numbered`
 TASK = "task"
@@ -31,7 +32,7 @@ UPDATE = "update"  # ConfigRecord of a reply: for each client the bytes of its k
 # and every message with a DIGEST of who they are.
 HELD = "held"
 CLIENTS, DIGEST, DIGEST_KEY = "clients", "digest", "digest-key"
-VECTOR = "vector"
+VECTOR, SCALE = "vector", "scale"
 VALUES = "values"
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
 CLIENT, EPOCH, STEP, MASK_KEY, FIXED = "client", "epoch", "step", "mask-key", "fixed"

@@ -65,6 +65,27 @@ def test_client_trains_clips_masks_and_sends_the_kept_values_only(app):
     assert 0 < len(expected) < PLAN.rotation.padded
 
 
+def test_client_scales_its_update_by_what_the_message_says_before_it_clips(app):
+    scale = np.linspace(0.2, 5, 15, dtype="f4")
+    message = task()
+    message.content.array_records[wire.MODEL][wire.SCALE] = Array(
+        "float32", scale.shape, wire.STYPE, wire.to_bytes(scale)
+    )
+    update = Trainer(build(**MODEL), TrainingSettings(0.5)).update(
+        flat_parameters(build(**MODEL)), DATA.x, DATA.y, order=PLAN.seed.generator("data order", "0", 0)
+    )
+    expected = privatize(
+        update * scale,
+        bounds=PLAN.bounds,
+        rotation=PLAN.rotation,
+        keep_probability=0.5,
+        mask_key=KEY.mask_key("0", 1),
+    )
+    sent = values_in(app(message, local_context()))
+    np.testing.assert_array_equal(sent, expected)
+    assert not np.array_equal(sent, values_in(app(task(), local_context())))
+
+
 def test_reply_holds_nothing_but_the_values(app):
     """No loss, no count, no norm, no key: no noise would cover them."""
     content = app(task(), local_context()).content

@@ -14,7 +14,7 @@ from players import honest
 from server import attendance
 from server.attendance import ROSTER, Attendance, DeployedPopulation, connected, wait_for_clients
 from server.cohort import Roster
-from server.optimizer import Optimizer
+from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
 
@@ -55,7 +55,7 @@ def deployed(folder, held, *, answers=answer, plan=PLAN, tasks=4, least=12, **li
     releases = []
     strategy = FedMF(
         plan,
-        Optimizer(1.0),
+        Sgd(1.0),
         DeployedPopulation(Attendance(least, **{"timeout": 0.05, "query_timeout": 1.0, **limits}), folder),
         first_state(plan, np.zeros(plan.dimension, "f4"), KEY),
         on_release=[lambda state, release: releases.append(release)],

@@ -12,7 +12,7 @@ from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
 from players import Answering, honest
 from server.cohort import SimulatedPopulation, cohort_indices
-from server.optimizer import Optimizer
+from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
 
@@ -64,7 +64,7 @@ def contents(draw, kept):
 
 def released(plan, answer):
     state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
-    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state)
+    strategy = FedMF(plan, Sgd(1.0), SimulatedPopulation(), state)
     strategy.start(LocalGrid(Answering(answer)), num_rounds=1)
     return strategy.state
 

@@ -18,11 +18,11 @@ from fedmf.errors import RunDirectoryError
 from plans import KEY, random_vector, small_plan
 from server import journal, marks, origin
 from server.checkpoint import SECRETS, Checkpoint
-from server.optimizer import Optimizer
+from server.optimizer import Sgd
 from server.origin import ORIGIN, Place
 from server.state import Release, apply_release, begin_epoch, first_state, make_release
 
-SGD = Optimizer(0.5, 0.9)
+SGD = Sgd(0.5, 0.9)
 CALLS = ("open", "write", "fsync", "replace", "unlink", "ftruncate")
 
 

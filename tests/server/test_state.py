@@ -8,10 +8,10 @@ from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrde
 from fedmf.mechanisms import RunFactorization, design, momentum, restarted
 from fedmf.mechanisms.noise import next_noise
 from plans import KEY, random_vector, small_plan
-from server.optimizer import Optimizer
+from server.optimizer import Sgd
 from server.state import Secrets, apply_release, begin_epoch, first_state, make_release, secrets_at
 
-SGD = Optimizer(1.0)
+SGD = Sgd(1.0)
 
 
 def start(plan, key=KEY):
@@ -56,7 +56,7 @@ def test_noise_in_the_model_is_sigma_times_the_row_of_b_over_gamma_n(family):
 def test_noise_in_the_model_over_a_run_is_its_factorizations_error_by_round():
     """Momentum, schedule and the noise of earlier epochs all live on: with zero data the model is nothing else."""
     plan = small_plan(dimension=40_000, epochs=3, momentum=0.6, schedule="cooldown", keep_probability=0.2)
-    models, _ = run(plan, 12, optimizer=Optimizer(0.5, 0.6, "cooldown"))
+    models, _ = run(plan, 12, optimizer=Sgd(0.5, 0.6, "cooldown"))
     expected = plan.noise_multiplier * plan.factorization.per_round_error * 0.5 / (0.2 * 3)
     observed = np.array([model.std() for model in models[1:]])
     np.testing.assert_allclose(observed, expected, rtol=5 / np.sqrt(2 * 40_000))
@@ -149,7 +149,7 @@ def test_a_state_never_shows_its_secrets():
 
 def test_model_and_velocity_live_on_over_a_restart():
     plan = small_plan(noise_multiplier=0)
-    optimizer, update = Optimizer(1.0, 0.5), random_vector(64, 1.0)
+    optimizer, update = Sgd(1.0, 0.5), random_vector(64, 1.0)
     state = first_state(plan, np.zeros(50, np.float32), KEY)
     velocity = model = np.zeros(50, np.float32)
     mean = plan.rotation.unrotate(update) / plan.denominator

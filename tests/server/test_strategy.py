@@ -15,7 +15,7 @@ from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
 from players import UPDATE, Answering, honest, replying
 from server.cohort import ReplyPolicy, SimulatedPopulation, cohort_indices
-from server.optimizer import Optimizer
+from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF, model_record
 
@@ -26,7 +26,7 @@ def run(answer, plan=PLAN, rounds=1, order=1, **options):
     player = Answering(answer, order)
     grid = LocalGrid(player)
     state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
-    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state, **options)
+    strategy = FedMF(plan, Sgd(1.0), SimulatedPopulation(), state, **options)
     strategy.start(grid, num_rounds=rounds, timeout=0.05)
     return strategy, player
 
@@ -120,7 +120,7 @@ def test_a_reply_counts_once_also_for_who_passes_replies_in_by_hand():
     state = first_state(PLAN, np.zeros(50, "f4"), KEY)
     models = []
     for times in (1, 2):
-        strategy = FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state)
+        strategy = FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), state)
         grid = LocalGrid(Answering(honest))
         messages = strategy.configure_train(1, model_record(state.model), None, grid)
         replies = list(grid.send_and_receive(messages))
@@ -140,7 +140,7 @@ def test_hostile_values_move_the_sum_by_no_more_than_the_bound():
 
 def strategy_with(**options):
     state = first_state(PLAN, np.zeros(50, "f4"), KEY)
-    return FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), state, **options)
+    return FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), state, **options)
 
 
 def test_after_a_commit_that_fails_the_round_is_run_again_with_the_same_noise():
@@ -155,14 +155,14 @@ def test_after_a_commit_that_fails_the_round_is_run_again_with_the_same_noise():
             raise OSError("No space left on device")
 
     state = first_state(plan, np.zeros(50, "f4"), KEY)
-    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state, commit=commit)
+    strategy = FedMF(plan, Sgd(1.0), SimulatedPopulation(), state, commit=commit)
     grid = LocalGrid(Answering(partial(honest, plan=plan)))
     with pytest.raises(OSError, match="No space"):
         strategy.start(grid)
     assert strategy.state.round == 2
     strategy.start(grid, num_rounds=2)
     np.testing.assert_array_equal(sums[2], sums[3])
-    straight = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state)
+    straight = FedMF(plan, Sgd(1.0), SimulatedPopulation(), state)
     straight.start(grid, num_rounds=4)
     np.testing.assert_array_equal(strategy.state.model, straight.state.model)
 
@@ -175,7 +175,7 @@ def test_nobody_goes_on_from_a_state_whose_noise_stream_was_handed_on(family):
     state = first_state(plan, np.zeros(50, "f4"), KEY)
     strategy = FedMF(
         plan,
-        Optimizer(1.0),
+        Sgd(1.0),
         SimulatedPopulation(),
         state,
         on_release=[lambda state, release: kept.append(state)],
@@ -184,8 +184,8 @@ def test_nobody_goes_on_from_a_state_whose_noise_stream_was_handed_on(family):
     strategy.start(grid, num_rounds=3)
     for state in kept[:2]:
         with pytest.raises(SettingError, match="handed on to a later step"):
-            FedMF(plan, Optimizer(1.0), SimulatedPopulation(), state).start(grid, num_rounds=1)
-    FedMF(plan, Optimizer(1.0), SimulatedPopulation(), kept[2]).start(grid, num_rounds=1)
+            FedMF(plan, Sgd(1.0), SimulatedPopulation(), state).start(grid, num_rounds=1)
+    FedMF(plan, Sgd(1.0), SimulatedPopulation(), kept[2]).start(grid, num_rounds=1)
 
 
 def test_after_an_interrupt_of_the_commit_nothing_more_is_asked_or_released():
@@ -285,7 +285,7 @@ def test_rounds_are_asked_for_in_order():
 
 def test_result_holds_the_last_model_and_the_scores_of_evaluate_fn():
     player = Answering(honest)
-    strategy = FedMF(PLAN, Optimizer(1.0), SimulatedPopulation(), first_state(PLAN, np.zeros(50, "f4"), KEY))
+    strategy = FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), first_state(PLAN, np.zeros(50, "f4"), KEY))
     from flwr.app import MetricRecord
 
     result = strategy.start(
@@ -375,7 +375,7 @@ def test_replies_are_added_in_float64_until_the_noise_is_on():
 
 def test_what_start_returns_is_numbered_by_round_and_ends_where_the_budget_does():
     plan = small_plan(max_epsilon=small_plan().spent(1).epsilon * 1.01)
-    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), first_state(plan, np.zeros(50, "f4"), KEY))
+    strategy = FedMF(plan, Sgd(1.0), SimulatedPopulation(), first_state(plan, np.zeros(50, "f4"), KEY))
     result = strategy.start(LocalGrid(Answering(partial(honest, plan=plan))))
     assert list(result.train_metrics_clientapp) == [1, 2, 3, 4]
     assert all(dict(metrics) == {"replies": 3} for metrics in result.train_metrics_clientapp.values())
@@ -386,7 +386,7 @@ def test_what_start_returns_is_numbered_by_round_and_ends_where_the_budget_does(
 
 def test_a_budget_below_the_first_epoch_is_refused_and_nobody_is_asked():
     plan = small_plan(max_epsilon=small_plan().spent(1).epsilon * 0.99)
-    strategy = FedMF(plan, Optimizer(1.0), SimulatedPopulation(), first_state(plan, np.zeros(50, "f4"), KEY))
+    strategy = FedMF(plan, Sgd(1.0), SimulatedPopulation(), first_state(plan, np.zeros(50, "f4"), KEY))
     player = Answering(honest)
     with pytest.raises(PrivacyBudgetExhausted, match="not started"):
         strategy.start(LocalGrid(player))

@@ -13,6 +13,7 @@ GROUPS = sorted(
 NEEDED = {
     ("dataset", "custom"): ["dataset.name=a:b"],
     ("model", "custom"): ["model.name=a:b"],
+    ("optimizer", "custom"): ["optimizer.name=a:b"],
     ("mechanism", "custom"): ["mechanism.name=a:b"],
 }
 

@@ -1,0 +1,216 @@
+"""Whole runs with each server optimizer: cut short anywhere they go on bit for bit, replay included."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from experiments.cli.command import guard
+from experiments.session.runner import run as door
+from fedmf.errors import SettingError
+from runs import composed, metrics, model, run, simulate, summary
+from server.checkpoint import Checkpoint
+
+SMALL = (
+    "population.cohort_size=6", "population.rounds_per_epoch=3", "population.epochs=2", "run.reproducible=true",
+    "run.checkpoint_every=2",
+)  # fmt: skip
+MINE = """
+import numpy as np
+from server import Optimizer
+
+class Mine(Optimizer):
+    momentum = 0.5
+
+    def __init__(self, rate):
+        self.rate = np.float32(rate)
+
+    def first(self, model):
+        return {"velocity": np.zeros_like(model), "rounds": np.array(0)}
+
+    def step(self, model, slots, mean, *, progress=0.0):
+        velocity = np.float32(0.5) * slots["velocity"] + mean
+        return model + FACTOR * self.rate * velocity, {"velocity": velocity, "rounds": slots["rounds"] + 1}
+"""
+
+
+class Crash(BaseException):
+    """What a SIGKILL is, inside one process."""
+
+
+def write(folder, name, factor="1", more=""):
+    (folder / f"{name}.py").write_text(MINE.replace("FACTOR", factor) + more)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of one's own: its name, and where it lies."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine_of_the_run_tests", raising=False)
+    write(tmp_path, "mine_of_the_run_tests")
+    return "mine_of_the_run_tests"
+
+
+def crash_at(patch, round_number):
+    """Crash once the journal holds `round_number`: only a replay tells what the optimizer made of it."""
+    real = Checkpoint.commit
+
+    def commit(self, release):
+        real(self, release)
+        if release.round == round_number:
+            raise Crash
+
+    patch.setattr(Checkpoint, "commit", commit)
+
+
+CHOICES = {
+    "nesterov": ("optimizer.nesterov=true", "optimizer.weight_decay=0.01"),
+    "adam": ("optimizer=adam", "optimizer.weight_decay=0.01"),
+    "yogi": ("optimizer=yogi",),
+    "adagrad": ("optimizer=adagrad", "optimizer.precondition=true"),
+    "preconditioned adam": ("optimizer=adam", "optimizer.precondition=true"),
+    "custom": ("optimizer=custom", "optimizer.name=mine_of_the_run_tests:Mine", "optimizer.settings={rate: 0.1}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_run_killed_again_and_again_goes_on_bit_for_bit_with_every_optimizer(
+    tmp_path, monkeypatch, own, name
+):
+    straight = run(tmp_path / "straight", *SMALL, *CHOICES[name])
+    for round_number in (1, 5):  # on the first state, and after a base in the second epoch
+        with monkeypatch.context() as patch:
+            crash_at(patch, round_number)
+            with pytest.raises(Crash):
+                run(tmp_path / "r", *SMALL, *CHOICES[name], "run.resume=true")
+    run(tmp_path / "r", *SMALL, *CHOICES[name], "run.resume=true")
+    np.testing.assert_array_equal(model(tmp_path / "r"), model(straight))
+    assert metrics(tmp_path / "r") == metrics(straight)
+    assert summary(straight)["rounds"] == 6
+
+
+def test_a_custom_optimizer_that_is_sgd_makes_the_model_of_sgd(tmp_path, own):
+    """End to end: imported, given its settings, stepped, its momentum in the noise."""
+    mine = run(tmp_path / "mine", *SMALL, *CHOICES["custom"])
+    sgd = run(tmp_path / "sgd", *SMALL, "optimizer.learning_rate=0.1", "optimizer.momentum=0.5")
+    np.testing.assert_allclose(model(mine), model(sgd), rtol=1e-5, atol=1e-6)
+    for file in ("privacy.json", "mechanism.json"):
+        assert json.loads((mine / file).read_text()) == json.loads((sgd / file).read_text())
+
+
+def cut_short(directory, monkeypatch, *overrides):
+    """Leave a run that was killed after some rounds, in mid-epoch."""
+    with monkeypatch.context() as patch:
+        crash_at(patch, 5)
+        with pytest.raises(Crash):
+            run(directory, *SMALL, *overrides)
+    assert metrics(directory)
+
+
+def files(directory):
+    return {
+        path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != "lock"
+    }
+
+
+@pytest.mark.parametrize(
+    ("factor", "more"),
+    [("1.5", ""), ("1", "        # as it was\n\nOTHER = 3\n")],
+)
+def test_a_resume_under_other_code_of_the_same_name_is_refused(
+    tmp_path, monkeypatch, own, capsys, factor, more
+):
+    cut_short(tmp_path / "r", monkeypatch, *CHOICES["custom"])
+    before = files(tmp_path / "r")
+    write(tmp_path, own, factor, more)
+    monkeypatch.delitem(sys.modules, own)
+    code = guard(lambda: run(tmp_path / "r", *SMALL, *CHOICES["custom"], "run.resume=true"))
+    if factor == "1":  # nothing but its text is another
+        assert code in (None, 0)
+        return
+    assert code == 2
+    assert "what optimizer.name does is" in capsys.readouterr().err
+    assert files(tmp_path / "r") == before
+
+
+def test_a_base_with_the_state_of_another_optimizer_is_refused(tmp_path, monkeypatch, capsys):
+    """Whatever wrote it: names and shapes are looked at before a round is replayed on it."""
+    cut_short(tmp_path / "r", monkeypatch, "optimizer=adam")
+    for base in sorted((tmp_path / "r/checkpoint").glob("base-*.npz"))[-1:]:
+        with np.load(base) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        arrays["slot_v"] = arrays["slot_v"][:-1]
+        np.savez(base, **arrays)
+    before = files(tmp_path / "r")
+    assert guard(lambda: run(tmp_path / "r", *SMALL, "optimizer=adam", "run.resume=true")) == 2
+    said = capsys.readouterr().err
+    assert "keeps {'m': 'float32 [650]', 'v': 'float32 [649]'}, but this one keeps" in said
+    assert files(tmp_path / "r") == before
+
+
+def test_a_resume_with_another_optimizer_is_refused(tmp_path, monkeypatch, capsys):
+    cut_short(tmp_path / "r", monkeypatch, "optimizer=adam")
+    assert guard(lambda: run(tmp_path / "r", *SMALL, "optimizer=yogi", "run.resume=true")) == 2
+    assert "optimizer.name is 'yogi'" in capsys.readouterr().err
+
+
+def test_code_that_a_run_directory_names_as_its_optimizer_is_not_imported(tmp_path, monkeypatch, own):
+    cut_short(tmp_path / "r", monkeypatch, *CHOICES["custom"])
+    monkeypatch.delitem(sys.modules, own)
+    with pytest.raises(SettingError, match=r"optimizer\.name of .* is 'mine_of_the_run_tests:Mine'"):
+        door.resume(tmp_path / "r")
+    assert own not in sys.modules
+    door.resume(tmp_path / "r", trust_code=True)
+    assert own in sys.modules
+
+
+WRONG = {
+    "beta2": (["optimizer=adam", "optimizer.beta2=1"], "optimizer.beta2 is 1.0"),
+    "tau": (["optimizer=adagrad", "optimizer.tau=0"], "optimizer.tau is 0.0"),
+    "a key of another": (["+optimizer.tau=0.5"], "tau"),
+    "a name alone": (["optimizer.name=yogi"], "choose an optimizer as optimizer=NAME"),
+    "no class": (["optimizer=custom", "optimizer.name=os:getcwd"], "does not say that it makes a Optimizer"),
+    "one epoch": (["optimizer=adam", "optimizer.precondition=true", "population.epochs=1"], "precondition"),
+    "a state of matrices": (["optimizer=custom", "optimizer.name=mine_of_the_run_tests:Matrix"], "numbers of shape"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_optimizer_ends_in_one_sentence_and_writes_nothing(tmp_path, own, capsys, name):
+    write(
+        tmp_path,
+        own,
+        more="""
+class Matrix(Mine):
+    def __init__(self):
+        super().__init__(0.1)
+
+    def first(self, model):
+        return {"square": np.zeros((3, 3))}
+""",
+    )
+    overrides, said = WRONG[name]
+    assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", *SMALL, *overrides))) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert said in error
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_scale_is_counted_in_what_goes_down_to_the_clients(tmp_path):
+    rows = metrics(run(tmp_path / "r", *SMALL, "optimizer=adam", "optimizer.precondition=true"))
+    plain = metrics(run(tmp_path / "plain", *SMALL, "optimizer=adam"))
+    more = [row["downlink_bytes"] - other["downlink_bytes"] for row, other in zip(rows, plain, strict=True)]
+    assert more == [0, 0, 0] + 3 * [6 * 4 * 650]
+
+
+def test_a_state_that_overflows_ends_the_run_though_the_model_is_finite(tmp_path, capsys):
+    """v = infinity would stop every later step without a word."""
+    diverging = ("privacy.epsilon=null", "privacy.noise_multiplier=1e30", "optimizer=adagrad")
+    assert guard(lambda: run(tmp_path / "r", *SMALL, *diverging)) == 2
+    assert "the state of the optimizer is no longer finite after round 1" in capsys.readouterr().err
+    assert not list((tmp_path / "r").rglob("secrets*"))
+    assert guard(lambda: run(tmp_path / "r", *SMALL, *diverging, "run.resume=true")) == 2
+    assert "no longer finite after round 1" in capsys.readouterr().err

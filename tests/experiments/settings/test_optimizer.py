@@ -1,0 +1,196 @@
+"""The group `optimizer`: its choices, and what is refused of them."""
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from experiments.settings.compose import CONF
+from experiments.settings.experiment import build
+from experiments.settings.frozen import plain
+from experiments.settings.optimizer import OPTIMIZERS, build_optimizer
+from experiments.settings.recorded import from_yaml, restored, to_yaml
+from fedmf.errors import SettingError
+from fedmf.mechanisms import of_run
+from fedmf.mechanisms.schedules import rates
+from runs import composed
+from server.adaptive import Adagrad, Adam, Yogi
+from server.checked import Checked
+from server.optimizer import Optimizer, Sgd
+
+MINE = """
+import numpy as np
+from server import Optimizer, Sgd
+
+class Signs(Optimizer):
+    momentum, schedule = 0.25, "decay"
+
+    def __init__(self, rate=0.1):
+        self.rate = np.float32(rate)
+
+    def first(self, model):
+        return {}
+
+    def step(self, model, slots, mean, *, progress=0.0):
+        return model + self.rate * np.sign(mean), {}
+
+class Failing(Signs):
+    def __init__(self):
+        raise OSError("no such table")
+
+class Abstract(Optimizer):
+    pass
+
+class Drawing(Signs):
+    def step(self, model, slots, mean, *, progress=0.0):
+        return model + np.random.default_rng().normal(size=len(model)).astype("f4"), {}
+
+def unsaid(rate=0.1):
+    return Signs(rate)
+
+def said(rate=0.1) -> Sgd:
+    return Sgd(rate)
+
+def lying() -> Sgd:
+    return 3
+
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """The name of a module that can be imported, with optimizers of one's own."""
+    (tmp_path / "mine_of_the_optimizer_tests.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "mine_of_the_optimizer_tests"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("sgd", Sgd), ("adam", Adam), ("yogi", Yogi), ("adagrad", Adagrad)]
+)
+def test_a_choice_is_the_librarys_optimizer_with_the_keys_of_its_class(name, kind):
+    settings = composed(
+        f"optimizer={name}", "optimizer.learning_rate=0.25", "optimizer.schedule=cosine"
+    ).optimizer
+    assert isinstance(settings, kind)
+    assert build_optimizer(settings) is settings
+    assert {field.name for field in fields(settings)} == {"name", *(field.name for field in fields(kind))}
+    assert (settings.name, settings.learning_rate, settings.schedule) == (name, 0.25, "cosine")
+
+
+def test_the_default_is_the_sgd_that_it_was():
+    settings = composed().optimizer
+    assert plain(settings) == {
+        "name": "sgd", "learning_rate": 0.3, "momentum": 0.9, "schedule": "constant", "nesterov": False,
+        "weight_decay": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*OPTIMIZERS])
+def test_a_recorded_optimizer_is_read_back(name):
+    own = ["optimizer.name=a:b", "optimizer.settings={rate: 0.5}"] if name == "custom" else []
+    settings = composed(f"optimizer={name}", *own)
+    assert restored(from_yaml(to_yaml(settings))) == settings
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["optimizer=adam", "optimizer.beta2=1"], r"optimizer\.beta2 is 1.0; it must lie in \[0, 1\)"),
+        (["optimizer=adam", "optimizer.momentum=1"], r"optimizer\.momentum is 1.0"),
+        (["optimizer=yogi", "optimizer.tau=0"], r"optimizer\.tau is 0.0; it must be a finite number above 0"),
+        (["optimizer=adagrad", "optimizer.tau=-1"], r"optimizer\.tau is -1.0"),
+        (["optimizer=adagrad", "optimizer.beta2=0.5"], "beta2"),
+        (["optimizer.tau=0.5"], "tau"),
+        (["+optimizer.tau=0.5"], r"optimizer\.tau is no setting of this command"),
+        (["optimizer.nesterov=true", "optimizer.momentum=0"], r"optimizer\.nesterov is True, but optimizer\.momentum is 0"),
+        (["optimizer.weight_decay=-1"], r"optimizer\.weight_decay is -1.0"),
+        (["optimizer=adam", "optimizer.learning_rate=1", "optimizer.weight_decay=1"], r"optimizer\.weight_decay is 1.0"),
+        (["optimizer=nothing"], "nothing"),
+        (["optimizer.name=adam"], "choose an optimizer as optimizer=NAME, one of sgd, adam, yogi, adagrad, custom"),
+        (["optimizer.name=a:b"], "choose an optimizer as optimizer=NAME"),
+        (["optimizer=custom"], "optimizer.name is missing; give it as optimizer.name=VALUE"),
+        (["optimizer=custom", "optimizer.name=adam"], "choose an optimizer as optimizer=NAME"),
+        (["optimizer=custom", "optimizer.name=custom"], "it must be package.module:Class with optimizer=custom"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_is_wrong_is_refused(overrides, said):
+    with pytest.raises(SettingError, match=said):
+        composed(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "settings", "said"),
+    [
+        ("NOTHING", "null", "which cannot be imported"),
+        ("NUMBER", "null", "does not say that it makes a Optimizer, so that it was not called"),
+        ("unsaid", "null", "does not say that it makes a Optimizer, so that it was not called"),
+        (
+            "Signs",
+            "{rat: 0.5}",
+            r"rat is 0.5, but .*:Signs does not use it; it takes optimizer\.settings\.rate",
+        ),
+        ("Signs", "[1]", r"are \[1\]; they must be a mapping"),
+        ("Signs", "{name: a}", "hold name, which is no argument of its own"),
+        ("Failing", "null", r"which raised OSError when it was made \(no such table\)"),
+        ("Abstract", "null", "which raised TypeError when it was made"),
+        ("lying", "null", "which made a int, no Optimizer"),
+    ],
+)
+def test_what_is_no_optimizer_is_refused(mine, attribute, settings, said):
+    chosen = composed(
+        "optimizer=custom", f"optimizer.name={mine}:{attribute}", f"optimizer.settings={settings}"
+    )
+    with pytest.raises(SettingError, match=said):
+        build_optimizer(chosen.optimizer)
+
+
+def test_an_optimizer_that_draws_is_refused_before_the_run(mine):
+    with pytest.raises(SettingError, match="made another model of the same state"):
+        build(composed("optimizer=custom", f"optimizer.name={mine}:Drawing"))
+
+
+def test_an_optimizer_of_ones_own_is_made_of_its_settings_and_held_to_its_promises(mine):
+    for attribute in ("Signs", "said"):
+        settings = composed(
+            "optimizer=custom", f"optimizer.name={mine}:{attribute}", "optimizer.settings={rate: 0.5}"
+        )
+        optimizer = build_optimizer(settings.optimizer)
+        assert isinstance(optimizer, Checked)
+        assert isinstance(optimizer.own, Optimizer)
+        assert (optimizer.own.rate if attribute == "Signs" else optimizer.own.learning_rate) == 0.5
+
+
+def test_the_noise_is_fitted_to_the_momentum_and_schedule_that_an_optimizer_says(mine):
+    size = ["population.cohort_size=100", "population.rounds_per_epoch=4", "population.epochs=2"]
+    for beta, schedule, chosen in [
+        (0.25, "decay", ["optimizer=custom", f"optimizer.name={mine}:Signs"]),
+        (0.5, "cooldown", ["optimizer=adam", "optimizer.momentum=0.5", "optimizer.schedule=cooldown"]),
+        (0.0, "constant", ["optimizer=adagrad"]),
+        (0.9, "constant", ["optimizer=yogi"]),
+        (0.9, "constant", ["optimizer.nesterov=true", "optimizer.weight_decay=0.1"]),
+    ]:
+        shares = None if schedule == "constant" else rates(schedule, 8)
+        workloads = build(composed(*size, *chosen)).plan.factorization.workloads
+        assert workloads == of_run(4, 2, beta, shares)
+
+
+def test_preconditioning_in_a_run_of_one_epoch_is_refused():
+    """It would change nothing, which nobody who asks for it wants."""
+    with pytest.raises(SettingError, match=r"precondition is true, but population\.epochs is 1"):
+        build(composed("optimizer=adam", "optimizer.precondition=true", "population.epochs=1"))
+
+
+def test_the_example_of_the_documentation_is_an_optimizer_that_a_run_takes(tmp_path, monkeypatch):
+    text = (CONF.parent / "docs/optimizers.md").read_text()
+    (code,) = re.findall(r"```python\n# mine\.py\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "mine_of_the_documentation.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    experiment = build(
+        composed(
+            "optimizer=custom", "optimizer.name=mine_of_the_documentation:Signs", "optimizer.settings={rate: 0.02}"
+        )
+    )  # fmt: skip
+    assert experiment.optimizer.momentum == 0.9
+    assert experiment.plan.factorization.workloads[0].momentum == 0.9

@@ -1,0 +1,185 @@
+"""Server optimizers against their equations, written out slowly in double precision, and against torch."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedmf.errors import SettingError
+from fedmf.mechanisms import momentum
+from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.schedules import share
+from server.adaptive import Adagrad, Adam, Yogi
+from server.optimizer import Sgd
+
+ROUNDS, D = 12, 7
+MEANS = np.random.default_rng(3).normal(size=(ROUNDS, D)).astype("f4") * 0.05
+START = np.random.default_rng(4).normal(size=D).astype("f4")
+
+
+def run(optimizer, means=MEANS, start=START):
+    """Every model of a run, (rounds, d), and the last state."""
+    model, slots, models = start, optimizer.first(start), []
+    for done, mean in enumerate(means):
+        model, slots = optimizer.step(model, slots, mean, progress=done / len(means))
+        models.append(model)
+    return np.array(models), slots
+
+
+def slow(name, *, rate, beta1, beta2, tau, decay=0.0, schedule="constant", means=MEANS, start=START):
+    """Algorithm 2 of Reddi et al. 2021, a coordinate and a round at a time."""
+    models = np.zeros((len(means), len(start)))
+    for i in range(len(start)):
+        x, m, v = float(start[i]), 0.0, tau**2
+        for t in range(len(means)):
+            delta = float(means[t, i])
+            m = beta1 * m + (1 - beta1) * delta
+            if name == "adagrad":
+                v = v + delta**2
+            elif name == "adam":
+                v = beta2 * v + (1 - beta2) * delta**2
+            elif v > delta**2:
+                v = v - (1 - beta2) * delta**2
+            elif v < delta**2:
+                v = v + (1 - beta2) * delta**2
+            eta = rate * share(schedule, t / len(means))
+            x = x - eta * decay * x + eta * m / (math.sqrt(v) + tau)
+            models[t, i] = x
+    return models
+
+
+CASES = [
+    ("adam", Adam(0.1, 0.9, tau=0.01, beta2=0.8)),
+    ("adam", Adam(0.1, 0.0, "cooldown", tau=1e-3, weight_decay=0.5)),
+    ("yogi", Yogi(0.1, 0.9, tau=0.03, beta2=0.7)),
+    ("yogi", Yogi(0.1, 0.5, "decay", tau=0.06, weight_decay=0.1)),
+    ("adagrad", Adagrad(0.1, 0.0, tau=0.01)),
+    ("adagrad", Adagrad(0.1, 0.6, "cosine", tau=0.5, weight_decay=0.2)),
+]
+
+
+@pytest.mark.parametrize(("name", "optimizer"), CASES)
+def test_an_adaptive_optimizer_is_algorithm_2(name, optimizer):
+    models, slots = run(optimizer)
+    twin = slow(
+        name, rate=0.1, beta1=optimizer.momentum, beta2=getattr(optimizer, "beta2", 0.0), tau=optimizer.tau,
+        decay=optimizer.weight_decay, schedule=optimizer.schedule,
+    )  # fmt: skip
+    np.testing.assert_allclose(models, twin, rtol=2e-5, atol=1e-6)  # float32 against float64
+    assert models.dtype == np.float32
+    assert {name: (array.dtype, array.shape) for name, array in slots.items()} == {
+        "m": (np.float32, (D,)), "v": (np.float32, (D,)),
+    }  # fmt: skip
+
+
+def test_the_steps_of_adam_worked_by_hand():
+    """tau 1, v begins at 1, beta1 = beta2 = 1/2, mean 1 twice: m = 1/2, 3/4; v = 1, 1; steps m / 2."""
+    models, _ = run(Adam(1.0, 0.5, tau=1.0, beta2=0.5), np.ones((2, 1), "f4"), np.zeros(1, "f4"))
+    np.testing.assert_array_equal(models[:, 0], [0.25, 0.625])
+
+
+def test_the_steps_of_adagrad_worked_by_hand():
+    """tau 1, mean sqrt(3), v = 1 + 3 = 4: the step is sqrt(3) / 3; then v = 7."""
+    root = math.sqrt(3)
+    models, _ = run(Adagrad(1.0, tau=1.0), np.full((2, 1), root, "f4"), np.zeros(1, "f4"))
+    np.testing.assert_allclose(models[:, 0], [root / 3, root / 3 + root / (math.sqrt(7) + 1)], rtol=1e-6)
+
+
+def test_the_steps_of_yogi_worked_by_hand():
+    """A square above v adds its share to v, one below takes its share away, an equal one changes nothing."""
+    optimizer = Yogi(1.0, tau=1.0, beta2=0.5)
+    seen = []
+    for mean in (3.0, 0.5, 1.0):
+        _, slots = optimizer.step(
+            np.zeros(1, "f4"), optimizer.first(np.zeros(1, "f4")), np.full(1, mean, "f4")
+        )
+        seen.append(float(slots["v"][0]))
+    assert seen == [1 + 4.5, 1 - 0.125, 1.0]
+
+
+def test_adagrad_without_momentum_is_that_of_torch_on_the_negative_mean():
+    tau = 0.01
+    weights = torch.nn.Parameter(torch.from_numpy(START.copy()))
+    reference = torch.optim.Adagrad([weights], lr=0.1, initial_accumulator_value=tau**2, eps=tau)
+    ours, _ = run(Adagrad(0.1, tau=tau))
+    for mean, model in zip(MEANS, ours, strict=True):
+        weights.grad = -torch.from_numpy(mean)
+        reference.step()
+        np.testing.assert_allclose(model, weights.detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_sgd_is_that_of_torch_on_the_negative_mean(nesterov):
+    weights = torch.nn.Parameter(torch.from_numpy(START.copy()))
+    reference = torch.optim.SGD([weights], lr=0.1, momentum=0.8, nesterov=nesterov)
+    ours, _ = run(Sgd(0.1, 0.8, nesterov=nesterov))
+    for mean, model in zip(MEANS, ours, strict=True):
+        weights.grad = -torch.from_numpy(mean)
+        reference.step()
+        np.testing.assert_allclose(model, weights.detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_nesterov_is_the_momentum_run_looked_ahead_of():
+    """With a constant rate y_t + momentum (y_t - y_{t-1}) of the plain run y: what docs/optimizers.md says."""
+    start = np.zeros(D, "f4")
+    plain, _ = run(Sgd(0.1, 0.8), start=start)
+    ahead, _ = run(Sgd(0.1, 0.8, nesterov=True), start=start)
+    before = np.vstack([start, plain[:-1]])
+    np.testing.assert_allclose(ahead, plain + 0.8 * (plain - before), rtol=1e-4, atol=1e-6)
+
+
+def test_weight_decay_shrinks_the_model_and_never_enters_the_momentum():
+    """torch's AdamW decays so, too: a share of the rate, whatever the momentum."""
+    still = np.zeros((ROUNDS, D), "f4")
+    models, slots = run(Sgd(0.5, 0.9, "decay", weight_decay=0.1), still)
+    shares = np.cumprod([1 - 0.5 * share("decay", t / ROUNDS) * 0.1 for t in range(ROUNDS)])
+    np.testing.assert_allclose(models, shares[:, None] * START, rtol=1e-5)
+    assert not slots["velocity"].any()
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(0.1, 0.9, nesterov=True), *(case[1] for case in CASES)])
+def test_a_step_changes_nothing_that_it_was_given(optimizer):
+    model, mean = START.copy(), MEANS[0].copy()
+    slots = {name: array.copy() for name, array in optimizer.first(model).items()}
+    for array in (model, mean, *slots.values()):
+        array.flags.writeable = False
+    once, twice = (optimizer.step(model, slots, mean) for _ in range(2))
+    np.testing.assert_array_equal(once[0], twice[0])
+    for name in slots:
+        np.testing.assert_array_equal(once[1][name], twice[1][name])
+
+
+def test_adam_in_its_settled_state_is_linear_with_the_momentum_that_the_noise_is_fitted_to():
+    """With v held (beta2 near 1) models are a multiple of A x for the workload of that momentum."""
+    optimizer = Adam(0.1, 0.7, tau=1.0, beta2=1 - 2**-40)
+    models, _ = run(optimizer, start=np.zeros(D, "f4"))
+    linear = workloads.apply(momentum(ROUNDS, optimizer.momentum), MEANS.astype("f8"))
+    np.testing.assert_allclose(models, 0.1 * 0.3 / 2 * linear, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Sgd(0.0), "learning_rate is 0.0; it must be a finite number above 0"),
+        (lambda: Sgd(0.1, 1.0), r"momentum is 1.0; it must lie in \[0, 1\)"),
+        (lambda: Sgd(0.1, nesterov=True), "nesterov is True, but momentum is 0"),
+        (lambda: Sgd(0.1, weight_decay=-1.0), "weight_decay is -1.0"),
+        (
+            lambda: Sgd(0.5, weight_decay=2.0),
+            "weight_decay is 2.0; with learning_rate=0.5 it must be below 2",
+        ),
+        (lambda: Sgd(0.5, weight_decay=float("nan")), "weight_decay is nan"),
+        (lambda: Adam(-1.0), "learning_rate is -1.0"),
+        (lambda: Adam(0.1, -0.1), "momentum is -0.1"),
+        (lambda: Adam(0.1, beta2=1.0), r"beta2 is 1.0; it must lie in \[0, 1\)"),
+        (lambda: Yogi(0.1, beta2=1.5), "beta2 is 1.5"),
+        (lambda: Adagrad(0.1, tau=0.0), "tau is 0.0; it must be a finite number above 0"),
+        (lambda: Yogi(0.1, tau=float("inf")), "tau is inf"),
+        (lambda: Adagrad(0.1, schedule="step"), "schedule is 'step'"),
+        (lambda: Adagrad(1.0, weight_decay=1.0), "weight_decay is 1.0"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_at_once(make, said):
+    with pytest.raises(SettingError, match=said):
+        make()

@@ -1,0 +1,201 @@
+"""Scale, then privatize: what clients scale by, when it changes, and that no client gains by it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from client.app import scale_of
+from client.privatize import privatize
+from experiments.players.local_grid import LocalGrid
+from fedmf.randomness import SecretKey
+from fedmf.updates import wire
+from plans import KEY, random_vector, small_plan
+from players import Answering, replying
+from server.adaptive import Adagrad, Adam
+from server.checkpoint import Checkpoint
+from server.cohort import SimulatedPopulation
+from server.optimizer import Sgd
+from server.preconditioning import LARGEST, preconditioner
+from server.state import apply_release, begin_epoch, first_state, make_release
+from server.strategy import FedMF
+
+PLAN = small_plan(epochs=3, noise_multiplier=1.0)
+ADAM = Adam(0.1, 0.5, tau=1e-3, beta2=0.5, precondition=True)
+
+
+def slow_preconditioner(v, tau):
+    inverse = [1 / (np.sqrt(float(value)) + tau) for value in v]
+    expected = sum(float(value) for value in v)
+    scaled = sum(s * s * float(value) for s, value in zip(inverse, v, strict=True))
+    c = np.sqrt(expected / scaled)
+    return [min(max(c * s, 0.1), 10.0) for s in inverse]
+
+
+@pytest.mark.parametrize("tau", [1e-4, 0.1, 10.0])
+def test_the_scale_is_that_of_its_equations(tau):
+    v = np.random.default_rng(0).lognormal(sigma=3, size=40).astype("f4")
+    scale = preconditioner(v, tau)
+    np.testing.assert_allclose(scale, slow_preconditioner(v, tau), rtol=1e-5)
+    assert scale.dtype == np.float32
+
+
+def test_an_update_of_the_expected_size_keeps_its_norm_under_the_scale():
+    v = np.random.default_rng(0).lognormal(sigma=0.5, size=40).astype("f4")
+    update = np.sqrt(v) * np.random.default_rng(1).choice([-1, 1], 40)
+    np.testing.assert_allclose(
+        np.linalg.norm(preconditioner(v, 0.1) * update), np.linalg.norm(update), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "v", [np.zeros(4), np.full(4, np.inf), np.array([np.nan, 1, 1, 1]), np.full(4, 1e-30)]
+)
+def test_the_scale_is_finite_and_bounded_whatever_v_is(v):
+    scale = preconditioner(v.astype("f4"), 1e-3)
+    assert ((scale >= np.float32(1 / LARGEST)) & (scale <= LARGEST)).all()
+
+
+def test_the_client_scales_and_then_clips():
+    """A client that clipped first would send more than its bound: at a scale of 10, ten times as much."""
+    plan = small_plan(keep_probability=1.0)
+    scale = np.where(np.arange(50) % 2, 10.0, 0.1).astype("f4")
+    sent_with = {
+        name: privatize(
+            update, bounds=plan.bounds, rotation=plan.rotation, keep_probability=1.0, mask_key=KEY, scale=given
+        )
+        for name, update, given in [
+            ("scaled", random_vector(50, 1.0), scale),
+            ("by hand", random_vector(50, 1.0) * scale, None),
+        ]
+    }  # fmt: skip
+    np.testing.assert_array_equal(sent_with["scaled"], sent_with["by hand"])
+    assert np.linalg.norm(sent_with["scaled"].astype("f8")) <= plan.bounds.radius
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 0.0])
+def test_no_scale_lets_a_client_exceed_its_bounds(value):
+    plan = small_plan(keep_probability=1.0)
+    sent = privatize(
+        random_vector(50, 5.0), bounds=plan.bounds, rotation=plan.rotation, keep_probability=1.0, mask_key=KEY,
+        scale=np.full(50, value, "f4"),
+    )  # fmt: skip
+    assert np.isfinite(sent).all()
+    assert np.linalg.norm(sent.astype("f8")) <= plan.bounds.radius
+    assert np.abs(sent).max() <= plan.bounds.linf_norm
+
+
+def updates_of(client):
+    """A client's update: large in some coordinates, small in others, longer than the clip norm."""
+    shape = np.where(np.arange(50) < 5, 3.0, 0.05)
+    return (random_vector(50, 1.0, int(client)) * shape).astype("f4")
+
+
+def strategy_and_scales(plan, optimizer, rounds):
+    """A strategy after `rounds` rounds of real clients, and what each message told them to scale by, by round."""
+    scales = {}
+
+    def answer(fields, message):
+        scale = scale_of(message)
+        told = scales.setdefault(int(message.metadata.group_id), [])
+        told.append(None if scale is None else scale.tobytes())
+        values = privatize(
+            updates_of(fields[wire.CLIENT]), bounds=plan.bounds, rotation=plan.rotation,
+            keep_probability=plan.compression.keep_probability,
+            mask_key=SecretKey(bytes(fields[wire.MASK_KEY])), scale=scale,
+        )  # fmt: skip
+        return replying(message, wire.to_bytes(values))
+
+    state = first_state(plan, np.zeros(50, "f4"), KEY)
+    strategy = FedMF(plan, optimizer, SimulatedPopulation(), state)
+    strategy.start(LocalGrid(Answering(answer)), num_rounds=rounds, timeout=5)
+    return strategy, scales
+
+
+def test_all_clients_of_an_epoch_get_one_scale_and_those_of_the_first_none():
+    _, scales = strategy_and_scales(PLAN, ADAM, 12)
+    assert sorted(scales) == list(range(1, 13))
+    by_epoch = [{told for r in range(4 * e + 1, 4 * e + 5) for told in scales[r]} for e in range(3)]
+    assert [len(told) for told in by_epoch] == [1, 1, 1]
+    assert all(len(scales[r]) == 3 for r in scales)
+    assert by_epoch[0] == {None}
+    assert by_epoch[1] != by_epoch[2]
+    assert len(np.frombuffer(next(iter(by_epoch[1])), "<f4")) == 50
+
+
+def test_an_optimizer_that_does_not_precondition_sends_no_scale():
+    for optimizer in (replace(ADAM, precondition=False), Sgd(0.1, 0.9)):
+        _, scales = strategy_and_scales(PLAN, optimizer, 6)
+        assert {told for asked in scales.values() for told in asked} == {None}
+
+
+def test_the_server_divides_by_what_the_clients_scaled_by():
+    """Slow twin of a preconditioned run without noise, masks or rotation, in float64 from the equations alone."""
+    plan = small_plan(
+        epochs=3, noise_multiplier=0, keep_probability=1.0, rotation="identity", linf_norm=1.0, family="independent"
+    )  # fmt: skip
+    strategy, _ = strategy_and_scales(plan, ADAM, 12)
+    model, m, v, scale = np.zeros(50), np.zeros(50), np.full(50, 1e-6), np.ones(50)
+    for number in range(1, 13):
+        total = np.zeros(50)
+        for client in SimulatedPopulation().cohort(plan, number):
+            update = updates_of(client).astype("f8") * scale
+            total += update * min(1.0, 1.0 / np.linalg.norm(update))
+        mean = total / 3 / scale
+        m, v = 0.5 * m + 0.5 * mean, 0.5 * v + 0.5 * mean**2
+        model = model + 0.1 * m / (np.sqrt(v) + 1e-3)
+        if number % 4 == 0:
+            scale = np.array(slow_preconditioner(v, 1e-3))
+    np.testing.assert_allclose(
+        strategy.state.model, model, rtol=1e-3, atol=1e-5
+    )  # float32, and a fixed-point sum
+
+
+def test_the_noise_of_the_sum_is_the_same_with_and_without_a_scale():
+    """Noise is added to the scaled sum, whose sensitivity is that of the clip: no scale may change its size."""
+    states = []
+    for optimizer in (ADAM, replace(ADAM, precondition=False)):
+        state, releases = first_state(PLAN, np.zeros(50, "f4"), KEY), []
+        for _ in range(8):
+            state = begin_epoch(PLAN, state)
+            release, secrets = make_release(PLAN, state, np.zeros(PLAN.rotation.padded), [])
+            state = apply_release(PLAN, optimizer, state, release, secrets)
+            releases.append(release.noisy_sum)
+        states.append(releases)
+    np.testing.assert_array_equal(states[0], states[1])
+
+
+def test_the_scale_is_a_function_of_released_values_only(tmp_path):
+    """The journal, with no secret and no client, gives the same scale again; a base in mid-epoch holds it."""
+    for every in (1, 3, 100):
+        folder = tmp_path / f"run-{every}" / "checkpoint"
+        folder.mkdir(parents=True)
+        checkpoint = Checkpoint(folder, {}, PLAN.factorization.epochs, every)
+        state = first_state(PLAN, np.zeros(50, "f4"), KEY)
+        checkpoint.begin(state)
+        for number in range(10):
+            state = begin_epoch(PLAN, state)
+            made, secrets = make_release(
+                PLAN, state, random_vector(PLAN.rotation.padded, 1.0, number).astype("f8"), [str(number)]
+            )
+            state = apply_release(PLAN, ADAM, state, made, secrets)
+            checkpoint.commit(made)
+            checkpoint.settle(PLAN, state)
+        restored, _ = checkpoint.restore(PLAN, ADAM)
+        assert state.scale is not None
+        np.testing.assert_array_equal(restored.scale, state.scale)
+        np.testing.assert_array_equal(restored.model, state.model)
+
+
+def test_the_scale_of_a_state_is_that_of_v_at_the_end_of_the_epoch_before():
+    adagrad = Adagrad(0.1, tau=0.01, precondition=True)
+    state, seen = first_state(PLAN, np.zeros(50, "f4"), KEY), []
+    for number in range(12):
+        state = begin_epoch(PLAN, state)
+        made, secrets = make_release(PLAN, state, random_vector(64, 1.0, number).astype("f8"), [])
+        state = apply_release(PLAN, adagrad, state, made, secrets)
+        seen.append((state.scale, state.slots["v"]))
+    assert all(scale is None for scale, _ in seen[:3])
+    for number in range(3, 12):
+        _, v = seen[4 * ((number + 1) // 4) - 1]
+        np.testing.assert_array_equal(seen[number][0], preconditioner(v, 0.01))
