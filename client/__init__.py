@@ -1,7 +1,7 @@
 """The Flower client: training on one resident model, and what is done to an update before it leaves.
 
 Data sets are in `client.data` (`load`), models in `client.models` (`build`). A name is imported when it is first
-used: only `Trainer`, `flat_parameters`, `layout_of` and the app need torch.
+used: only `Metric`, `Trainer`, `flat_parameters`, `layout_of` and the app need torch.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from fedmf.lazy import lazily
 if TYPE_CHECKING:
     from client.app import make_client_app
     from client.data import Dataset, Examples
+    from client.metrics import Metric
     from client.settings import DEVICES, TrainingSettings
     from client.training import Trainer, flat_parameters, layout_of
 else:
@@ -19,6 +20,7 @@ else:
         {
             "client.app": ["make_client_app"],
             "client.data": ["Dataset", "Examples"],
+            "client.metrics": ["Metric"],
             "client.settings": ["DEVICES", "TrainingSettings"],
             "client.training": ["Trainer", "flat_parameters", "layout_of"],
         },
@@ -28,6 +30,7 @@ __all__ = [
     "DEVICES",
     "Dataset",
     "Examples",
+    "Metric",
     "Trainer",
     "TrainingSettings",
     "flat_parameters",
