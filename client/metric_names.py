@@ -55,6 +55,10 @@ def check_metrics(entries: Sequence[str]) -> None:
             raise SettingError(
                 f"metrics holds {entry!r}, which is no metric; it may hold {', '.join(METRICS)} and MODULE:FUNCTION."
             )
+        if ":" in entry and not name.isidentifier():
+            raise SettingError(
+                f"metrics holds {entry!r}, which names no function; it must be MODULE:FUNCTION."
+            )
         if ":" in entry and (name in METRICS or name in TAKEN):
             raise SettingError(
                 f"metrics holds {entry!r}, but {name} is recorded already and means something else; rename the function."

@@ -38,8 +38,9 @@ def metrics_sections(run: Run) -> Iterator[Section]:
         if not rounds:
             yield Section(title, [f"{METRICS} holds no round with a value of {name}."])
             continue
-        undefined = sum(name in line and line[name] is None for line in run.rounds)
-        gaps = f"; in {undefined} scored rounds it has no value" if undefined else ""
+        scored = [line[name] for line in run.rounds if name in line]
+        lacking = len(scored) - len(values)
+        gaps = f"; without a value in {lacking} of {len(scored)} rounds" if lacking else ""
         caption = (
             f"{words(name, entry)} after round {rounds[-1]}: {value_text(name, values[-1])}{gaps}. "
             f"From {METRICS}: {name}."
