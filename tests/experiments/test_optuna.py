@@ -2,10 +2,13 @@
 
 import json
 import math
+import re
+import shlex
 
 import pytest
 import yaml
 
+from experiments.settings.compose import CONF
 from runs import command
 
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
@@ -78,3 +81,23 @@ def test_a_sweep_that_could_learn_nothing_ends_before_its_first_run(tmp_path):
         assert refused.returncode == 2, refused.stderr
         assert says in refused.stderr.splitlines()[-1]
     assert not summaries(tmp_path / "sweep")
+
+
+@pytest.mark.slow
+def test_the_example_and_the_commands_of_the_document_run_as_they_are_written(tmp_path):
+    text = (CONF.parent / "docs" / "metrics.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    commands = [shlex.split(line)[3:] for line in re.findall(r"```sh\n(.*?)\n```", text)]
+    (tmp_path / "own.py").write_text(example)
+    for arguments in commands:
+        ended = command(
+            *arguments, *SMALL, *(["hydra.sweeper.n_trials=2"] if "-m" in arguments else []), cwd=tmp_path
+        )
+        assert ended.returncode == 0, ended.stderr
+    scored = json.loads((tmp_path / "runs" / "scored" / "summary.json").read_text())
+    assert -1 <= scored["Calibration"] <= 1
+    assert 0 <= scored["worst_class"] <= scored["accuracy"]
+    tuned = summaries(tmp_path / "runs" / "tuned")
+    assert results(tmp_path / "runs" / "tuned")["best_value"] == max(
+        run["accuracy"] for run in tuned.values()
+    )
