@@ -1,7 +1,7 @@
 """The Flower client: training on one resident model, and what is done to an update before it leaves.
 
 Data sets are in `client.data` (`load`), models in `client.models` (`build`). A name is imported when it is first
-used: only `Trainer`, `flat_parameters`, `layout_of`, `with_adapters` and the app need torch.
+used: only `Metric`, `Trainer`, `flat_parameters`, `layout_of`, `with_adapters` and the app need torch.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from client.adapters import with_adapters
     from client.app import make_client_app
     from client.data import Dataset, Examples
+    from client.metrics import Metric
     from client.parameters import flat_parameters, layout_of
     from client.settings import DEVICES, TrainingSettings
     from client.training import Trainer
@@ -23,6 +24,7 @@ else:
             "client.app": ["make_client_app"],
             "client.data": ["Dataset", "Examples"],
             "client.parameters": ["flat_parameters", "layout_of"],
+            "client.metrics": ["Metric"],
             "client.settings": ["DEVICES", "TrainingSettings"],
             "client.training": ["Trainer"],
         },
@@ -32,6 +34,7 @@ __all__ = [
     "DEVICES",
     "Dataset",
     "Examples",
+    "Metric",
     "Trainer",
     "TrainingSettings",
     "flat_parameters",

@@ -4,12 +4,14 @@ The model and its data set come from the run directory's config.yaml and model.n
 another key of the data set) replaces one of the run's values; `dataset=NAME` scores on another data set of
 the same shape.
 
-A loader, a model or a loss that config.yaml names by an import path is not imported, because importing runs code: give
-it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=custom model.name=MODULE:CLASS`), or say with
-`trust_code=true` that you trust whoever wrote the directory.
+`metrics=[f1,MODULE:FUNCTION]` scores by other metrics than those of the run.
+
+A loader, a model, a loss or a metric that config.yaml names by an import path is not imported, because importing runs
+code: give it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=custom model.name=MODULE:CLASS`,
+`metrics=[...]`), or say with `trust_code=true` that you trust whoever wrote the directory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +22,17 @@ from torch import nn
 from client import models
 from client.data import Dataset
 from client.losses import find_loss
-from client.scoring import Score, score
+from client.metric_names import check_metrics
+from client.metrics import find_metrics
+from client.scoring import Score, refuse_failures, score
 from experiments.cli import command, output
 from experiments.run_files.model import load_model, recorded_seed
 from experiments.run_files.reader import read_config
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments, load_dataset, merged
 from experiments.settings.output import Output
-from experiments.settings.recorded import refuse_code
+from experiments.settings.recorded import Recorded, refuse_code
 from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
 
 # Without a choice: the run's own data set and model, of which any common key can be replaced.
 RUNS_OWN = DatasetSettings(name="", path=None, examples_per_client=None, vocabulary=None)
@@ -40,6 +45,7 @@ class EvaluateSettings:
 
     directory: str
     batch_size: int
+    metrics: tuple[str, ...] | None
     trust_code: bool
     output: Output
     dataset: DatasetSettings = RUNS_OWN
@@ -57,18 +63,22 @@ def evaluate(settings: EvaluateSettings) -> None:
     given = {"dataset": arguments(settings.dataset), "model": arguments(settings.model)}
     chosen = {group: choose(own[group], given[group]) for group in given}
     chosen["client"] = {"loss": own.get("client", {}).get("loss", "cross_entropy")}
+    entries = choose_metrics(own, settings.metrics)
     if not settings.trust_code:
-        names = [group["name"] for group in given.values()]
-        refuse_code(directory, chosen, given=names, consent="trust_code=true")
+        names = [*(group["name"] for group in given.values()), *(settings.metrics or ())]
+        refuse_code(directory, {**chosen, "metrics": entries}, given=names, consent="trust_code=true")
     dataset = load_dataset(chosen["dataset"])
     model = load_model(directory, chosen["model"], dataset, recorded_seed(own))
+    metrics = find_metrics(entries, classes=dataset.classes)
     result = score(
         model,
         dataset.test,
         loss=find_loss(str(chosen["client"]["loss"])),
         uncounted=dataset.uncounted,
         batch_size=settings.batch_size,
+        metrics=metrics,
     )
+    refuse_failures(result, metrics, "this model")
     document = as_document(result, dataset, model)
     if settings.output is Output.json:
         output.print_json(document)
@@ -88,11 +98,24 @@ def choose(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return {**known, **chosen}
 
 
+def choose_metrics(own: Recorded, given: Sequence[str] | None) -> list[str]:
+    """Return the metrics given, else those that the run recorded. Raises `SettingError` for what can be none."""
+    recorded = own.get("metrics") or []
+    entries = list(given) if given is not None else recorded
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise SettingError(
+            f"metrics of the run is {entries!r}, which is no list of names; give metrics=[...]."
+        )
+    check_metrics(entries)
+    return entries
+
+
 def as_document(result: Score, dataset: Dataset, model: nn.Module) -> dict[str, Any]:
-    """Return what is printed: accuracy, loss (nats), and what they were measured on."""
+    """Return what is printed: accuracy, loss (nats), further metrics, and what they were measured on."""
     return {
         "accuracy": result.accuracy,
         "loss": result.loss,
+        **result.metrics,
         "targets": result.counted,
         "examples": len(dataset.test),
         "dataset": dataset.name,

@@ -21,10 +21,12 @@ from experiments.settings.jobs import run_jobs
 from experiments.settings.schema import Settings
 
 
-def job(settings: Settings, directory: Path) -> None:
-    """Simulate into `directory` and print what the run did, unless it had finished before."""
+def job(settings: Settings, directory: Path) -> float | None:
+    """Simulate into `directory`, print what the run did, unless it had finished before, and return what a sweep asks for."""
     if simulate(settings, directory):
         show(settings.output, read_run(directory))
+    metric = settings.run.optimized_metric
+    return None if metric is None else read_run(directory).score(metric)
 
 
 def main() -> None:

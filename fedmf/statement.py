@@ -5,11 +5,12 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from fedmf.accounting import Ledger
-from fedmf.accounting.caveats import NOT_COVERED, TIGHT, delta_warning
+from fedmf.accounting.caveats import CHOICE, NOT_COVERED, TIGHT, delta_warning
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.plan import Plan
@@ -189,8 +190,9 @@ class Conduct:
 
     epochs: epochs started, each of which counts whole.  reproducible: masks and noise follow from a public seed.
     participation_observed: the largest number of epochs any one client took part in, None before that is known.
-    unprotected_metrics: figures that no noise covers were recorded.  unit_of_privacy: what one client is; say so
-    where a large user was cut into several.  uncovered: a sentence for each thing learnt from the training users
+    unprotected_metrics: figures that no noise covers were recorded.  optimized_metric: the figure that is handed to
+    whoever chooses settings by several runs, None for none.  unit_of_privacy: what one client is; say so where a large
+    user was cut into several.  uncovered: a sentence for each thing learnt from the training users
     outside the mechanism.  ledger: the events of the epochs started, from which epsilon is computed; None where all
     are the plan's.  Raises `SettingError` for a ledger of another number of epochs.
     """
@@ -199,6 +201,7 @@ class Conduct:
     reproducible: bool
     participation_observed: int | None = None
     unprotected_metrics: bool = False
+    optimized_metric: str | None = None
     unit_of_privacy: str = UNIT_OF_PRIVACY
     uncovered: tuple[str, ...] = ()
     ledger: Ledger | None = None
@@ -250,9 +253,16 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
         participation_planned=who.epochs,
         participation_observed=conduct.participation_observed,
         secrets=SECRETS_REPRODUCIBLE if conduct.reproducible else SECRETS_FROM_SYSTEM,
-        not_covered=NOT_COVERED + ((NOT_COVERED_METRICS,) if conduct.unprotected_metrics else ()),
+        not_covered=(*NOT_COVERED, *_not_covered_besides(conduct)),
         warnings=_warnings(plan, conduct, noisy=noisy),
     )
+
+
+def _not_covered_besides(conduct: Conduct) -> Iterator[str]:
+    if conduct.unprotected_metrics:
+        yield NOT_COVERED_METRICS
+    if conduct.optimized_metric is not None:
+        yield CHOICE.format(metric=conduct.optimized_metric)
 
 
 def _warnings(plan: Plan, conduct: Conduct, *, noisy: bool) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ PUBLIC = {
         Sgd SimulatedPopulation Yogi first_state make_server_app
     """,
     "client": """
-        DEVICES Dataset Examples Trainer TrainingSettings flat_parameters layout_of make_client_app
+        DEVICES Dataset Examples Metric Trainer TrainingSettings flat_parameters layout_of make_client_app
         with_adapters
     """,
 }

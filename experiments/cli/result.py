@@ -2,12 +2,13 @@
 
 from rich.table import Table
 
+from client.metric_names import ALWAYS
 from experiments.cli import output
 from experiments.run_files.directory import REPORT
 from experiments.run_files.reader import Run
 from experiments.settings.output import Output
 
-FIGURES = ("accuracy", "loss", "epsilon", "delta", "rounds", "parameters", "clients", "compression_ratio")
+FIGURES = ("epsilon", "delta", "rounds", "parameters", "clients", "compression_ratio")
 
 
 def show(form: Output, run: Run) -> None:
@@ -16,7 +17,7 @@ def show(form: Output, run: Run) -> None:
         output.print_json(run.summary)
         return
     table = Table(title="Result", show_header=False)
-    for name in FIGURES:
+    for name in (*ALWAYS, *run.further_metrics, *FIGURES):
         value = run.summary[name]
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     table.add_row("values a client sends a round", f"{run.summary['uplink_bytes_per_client']:,.0f} bytes")

@@ -77,7 +77,7 @@ def _print_table(directory: Path, groups: Sequence[Group], left_out: Mapping[str
     console = output.console()
     console.print(table)
     runs = [run for group in groups for run in group.runs]
-    for sentence in (claim(runs), *warnings(runs)):
+    for sentence in (claim(runs), *warnings(groups)):
         console.print(sentence, highlight=False)
     for name, why in left_out.items():
         console.print(f"left out, {name}: {why}", highlight=False, markup=False)

@@ -8,6 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from client.metric_names import ALWAYS
 from experiments.pages.estimate import Estimate, estimate
 from experiments.pages.wording import number
 from experiments.run_files.directory import CONFIG, SUMMARY
@@ -15,7 +16,7 @@ from experiments.run_files.reader import Run, is_finished, read_run
 from experiments.run_files.same_settings import REPETITION, without
 from fedmf.errors import RunDirectoryError
 
-MEASURES = ("accuracy", "loss", "epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
+MEASURES = ("epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
 EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
 KEEP = "compression.keep_probability"
 STEP = 0.05
@@ -76,6 +77,32 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     return sorted(groups, key=lambda group: [_order(value) for value in group.settings.values()])
 
 
+def measures(groups: Sequence[Group]) -> list[str]:
+    """Return the numbers of summary.json that are compared: every metric that some run recorded, then the others."""
+    return [*ALWAYS, *further_metrics(groups), *MEASURES]
+
+
+def further_metrics(groups: Sequence[Group]) -> list[str]:
+    """Return the names of the metrics besides accuracy and loss that some run recorded, each of one meaning."""
+    return [name for name, entries in _recorded_metrics(groups).items() if len(entries) == 1]
+
+
+def unclear_metrics(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Return {name: import paths} of metrics that are not the same in all runs: these cannot be compared."""
+    return {name: entries for name, entries in _recorded_metrics(groups).items() if len(entries) > 1}
+
+
+def _recorded_metrics(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Return what each name stands for in the runs that recorded it."""
+    recorded: dict[str, list[str]] = {}
+    for group in groups:
+        for run in group.runs:
+            for name, entry in run.further_metrics.items():
+                if entry not in recorded.setdefault(name, []):
+                    recorded[name].append(entry)
+    return recorded
+
+
 def label(settings: dict[str, Any]) -> str:
     """Return settings in one line, under short names; of epsilon and noise multiplier the one that was given.
 
@@ -121,14 +148,14 @@ def as_document(groups: Sequence[Group], left_out: Mapping[str, str], target: fl
         "runs": sum(len(group.runs) for group in groups),
         "left_out": dict(left_out),
         "target_accuracy": target,
-        "groups": [_group_document(group, target) for group in groups],
+        "groups": [_group_document(group, target, measures(groups)) for group in groups],
     }
 
 
-def _group_document(group: Group, target: float | None) -> dict[str, Any]:
+def _group_document(group: Group, target: float | None, compared: Sequence[str]) -> dict[str, Any]:
     """Return one group's settings and figures."""
     figures: dict[str, Any] = {}
-    for measure in MEASURES:
+    for measure in compared:
         value = group.estimate(measure)
         figures[measure] = value and value.mean
         figures[f"{measure}_standard_error"] = value and value.error

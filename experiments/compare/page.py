@@ -9,12 +9,15 @@ from experiments.compare.groups import (
     Group,
     bytes_to_reach,
     claims,
+    further_metrics,
     is_not_private,
     label,
     short_names,
+    unclear_metrics,
 )
 from experiments.pages.estimate import Estimate, estimate
 from experiments.pages.figures import COLOURS, Series, bar_plot, line_plot
+from experiments.pages.metrics_section import SHARES
 from experiments.pages.page import SOURCE, Page, Plot, Section, Table
 from experiments.pages.wording import number, percent, size
 from experiments.run_files.directory import CONFIG, METRICS, PRIVACY, SUMMARY
@@ -42,20 +45,23 @@ def page(directory: Path, groups: Sequence[Group], left_out: Mapping[str, str], 
         f"fedmf comparison {directory.resolve().name}",
         f"{len(runs)} runs in {len(groups)} groups; they differ in {varied}. {claim(runs)}",
         sections,
-        tuple(warnings(runs)),
+        tuple(warnings(groups)),
     )
 
 
-def warnings(runs: Sequence[Run]) -> Iterator[str]:
+def warnings(groups: Sequence[Group]) -> Iterator[str]:
     """Yield what must be read before anything else."""
+    runs = [run for group in groups for run in group.runs]
     exposed = sum(is_not_private(run) for run in runs)
     if exposed:
         yield f"{exposed} of {len(runs)} runs are NOT private (no noise, or reproducible secrets)."
     if len(runs) > 1:
         yield (
             "Each run's epsilon covers that run alone; runs on the same clients compose, and choosing "
-            "settings by their accuracy is not covered."
+            "settings by their figures is not covered."
         )
+    for name, entries in unclear_metrics(groups).items():
+        yield f"{name} is left out: it is not the same metric in all runs ({', '.join(entries)})."
 
 
 def claim(runs: Sequence[Run]) -> str:
@@ -73,6 +79,7 @@ def results_table(groups: Sequence[Group]) -> Table:
         *short_names(groups[0].settings).values(),
         "seeds",
         "accuracy",
+        *further_metrics(groups),
         "epsilon spent",
         "compression",
         "a client sends",
@@ -82,6 +89,7 @@ def results_table(groups: Sequence[Group]) -> Table:
             *(number(value) for value in group.settings.values()),
             str(len(group.runs)),
             _percent(group.estimate("accuracy")),
+            *(_metric(name, group.estimate(name)) for name in further_metrics(groups)),
             str(group.estimate("epsilon") or "not private"),
             f"{group.estimate('compression_ratio') or '–'} x",
             _bytes(group.estimate("uplink_bytes_per_client")),
@@ -197,6 +205,13 @@ def _percent(value: Estimate | None) -> str:
     return (
         percent(value.mean) if value.error is None else f"{100 * value.mean:.1f} ± {100 * value.error:.1f} %"
     )
+
+
+def _metric(name: str, value: Estimate | None) -> str:
+    """Return a metric with its standard error, a dash where some run has no value of it."""
+    if value is None:
+        return "–"
+    return _percent(value) if name in SHARES else str(value)
 
 
 def _bytes(value: Estimate | None) -> str:

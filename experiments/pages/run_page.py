@@ -7,11 +7,13 @@ from typing import Any
 
 from experiments.pages.compression_section import FLOAT_BYTES, compression_section, recorded_compression
 from experiments.pages.figures import Series, line_plot
+from experiments.pages.metrics_section import metrics_sections, value_text, words
 from experiments.pages.page import SOURCE, Page, Plot, Section, Table, write_page
 from experiments.pages.wording import number, percent, size, times_less
 from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, REPORT, SUMMARY
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.recorded import flattened, to_yaml
+from fedmf.accounting.caveats import CHOOSING
 
 # Key of summary.json -> (words, unit). Keys that are not here are printed under their own names.
 WORDS: dict[str, tuple[str, str]] = {
@@ -51,9 +53,10 @@ def write_report(directory: Path) -> Path:
 def run_page(run: Run) -> Page:
     """Return the page of one run."""
     sections = [
-        Section("Summary", table=summary_table(run.summary)),
+        Section("Summary", table=summary_table(run)),
         privacy_section(run.privacy),
         *progress_sections(run),
+        *metrics_sections(run),
         mechanism_section(run.mechanism, int(run.summary["rounds"])),
         bytes_section(run),
         compression_section(run.summary, recorded_compression(run.config)),
@@ -94,15 +97,18 @@ def warnings(run: Run) -> Iterator[str]:
         yield "reproducible, NOT private: the secrets of this run derive from its public seed."
     if (run.config.get("run") or {}).get("unprotected_metrics"):
         yield "Unprotected metrics were recorded: the privacy statement does not cover them."
+    if metric := (run.config.get("run") or {}).get("optimized_metric"):
+        yield CHOOSING.format(metric=metric)
 
 
-def summary_table(summary: dict[str, Any]) -> Table:
+def summary_table(run: Run) -> Table:
     """Return summary.json as a table: words, value with unit, key."""
+    metrics = {name: (words(name, entry), "") for name, entry in run.further_metrics.items()}
     rows = []
-    for key, value in summary.items():
-        words, unit = WORDS.get(key, (key.replace("_", " "), ""))
-        text = percent(value) if key == "accuracy" else number(value)
-        rows.append((words, f"{text} {unit}".strip(), f"{SUMMARY}: {key}"))
+    for key, value in run.summary.items():
+        said, unit = {**metrics, **WORDS}.get(key, (key.replace("_", " "), ""))
+        text = value_text(key, value)
+        rows.append((said, f"{text} {unit}".strip(), f"{SUMMARY}: {key}"))
     return Table(("figure", "value", SOURCE), rows, numbers=(1,))
 
 

@@ -4,10 +4,12 @@ Secret files (checkpoint/) are never opened.
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from client.metric_names import further_metrics
 from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
 from experiments.settings.recorded import Recorded, from_yaml
 from fedmf.errors import RunDirectoryError
@@ -28,6 +30,16 @@ class Run:
         """Return (rounds, values) of the rounds for which `key` was recorded as a number."""
         kept = [(line["round"], line[key]) for line in self.rounds if line.get(key) is not None]
         return [number for number, _ in kept], [value for _, value in kept]
+
+    @property
+    def further_metrics(self) -> dict[str, str]:
+        """Names and entries of the recorded metrics besides accuracy and loss."""
+        return further_metrics(self.config.get("metrics"))
+
+    def score(self, metric: str) -> float:
+        """Return the last model's value of `metric`, nan where it was not defined or could not be computed."""
+        value = self.summary.get(metric)
+        return float(value) if isinstance(value, int | float) else math.nan
 
 
 def read_run(directory: Path) -> Run:

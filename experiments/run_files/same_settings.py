@@ -30,7 +30,7 @@ FREE = (
     "population.max_clients_per_node",
 )
 # What may differ besides within a group of compared runs: how a run was watched, and its repetition.
-REPETITION = (*FREE, "seed", "run.", "hydra.")
+REPETITION = (*FREE, "seed", "run.", "metrics", "hydra.")
 
 
 def fixed(settings: "Settings") -> dict[str, Any]:

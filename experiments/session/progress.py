@@ -3,8 +3,10 @@
 A live view on a terminal, one output that changes in place in a notebook, lines now and then elsewhere.
 """
 
+import math
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import TracebackType
@@ -27,6 +29,7 @@ class Standing:
     epoch: int
     epochs: int
     accuracy: float | None
+    metrics: Mapping[str, float]  # further ones, by name
     epsilon: float
     epsilon_end: float
     delta: float
@@ -103,6 +106,9 @@ class View:
             "round": f"{standing.round}/{standing.rounds}",
             "speed": f"{speed:.2g} rounds/s",
             "accuracy": "not evaluated yet" if standing.accuracy is None else f"{standing.accuracy:.1%}",
+            **{
+                name: "–" if math.isnan(value) else f"{value:.4g}" for name, value in standing.metrics.items()
+            },
             "privacy": standing.privacy(),
             "uplink": f"{standing.bytes_per_client:,.0f} bytes a client and round, envelope included",
             "time left": f"{(standing.rounds - standing.round) / max(speed, 1e-9):.0f} s",

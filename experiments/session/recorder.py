@@ -1,7 +1,9 @@
 """Writes what a run does, round by round: metrics, progress, and at the end model, statement and summary."""
 
 import math
+import sys
 import time
+from collections.abc import Sequence
 from copy import deepcopy
 from types import TracebackType
 from typing import Any, Self
@@ -9,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from client.losses import find_loss
+from client.metrics import NamedMetric
 from client.parameters import model_arrays, set_parameters
 from client.scoring import Score, score
 from client.training import pick_device
@@ -36,9 +39,17 @@ class Recorder:
     """The on_release callback of a simulation, and the context in which its progress is shown."""
 
     def __init__(
-        self, experiment: Experiment, directory: RunDirectory, run: RunSettings, log: Log = no_log
+        self,
+        experiment: Experiment,
+        directory: RunDirectory,
+        run: RunSettings,
+        log: Log = no_log,
+        metrics: Sequence[NamedMetric] = (),
     ) -> None:
         self._log = log
+        self._metrics = metrics
+        self._failed_metrics: set[str] = set()
+        self._optimized_metric = run.optimized_metric
         self._experiment = experiment
         self._directory = directory
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
@@ -131,7 +142,7 @@ class Recorder:
             "seconds": seconds,
         }
         if scored is not None:
-            row |= {"accuracy": scored.accuracy, "loss": scored.loss}
+            row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
         if self._measured:
             row["measured_value_bytes"] = sum(self._measured.values())
             self._measured = {}
@@ -165,11 +176,28 @@ class Recorder:
         if self._scored is None or self._scored[0] != state.round:
             set_parameters(self._model, state.model)
             dataset = self._experiment.dataset
-            result = score(self._model, dataset.test, loss=self._loss, uncounted=dataset.uncounted)
+            result = score(
+                self._model,
+                dataset.test,
+                loss=self._loss,
+                uncounted=dataset.uncounted,
+                metrics=self._metrics,
+            )
             if not math.isfinite(result.loss):
                 raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")
+            self._say_what_failed(state.round, result)
             self._scored = (state.round, result)
         return self._scored[1]
+
+    def _say_what_failed(self, number: int, scored: Score) -> None:
+        """Name the metrics that could not be computed, each once in a run: the run itself goes on."""
+        for name, why in scored.failures.items():
+            if name not in self._failed_metrics:
+                print(
+                    f"metric {name} failed after round {number} and is recorded as null: {why}",
+                    file=sys.stderr,
+                )
+        self._failed_metrics.update(scored.failures)
 
     def _default_interval(self) -> int:
         plan = self._experiment.plan
@@ -190,6 +218,7 @@ class Recorder:
             (state.round - 1) // self._rounds_per_epoch + 1,
             plan.participation.epochs,
             None if self._scored is None else self._scored[1].accuracy,
+            {} if self._scored is None else self._scored[1].metrics,
             self._epsilon(state),
             self._planned_epsilon,
             plan.privacy.delta,
@@ -224,6 +253,7 @@ class Recorder:
         return {
             "accuracy": scored.accuracy,
             "loss": scored.loss,
+            **scored.metrics,
             "epsilon": self._epsilon(state),
             "delta": plan.privacy.delta,
             "adjacency": plan.privacy.adjacency,
@@ -253,6 +283,7 @@ class Recorder:
             reproducible=self._reproducible,
             participation_observed=state.register.most_epochs,
             unprotected_metrics=self._unprotected,
+            optimized_metric=self._optimized_metric,
             unit_of_privacy=dataset.unit,
             uncovered=dataset.uncovered,
             ledger=state.ledger,

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from client.metric_names import ALWAYS
 from experiments.run_files.directory import PRIVACY, SUMMARY
 from experiments.run_files.model import load_model, recorded_seed
 from experiments.run_files.reader import Run, read_run
@@ -45,6 +46,11 @@ class Result:
     def loss(self) -> float:
         """Loss of the last model on the test set, in nats."""
         return float(self._figure("loss"))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Every metric of the last model on the test set by name, accuracy and loss first; nan where one is not defined."""
+        return {name: self.run.score(name) for name in (*ALWAYS, *self.run.further_metrics)}
 
     @property
     def epsilon(self) -> float:

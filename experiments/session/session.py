@@ -18,6 +18,7 @@ from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session.logger import import_logger, open_logger
+from experiments.session.metrics import say_what_choosing_costs, tried_metrics
 from experiments.session.recorder import Recorder
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
@@ -79,6 +80,8 @@ def run_session(
     # A budget below one epoch and a logger that is not installed are refused before anything is written.
     experiment.plan.start_epoch(Ledger())
     import_logger(settings.logger)
+    metrics = tried_metrics(settings, experiment)
+    say_what_choosing_costs(settings)
     folder = directory.create()
     with locked(folder / LOCK), open_logger(settings.logger, directory.path) as log:
         checkpoint = Checkpoint(
@@ -94,7 +97,7 @@ def run_session(
             plan = tables.going_on(folder, experiment.plan, checkpoint.began_with())
             experiment = replace(experiment, plan=plan)
             checkpoint = replace(checkpoint, mechanisms=experiment.plan.factorization.epochs)
-        recorder = Recorder(experiment, directory, settings.run, log)
+        recorder = Recorder(experiment, directory, settings.run, log, metrics)
         with stopping_on_disk_errors():
             state = _begin_or_restore(settings, experiment, directory, checkpoint, recorder)
         strategy = FedMF(

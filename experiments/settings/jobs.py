@@ -17,16 +17,19 @@ from experiments.settings.compose import CONF, store_schemas
 from experiments.settings.frozen import freeze
 from experiments.settings.mistakes import as_setting_errors
 from experiments.settings.schema import Settings
+from experiments.settings.sweeper import check_sweeper, check_value
 from fedmf.errors import FedmfError
 
-Job = Callable[[Settings, Path], None]
+Job = Callable[[Settings, Path], float | None]
+"""Runs one job and returns the value that a sweeper chooses by: nan where there is none, None where nobody asks."""
 
 
 def run_jobs(job: Job) -> None:
     """Compose conf/config.yaml from the command line and call `job(settings, directory)`: once, or for each job of -m.
 
     `directory` is run.directory, else a new one that Hydra made. Raises a `FedmfError` for a mistake of a single run;
-    a sweep goes on with its other jobs and fails at its end.
+    a sweep goes on with its other jobs and fails at its end. A sweeper that learns from its jobs is given what they return;
+    how many of them may fail is its own setting.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
     store_schemas("config", Settings)
@@ -44,20 +47,29 @@ def default_directory(directory: str | None) -> str:
     return directory or datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
 
 
-def _call(job: Job, failures: list[Exception], config: DictConfig) -> None:
-    """Call the job; keep a single run's mistake for the caller: Hydra would add a line of its own to it."""
-    output = Path(HydraConfig.get().runtime.output_dir)
+def _call(job: Job, failures: list[Exception], config: DictConfig) -> float | None:
+    """Return what the job returns; keep a single run's mistake for the caller: Hydra would add a line of its own to it."""
+    hydra_config = HydraConfig.get()
+    in_sweep = hydra_config.mode == RunMode.MULTIRUN
+    output = Path(hydra_config.runtime.output_dir)
     directory = Path(config.run.directory or output).resolve()
     try:
         with as_setting_errors():
             settings = freeze(config, Settings)
-        job(settings, directory)
+        metric = settings.run.optimized_metric
+        if in_sweep:
+            check_sweeper(hydra_config.sweeper, metric)
+        value = job(settings, directory)
+        if in_sweep:
+            check_value(value, metric, directory)
+        return value
     except FedmfError as error:
         with contextlib.suppress(OSError):  # the directory that Hydra made for a run that never began
             output.rmdir()
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
+        if in_sweep:
             raise
         failures.append(error)
+        return None
     except KeyboardInterrupt:
         print(
             f"interrupted: go on with the same command and run.directory={directory} run.resume=true",

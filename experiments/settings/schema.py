@@ -8,10 +8,12 @@ their own for programs; a test holds that conf/ says the same.)
 from dataclasses import dataclass
 from enum import StrEnum
 
+from client.metric_names import check_metrics, check_optimized
 from client.settings import TrainingSettings
 from experiments.players.faults import Faults
 from experiments.settings.data import DatasetSettings, ModelSettings
 from experiments.settings.engine import DeploymentSettings, EngineSettings, LocalSettings
+from experiments.settings.keys import keyed
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.optimizer import OptimizerSettings
 from experiments.settings.output import Output
@@ -73,6 +75,7 @@ class RunSettings:
     """Where a run writes, how its secrets are made, and how often it scores and saves.
 
     `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
+    `optimized_metric`: which metric's last value a sweeper is given to choose by.
     """
 
     directory: str | None
@@ -82,6 +85,7 @@ class RunSettings:
     unprotected_metrics: bool
     evaluate_every: int | None
     checkpoint_every: int
+    optimized_metric: str | None
 
     def __post_init__(self) -> None:
         check_at_least("checkpoint_every", self.checkpoint_every, 1)
@@ -115,11 +119,15 @@ class Settings:
     run: RunSettings
     sweep: SweepSettings
     seed: int
+    metrics: tuple[str, ...]
     logger: LoggerName
     output: Output
 
     def __post_init__(self) -> None:
         PublicSeed(self.seed)  # refuses what is no seed
+        check_metrics(self.metrics)
+        with keyed("run", RunSettings):
+            check_optimized(self.run.optimized_metric, self.metrics)
         deployed = isinstance(self.engine, DeploymentSettings)
         if self.faults.any and not isinstance(self.engine, LocalSettings):
             raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")

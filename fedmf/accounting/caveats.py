@@ -12,6 +12,16 @@ NOT_COVERED = (
     "public constants: vocabulary, class list, shapes and scaling must not come from the training users",
 )
 
+CHOICE = (
+    "choosing settings by the {metric} of several runs, of which this one hands it to a sweep: every run on the same clients "
+    "spends an epsilon of its own, and they compose"
+)
+
+CHOOSING = (
+    "Choosing settings by the {metric} of runs like this one is not covered by the privacy statement of any of them: runs on "
+    "the same clients compose."
+)
+
 TIGHT = (
     "the smaller of the Renyi and the quadratic-variation bound; the latter is this project's own and not "
     "refereed, its proof is in docs/tighter_accountant.md"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from client.data import load
@@ -161,3 +162,54 @@ def test_mistakes_are_one_sentence_and_exit_2(directory: Path, capsys: pytest.Ca
     assert "cannot be read as a model" in mistake(capsys, f"directory={directory}")
     (directory / "model.npz").unlink()
     assert "has not released a model" in mistake(capsys, f"directory={directory}")
+
+
+def record_metrics(directory: Path, entries: list[str]) -> None:
+    """Let the run in `directory` have recorded `entries`."""
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    (directory / "config.yaml").write_text(yaml.safe_dump({**config, "metrics": entries}))
+
+
+def test_the_runs_own_metrics_are_printed_or_those_that_are_given(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_metrics(directory, ["accuracy", "top5"])
+    run(directory, "output=json")
+    own = json.loads(capsys.readouterr().out)
+    assert own["accuracy"] < own["top5"] < 1
+    assert "f1" not in own
+    run(directory, "output=json", "metrics=[f1,perplexity]")
+    given = json.loads(capsys.readouterr().out)
+    assert given["perplexity"] == pytest.approx(np.exp(given["loss"]), rel=1e-6)
+    assert 0 < given["f1"] < 1
+    assert "top5" not in given
+
+
+def test_a_metric_that_only_the_directory_names_is_not_imported(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "imported"
+    text = (
+        f"from pathlib import Path\nPath({str(mark)!r}).touch()\ndef half(o, t) -> float:\n    return 0.5\n"
+    )
+    (tmp_path / "spying_metric.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    record_metrics(directory, ["spying_metric:half"])
+    assert "metrics[0] of" in mistake(capsys, f"directory={directory}")
+    run(directory, "output=json", "metrics=[f1]")  # another list leaves it alone
+    assert not mark.exists()
+    capsys.readouterr()
+    for consent in ("trust_code=true", "metrics=[spying_metric:half]"):
+        run(directory, "output=json", consent)
+        assert json.loads(capsys.readouterr().out)["half"] == 0.5
+
+
+def test_a_metric_that_cannot_be_computed_is_one_sentence(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "'f2', which is no metric" in mistake(capsys, f"directory={directory}", "metrics=[f2]")
+    says = mistake(capsys, f"directory={directory}", "metrics=[math:dist]")
+    assert "does not say that it gives a float" in says
+    for odd in ("f1", {"a": 1}, [3]):
+        record_metrics(directory, odd)  # type: ignore[arg-type]
+        assert "which is no list of names" in mistake(capsys, f"directory={directory}")

@@ -181,3 +181,11 @@ def test_epsilon_is_that_of_the_ledger_where_epochs_began_with_other_noise():
 def test_a_ledger_of_another_number_of_epochs_is_refused():
     with pytest.raises(SettingError, match="epochs is 3, but the ledger holds 0"):
         Conduct(epochs=3, reproducible=False, ledger=Ledger())
+
+
+def test_a_figure_that_settings_are_chosen_by_is_named_as_not_covered():
+    assert not any("choosing settings" in item for item in statement().not_covered)
+    said = statement(optimized_metric="accuracy")
+    (item,) = (item for item in said.not_covered if "choosing settings by the accuracy" in item)
+    assert item in said.paragraph().partition("Not covered: ")[2]
+    assert said.epsilon == statement().epsilon

@@ -190,3 +190,39 @@ def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
         find_runs(tmp_path)
     with pytest.raises(RunDirectoryError, match="does not exist"):
         find_runs(tmp_path / "none")
+
+
+def test_metrics_are_compared_beside_the_accuracy_and_do_not_part_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, f1, entries in ((1, 0.5, ["f1", "a:recall"]), (2, 0.7, ["f1", "a:recall"]), (3, 0.6, ["f1"])):
+        written_run.write(
+            tmp_path / str(seed),
+            config={"seed": seed, "metrics": entries},
+            summary={"f1": f1, "top5": 0.25, **({"recall": 0.125} if len(entries) == 2 else {})},
+        )
+    (group,) = printed(capsys, tmp_path)["groups"]
+    assert group["f1"] == pytest.approx(0.6)
+    assert group["f1_standard_error"] == pytest.approx(0.1 / 3**0.5)
+    assert group["recall"] is None  # one run has none
+    assert "top5" not in group  # the run did not record it as a metric
+    (row,) = csv.DictReader((tmp_path / "compare.csv").read_text().splitlines())
+    assert (float(row["f1"]), row["recall"]) == (pytest.approx(0.6), "")
+    compare(compose("compare", [f"directory={tmp_path}"], CompareSettings))
+    assert "0.6 ± 0.058" in capsys.readouterr().out
+    html = (tmp_path / "compare.html").read_text()
+    assert ">f1</th>" in html
+    assert "0.6 ± 0.058" in html
+
+
+def test_metrics_of_one_name_that_are_not_the_same_are_not_mixed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, entry in ((1, "a:recall"), (2, "b:recall")):
+        written_run.write(
+            tmp_path / str(seed), config={"seed": seed, "metrics": [entry]}, summary={"recall": 0.5}
+        )
+    (group,) = printed(capsys, tmp_path)["groups"]
+    assert "recall" not in group
+    says = "recall is left out: it is not the same metric in all runs (a:recall, b:recall)."
+    assert says in (tmp_path / "compare.html").read_text()

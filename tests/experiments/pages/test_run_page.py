@@ -1,5 +1,6 @@
 """report.html: what it shows, that it asks nothing of a network, and that no secret gets in."""
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -230,3 +231,40 @@ def test_an_unfinished_or_foreign_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"round": 1')
     with pytest.raises(RunDirectoryError, match="not JSON lines"):
         write_report(tmp_path)
+
+
+def test_further_metrics_have_words_a_plot_by_round_and_a_word_on_rounds_without_a_value(
+    tmp_path: Path,
+) -> None:
+    lines = written_run.metrics()
+    for line, top5 in zip(lines, (0.5, 0.6, 0.7, None, 0.9, 0.95), strict=True):
+        line |= {"top5": top5, "recall": None}
+    html = page(
+        tmp_path / "r",
+        config={"metrics": ["accuracy", "top5", "mine:recall"]},
+        summary={"top5": 0.95, "recall": None},
+        metrics=lines,
+    )
+    text = " ".join(Reader(html).text.split())
+    assert "top-5 accuracy on the test set95.0 %summary.json: top5" in text
+    assert "recall on the test set (mine:recall)–summary.json: recall" in text
+    assert "Top-5 accuracy on the test set after round 6: 95.0 %; without a value in 1 of 6 rounds." in text
+    assert "top5 (%)" in html
+    assert "metrics.jsonl holds no round with a value of recall." in text
+
+
+def test_a_name_of_a_metric_from_somebody_elses_directory_does_not_reach_the_pages_code(
+    tmp_path: Path,
+) -> None:
+    names = ["mine:<script>", "a:b c", "<b>", "mine:recall", 3, {"f1": 2}]
+    lines = [line | {"<script>": 0.5, "<b>": 0.5, "recall": 0.5} for line in written_run.metrics()]
+    html = page(tmp_path / "r", config={"metrics": names}, metrics=lines)
+    assert requests(html) == []
+    assert "<b>" not in html
+    assert html.count("by round</h2>") == 3  # accuracy, epsilon and recall
+
+
+def test_the_page_says_that_choosing_by_this_run_is_not_covered(tmp_path: Path) -> None:
+    html = page(tmp_path / "r", config={"run": {"optimized_metric": "recall"}})
+    (warning,) = re.findall(r'<p class="warning">(.*?)</p>', html)
+    assert warning.startswith("Choosing settings by the recall of runs like this one is not covered")

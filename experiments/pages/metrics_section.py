@@ -1,0 +1,54 @@
+"""The part of a run's page about metrics besides accuracy and loss: what each is, and how it went by round."""
+
+from collections.abc import Iterator
+
+from experiments.pages.figures import Series, line_plot
+from experiments.pages.page import Plot, Section
+from experiments.pages.wording import number, percent
+from experiments.run_files.directory import METRICS
+from experiments.run_files.reader import Run
+
+WORDS = {
+    "top5": "top-5 accuracy on the test set",
+    "f1": "F1 on the test set, mean over classes",
+    "perplexity": "perplexity on the test set",
+}
+SHARES = ("accuracy", "top5")  # shown as percentages
+
+
+def words(name: str, entry: str) -> str:
+    """Return what a metric is called on a page; one of the user's own by its import path.
+
+    >>> words("f1", "f1"), words("recall", "mine:recall")
+    ('F1 on the test set, mean over classes', 'recall on the test set (mine:recall)')
+    """
+    return WORDS.get(entry, f"{name} on the test set ({entry})")
+
+
+def value_text(name: str, value: float | None) -> str:
+    """Return a metric's value as people read it, a dash where it is not defined."""
+    return percent(value) if name in SHARES else number(value)
+
+
+def metrics_sections(run: Run) -> Iterator[Section]:
+    """Yield one plot by round for each metric besides accuracy and loss."""
+    for place, (name, entry) in enumerate(run.further_metrics.items(), start=1):
+        title = f"{name} by round"
+        rounds, values = run.column(name)
+        if not rounds:
+            yield Section(title, [f"{METRICS} holds no round with a value of {name}."])
+            continue
+        scored = [line[name] for line in run.rounds if name in line]
+        lacking = len(scored) - len(values)
+        gaps = f"; without a value in {lacking} of {len(scored)} rounds" if lacking else ""
+        caption = (
+            f"{words(name, entry)} after round {rounds[-1]}: {value_text(name, values[-1])}{gaps}. "
+            f"From {METRICS}: {name}."
+        )
+        scale = 100 if name in SHARES else 1
+        line = Series(name, rounds, [scale * value for value in values])
+        figure = f"metric{place}"  # an id of the page, which a name from a file is not
+        svg = line_plot(figure, [line], x_label="round", y_label=f"{name} (%)" if scale == 100 else name)
+        yield Section(
+            title, figure=Plot(figure, svg, caption[0].upper() + caption[1:] if entry in WORDS else caption)
+        )

@@ -1,0 +1,215 @@
+"""A run's own metrics: recorded everywhere, refused before anything is written, and never a danger to the run."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import runs
+from client.metric_names import TAKEN
+from experiments import run
+from experiments.evaluate import EvaluateSettings, evaluate
+from experiments.run_files.reader import read_run
+from experiments.settings.compose import compose
+from experiments.simulate import job
+from fedmf.accounting.caveats import CHOOSING
+from fedmf.errors import RunDirectoryError, SettingError
+
+SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
+         "population.epochs=1", "run.reproducible=true", "seed=4")  # fmt: skip
+
+OWN = """
+import torch
+
+calls = 0
+
+def recall(outputs, targets) -> float:
+    return float((outputs.argmax(-1) == targets)[targets == 0].float().mean())
+
+def draws(outputs, targets) -> float:
+    torch.manual_seed(0)
+    return 1.0
+
+def undefined(outputs, targets) -> float:
+    return float("nan")
+
+def infinite(outputs, targets) -> float:
+    return float("inf")
+
+def broken(outputs, targets) -> float:
+    raise KeyError("no such thing")
+
+def tires(outputs, targets) -> float:
+    global calls
+    calls += 1
+    if calls > 3:
+        raise ValueError("tired of this")
+    return 0.5
+
+def epsilon(outputs, targets) -> float:
+    return 0.0
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Return the name of a module of metrics of one's own, new in every test."""
+    name = f"own_metrics_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def test_metrics_stand_in_every_row_the_summary_the_result_and_what_is_printed(own, tmp_path, capsys):
+    names = ["f1", "top5", "perplexity", "recall"]
+    entries = f"metrics=[accuracy,f1,top5,perplexity,{own}:recall]"
+    directory = runs.run(tmp_path / "r", *SMALL, entries)
+    printed = capsys.readouterr()
+    last = runs.metrics(directory)[-1]
+    assert all(
+        0 < row[name] < 200 for row in runs.metrics(directory) for name in ("f1", "top5", "perplexity")
+    )
+    assert last["perplexity"] == pytest.approx(np.exp(last["loss"]), rel=1e-6)
+    for document in (runs.summary(directory), json.loads(printed.out)):
+        assert {name: document[name] for name in names} == {name: last[name] for name in names}
+    result = run.load(directory)
+    assert list(result.scores) == ["accuracy", "loss", *names]
+    assert result.scores == {name: last[name] for name in result.scores}
+    for name in names:
+        assert f"| {name} {last[name]:.4g} |" in printed.err.splitlines()[-1]
+
+
+def test_metrics_change_nothing_of_the_training(own, tmp_path):
+    plain = runs.run(tmp_path / "plain", *SMALL)
+    measured = runs.run(tmp_path / "measured", *SMALL, f"metrics=[f1,{own}:draws]")
+    np.testing.assert_array_equal(runs.model(plain), runs.model(measured))
+    rows = [
+        {key: value for key, value in row.items() if key not in ("f1", "draws")}
+        for row in runs.metrics(measured)
+    ]
+    assert rows == runs.metrics(plain)
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        (
+            "broken",
+            r"own_metrics_\w+:broken, which cannot score the model before training: KeyError: 'no such thing'",
+        ),
+        ("infinite", "it gave inf"),
+        ("epsilon", "epsilon is recorded already and means something else"),
+        ("absent", "cannot be imported"),
+    ],
+)
+def test_a_metric_that_cannot_score_the_first_model_is_refused_and_nothing_is_written(
+    own, tmp_path, metric, says
+):
+    with pytest.raises(SettingError, match=says):
+        runs.run(tmp_path / "r", *SMALL, f"metrics=[{own}:{metric}]")
+    assert not (tmp_path / "r").exists()
+
+
+def test_top5_of_too_few_classes_is_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(SettingError, match="top5, which is 1 for any model of 3 classes"):
+        runs.run(tmp_path / "r", *SMALL, "dataset.classes=3", "metrics=[top5]")
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_metric_that_is_not_defined_is_null_and_one_that_fails_later_is_null_and_named_once(
+    own, tmp_path, capsys
+):
+    entries = f"metrics=[f1,{own}:undefined,{own}:tires]"
+    directory = runs.run(tmp_path / "r", *SMALL, entries)
+    rows = runs.metrics(directory)
+    assert [row["tires"] for row in rows] == [
+        0.5,
+        0.5,
+        None,
+        None,
+    ]  # the first call was before the first round
+    assert [row["undefined"] for row in rows] == [None] * 4
+    assert all(row["f1"] > 0 for row in rows)
+    assert runs.summary(directory)["rounds"] == 4
+    assert (runs.summary(directory)["tires"], runs.summary(directory)["undefined"]) == (None, None)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("metric ")]
+    assert said == ["metric tires failed after round 3 and is recorded as null: ValueError: tired of this"]
+
+
+def test_no_metric_can_take_the_place_of_a_key_that_a_run_writes(tmp_path, capsys):
+    directory = runs.run(tmp_path / "r", *SMALL, "run.unprotected_metrics=true")
+    capsys.readouterr()
+    evaluate(compose("evaluate", [f"directory={directory}", "output=json"], EvaluateSettings))
+    evaluated = json.loads(capsys.readouterr().out)
+    written = {*runs.summary(directory), *evaluated}.union({"seconds"}, *runs.metrics(directory))
+    assert written - {"accuracy", "loss"} <= TAKEN
+    config = read_run(directory).config
+    assert {key for key, value in config.items() if not isinstance(value, dict)} - {"metrics"} <= TAKEN
+
+
+def test_metrics_are_those_of_the_first_call_when_a_run_is_resumed(own, tmp_path):
+    directory = runs.run(tmp_path / "r", *SMALL)
+    with pytest.raises(RunDirectoryError, match="holds a run with another metrics"):
+        runs.run(directory, *SMALL, "metrics=[f1]", "run.resume=true")
+
+
+def test_a_metric_that_only_the_directory_names_is_not_imported_by_a_resume(own, tmp_path):
+    directory = runs.run(tmp_path / "r", *SMALL, f"metrics=[{own}:recall]")
+    with pytest.raises(SettingError, match=r"metrics\[0\] of .* is .*:recall', which would be imported"):
+        run.resume(directory)
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory):
+    """A run whose f1 goes to a sweep: its directory and what its job returned."""
+    directory = tmp_path_factory.mktemp("optimized") / "r"
+    settings = runs.composed(*SMALL, "metrics=[f1]", "run.optimized_metric=f1", f"run.directory={directory}")
+    return settings, directory, job(settings, directory)
+
+
+def test_a_job_returns_the_last_value_of_the_optimized_metric(optimized):
+    _, directory, value = optimized
+    assert value == runs.summary(directory)["f1"] == runs.metrics(directory)[-1]["f1"]
+    assert 0 < value < 1
+
+
+def test_a_job_that_had_finished_returns_the_recorded_value(optimized, capsys):
+    _, directory, value = optimized
+    again = runs.composed(
+        *SMALL, "metrics=[f1]", "run.optimized_metric=f1", f"run.directory={directory}", "sweep.resume=true"
+    )
+    changed = runs.summary(directory) | {"f1": 0.125}
+    (directory / "summary.json").write_text(json.dumps(changed))
+    assert job(again, directory) == 0.125
+    assert "nothing was changed" in capsys.readouterr().err
+    (directory / "summary.json").write_text(json.dumps(changed | {"f1": value}))
+
+
+def test_a_job_nobody_chooses_by_returns_nothing(tmp_path):
+    settings = runs.composed(*SMALL, f"run.directory={tmp_path / 'r'}")
+    assert job(settings, tmp_path / "r") is None
+
+
+def test_statement_log_and_page_say_that_choosing_is_not_covered(optimized, tmp_path, capsys):
+    _, directory, _ = optimized
+    choice = "choosing settings by the f1 of several runs"
+    privacy = json.loads((directory / "privacy.json").read_text())
+    assert any(choice in item for item in privacy["not_covered"])
+    assert choice in privacy["paragraph"].partition("Not covered: ")[2]
+    assert CHOOSING.format(metric="f1") in (directory / "report.html").read_text()
+    plain = runs.run(tmp_path / "plain", *SMALL)
+    assert "Choosing settings" not in capsys.readouterr().err + (plain / "report.html").read_text()
+    assert "choosing settings by" not in (plain / "privacy.json").read_text()
+    runs.run(tmp_path / "chosen", *SMALL, "run.optimized_metric=loss")
+    assert capsys.readouterr().err.startswith(CHOOSING.format(metric="loss") + "\n")
+
+
+def test_an_optimized_metric_that_is_not_recorded_is_refused_with_those_that_are(tmp_path: Path):
+    with pytest.raises(SettingError) as error:
+        runs.run(tmp_path / "r", *SMALL, "metrics=[f1]", "run.optimized_metric=top5")
+    assert str(error.value) == (
+        "run.optimized_metric is 'top5', which this run does not record; it records accuracy, loss, f1. "
+        "Add top5 to metrics first."
+    )
+    assert not (tmp_path / "r").exists()

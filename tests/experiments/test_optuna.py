@@ -1,0 +1,103 @@
+"""Optuna chooses by what the runs return: real sweeps on the command line."""
+
+import json
+import math
+import re
+import shlex
+
+import pytest
+import yaml
+
+from experiments.settings.compose import CONF
+from runs import command
+
+SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
+         "population.epochs=1", "population.rounds_per_epoch=2", "output=json")  # fmt: skip
+SWEEP = ("-m", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep")
+SEEDED = (*SWEEP, "hydra.sweeper.sampler.seed=1")
+
+OWN = """
+def picky(outputs, targets) -> float:
+    return float("nan") if outputs.abs().max() > 30 else 1 + float((outputs.argmax(-1) == targets).float().mean())
+"""
+
+
+def summaries(directory):
+    """Return {job: summary} of a sweep's finished jobs."""
+    return {int(file.parent.name): json.loads(file.read_text()) for file in directory.glob("*/summary.json")}
+
+
+def results(directory):
+    """Return what the sweeper wrote."""
+    return yaml.safe_load((directory / "optimization_results.yaml").read_text())
+
+
+@pytest.mark.slow
+def test_the_best_value_of_a_sweep_is_that_of_a_run_and_resuming_it_trains_nothing_again(tmp_path):
+    arguments = (*SEEDED, *SMALL, "hydra.sweeper.n_trials=3", "hydra.sweeper.direction=maximize", "metrics=[f1]",
+                 "run.optimized_metric=f1", "optimizer.learning_rate=tag(log,interval(0.01,3))")  # fmt: skip
+    first = command(*arguments, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert first.stderr.count("Choosing settings by the f1 of runs like this one is not covered") == 3
+    done, chosen = summaries(tmp_path / "sweep"), results(tmp_path / "sweep")
+    best = max(done, key=lambda job: done[job]["f1"])
+    assert chosen["name"] == "optuna"
+    assert chosen["best_value"] == done[best]["f1"]
+    config = yaml.safe_load((tmp_path / "sweep" / str(best) / "config.yaml").read_text())
+    assert chosen["best_params"] == {"optimizer.learning_rate": config["optimizer"]["learning_rate"]}
+    assert len({summary["f1"] for summary in done.values()}) == 3
+
+    (tmp_path / "sweep" / "optimization_results.yaml").unlink()
+    again = command(*arguments, "sweep.resume=true", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("nothing was changed") == 3
+    assert (summaries(tmp_path / "sweep"), results(tmp_path / "sweep")) == (done, chosen)
+
+
+@pytest.mark.slow
+def test_a_run_that_diverges_or_has_no_value_is_a_failed_trial_that_is_not_chosen(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    rates = "optimizer.learning_rate=choice(0.1,1000.0,1e38)"
+    arguments = (*SWEEP, *SMALL, "hydra/sweeper/sampler=random", "hydra.sweeper.n_trials=4", "hydra.sweeper.sampler.seed=9",
+                 "hydra.sweeper.direction=maximize", "metrics=[own:picky]", "run.optimized_metric=picky", rates)  # fmt: skip
+    going_on = command(*arguments, "hydra.sweeper.max_failure_rate=1", cwd=tmp_path)
+    assert going_on.returncode == 0, going_on.stderr
+    assert going_on.stderr.count("Failed experiment: ") == 3  # of 1000, 1e38, 0.1, 1e38
+    assert "training diverged" in going_on.stderr
+    assert "run.optimized_metric is picky, which the run in" in going_on.stderr
+    chosen = results(tmp_path / "sweep")
+    assert chosen["best_params"] == {"optimizer.learning_rate": 0.1}
+    assert math.isfinite(chosen["best_value"])
+
+
+@pytest.mark.slow
+def test_a_sweep_that_could_learn_nothing_ends_before_its_first_run(tmp_path):
+    arguments = (*SEEDED, *SMALL, "hydra.sweeper.n_trials=3", "optimizer.learning_rate=interval(0.1,1)")
+    for asked, says in {
+        "run.optimized_metric=null": "run.optimized_metric is null",
+        "run.optimized_metric=accuracy": "a larger accuracy is better; set hydra.sweeper.direction=maximize",
+    }.items():
+        refused = command(*arguments, asked, cwd=tmp_path)
+        assert refused.returncode == 2, refused.stderr
+        assert says in refused.stderr.splitlines()[-1]
+    assert not summaries(tmp_path / "sweep")
+
+
+@pytest.mark.slow
+def test_the_example_and_the_commands_of_the_document_run_as_they_are_written(tmp_path):
+    text = (CONF.parent / "docs" / "metrics.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    commands = [shlex.split(line)[3:] for line in re.findall(r"```sh\n(.*?)\n```", text)]
+    (tmp_path / "own.py").write_text(example)
+    for arguments in commands:
+        ended = command(
+            *arguments, *SMALL, *(["hydra.sweeper.n_trials=2"] if "-m" in arguments else []), cwd=tmp_path
+        )
+        assert ended.returncode == 0, ended.stderr
+    scored = json.loads((tmp_path / "runs" / "scored" / "summary.json").read_text())
+    assert -1 <= scored["Calibration"] <= 1
+    assert 0 <= scored["worst_class"] <= scored["accuracy"]
+    tuned = summaries(tmp_path / "runs" / "tuned")
+    assert results(tmp_path / "runs" / "tuned")["best_value"] == max(
+        run["accuracy"] for run in tuned.values()
+    )
