@@ -11,6 +11,7 @@ from fedmf.lazy import lazily
 if TYPE_CHECKING:
     from client.app import make_client_app
     from client.data import Dataset, Examples
+    from client.rehearsal import rehearse
     from client.settings import DEVICES, TrainingSettings
     from client.training import Trainer, flat_parameters, layout_of
 else:
@@ -19,6 +20,7 @@ else:
         {
             "client.app": ["make_client_app"],
             "client.data": ["Dataset", "Examples"],
+            "client.rehearsal": ["rehearse"],
             "client.settings": ["DEVICES", "TrainingSettings"],
             "client.training": ["Trainer", "flat_parameters", "layout_of"],
         },
@@ -33,6 +35,7 @@ __all__ = [
     "flat_parameters",
     "layout_of",
     "make_client_app",
+    "rehearse",
 ]
 
 

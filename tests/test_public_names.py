@@ -28,7 +28,7 @@ PUBLIC = {
         SimulatedPopulation first_state make_server_app
     """,
     "client": """
-        DEVICES Dataset Examples Trainer TrainingSettings flat_parameters layout_of make_client_app
+        DEVICES Dataset Examples Trainer TrainingSettings flat_parameters layout_of make_client_app rehearse
     """,
 }
 HEAVY = ("torch", "scipy", "flwr", "sklearn", "dp_accounting", "numpy", "cryptography", "importlib.metadata")
