@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from client.data import Dataset, Examples
     from client.metrics import Metric
     from client.parameters import flat_parameters, layout_of
+    from client.rehearsal import rehearse
     from client.settings import DEVICES, TrainingSettings
     from client.training import Trainer
 else:
@@ -25,6 +26,7 @@ else:
             "client.data": ["Dataset", "Examples"],
             "client.parameters": ["flat_parameters", "layout_of"],
             "client.metrics": ["Metric"],
+            "client.rehearsal": ["rehearse"],
             "client.settings": ["DEVICES", "TrainingSettings"],
             "client.training": ["Trainer"],
         },
@@ -40,6 +42,7 @@ __all__ = [
     "flat_parameters",
     "layout_of",
     "make_client_app",
+    "rehearse",
     "with_adapters",
 ]
 

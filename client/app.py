@@ -1,8 +1,8 @@
 """The Flower ClientApp: unpack the tasks, train, privatize, pack each client's kept values.
 
-Any exception in training becomes a zero update, logged here only: otherwise one client's data would decide
-what the server releases, and zero-out privacy would be lost with certainty (docs/privacy.md, section 5). For the
-same reason it may not silence the clients after it: see `client.resident` for the trainer, and `Elsewhere` for what
+Any exception in training becomes a zero update, and so does an update that is not finite. Both are said on this
+machine only, by `on_failure`: otherwise one client's data would decide what the server releases, and zero-out privacy
+would be lost with certainty (docs/privacy.md, section 5). For the same reason it may not silence the clients after it: see `client.resident` for the trainer, and `Elsewhere` for what
 only another process can do.
 """
 
@@ -19,7 +19,7 @@ from client.data import Examples
 from client.privatize import privatize
 from client.resident import Resident
 from client.training import Trainer
-from fedmf.errors import DeviceLostError
+from fedmf.errors import DeviceLostError, DivergedError, SettingError
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates import wire
 from fedmf.updates.client_plan import ClientPlan
@@ -31,6 +31,15 @@ log = logging.getLogger(__name__)
 
 # Plays a message in another process, and returns its reply, or an error where that process died.
 Elsewhere = Callable[[Message, Context], Message]
+
+# Called with a client whose update is zero because it could not train, and why. What it is told depends on private
+# data without any noise: it stays on this machine, and no statement covers anything that is done with it.
+OnFailure = Callable[[str, BaseException], None]
+
+
+def log_failure(client: str, error: BaseException) -> None:
+    """Log why a client takes part with a zero update, with the traceback."""
+    log.error("client %s could not train; it takes part with a zero update", client, exc_info=error)
 
 
 @dataclass(frozen=True)
@@ -52,13 +61,15 @@ def make_client_app(
     plan: ClientPlan,
     *,
     elsewhere: Elsewhere | None = None,
+    on_failure: OnFailure = log_failure,
 ) -> ClientApp:
     """Return the ClientApp of clients whose data `examples_of(client, context)` gives.
 
     `make_trainer` is called at the first task and again after an error in training; what it returned stays resident
     between. Where a client's training leaves the device unusable to this process (a failed assertion on a CUDA
     device), its update is zero and `elsewhere` plays the clients after it. Without `elsewhere` the app raises
-    `DeviceLostError` for the message, and whoever called it should end the process.
+    `DeviceLostError` for the message, and whoever called it should end the process. `on_failure` is told of each client
+    whose update is zero because it could not train.
     """
     app = ClientApp()
     resident = Resident(make_trainer)
@@ -71,13 +82,13 @@ def make_client_app(
         for task in tasks:
             if resident.is_lost:
                 break
-            update = safe_update(resident, examples_of, vector, task, context, plan.seed)
+            update = safe_update(resident, examples_of, vector, task, context, plan.seed, on_failure)
             values.append(wire.to_bytes(mask(update, task, plan, scale)))
         if resident.is_lost and elsewhere is None:
             raise DeviceLostError("the device does not answer any more; end this process and ask a new one.")
         if left := tasks[len(values) :]:
             assert elsewhere is not None
-            values += play_elsewhere(elsewhere, left, len(vector), message, context, plan)
+            values += play_elsewhere(elsewhere, left, len(vector), message, context, plan, on_failure)
         return pack(values, message)
 
     return app
@@ -128,6 +139,7 @@ def play_elsewhere(
     message: Message,
     context: Context,
     plan: ClientPlan,
+    on_failure: OnFailure,
 ) -> list[bytes]:
     """Return what leaves each client of `tasks`, the last ones of `message`, played by another process.
 
@@ -145,8 +157,9 @@ def play_elsewhere(
     try:
         fields = elsewhere(left, context).content.config_records[wire.UPDATE]
         return [bytes(fields[wire.numbered(wire.VALUES, place)]) for place in range(len(tasks))]  # type: ignore[arg-type]
-    except Exception:
-        log.exception("the other process ended without a reply; its clients take part with zero updates")
+    except Exception as error:
+        for task in tasks:
+            on_failure(task.client, error)
         zero = np.zeros(dimension, np.float32)
         return [wire.to_bytes(mask(zero, task, plan)) for task in tasks]
 
@@ -158,12 +171,25 @@ def safe_update(
     task: Task,
     context: Context,
     seed: PublicSeed,
+    on_failure: OnFailure,
 ) -> Vector:
-    """Return the client's update (d,), or the zero vector after any exception, which is logged here only."""
+    """Return the client's update (d,), or the zero vector where there is none, of which `on_failure` alone is told."""
     try:
         examples = examples_of(task.client, context)
         order = seed.generator("data order", task.client, task.epoch)
-        return resident.update(vector, examples.x, examples.y, order=order, fixed_digest=task.fixed_digest)
-    except (Exception, SystemExit):
-        log.exception("client %s could not train; it takes part with a zero update", task.client)
+        update = resident.update(vector, examples.x, examples.y, order=order, fixed_digest=task.fixed_digest)
+        check_update(update, vector)
+        return update
+    except (Exception, SystemExit) as error:
+        on_failure(task.client, error)
         return np.zeros_like(vector)
+
+
+def check_update(update: Vector, start: Vector) -> None:
+    """Raise `SettingError` for an update of another shape than `start`, `DivergedError` for one that is not finite."""
+    if update.shape != start.shape:
+        raise SettingError(f"training gave an update of shape {update.shape}; it must be {start.shape}.")
+    if not np.isfinite(update).all():
+        raise DivergedError(
+            "training gave an update that is not finite; a lower learning_rate of the clients may help."
+        )

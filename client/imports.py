@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any
 
+from client.reasons import reason
 from fedmf.errors import SettingError
 
 
@@ -44,6 +45,8 @@ def import_path(path: str, argument: str) -> Any:
         raise SettingError(
             f"{argument} is {path!r}, which cannot be imported ({error}); it must be package.module:name."
         ) from error
+    except (Exception, SystemExit) as error:  # whatever a user's own module does when it is imported
+        raise SettingError(f"{argument} is {path!r}, whose module raised {reason(error)}.") from error
 
 
 def import_maker(path: str, argument: str, kind: type) -> Callable[..., Any]:

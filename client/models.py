@@ -18,13 +18,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from client.data.dataset import CLASSIFICATION, NEXT_TOKEN
 from client.imports import check_takes, import_maker
 from client.parameters import choose_trained, layout_of
+from client.reasons import reason
 from client.start import start_from
 from fedmf.checks import check_at_least
-from fedmf.errors import SettingError
+from fedmf.errors import FedmfError, SettingError
 
 
 class Cnn(nn.Module):
@@ -156,7 +158,7 @@ def build(
     check_takes(builder, given, who=name, own=("input_shape", "classes"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = builder(input_shape=input_shape, classes=classes, **given)
+        model = _made(name, builder, input_shape=input_shape, classes=classes, **given)
     if not isinstance(model, nn.Module):
         raise SettingError(
             f"model is {name!r}, which made a {type(model).__name__}; it must make a torch.nn.Module."
@@ -165,6 +167,21 @@ def build(
         start_from(model, start)
     if trainable is not None:
         choose_trained(model, trainable)
+    return model
+
+
+def _made(name: str, builder: Callable[..., nn.Module], **given: Any) -> nn.Module:
+    """Return what `builder` makes. Raises `SettingError` for what it raises, and for parameters without a shape."""
+    try:
+        model = builder(**given)
+    except FedmfError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise SettingError(f"model is {name!r}, which could not be made: {reason(error)}.") from error
+    if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
+        raise SettingError(
+            f"model is {name!r}, which has lazy parameters; give its layers the size of their inputs."
+        )
     return model
 
 

@@ -34,6 +34,14 @@ NOT_COVERED_METRICS = (
 WARNING_METRICS = (
     "Unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
 )
+NOT_COVERED_STOP = (
+    "that a round was released at all: a run that stops if all clients of a round fail in training shows whether they "
+    "did, which their data alone can decide"
+)
+WARNING_STOP = (
+    "This run stops where all clients of a round fail in training: what a stop, or that there was none, reveals about a "
+    "client is not bounded by epsilon."
+)
 WARNING_NOT_PRIVATE = "NOT private: the noise multiplier is 0, epsilon is infinite."
 WARNING_REPRODUCIBLE = (
     "NOT private as run: masks and noise follow from a public seed, so anyone can recompute and remove them; the "
@@ -191,7 +199,8 @@ class Conduct:
     epochs: epochs started, each of which counts whole.  reproducible: masks and noise follow from a public seed.
     participation_observed: the largest number of epochs any one client took part in, None before that is known.
     unprotected_metrics: figures that no noise covers were recorded.  optimized_metric: the figure that is handed to
-    whoever chooses settings by several runs, None for none.  unit_of_privacy: what one client is; say so where a large
+    whoever chooses settings by several runs, None for none.  stops_if_all_fail: the run would have stopped before a
+    round in which every client failed in training.  unit_of_privacy: what one client is; say so where a large
     user was cut into several.  uncovered: a sentence for each thing learnt from the training users
     outside the mechanism.  ledger: the events of the epochs started, from which epsilon is computed; None where all
     are the plan's.  Raises `SettingError` for a ledger of another number of epochs.
@@ -202,6 +211,7 @@ class Conduct:
     participation_observed: int | None = None
     unprotected_metrics: bool = False
     optimized_metric: str | None = None
+    stops_if_all_fail: bool = False
     unit_of_privacy: str = UNIT_OF_PRIVACY
     uncovered: tuple[str, ...] = ()
     ledger: Ledger | None = None
@@ -259,8 +269,11 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
 
 
 def _not_covered_besides(conduct: Conduct) -> Iterator[str]:
+    """Yield what epsilon does not cover of this run though it covers it of others."""
     if conduct.unprotected_metrics:
         yield NOT_COVERED_METRICS
+    if conduct.stops_if_all_fail:
+        yield NOT_COVERED_STOP
     if conduct.optimized_metric is not None:
         yield CHOICE.format(metric=conduct.optimized_metric)
 
@@ -272,6 +285,7 @@ def _warnings(plan: Plan, conduct: Conduct, *, noisy: bool) -> tuple[str, ...]:
         WARNING_REPRODUCIBLE if conduct.reproducible else None,
         None if about_delta is None else f"Warning: {about_delta}",
         WARNING_METRICS if conduct.unprotected_metrics else None,
+        WARNING_STOP if conduct.stops_if_all_fail else None,
         _other_events(plan, conduct),
     )
     return tuple(sentence for sentence in said if sentence is not None) + conduct.uncovered

@@ -33,6 +33,10 @@ OnRelease = Callable[[ServerState, Release], None]
 # Called with each client and what it sent, of any type and before any noise: no privacy statement covers that.
 OnReply = Callable[[str, object], None]
 
+# Called with the number of a round, the clients asked and those who answered, once replies are in and before anything
+# is released. An exception leaves the round unreleased: no privacy statement covers one that private data decide.
+OnHeard = Callable[[int, Sequence[str], Sequence[str]], None]
+
 
 def no_commit(release: Release) -> None:
     """Write a release nowhere: for runs that need not survive this process."""
@@ -40,6 +44,10 @@ def no_commit(release: Release) -> None:
 
 def ignore_reply(client: str, data: object) -> None:
     """Ignore what a client sent, as every run without unprotected metrics must."""
+
+
+def go_on(number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
+    """Let a round be released whoever answered, as every run must that its statement covers whole."""
 
 
 class FedMF(Strategy):
@@ -63,6 +71,7 @@ class FedMF(Strategy):
         commit: Callable[[Release], None] = no_commit,
         on_release: Sequence[OnRelease] = (),
         on_reply: OnReply = ignore_reply,
+        on_heard: OnHeard = go_on,
         tasks_per_message: int = 1,
         fixed_digest: str = "",
     ) -> None:
@@ -75,6 +84,7 @@ class FedMF(Strategy):
         self._commit = commit
         self._on_release = tuple(on_release)
         self._on_reply = on_reply
+        self._on_heard = on_heard
         self._tasks_per_message = tasks_per_message
         self._fixed_digest = fixed_digest
         self._asked: list[tuple[Message, list[str]]] = []
@@ -155,6 +165,7 @@ class FedMF(Strategy):
         Returns (None, None), with nothing released and nobody spent, when fewer than `min_replies` answered.
         """
         rotated_sum, answered = self._add(replies)
+        self._on_heard(server_round, [client for _, clients in self._asked for client in clients], answered)
         if len(answered) < self._replies.min_replies:
             return None, None
         before = self.state

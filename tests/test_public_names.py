@@ -29,7 +29,7 @@ PUBLIC = {
     """,
     "client": """
         DEVICES Dataset Examples Metric Trainer TrainingSettings flat_parameters layout_of make_client_app
-        with_adapters
+        rehearse with_adapters
     """,
 }
 HEAVY = ("torch", "scipy", "flwr", "sklearn", "dp_accounting", "numpy", "cryptography", "importlib.metadata")

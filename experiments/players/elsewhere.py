@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from flwr.app import Context, Message
 
+from experiments.players.failures import note_again, played_with_failures
 from experiments.players.worker_pool import start_process
 
 
@@ -14,9 +15,12 @@ def in_another_process(
 ) -> Message:
     """Return `play(message, context)` from a new process, which ends with it. `play` is found by its import path.
 
-    Raises what `play` raised, and `BrokenExecutor` where the process died. A message costs the start of a process:
+    Raises what `play` raised, and `BrokenExecutor` where the process died. What was noted of clients that failed in that
+    process is noted in this one. A message costs the start of a process:
     this is for the rare case only.
     """
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit the lost device
     with ProcessPoolExecutor(1, spawn, initializer=start_process) as executor:
-        return executor.submit(play, message, context).result()
+        reply, failures = executor.submit(played_with_failures, play, message, context).result()
+    note_again(failures)
+    return reply

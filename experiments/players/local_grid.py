@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from experiments.players.failures import OnFailure, Witness, ignore_failure, take_noted
 from fedmf.errors import DeviceLostError
 
 RUN_ID, NODE_ID = 1, 1
@@ -52,11 +53,15 @@ class InProcessPlayer:
 
 
 class LocalGrid(Grid):
-    """The Grid of one node whose replies come from `player`."""
+    """The Grid of one node whose replies come from `player`.
 
-    def __init__(self, player: Player) -> None:
+    `on_failure` is told of each client that could not train or whose reply is an error, before its reply is given.
+    """
+
+    def __init__(self, player: Player, on_failure: OnFailure = ignore_failure) -> None:
         set_identity()
         self._player = player
+        self._witness = Witness(on_failure)
         self._ids = count(1)
         # Whether no reply can come any more: `server.exchange` then need not wait for its deadline.
         self.is_exhausted = False
@@ -89,6 +94,7 @@ class LocalGrid(Grid):
         pushed = list(messages)
         for message in pushed:
             message.metadata.__dict__["_message_id"] = f"{next(self._ids):012d}"
+        self._witness.asked(pushed)
         self._player.submit(pushed)
         self.is_exhausted = False
         return [message.metadata.message_id for message in pushed]
@@ -96,6 +102,7 @@ class LocalGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the next replies to some of `message_ids`."""
         replies = self._player.collect(list(message_ids))
+        self._witness.heard(replies, take_noted())
         self.is_exhausted = not replies
         return replies
 
@@ -131,10 +138,14 @@ def local_context() -> Context:
     return Context(RUN_ID, NODE_ID, {}, RecordDict(), {})
 
 
-def run_locally(server_app: ServerApp, player: Player) -> None:
-    """Run a ServerApp against the clients that `player` plays; this process is then who it was before."""
+def run_locally(server_app: ServerApp, player: Player, on_failure: OnFailure = ignore_failure) -> None:
+    """Run a ServerApp against the clients that `player` plays; this process is then who it was before.
+
+    `on_failure` as in `LocalGrid`.
+    """
     before = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
+    take_noted()  # of a run that was cut off in this process
     try:
-        server_app(LocalGrid(player), local_context())
+        server_app(LocalGrid(player, on_failure), local_context())
     finally:
         TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before

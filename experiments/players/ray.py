@@ -1,17 +1,28 @@
 """Flower's Ray engine: the same apps, in processes that Ray starts."""
 
+from collections.abc import Iterable
 from threading import Event, Lock
 from typing import Any
 
-from flwr.app import Context
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from experiments.players.failures import Failure, OnFailure, Witness, ignore_failure
 from fedmf.errors import SettingError
 
+_FAILED = "failed"  # a private record of a reply, which the strategy does not get to see
 
-def run_on_ray(server_app: ServerApp, client_app: ClientApp, workers: int) -> None:
+
+def run_on_ray(
+    server_app: ServerApp,
+    client_app: ClientApp,
+    workers: int,
+    on_failure: OnFailure = ignore_failure,
+) -> None:
     """Run the apps on Flower's Ray engine with `workers` supernodes. Raises `SettingError` without it.
+
+    `on_failure` is told of each client that `with_failures` put into a reply, or whose reply is an error.
 
     Flower runs the ServerApp in a thread and does not wait for it when Ctrl-C or an error ends the engine: here
     that thread has ended in any case, so that nothing is released once this returns or raises.
@@ -25,7 +36,7 @@ def run_on_ray(server_app: ServerApp, client_app: ClientApp, workers: int) -> No
     stop, running = Event(), Lock()
     try:
         run_simulation(
-            until_stopped(server_app, stop, running),
+            until_stopped(server_app, stop, running, on_failure),
             client_app,
             workers,
             backend_config={
@@ -39,29 +50,69 @@ def run_on_ray(server_app: ServerApp, client_app: ClientApp, workers: int) -> No
             pass
 
 
-def until_stopped(server_app: ServerApp, stop: Event, running: Lock) -> ServerApp:
+def until_stopped(
+    server_app: ServerApp, stop: Event, running: Lock, on_failure: OnFailure = ignore_failure
+) -> ServerApp:
     """Return `server_app` as one that ends at its next use of the grid once `stop` is set.
 
-    It holds `running` meanwhile.
+    It holds `running` meanwhile, and sees replies without what `with_failures` put into them.
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         with running:
-            server_app(_StoppableGrid(grid, stop), context)  # type: ignore[arg-type]
+            server_app(_WatchedGrid(grid, stop, on_failure), context)  # type: ignore[arg-type]
 
     return app
 
 
-class _StoppableGrid:
-    """A Grid that ends the thread that uses it once `stop` is set."""
+def with_failures(reply: Message, failures: list[Failure]) -> Message:
+    """Return `reply` with a record of the clients that failed, for `run_on_ray` to take out again."""
+    if failures and reply.has_content():
+        clients, reasons = (
+            [getattr(failure, field) for failure in failures] for field in ("client", "reason")
+        )
+        reply.content[_FAILED] = ConfigRecord({"clients": clients, "reasons": reasons})
+    return reply
 
-    def __init__(self, grid: Grid, stop: Event) -> None:
+
+def without_failures(reply: Message) -> list[Failure]:
+    """Take the record of `with_failures` out of `reply`, and return what it held."""
+    if not reply.has_content() or _FAILED not in reply.content:
+        return []
+    record: Any = reply.content.config_records[_FAILED]
+    del reply.content[_FAILED]
+    return list(map(Failure, record["clients"], record["reasons"]))
+
+
+class _WatchedGrid:
+    """A Grid that ends the thread that uses it once `stop` is set, and tells of the clients that failed."""
+
+    def __init__(self, grid: Grid, stop: Event, on_failure: OnFailure) -> None:
         self._grid = grid
         self._stop = stop
+        self._witness = Witness(on_failure)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Send the messages; returns their ids."""
+        self._end_if_stopped()
+        pushed = list(messages)
+        sent = list(self._grid.push_messages(pushed))
+        self._witness.asked(pushed)
+        return sent
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return replies, each as the client app made it."""
+        self._end_if_stopped()
+        replies = list(self._grid.pull_messages(message_ids))
+        self._witness.heard(replies, [failure for reply in replies for failure in without_failures(reply)])
+        return replies
 
     def __getattr__(self, name: str) -> Any:
+        self._end_if_stopped()
+        return getattr(self._grid, name)
+
+    def _end_if_stopped(self) -> None:
         if self._stop.is_set():
             raise SystemExit  # no Exception, which would count as a client's unreadable reply
-        return getattr(self._grid, name)

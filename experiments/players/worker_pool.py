@@ -13,6 +13,7 @@ import torch
 from flwr.app import Error, Message
 from flwr.clientapp import ClientApp
 
+from experiments.players.failures import Failure, note_again, take_noted
 from experiments.players.local_grid import CLIENT_APP_RAISED, call_app, local_context, set_identity
 from fedmf.errors import DeviceLostError
 
@@ -20,6 +21,9 @@ from fedmf.errors import DeviceLostError
 _CHUNKS_A_WORKER = 4
 
 _client_app: ClientApp | None = None  # of this worker process
+
+# The replies to a chunk, and beside them the clients that failed: nothing of that is in a reply.
+_Played = tuple[list[Message], list[Failure]]
 
 
 class WorkerPool:
@@ -35,7 +39,7 @@ class WorkerPool:
         self._workers = workers
         self._initial = (resident_client_app, settings)
         self._executor = self._start()
-        self._running: dict[Future[list[Message]], list[Message]] = {}
+        self._running: dict[Future[_Played], list[Message]] = {}
         self._suspects: list[Message] = []
 
     def __enter__(self) -> Self:
@@ -68,7 +72,7 @@ class WorkerPool:
         for future in done:
             chunk = self._running.pop(future)
             try:
-                replies += future.result()
+                replies += _noting(future.result())
             except BrokenExecutor:
                 suspects += chunk
         return replies + (self._play_apart(suspects) if suspects else [])
@@ -81,7 +85,7 @@ class WorkerPool:
         replies = []
         for message in suspects:
             try:
-                replies += self._executor.submit(_play, [message]).result()
+                replies += _noting(self._executor.submit(_play, [message]).result())
             except BrokenExecutor:
                 replies.append(Message(Error(CLIENT_APP_RAISED, "its process died"), reply_to=message))
                 self._executor = self._start()
@@ -109,10 +113,17 @@ def start_process() -> None:
     set_identity()
 
 
-def _play(messages: list[Message]) -> list[Message]:
+def _noting(played: _Played) -> list[Message]:
+    """Return the replies, after noting in this process who failed in a worker's."""
+    replies, failures = played
+    note_again(failures)
+    return replies
+
+
+def _play(messages: list[Message]) -> _Played:
     assert _client_app is not None
     context = local_context()
     try:
-        return [call_app(_client_app, message, context) for message in messages]
+        return [call_app(_client_app, message, context) for message in messages], take_noted()
     except DeviceLostError:
         os._exit(1)  # the pool makes a new process, and finds the client at fault by playing each task alone

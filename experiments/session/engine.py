@@ -12,10 +12,11 @@ from flwr.clientapp import ClientApp
 
 from client.app import Elsewhere, make_client_app
 from experiments.players.elsewhere import in_another_process
+from experiments.players.failures import OnFailure, ignore_failure, note, take_noted
 from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, Player, run_locally
-from experiments.players.ray import run_on_ray
+from experiments.players.ray import run_on_ray, with_failures
 from experiments.players.worker_pool import WorkerPool
 from experiments.settings.engine import LocalSettings, RaySettings
 from experiments.settings.experiment import Experiment, build
@@ -25,22 +26,30 @@ from server.app import make_server_app
 from server.strategy import FedMF
 
 
-def run_engine(settings: Settings, experiment: Experiment, strategy: FedMF) -> None:
-    """Run `strategy` against the experiment's clients on the engine that the settings name."""
+def run_engine(
+    settings: Settings,
+    experiment: Experiment,
+    strategy: FedMF,
+    on_failure: OnFailure = ignore_failure,
+) -> None:
+    """Run `strategy` against the experiment's clients on the engine that the settings name.
+
+    `on_failure` is told of each client whose update is zero because it could not train, in this process.
+    """
     engine, seed = settings.engine, experiment.plan.seed
     if isinstance(engine, RaySettings):
         server_app = make_server_app(lambda context: strategy, min_nodes=engine.workers)
-        run_on_ray(server_app, _remote_client_app(settings), engine.workers)
+        run_on_ray(server_app, _remote_client_app(settings), engine.workers, on_failure)
         return
     assert isinstance(engine, LocalSettings)  # `simulate` refuses a deployment
     server_app = make_server_app(lambda context: strategy)
     if engine.workers == 1:
         elsewhere = partial(in_another_process, partial(play_with, settings))
         player = InProcessPlayer(_client_app(experiment, elsewhere))
-        run_locally(server_app, _with_faults(player, settings.faults, seed))
+        run_locally(server_app, _with_faults(player, settings.faults, seed), on_failure)
     else:
         with WorkerPool(resident_client_app, settings, engine.workers) as pool:
-            run_locally(server_app, _with_faults(pool, settings.faults, seed))
+            run_locally(server_app, _with_faults(pool, settings.faults, seed), on_failure)
 
 
 def shares_messages(settings: Settings) -> bool:
@@ -68,10 +77,20 @@ def play_with(settings: Settings, message: Message, context: Context) -> Message
     return _client_app(build(settings), elsewhere)(message, context)
 
 
+def play_remotely(settings: Settings, message: Message, context: Context) -> Message:
+    """Return the reply of a run's clients to `message` with a private record of those that failed, for `run_on_ray`."""
+    take_noted()  # of a message that raised
+    return with_failures(resident_client_app(settings)(message, context), take_noted())
+
+
 def _client_app(experiment: Experiment, elsewhere: Elsewhere | None = None) -> ClientApp:
     """Return the ClientApp that can play every client of the experiment."""
     return make_client_app(
-        experiment.examples_of, experiment.make_trainer, experiment.client_plan, elsewhere=elsewhere
+        experiment.examples_of,
+        experiment.make_trainer,
+        experiment.client_plan,
+        elsewhere=elsewhere,
+        on_failure=note,
     )
 
 
@@ -86,9 +105,9 @@ def _remote_client_app(settings: Settings) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         sys.path[:] = search
-        from experiments.session.engine import resident_client_app
+        from experiments.session.engine import play_remotely
 
-        return resident_client_app(pickle.loads(packed))(message, context)
+        return play_remotely(pickle.loads(packed), message, context)
 
     return app
 

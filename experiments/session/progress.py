@@ -16,6 +16,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 _PLAIN_PAUSE = 5.0  # seconds between two plain lines
 
@@ -90,6 +91,13 @@ class View:
         elif standing.round == standing.rounds or time.monotonic() - self._last_line > _PLAIN_PAUSE:
             self._last_line = time.monotonic()
             print(self._line(standing, speed), file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """Print a line on stderr, above what changes in place."""
+        if self._live is not None:
+            self._console.print(Text(text), soft_wrap=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
     def _table(self, standing: Standing, speed: float) -> Table:
         table = Table.grid(padding=(0, 2))

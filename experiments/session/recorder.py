@@ -55,6 +55,7 @@ class Recorder:
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
         self._reproducible = run.reproducible
         self._unprotected = run.unprotected_metrics
+        self._stops_if_all_fail = run.stop_if_all_fail
         self._every = run.evaluate_every or self._default_interval()
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
         self._loss = find_loss(experiment.training.loss)
@@ -78,6 +79,10 @@ class Recorder:
     ) -> None:
         """End the progress view."""
         self._view.__exit__(kind, error, trace)
+
+    def say(self, text: str) -> None:
+        """Print a line on stderr beside the progress view; it goes into no file."""
+        self._view.say(text)
 
     def refuse_rounds_shown_after(self, released: int) -> int:
         """Return the last round in the metrics; raise `RunDirectoryError` if it is later than the last released one."""
@@ -284,6 +289,7 @@ class Recorder:
             participation_observed=state.register.most_epochs,
             unprotected_metrics=self._unprotected,
             optimized_metric=self._optimized_metric,
+            stops_if_all_fail=self._stops_if_all_fail,
             unit_of_privacy=dataset.unit,
             uncovered=dataset.uncovered,
             ledger=state.ledger,

@@ -12,11 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from client.losses import find_loss
 from client.parameters import digest_arrays
+from client.rehearsal import rehearse
+from client.settings import TrainingSettings
 from experiments.pages.run_page import write_report
 from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
+from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger
 from experiments.session.metrics import say_what_choosing_costs, tried_metrics
 from experiments.session.recorder import Recorder
@@ -35,7 +39,7 @@ from server.cohort import Population
 from server.files import locked
 from server.origin import Clients, no_digest
 from server.state import Release, ServerState, first_state
-from server.strategy import FedMF, ignore_reply
+from server.strategy import FedMF, go_on, ignore_reply
 
 
 def has_finished(settings: Settings, directory: RunDirectory) -> bool:
@@ -69,17 +73,21 @@ def run_session(
     engine: Callable[[FedMF], None],
     *,
     identify: Callable[[SecretKey], str] = no_digest,
+    failures: FailureCount | None = None,
     tasks_per_message: int = 1,
 ) -> dict[str, Any]:
     """Run `experiment` into `directory`, or go on with the run in it, and return its summary.
 
     `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`. `identify`
-    returns a digest under a key of who the clients are, in order.
+    returns a digest under a key of who the clients are, in order. `failures` counts the clients that `engine` tells it of;
+    None where this machine cannot know.
     """
     started = time.perf_counter()
-    # A budget below one epoch and a logger that is not installed are refused before anything is written.
+    # A budget below one epoch, a logger that is not installed and a model that cannot be trained are refused before
+    # anything is written.
     experiment.plan.start_epoch(Ledger())
     import_logger(settings.logger)
+    _rehearse(experiment)
     metrics = tried_metrics(settings, experiment)
     say_what_choosing_costs(settings)
     folder = directory.create()
@@ -108,6 +116,7 @@ def run_session(
             replies=experiment.replies,
             commit=partial(_commit, checkpoint),
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
+            on_heard=go_on if failures is None else partial(failures.on_heard, recorder.say),
             on_reply=recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
             tasks_per_message=tasks_per_message,
             fixed_digest=experiment.fixed_digest,
@@ -118,6 +127,19 @@ def run_session(
             summary = recorder.finish(time.perf_counter() - started)
             write_report(directory.path)
     return summary
+
+
+@keyed("client", TrainingSettings)
+def _rehearse(experiment: Experiment) -> None:
+    """Refuse what would fail at every client; what is rehearsed on is public."""
+    rehearse(
+        experiment.dataset,
+        experiment.model,
+        experiment.make_trainer,
+        experiment.initial,
+        loss=find_loss(experiment.training.loss),
+        batch_size=experiment.training.batch_size,
+    )
 
 
 def _play(

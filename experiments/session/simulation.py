@@ -7,6 +7,7 @@ from client.data.identity import digest_clients, refuse_changing_clients
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
 from experiments.session.engine import run_engine, shares_messages
+from experiments.session.failure_count import FailureCount
 from experiments.session.session import has_finished, run_session
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import build
@@ -35,13 +36,18 @@ def simulate(settings: Settings, path: Path) -> bool:
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
     experiment = build(settings)
     refuse_changing_clients(experiment.dataset.clients)
-    run_session(
-        settings,
-        directory,
-        experiment,
-        lambda folder: SimulatedPopulation(),
-        partial(run_engine, settings, experiment),
-        identify=partial(digest_clients, experiment.dataset.clients),
-        tasks_per_message=tasks_per_message(experiment.plan) if shares_messages(settings) else 1,
-    )
+    failures = FailureCount(stops=settings.run.stop_if_all_fail)
+    try:
+        run_session(
+            settings,
+            directory,
+            experiment,
+            lambda folder: SimulatedPopulation(),
+            lambda strategy: run_engine(settings, experiment, strategy, failures.add),
+            identify=partial(digest_clients, experiment.dataset.clients),
+            failures=failures,
+            tasks_per_message=tasks_per_message(experiment.plan) if shares_messages(settings) else 1,
+        )
+    finally:
+        failures.say_total()
     return True

@@ -76,6 +76,7 @@ class RunSettings:
 
     `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
     `optimized_metric`: which metric's last value a sweeper is given to choose by.
+    `stop_if_all_fail`: whether it stops before a round in which no client could train, which no statement covers.
     """
 
     directory: str | None
@@ -83,6 +84,7 @@ class RunSettings:
     accept_copy: bool
     reproducible: bool
     unprotected_metrics: bool
+    stop_if_all_fail: bool
     evaluate_every: int | None
     checkpoint_every: int
     optimized_metric: str | None
@@ -137,6 +139,11 @@ class Settings:
                 raise SettingError(
                     f"population.{name} is {value}, which is for deployments; leave it null with engine={self.engine.name}."
                 )
+        if deployed and self.run.stop_if_all_fail:
+            raise SettingError(
+                "run.stop_if_all_fail is true, but the server of a deployment cannot know who failed: a client that could "
+                "not train sends masked zeros; leave it false and read the log of a node."
+            )
         if deployed and self.output is Output.json:
             raise SettingError(
                 "output is json, but the server of a deployment only logs; leave it at text and read summary.json."

@@ -110,6 +110,37 @@ def test_the_failure_is_logged_where_it_happened(app, caplog):
     assert "client broken could not train" in caplog.text
 
 
+def test_an_update_that_is_not_finite_is_logged_where_it_happened(app, caplog):
+    with caplog.at_level(logging.ERROR):
+        app(task("0", np.full(15, 1e38, "f4")), local_context())
+    assert "client 0 could not train" in caplog.text
+    assert "training gave an update that is not finite" in caplog.text
+
+
+class Short(Trainer):
+    """A trainer of one's own that gives an update of the wrong length."""
+
+    def update(self, *arguments, **keywords):
+        return super().update(*arguments, **keywords)[:-1]
+
+
+def test_failures_are_told_of_one_by_one_and_not_logged_then(caplog):
+    set_identity()
+    heard = []
+    app = make_client_app(
+        examples_of,
+        lambda: Short(build(**MODEL), TrainingSettings(0.5)),
+        PLAN.client_plan,
+        on_failure=lambda *failure: heard.append(failure),
+    )
+    reply = app(joint("0", "broken"), local_context())
+    assert list(reply.content.config_records[wire.UPDATE]) == ["values", "values-1"]
+    assert [client for client, _ in heard] == ["0", "broken"]
+    assert str(heard[0][1]) == "training gave an update of shape (14,); it must be (15,)."
+    assert isinstance(heard[1][1], OSError)
+    assert caplog.text == ""
+
+
 def test_logs_of_a_task_hold_no_key(app, caplog):
     with caplog.at_level(logging.DEBUG):
         app(task("broken"), local_context())

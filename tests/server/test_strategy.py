@@ -210,6 +210,34 @@ def test_after_an_interrupt_of_the_commit_nothing_more_is_asked_or_released():
     assert len(player.seen) == 6
 
 
+def test_what_is_heard_of_a_round_may_keep_it_from_being_released():
+    """The hook is told before anything is committed, and what it raises leaves the round to be asked again."""
+    plan, heard, committed = small_plan(noise_multiplier=1.0), [], []
+
+    def on_heard(number, asked, answered):
+        heard.append((number, len(asked), len(answered), list(committed)))
+        if len(heard) == 2:
+            raise RunStoppedError("stop")
+
+    options = {"on_heard": on_heard, "commit": lambda release: committed.append(release.round)}
+    state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
+    strategy = FedMF(plan, Sgd(1.0), SimulatedPopulation(), state, **options)
+    grid = LocalGrid(Answering(lambda f, m: None if f[wire.CLIENT] == "0" else honest(f, m)))
+    with pytest.raises(RunStoppedError, match="stop"):
+        strategy.start(grid, timeout=0.05)
+    assert strategy.state.round == 1
+    assert len(strategy.state.register.spent) in (2, 3)
+    strategy.start(grid, timeout=0.05)
+    unstopped, _ = run(
+        lambda f, m: None if f[wire.CLIENT] == "0" else honest(f, m), plan, plan.participation.rounds
+    )
+    np.testing.assert_array_equal(strategy.state.model, unstopped.state.model)
+    assert [number for number, *_ in heard[:3]] == [1, 2, 2]
+    assert [done for *_, done in heard[:3]] == [[], [1], [1]]
+    assert {asked for _, asked, *_ in heard} == {3}
+    assert {answered for *_, answered, _ in heard} == {2, 3}
+
+
 def test_a_release_is_committed_before_anything_shows_it():
     seen = []
     strategy = strategy_with(

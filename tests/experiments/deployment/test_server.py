@@ -91,6 +91,16 @@ def test_without_noise_the_deployed_model_is_that_of_the_same_cohorts_simulated(
     assert np.abs(models[0]).max() > 0.01
 
 
+def test_a_model_that_no_client_could_train_is_refused_before_any_node_is_asked(tmp_path):
+    own = ("model=custom", "model.name=own_models:Raises")
+    run, config = configured(tmp_path / "r", *own)
+    grid = network(run, TWO)
+    with pytest.raises(SettingError, match="ValueError: the layers do not fit"):
+        deploy(config, grid)
+    assert not grid.asked
+    assert not (tmp_path / "r").exists()
+
+
 class Crash(BaseException):
     """What a SIGKILL is, inside one process."""
 

@@ -7,6 +7,7 @@ from flwr.app import Context, RecordDict
 from torch.utils._python_dispatch import _pop_mode
 
 from experiments.deployment import apps
+from experiments.players.failures import ignore_failure
 from experiments.players.local_grid import set_identity
 from experiments.session.engine import run_engine
 from experiments.settings.experiment import build
@@ -41,7 +42,7 @@ def revive():
         _pop_mode()
 
 
-def trained(*, dies):
+def trained(*, dies, on_failure=ignore_failure):
     """The model after two epochs in two rounds each, with the engine of a simulation in this process."""
     settings = composed(
         *DATA, *model_named(dies=dies), "population.cohort_size=3", "population.epochs=2", "client.device=cpu"
@@ -49,7 +50,7 @@ def trained(*, dies):
     experiment = build(settings)
     state = first_state(experiment.plan, experiment.initial, KEY)
     strategy = FedMF(experiment.plan, experiment.optimizer, SimulatedPopulation(), state, tasks_per_message=3)
-    run_engine(settings, experiment, strategy)
+    run_engine(settings, experiment, strategy, on_failure)
     revive()
     assert strategy.state.round == 4
     return strategy.state.model
@@ -57,7 +58,11 @@ def trained(*, dies):
 
 @pytest.mark.usefixtures("_device")
 def test_a_simulation_in_one_process_goes_on_bit_for_bit_without_its_device():
-    np.testing.assert_array_equal(trained(dies=True), trained(dies=False))
+    heard = []
+    np.testing.assert_array_equal(trained(dies=True, on_failure=heard.append), trained(dies=False))
+    # In the second epoch another process plays the client: what it notes is told here.
+    assert [failure.client for failure in heard] == ["2", "2"]
+    assert all("device-side assert" in failure.reason for failure in heard)
 
 
 @pytest.mark.usefixtures("_device")

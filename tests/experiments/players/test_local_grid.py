@@ -1,5 +1,6 @@
 import sys
 import time
+from threading import Event
 
 import flwr
 import numpy as np
@@ -8,9 +9,11 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
+from experiments.players.failures import Failure
 from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, LocalGrid, call_app, set_identity
+from experiments.players.ray import _WatchedGrid, with_failures
 from experiments.players.worker_pool import WorkerPool
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
@@ -117,6 +120,36 @@ def test_late_replies_come_with_the_next_round():
     second = grid.push_messages(tasks("b"))
     (late,) = grid.pull_messages(second)
     assert late.metadata.reply_to_message_id == first[0]
+
+
+class Telling(InProcessPlayer):
+    """A player whose replies tell of failures, as those of Ray's workers do."""
+
+    def collect(self, message_ids):
+        failures = [Failure("a", "why"), Failure("b", "why not")]
+        return [with_failures(reply, failures) for reply in super().collect(message_ids)]
+
+
+def test_the_strategy_sees_ray_replies_without_what_they_tell_of_failures():
+    """What a worker puts into its reply is taken out before anybody else sees it; an error reply tells by itself."""
+    heard = []
+    grid = _WatchedGrid(LocalGrid(Telling(echo_app())), Event(), heard.append)
+    replies = [
+        reply for sent in grid.push_messages(tasks("a", "raise")) for reply in grid.pull_messages([sent])
+    ]
+    assert [list(reply.content) for reply in replies if not reply.has_error()] == [["name"]]
+    assert heard == [
+        Failure("a", "why"),
+        Failure("b", "why not"),
+        Failure("raise", "ValueError", has_sent=False),
+    ]
+
+
+def test_a_client_whose_process_dies_is_told_of_as_an_error_and_no_other_is():
+    heard = []
+    with WorkerPool(echo_app, "echo", 1) as pool:
+        LocalGrid(pool, heard.append).send_and_receive(tasks("a", "die", "b"))
+    assert heard == [Failure("die", "its process died", has_sent=False)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""Says in one line what an exception was, and where in the user's own code it came from."""
+
+import os
+import sys
+import traceback
+from types import FrameType
+
+from fedmf.errors import FedmfError
+
+_LONGEST = 300  # characters of a message: torch's can hold whole tensors
+# Whose frames are not where a user's mistake stands.
+_NOT_THEIRS = {"fedmf", "client", "server", "experiments", "torch", "numpy", "flwr"} | sys.stdlib_module_names
+
+
+def reason(error: BaseException) -> str:
+    """Return the type and message of `error` on one line, with file and line where the user's own code raised it.
+
+    An error of ours is its message alone. Whatever the message holds is printable text afterwards.
+
+    >>> reason(ValueError("a\\nb"))
+    'ValueError: a b'
+    """
+    said = _message(error)
+    if isinstance(error, FedmfError):
+        return said
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    try:
+        place = _place(error)
+    except OSError:  # no working directory any more
+        place = ""
+    return f"{text} ({place})" if place else text
+
+
+def _message(error: BaseException) -> str:
+    """Return what `error` says; nothing where saying it fails too."""
+    try:
+        text = str(error)
+    except (Exception, SystemExit):
+        return ""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+def _place(error: BaseException) -> str:
+    """Return file:line of the innermost frame that is in nobody's library, or nothing."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if _is_theirs(frame):
+            path = frame.f_code.co_filename
+            inside = os.path.abspath(path).startswith(os.getcwd() + os.sep)
+            place = f"{os.path.relpath(path) if inside else path}:{line}"
+    return place
+
+
+def _is_theirs(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _NOT_THEIRS

@@ -1,0 +1,203 @@
+"""A model or data set that would fail at every client is one sentence, exit 2, and nothing written."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import own_models
+from client.rehearsal import rehearse
+from client.training import Trainer, flat_parameters
+from experiments.cli.command import guard
+from experiments.settings.experiment import build
+from fedmf.errors import SettingError
+from runs import composed, metrics, model, run, simulate
+
+IMAGES = ("dataset=custom", "dataset.name=own_models:people")
+TOKENS = ("dataset=custom", "dataset.name=own_models:tokens")
+SMALL = ("population.cohort_size=3", "population.epochs=1", "output=json")
+WRONG = {
+    "RaisesInConstructor": "which could not be made: KeyError: 'weights.pt' (",
+    "Raises": "cannot take float32 inputs of shape [4, 8, 8]: ValueError: the layers do not fit (",
+    "Exits": "SystemExit: 0 (",
+    "NoForward": 'missing the required "forward" function',
+    "NotANumber": "the model returns values that are not finite",
+    "GradientNotANumber": "the gradient of parameter linear.bias is not finite",
+    "FewOutputs": "returns the shape [4, 5] for inputs of shape [4, 8, 8]; it must return one tensor of shape [4, 10]",
+    "ManyOutputs": "returns the shape [4, 11]",
+    "OneOutput": "returns the shape [4] ",
+    "WrongInput": "(4x63 and 64x10) (",
+    "TwoArguments": "forward takes (x, mask), but it is called with one argument, the inputs",
+    "KeywordNeeded": "forward takes (x, *, mask), but it is called with one argument",
+    "Pair": "the model returns a tuple; it must return one tensor",
+    "Named": "the model returns a dict; it must return one tensor",
+    "Double": "parameter linear.weight of the model is float64; what trains must be float32",
+    "Embedding": "cannot take float32 inputs of shape [4, 8, 8]: RuntimeError: Expected tensor for argument #1 'indices'",
+    "Detached": "the loss does not depend on the model's parameters",
+    "Whole": "the model returns int64 values; it must return real numbers",
+    "AllFrozen": "no parameter",
+    "NoParameters": "at least",
+    "Lazy": "lazy parameters",
+    "Remembers": "training changes the model beyond its parameters (its attribute last)",
+    "OtherInEvaluation": "the model in evaluation mode returns the shape [4] ",
+    "Uncopied": "RuntimeError: Only Tensors created explicitly",
+}
+WRONG_TEXT = {
+    (
+        "tokens",
+        "Linear",
+    ): "cannot take int64 inputs of shape [7, 4]: RuntimeError: mat1 and mat2 must have the same dtype",
+    ("tokens", "DoubleEmbedding"): "parameter embedding.weight of the model is float64",
+    ("too_many_classes", "Single"): "has the target 9; with 9 classes targets must lie in 0 to 8, or be -100",
+    ("other_shape", "Single"): "has the shape [4]; the data set says that inputs have the shape [5]",
+    ("nothing_counts", "Single"): "has no test example whose target counts",
+}
+
+
+def refused(directory, capsys, *overrides):
+    """The one sentence with which a run is refused that writes nothing."""
+    settings = composed(f"run.directory={directory}", "model=custom", *SMALL, *overrides)
+    assert guard(lambda: simulate(settings)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert not directory.exists()
+    return error
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_model_that_cannot_be_trained_is_one_sentence_and_nothing_written(tmp_path, capsys, name):
+    error = refused(tmp_path / "r", capsys, *IMAGES, f"model.name=own_models:{name}")
+    assert WRONG[name] in error
+    if WRONG[name].endswith("("):
+        assert "own_models.py:" in error
+
+
+@pytest.mark.parametrize(("data", "name"), WRONG_TEXT)
+def test_a_data_set_that_does_not_fit_is_one_sentence_and_nothing_written(tmp_path, capsys, data, name):
+    overrides = (f"dataset.name=own_models:{data}", f"model.name=own_models:{name}")
+    assert WRONG_TEXT[data, name] in refused(tmp_path / "r", capsys, "dataset=custom", *overrides)
+
+
+def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path, capsys, monkeypatch):
+    (tmp_path / "slip_of_the_pen.py").write_text("import torch\nweights = torch.zeroes(3)\nNet = nn.Linear\n")
+    (tmp_path / "another_slip.py").write_text("Net = nn.Linear\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    error = refused(tmp_path / "r", capsys, *IMAGES, "model.name=another_slip:Net")
+    assert "whose module raised NameError: name 'nn' is not defined" in error
+    assert "has no attribute 'zeroes'" in refused(
+        tmp_path / "r", capsys, *IMAGES, "model.name=slip_of_the_pen:Net"
+    )
+
+
+def test_a_turn_that_diverges_is_refused_with_the_key_to_lower(tmp_path, capsys):
+    overrides = (*IMAGES, "model.name=own_models:Linear", "client.learning_rate=1e38", "client.epochs=3")
+    assert "a lower client.learning_rate" in refused(tmp_path / "r", capsys, *overrides)
+
+
+def test_a_resumed_run_is_rehearsed_too(tmp_path, capsys, monkeypatch):
+    options = (*IMAGES, *SMALL, "model=custom", "model.name=own_models:Switched")
+    run(tmp_path / "r", *options)
+    (tmp_path / "r/summary.json").unlink()
+    before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
+    monkeypatch.setattr(own_models.Switched, "forward", own_models.Raises.forward)
+    again = composed(f"run.directory={tmp_path / 'r'}", "run.resume=true", *options)
+    capsys.readouterr()
+    assert guard(lambda: simulate(again)) == 2
+    assert "the layers do not fit" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()} == before
+
+
+def arguments(experiment, **changes):
+    given = {
+        "dataset": experiment.dataset,
+        "model": experiment.model,
+        "make_trainer": experiment.make_trainer,
+        "start": experiment.initial,
+        "loss": cross_entropy,
+        "batch_size": 3,
+    }
+    return given | changes
+
+
+def experiment_of(name, *overrides):
+    return build(composed(*SMALL, *IMAGES, "model=custom", f"model.name=own_models:{name}", *overrides))
+
+
+@pytest.mark.parametrize("name", ["Draws", "GradientNotANumber"], ids=["passes", "is refused"])
+def test_a_rehearsal_leaves_model_data_and_global_generators_bit_for_bit_as_they_were(name):
+    experiment = experiment_of(name)
+
+    def everything():
+        held = [*experiment.model.parameters(), torch.random.get_rng_state()]
+        arrays = [experiment.dataset.test.x, experiment.dataset.test.y, experiment.initial]
+        states = (random.getstate(), str(np.random.get_state()))  # noqa: NPY002
+        return [tensor.detach().numpy().tobytes() for tensor in held], [a.tobytes() for a in arrays], states
+
+    before, mode = everything(), experiment.model.training
+    try:
+        rehearse(**arguments(experiment))
+    except SettingError:
+        assert name == "GradientNotANumber"
+    assert everything() == before
+    assert experiment.model.training is mode
+    assert all(parameter.grad is None for parameter in experiment.model.parameters())
+    torch.rand(3), random.random(), np.random.rand()  # noqa: NPY002
+    assert everything() != before  # the comparison sees a generator that moved
+
+
+class Own(Trainer):
+    """A trainer of one's own, whose turn `makes` something of the true update."""
+
+    makes = staticmethod(lambda update: update)
+
+    def update(self, *arguments, **keywords):
+        return self.makes(super().update(*arguments, **keywords))
+
+
+def fail(update):
+    raise IndexError("no such batch")
+
+
+@pytest.mark.parametrize(
+    ("makes", "said"),
+    [
+        (lambda update: update * np.nan, "not finite; a lower learning_rate"),
+        (lambda update: update[:-1], r"an update of shape \[649\]; it must be \[650\]"),
+        (fail, r"a client's turn on 3 test examples failed: IndexError: no such batch \(.*test_rehearsal.py"),
+    ],
+    ids=["not finite", "too short", "raises"],
+)
+def test_a_turn_of_the_very_trainer_is_rehearsed(monkeypatch, makes, said):
+    experiment = experiment_of("Linear")
+    monkeypatch.setattr(Own, "makes", staticmethod(makes))
+    with pytest.raises(SettingError, match=said):
+        rehearse(
+            **arguments(experiment, make_trainer=lambda: Own(experiment.model, experiment.training)),
+        )
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (lambda outputs, y: outputs.sum(1), r"the loss gives shape \[3\]; it must give one number"),
+        (lambda outputs, y: 1.0, "the loss gives a float"),
+        (lambda outputs, y: outputs.sum() / 0, "the loss is -?inf before any training"),
+        (lambda outputs, y: outputs @ y, "the loss cannot take outputs of shape .* RuntimeError"),
+    ],
+    ids=["one for each", "no tensor", "infinite", "raises"],
+)
+def test_the_very_loss_is_rehearsed(other, said):
+    with pytest.raises(SettingError, match=said):
+        rehearse(**arguments(experiment_of("Linear"), loss=other))
+
+
+def test_the_built_in_models_pass_and_a_reproducible_run_is_that_without_a_rehearsal(tmp_path, monkeypatch):
+    options = (*SMALL, "model=cnn", "run.reproducible=true", "population.rounds_per_epoch=2")
+    run(tmp_path / "with", *options)
+    monkeypatch.setattr("experiments.session.session.rehearse", lambda *_, **__: None)
+    run(tmp_path / "without", *options)
+    assert metrics(tmp_path / "with") == metrics(tmp_path / "without")
+    np.testing.assert_array_equal(model(tmp_path / "with"), model(tmp_path / "without"))
+    assert flat_parameters(build(composed(*options)).model).size == model(tmp_path / "with").size

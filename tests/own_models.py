@@ -1,0 +1,270 @@
+"""Models and data sets as a user might write them by mistake, for `model.name=own_models:NAME`."""
+
+import os
+import random
+import sys
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from client.data import ArrayClients, Dataset, Examples
+
+
+class Linear(nn.Module):
+    """Logistic regression for 8 x 8 images, which is right; each class below does one thing wrong."""
+
+    outputs = 10
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, self.outputs)
+
+    def forward(self, x):
+        return self.linear(x.flatten(1))
+
+
+class RaisesInConstructor(Linear):
+    def __init__(self, input_shape, classes):
+        raise KeyError("weights.pt")
+
+
+class Raises(Linear):
+    def forward(self, x):
+        raise ValueError("the layers\ndo not fit")
+
+
+class Exits(Linear):
+    def forward(self, x):
+        sys.exit(0)
+
+
+class NoForward(nn.Module):
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, classes)
+
+
+class NotANumber(Linear):
+    def forward(self, x):
+        return super().forward(x) / 0 * 0
+
+
+class GradientNotANumber(Linear):
+    """Its outputs are finite, but the slope of a square root at 0 is not."""
+
+    def forward(self, x):
+        return super().forward(x) + torch.sqrt(self.linear.bias * 0)
+
+
+class FewOutputs(Linear):
+    outputs = 5
+
+
+class ManyOutputs(Linear):
+    outputs = 11
+
+
+class OneOutput(Linear):
+    def forward(self, x):
+        return super().forward(x)[:, 0]
+
+
+class WrongInput(Linear):
+    def forward(self, x):
+        return self.linear(x.flatten(1)[:, :-1])
+
+
+class TwoArguments(Linear):
+    def forward(self, x, mask):
+        return super().forward(x * mask)
+
+
+class KeywordNeeded(Linear):
+    def forward(self, x, *, mask):
+        return super().forward(x * mask)
+
+
+class Pair(Linear):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+class Named(Linear):
+    def forward(self, x):
+        return {"logits": super().forward(x)}
+
+
+class Double(Linear):
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.double()
+
+
+class DoubleEmbedding(nn.Module):
+    """Its type would not be noticed by a forward pass: the inputs are whole numbers."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(classes, classes, dtype=torch.float64)
+
+    def forward(self, x):
+        return self.embedding(x)
+
+
+class Embedding(Linear):
+    """A model of text, on images."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.embedding = nn.Embedding(100, 3)
+        self.lstm = nn.LSTM(3, 10, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(self.embedding(x))[0]
+
+
+class Detached(Linear):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+
+class Whole(Linear):
+    def forward(self, x):
+        return super().forward(x).long()
+
+
+class AllFrozen(Linear):
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.requires_grad_(False)
+
+
+class NoParameters(nn.Module):
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+
+    def forward(self, x):
+        return x.flatten(1)[:, :10]
+
+
+class Lazy(Linear):
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.linear = nn.LazyLinear(classes)
+
+
+class Remembers(Linear):
+    def forward(self, x):
+        self.last = x.mean()
+        return super().forward(x)
+
+
+class OtherInEvaluation(Linear):
+    def forward(self, x):
+        outputs = super().forward(x)
+        return outputs if self.training else outputs.argmax(1)
+
+
+class Uncopied(Linear):
+    """Holds a tensor that torch refuses to copy."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.twice = self.linear.weight * 2
+
+
+class Draws(Linear):
+    """Right, and draws from every global generator, and writes into its inputs."""
+
+    def forward(self, x):
+        x += 0.01 * (random.random() + np.random.rand() + float(torch.rand(())))  # noqa: NPY002
+        return super().forward(x)
+
+
+def tokens(vocabulary: int = 10, length: int = 4, highest: int = 9) -> Dataset:
+    """Return a data set of text: targets up to `highest`, each user's first one ignored."""
+    x = np.arange(20 * length).reshape(20, length) % vocabulary
+    y = np.minimum(x, highest)
+    y[0] = -100  # the first test example has nothing to train on
+    one_each = np.arange(13)
+    held, test = ArrayClients(x[8:], y[8:], one_each[:-1], one_each, np.asarray), Examples(x[:8], y[:8])
+    return Dataset("tokens", held, test, (length,), vocabulary, "next_token", "ours", "made up", "one row")
+
+
+def too_many_classes() -> Dataset:
+    return replace(tokens(), classes=9)
+
+
+def other_shape() -> Dataset:
+    return replace(tokens(), input_shape=(5,))
+
+
+def nothing_counts() -> Dataset:
+    data = tokens()
+    return replace(data, test=Examples(data.test.x, np.full_like(data.test.y, -100)))
+
+
+# What a client's single example makes of the outputs of `Switched`; for worker processes named in the environment.
+def honest(outputs):
+    return outputs
+
+
+def raising(outputs):
+    raise ValueError("the secret 42")
+
+
+def not_finite(outputs):
+    return outputs * float("nan")
+
+
+def zero(outputs):
+    """An honest client that learns nothing: its update is exactly zero."""
+    return outputs * 0 + outputs.detach()
+
+
+turn = globals()[os.environ.get("OWN_TURN", "honest")]
+
+
+class Switched(Linear):
+    """Right in the rehearsal, on several examples; `turn` decides what becomes of a client, who has one."""
+
+    def forward(self, x):
+        if self.training and len(x) > 1 and "OWN_REHEARSALS" in os.environ:
+            with open(os.environ["OWN_REHEARSALS"], "a") as file:
+                file.write(f"{os.getpid()}\n")
+        special = self.training and len(x) == 1 and bool(x.max() >= LEAST)
+        return turn(super().forward(x)) if special else super().forward(x)
+
+
+LEAST = 0.0  # the largest value in an example from which on `turn` plays a part
+
+
+class Unreadable(ArrayClients):
+    """Clients of whom the third cannot be read."""
+
+    def client(self, i):
+        if i == 2:
+            raise OSError("the disk is gone")
+        return super().client(i)
+
+
+def people(clients: int = 6, unreadable: bool = False) -> Dataset:
+    """Return a data set of images, one a client; only the third client's holds a value as large as 77."""
+    x = np.random.default_rng(0).random((clients + 4, 8, 8)).astype("f4")
+    x[2] = 77
+    y, one_each = np.arange(clients + 4) % 10, np.arange(clients + 1)
+    kind = Unreadable if unreadable else ArrayClients
+    held, test = kind(x, y, one_each[:-1], one_each), Examples(x[clients:], y[clients:])
+    return Dataset(
+        "people", held, test, (8, 8), 10, "classification", "ours", "made up", "one image = one client"
+    )
+
+
+class Single(DoubleEmbedding):
+    """A model of text that is right."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.float()
