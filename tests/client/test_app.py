@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
-from client.app import make_client_app
+from client.app import make_client_app, play_elsewhere, unpack
 from client.data import Examples
 from client.models import build
 from client.parameters import flat_parameters
@@ -91,6 +91,22 @@ def test_reply_holds_nothing_but_the_values(app):
     content = app(task(), local_context()).content
     assert list(content) == [wire.UPDATE]
     assert list(content.config_records[wire.UPDATE]) == [wire.VALUES]
+
+
+def test_another_process_is_told_what_of_the_model_does_not_train():
+    set_identity()
+    given = task()
+    given.content.config_records[wire.TASK][wire.FIXED] = "a digest"
+    tasks, vector = unpack(given)
+    assert [one.fixed_digest for one in tasks] == ["a digest"]
+    asked = []
+
+    def elsewhere(message, context):
+        asked.append(unpack(message))
+        raise RuntimeError("no reply is needed")
+
+    play_elsewhere(elsewhere, tasks, len(vector), given, local_context(), PLAN.client_plan)
+    assert asked[0][0] == tasks
 
 
 @pytest.mark.parametrize("vector", [None, np.full(15, np.nan, "f4"), np.full(15, 1e38, "f4")])

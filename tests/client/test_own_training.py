@@ -198,8 +198,25 @@ def test_layers_that_draw_leave_the_global_generator_as_it_was():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_generator_for_layers_leaves_the_data_order_as_it_is():
-    drawing, plain = np.random.default_rng(3), np.random.default_rng(3)
+def test_every_client_and_epoch_has_draws_of_its_own():
+    drawn = []
+
+    class Noting(DrawingAnyhow):
+        def forward(self, x):
+            drawn.append(float(torch.rand(1)))
+            return super().forward(x)
+
+    trainer = Trainer(Noting(), settings(epochs=1, batch_size=11))
+    for key in (0, 1, 2, 0):
+        order = np.random.Generator(np.random.Philox(key=key))
+        trainer.update(flat_parameters(trainer._model), *examples(), order=order)
+    assert len(set(drawn)) == 3
+    assert drawn[0] == drawn[3]
+
+
+@pytest.mark.parametrize("seed", range(8))  # so many that states do not agree by chance
+def test_a_generator_for_layers_leaves_the_data_order_as_it_is(seed):
+    drawing, plain = np.random.default_rng(seed), np.random.default_rng(seed)
     Trainer(Dropping(), settings()).update(flat_parameters(Dropping()), *examples(), order=drawing)
     Trainer(network(), settings()).update(flat_parameters(network()), *examples(), order=plain)
     assert drawing.bit_generator.state == plain.bit_generator.state

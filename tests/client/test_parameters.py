@@ -168,7 +168,13 @@ def test_batch_norm_that_would_follow_the_clients_is_refused(how):
     model = normalised(**how)
     with pytest.raises(SettingError, match=r"buffers: the running statistics of 1 follow.*GroupNorm"):
         Trainer(model, SETTINGS)
-    assert model[1].training  # looking changed nothing
+
+
+def test_looking_whether_a_model_can_be_trained_leaves_its_modes_as_they_are():
+    model = normalised(frozen=True).eval()
+    model[0].train()
+    check_trainable(model)
+    assert [module.training for module in model.modules()] == [False, True, False, False]
 
 
 @pytest.mark.parametrize("how", [{"frozen": True}, {"evaluated": True}], ids=str)
