@@ -56,7 +56,6 @@ def run_page(run: Run) -> Page:
         Section("Summary", table=summary_table(run)),
         privacy_section(run.privacy),
         *progress_sections(run),
-        *metrics_sections(run),
         mechanism_section(run.mechanism, int(run.summary["rounds"])),
         bytes_section(run),
         compression_section(run.summary, recorded_compression(run.config)),
@@ -149,7 +148,7 @@ def _numbers(value: object) -> str:
 
 
 def progress_sections(run: Run) -> Iterator[Section]:
-    """Yield accuracy and epsilon by round."""
+    """Yield accuracy, further metrics and epsilon by round."""
     rounds, accuracy = run.column("accuracy")
     if rounds:
         best = max(accuracy)
@@ -162,6 +161,7 @@ def progress_sections(run: Run) -> Iterator[Section]:
         yield Section("Accuracy by round", figure=Plot("accuracy", svg, caption))
     else:
         yield Section("Accuracy by round", [f"{METRICS} holds no round at which the model was scored."])
+    yield from metrics_sections(run)
     rounds, epsilon = run.column("epsilon")
     if rounds:
         caption = (
