@@ -184,10 +184,13 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def _refuse_nothing_to_train(model: nn.Module) -> None:
-    if not trained_parameters(model):
-        raise SettingError(
-            "no parameter of the model trains: all are frozen; leave one that is not, or set trainable to its name."
-        )
+    if trained_parameters(model):
+        return
+    if next(model.parameters(), None) is None:
+        raise SettingError("the model has no parameters; one that trains must have at least one.")
+    raise SettingError(
+        "no parameter of the model trains: all are frozen; leave one that is not, or set trainable to its name."
+    )
 
 
 def _refuse_shared_memory(model: nn.Module) -> None:

@@ -105,7 +105,9 @@ def test_another_process_is_told_what_of_the_model_does_not_train():
         asked.append(unpack(message))
         raise RuntimeError("no reply is needed")
 
-    play_elsewhere(elsewhere, tasks, len(vector), given, local_context(), PLAN.client_plan)
+    play_elsewhere(
+        elsewhere, tasks, len(vector), given, local_context(), PLAN.client_plan, lambda client, error: None
+    )
     assert asked[0][0] == tasks
 
 

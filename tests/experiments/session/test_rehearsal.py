@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import own_models
+from client.losses import cross_entropy
 from client.rehearsal import rehearse
 from client.training import Trainer, flat_parameters
 from experiments.cli.command import guard
@@ -32,12 +33,12 @@ WRONG = {
     "KeywordNeeded": "forward takes (x, *, mask), but it is called with one argument",
     "Pair": "the model returns a tuple; it must return one tensor",
     "Named": "the model returns a dict; it must return one tensor",
-    "Double": "parameter linear.weight of the model is float64; what trains must be float32",
+    "Double": "linear.weight of the model is torch.float64; what trains must be float32",
     "Embedding": "cannot take float32 inputs of shape [4, 8, 8]: RuntimeError: Expected tensor for argument #1 'indices'",
     "Detached": "the loss does not depend on the model's parameters",
     "Whole": "the model returns int64 values; it must return real numbers",
     "AllFrozen": "no parameter",
-    "NoParameters": "at least",
+    "NoParameters": "the model has no parameters",
     "Lazy": "lazy parameters",
     "Remembers": "training changes the model beyond its parameters (its attribute last)",
     "OtherInEvaluation": "the model in evaluation mode returns the shape [4] ",
@@ -48,7 +49,7 @@ WRONG_TEXT = {
         "tokens",
         "Linear",
     ): "cannot take int64 inputs of shape [7, 4]: RuntimeError: mat1 and mat2 must have the same dtype",
-    ("tokens", "DoubleEmbedding"): "parameter embedding.weight of the model is float64",
+    ("tokens", "DoubleEmbedding"): "embedding.weight of the model is torch.float64",
     ("too_many_classes", "Single"): "has the target 9; with 9 classes targets must lie in 0 to 8, or be -100",
     ("other_shape", "Single"): "has the shape [4]; the data set says that inputs have the shape [5]",
     ("nothing_counts", "Single"): "has no test example whose target counts",
