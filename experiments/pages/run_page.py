@@ -94,6 +94,10 @@ def warnings(run: Run) -> Iterator[str]:
         yield "reproducible, NOT private: the secrets of this run derive from its public seed."
     if (run.config.get("run") or {}).get("unprotected_metrics"):
         yield "Unprotected metrics were recorded: the privacy statement does not cover them."
+    statement = str(run.privacy.get("paragraph"))
+    for sentence in run.mechanism.get("misgivings", []):
+        if sentence not in statement:  # a large delta is part of it
+            yield f"Said before the first round: {sentence}"
 
 
 def summary_table(summary: dict[str, Any]) -> Table:

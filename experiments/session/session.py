@@ -95,6 +95,8 @@ def run_session(
         recorder = Recorder(experiment, directory, settings.run, log)
         with stopping_on_disk_errors():
             state = _begin_or_restore(settings, experiment, directory, checkpoint, recorder)
+        if state.round == 0:
+            _say_misgivings(experiment)
         strategy = FedMF(
             experiment.plan,
             experiment.optimizer,
@@ -112,6 +114,12 @@ def run_session(
             summary = recorder.finish(time.perf_counter() - started)
             write_report(directory.path)
     return summary
+
+
+def _say_misgivings(experiment: Experiment) -> None:
+    """Say what speaks against a run while nothing has been asked of a client and no epoch has begun."""
+    for sentence in experiment.misgivings:
+        print(f"warning: {sentence}", file=sys.stderr)
 
 
 def _play(
