@@ -14,7 +14,7 @@ from fedmf.checks import (
 )
 from fedmf.choices import SCHEDULES
 from fedmf.errors import ParticipationError, SettingError
-from fedmf.misgivings import about_cohort, about_noise, about_unasked, masks_add_noise, noise_over_signal
+from fedmf.outlook import about_cohort, about_noise, about_unasked, masks_add_noise, noise_over_signal
 from fedmf.participation import rounds_that_fit
 from fedmf.updates.rotation import padded_dimension
 
@@ -78,7 +78,7 @@ def _rare_masks(settings: PlanSettings, budget: Budget, event: EpochEvent) -> bo
 def _misgivings(
     settings: PlanSettings, budget: Budget, event: EpochEvent, ratio: float | None, *, feasible: bool
 ) -> list[str | None]:
-    """Return what `fedmf.misgivings` says of a plan, as far as it is known."""
+    """Return what `fedmf.outlook` says of a plan, as far as it is known."""
     clients, cohort_size, rounds = settings.clients, settings.cohort_size, rounds_per_epoch(settings)
     said: list[str | None] = []
     if ratio is not None:

@@ -9,7 +9,7 @@ from experiments.settings.keys import keyed
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
 from fedmf.accounting.caveats import NOT_COVERED
-from fedmf.misgivings import noise_of_run
+from fedmf.outlook import noise_of_run
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from experiments.settings.factorization import factorize
 from experiments.settings.keys import keyed, with_keys
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings
 from fedmf.errors import SettingError
-from fedmf.misgivings import misgivings
+from fedmf.outlook import misgivings
 from fedmf.participation import rounds_that_fit
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
@@ -53,7 +53,7 @@ class Experiment:
 
     @cached_property
     def misgivings(self) -> tuple[str, ...]:
-        """What speaks against the run, in sentences that name its keys: `fedmf.misgivings`."""
+        """What speaks against the run, in sentences that name its keys: `fedmf.outlook`."""
         return tuple(
             with_keys(with_keys(sentence, "population", PopulationSettings), "compression", Compression)
             for sentence in misgivings(self.plan)

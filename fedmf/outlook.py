@@ -108,16 +108,13 @@ def about_noise(
         return None
     helps = [
         "more clients in an epoch",
-        "a larger epsilon" if calibrated else "a smaller noise multiplier, which costs epsilon",
+        "a larger epsilon" if calibrated else "a smaller noise multiplier (which costs epsilon)",
         "fewer trained layers",
     ]
     if rare_masks():
         helps.insert(0, "a larger keep_probability")
-    whole = (
-        ""
-        if dimension is None
-        else f" ({math.sqrt(dimension) * ratio:.3g} times over all {dimension:,} parameters)"
-    )
+    length = 0.0 if dimension is None else math.sqrt(dimension) * ratio
+    whole = f" ({length:.3g} times over all {dimension:,} parameters)" if length > 1 else ""
     return (
         f"the noise in the last model has in every direction {ratio:.3g} times the length that all clipped updates would "
         f"have if they agreed{whole}; small runs above {MOST_NOISE} ended near chance. What helps: {', '.join(helps)}."
