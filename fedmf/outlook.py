@@ -16,7 +16,7 @@ from fedmf.accounting import EpochEvent, calibrate_noise_multiplier, delta_warni
 if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import than these sentences should
     from fedmf.plan import Plan
 
-MOST_NOISE = 0.05  # `noise_over_signal` above which small runs end near chance: the table in docs/privacy.md, section 8
+MOST_NOISE = 0.05  # `noise_over_signal` above which small runs end near chance: docs/before_a_run.md
 MOST_UNASKED = 1 / 4  # of the clients, in an epoch
 FEWEST = 3  # clients in a cohort
 

@@ -83,8 +83,7 @@ def pick_form(overrides: Sequence[str]) -> command.Form:
             f"{figures[0]} is a figure of a plan and {settings[0]} a setting of a run; give keys of one kind only, such as "
             "population.cohort_size and privacy.epsilon beside those of a run."
         )
-    unknown = [override for key, override in given if key not in own | of_a_run]
-    if settings or (not figures and any("." in override.partition("=")[0] for override in unknown)):
+    if settings:
         return command.Form(plan_run, "config", Settings)
     return command.Form(plan, "plan", PlanSettings)
 

@@ -56,6 +56,9 @@ def test_the_plan_is_that_of_the_run(more, planned, capsys, tmp_path):
     for key in ("epsilon", "noise_multiplier", "delta", "adjacency", "linf_over_l2", "uplink_bytes_per_client",
                 "unit_of_privacy"):  # fmt: skip
         assert found[key] == summary[key], key
+    statement = json.loads((directory / "privacy.json").read_text())
+    for key in ("accountant", "epsilon_rdp", "epsilon_exact", "effective_noise_multiplier", "order"):
+        assert found[key] == statement[key], key
     assert found["mean_noise_std"] == pytest.approx(
         summary["noise_multiplier"] / (summary["keep_probability"] * 8)
     )
@@ -83,6 +86,19 @@ def test_the_figures_of_its_summary_give_the_same_epsilon_and_noise(planned, tmp
     assert again["warnings"] == [
         sentence.replace("population.", "").replace("compression.", "") for sentence in found["warnings"]
     ]
+
+
+def test_the_table_of_keep_probabilities_is_that_of_the_run(planned, capsys):
+    given = ("model=logistic", "privacy.epsilon=2", "compression.value_type=int8")
+    found = planned(*given)
+    assert exit_code(*given) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    (chosen,) = [[cell for cell in row if cell != "│"] for row in rows if row[1] == "0.1"]
+    mean = f"{found['mean_noise_std']:.3g}"
+    bytes_sent = f"{found['uplink_bytes_per_client']:,.0f}"
+    assert chosen[1] == "2"
+    assert chosen[2] == f"{found['noise_multiplier']:.4g}"
+    assert chosen[-2:] == [mean, bytes_sent]
 
 
 def test_one_setting_of_a_run_is_enough_and_the_rest_are_its_defaults(planned):
