@@ -6,6 +6,8 @@ import pytest
 
 import runs
 from experiments.plan.__main__ import main
+from fedmf.outlook import misgivings, noise_of_run
+from plans import small_plan
 
 TINY = (
     "dataset=synthetic", "dataset.clients=40", "dataset.features=6", "dataset.classes=3", "population.cohort_size=8",
@@ -131,6 +133,7 @@ def test_a_hopeless_run_is_said_with_its_keys_and_exits_0(capsys, tmp_path, monk
         (("popultion.epochs=3",), "popultion"),
         (("model=mlp", "+privacy.epsilo=3"), "did you mean epsilon?"),
         (("epsilon=2", "+cohortsize=3"), "did you mean cohort_size?"),
+        (("epsilon=2", "mechanism=independent", "+cohortsize=3"), "did you mean cohort_size?"),
         (("epsilon=2", "privcy.delta=3"), "privcy.delta"),
         (("model=cnnn",), "cnnn"),
         ((*TINY, "population.cohort_size=41"), "population.cohort_size is 41, but there are only 40 clients"),
@@ -152,6 +155,23 @@ def test_mistakes_exit_2_with_one_sentence_and_leave_nothing(
     assert printed.err.count("error: ") == 1
     assert "Traceback" not in printed.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_figures_are_warned_of_as_the_plan_that_they_describe(planned, capsys):
+    given = {"clients": 100, "cohort_size": 2, "rounds_per_epoch": 4, "epochs": 2, "dimension": 50,
+             "noise_multiplier": 3.0, "delta": 0.01, "keep_probability": 0.5}  # fmt: skip
+    flat = [f"{key}={value}" for key, value in given.items()]
+    found = planned(*flat, "momentum=0")
+    assert found["warnings"] == list(misgivings(small_plan(**given)))
+    assert len(found["warnings"]) == 4
+    assert found["noise_over_signal"] == pytest.approx(noise_of_run(small_plan(**given)))
+    silent = planned(*flat, "momentum=0", "noise_multiplier=0")
+    assert silent["warnings"] == list(misgivings(small_plan(**{**given, "noise_multiplier": 0.0})))
+    (problem, *others) = planned(*flat, "rounds_per_epoch=51")["warnings"]
+    assert "51 disjoint cohorts" in problem
+    assert not any("unasked" in sentence for sentence in others)
+    assert planned("epsilon=2")["warnings"] == []  # nothing is known
+    assert planned("epsilon=2")["noise_over_signal"] is None
 
 
 def test_keys_that_both_have_do_not_decide(planned):
