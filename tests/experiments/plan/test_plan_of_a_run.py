@@ -114,12 +114,17 @@ def test_one_setting_of_a_run_is_enough_and_the_rest_are_its_defaults(planned):
 def test_a_hopeless_run_is_said_with_its_keys_and_exits_0(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ("population.cohort_size=2", "population.rounds_per_epoch=3", "privacy.delta=0.1")
-    assert exit_code(*TINY, *small, "privacy.noise_multiplier=9") == 0
+    noise = ("privacy.noise_multiplier=null", "privacy.epsilon=1", "compression.keep_probability=0.01")
+    assert exit_code(*TINY, *small, *noise) == 0
     printed = capsys.readouterr()
     warnings = [line for line in printed.err.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 4
     assert "population.rounds_per_epoch=20 would ask 40" in printed.err
     assert "population.cohort_size is 2" in printed.err
+    assert (
+        "helps: a larger compression.keep_probability, more clients in an epoch, a larger epsilon"
+        in printed.err
+    )
     assert "epsilon = " in printed.out
     assert "keep probability" in printed.out
 
