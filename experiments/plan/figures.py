@@ -45,9 +45,7 @@ def from_figures(settings: PlanSettings) -> Planned:
         orders=settings.orders,
         feasible=problem is None,
         comparable=not linf_unknown(settings),
-        warnings=tuple(
-            filter(None, (problem, *_misgivings(settings, budget, event, ratio, feasible=problem is None)))
-        ),
+        warnings=tuple(filter(None, (problem, *_misgivings(settings, budget, event, ratio)))),
     )
 
 
@@ -76,7 +74,7 @@ def _rare_masks(settings: PlanSettings, budget: Budget, event: EpochEvent) -> bo
 
 
 def _misgivings(
-    settings: PlanSettings, budget: Budget, event: EpochEvent, ratio: float | None, *, feasible: bool
+    settings: PlanSettings, budget: Budget, event: EpochEvent, ratio: float | None
 ) -> list[str | None]:
     """Return what `fedmf.outlook` says of a plan, as far as it is known."""
     clients, cohort_size, rounds = settings.clients, settings.cohort_size, rounds_per_epoch(settings)
@@ -92,7 +90,7 @@ def _misgivings(
         )
     if clients is not None and event.noise_multiplier > 0:
         said.append(delta_warning(settings.delta, clients))
-    if feasible and clients is not None and cohort_size is not None and rounds is not None:
+    if clients is not None and cohort_size is not None and rounds is not None:
         said.append(about_unasked(clients, cohort_size=cohort_size, rounds_per_epoch=rounds))
     if cohort_size is not None:
         said.append(about_cohort(cohort_size))
