@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         of_run,
         prefix_sum,
     )
+    from fedmf.outlook import misgivings
     from fedmf.participation import rounds_that_fit
     from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
     from fedmf.randomness import PublicSeed, SecretKey
@@ -83,6 +84,7 @@ else:
                 "of_run",
                 "prefix_sum",
             ],
+            "fedmf.outlook": ["misgivings"],
             "fedmf.participation": ["rounds_that_fit"],
             "fedmf.plan": ["Participation", "Plan", "PrivacyTarget", "make_plan"],
             "fedmf.randomness": ["PublicSeed", "SecretKey"],
@@ -135,6 +137,7 @@ __all__ = [
     "make_bounds",
     "make_client_plan",
     "make_plan",
+    "misgivings",
     "momentum",
     "of_run",
     "online_learner",

@@ -20,7 +20,7 @@ PUBLIC = {
         EpochEvent Factorization FedmfError Layout Ledger NotCoveredError Participation ParticipationError Plan
         PrivacyBudgetExhausted PrivacySpent PrivacyTarget PublicSeed ReleaseOrderError RunDirectoryError RunFactorization
         RunStoppedError SecretKey SettingError Statement Workload __version__ calibrate_noise_multiplier
-        continual_counter design design_run make_bounds make_client_plan make_plan momentum of_run online_learner prefix_sum
+        continual_counter design design_run make_bounds make_client_plan make_plan misgivings momentum of_run online_learner prefix_sum
         privacy_spent rounds_that_fit write_statement
     """,
     "server": """

@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from experiments import INTERRUPTED
 from experiments.settings.compose import compose, help_text
@@ -20,6 +21,15 @@ from fedmf.errors import FedmfError, RunStoppedError
 USER_MISTAKE, STOPPED = 2, 1
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to give a command's settings: conf/`name`.yaml as the frozen dataclass `settings`, for `function`."""
+
+    function: Callable[[Any], object]
+    name: str
+    settings: type
 
 
 def run(
@@ -33,9 +43,16 @@ def run(
 
     `settings` is the frozen dataclass of conf/NAME.yaml, which `function` is given; `doc` is what --help says first.
     """
+    run_form(lambda overrides: Form(function, name, settings), doc, argv)
+
+
+def run_form(
+    pick: Callable[[Sequence[str]], Form], doc: str | None = None, argv: Sequence[str] | None = None
+) -> NoReturn:
+    """Run a command whose settings can be given in several forms, as `run` does; `pick` tells by the arguments."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    end_with(lambda: guard(lambda: _call(function, name, settings, doc, arguments)))
+    end_with(lambda: guard(lambda: _call(pick(arguments), doc, arguments)))
 
 
 def end_with(action: Callable[[], int]) -> NoReturn:
@@ -75,16 +92,14 @@ def without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def _call(
-    function: Callable[[T], object], name: str, settings: type[T], doc: str | None, arguments: Sequence[str]
-) -> None:
+def _call(form: Form, doc: str | None, arguments: Sequence[str]) -> None:
     if {"-h", "--help"} & set(arguments):
-        defaults = help_text(name, settings)
+        defaults = help_text(form.name, form.settings)
         print(
             f"{_as_called(doc or '')}\n\nkeys and defaults (override as key=value):\n\n{defaults}", flush=True
         )
         return
-    function(compose(name, arguments, settings))
+    form.function(compose(form.name, arguments, form.settings))
 
 
 def _as_called(doc: str) -> str:

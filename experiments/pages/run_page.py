@@ -98,6 +98,10 @@ def warnings(run: Run) -> Iterator[str]:
         yield "Unprotected metrics were recorded: the privacy statement does not cover them."
     if metric := (run.config.get("run") or {}).get("optimized_metric"):
         yield CHOOSING.format(metric=metric)
+    statement = str(run.privacy.get("paragraph"))
+    for sentence in run.mechanism.get("misgivings", []):
+        if sentence not in statement:  # a large delta is part of it
+            yield f"Said before the first round: {sentence}"
 
 
 def summary_table(run: Run) -> Table:

@@ -1,6 +1,7 @@
-"""The settings of a plan, and what all its keep probabilities have in common."""
+"""The settings of a plan, what all its keep probabilities have in common, and the plan itself."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.output import Output
@@ -12,8 +13,10 @@ from fedmf.accounting import (
     privacy_spent,
     resolve_linf_ratio,
 )
-from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
+
+if TYPE_CHECKING:
+    from experiments.plan.model_noise import ModelNoise
 
 UNIT = "one client"
 KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
@@ -100,17 +103,40 @@ def linf_unknown(settings: PlanSettings) -> bool:
     return settings.linf_over_l2 is None and settings.rotation == "hadamard" and incomplete
 
 
-def uplink_bytes(settings: PlanSettings, keep_probability: float) -> float | None:
-    """Return the expected bytes of float32 values a client sends in a round; None without a dimension."""
-    if settings.dimension is None:
-        return None
-    return value_bytes(padded_dimension(settings.dimension, settings.rotation), keep_probability, "float32")
+@dataclass(frozen=True)
+class Planned:
+    """A plan, from figures or from a run's own settings; None is what is not known.
 
+    `target` is the epsilon that the noise was calibrated to; `padded` are the coordinates that a client's mask chooses
+    from; `not_covered` what no epsilon of it covers; `comparable`: whether other keep probabilities can be costed;
+    `warnings` is what speaks against it.
+    """
 
-def mean_noise(settings: PlanSettings, event: EpochEvent) -> float | None:
-    """Return the noise per coordinate of the mean at Delta_2 = 1; None without a cohort size."""
-    if settings.cohort_size is None:
-        return None
-    return mean_noise_std(
-        event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=settings.cohort_size
-    )
+    budget: Budget
+    event: EpochEvent
+    target: float | None
+    mechanism: str
+    workload: str
+    cohort_size: int | None
+    padded: int | None
+    value_type: str
+    noise: "ModelNoise | None"
+    noise_over_signal: float | None
+    unit: str
+    not_covered: tuple[str, ...]
+    orders: tuple[float, ...] | None
+    feasible: bool
+    comparable: bool
+    warnings: tuple[str, ...]
+
+    def uplink_bytes(self, keep_probability: float) -> float | None:
+        """Return the expected bytes of values a client sends in a round; None without a dimension."""
+        return None if self.padded is None else value_bytes(self.padded, keep_probability, self.value_type)
+
+    def mean_noise(self, event: EpochEvent) -> float | None:
+        """Return the noise per coordinate of the mean at Delta_2 = 1; None without a cohort size."""
+        if self.cohort_size is None:
+            return None
+        return mean_noise_std(
+            event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=self.cohort_size
+        )

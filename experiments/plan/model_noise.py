@@ -2,10 +2,14 @@
 
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from experiments.plan.budget import PlanSettings
 from fedmf.errors import ParticipationError
 from fedmf.participation import rounds_that_fit
+
+if TYPE_CHECKING:
+    from fedmf.mechanisms import RunFactorization
 
 _log = logging.getLogger(__name__)
 
@@ -18,24 +22,26 @@ class ModelNoise:
 
     `rms_error` and `last_error` are the mechanism's root mean square over all rounds of the run and its last round;
     `independent_rms_error` is the first of independent noise, `lowest_rms_error` the certificate: what no mechanism
-    that restarts every epoch goes below.
+    that restarts every epoch goes below, None where it would take too long. `last_reach` is the longest that the last
+    round's sum can be.
     """
 
     rms_error: float
     last_error: float
     independent_rms_error: float
-    lowest_rms_error: float
+    lowest_rms_error: float | None
+    last_reach: float
 
 
 def model_noise(settings: PlanSettings) -> ModelNoise | None:
     """Return the errors of the run planned; None where its rounds are not known, or are too many for a plan."""
-    rounds = _rounds_per_epoch(settings)
+    rounds = rounds_per_epoch(settings)
     if rounds is None:
         return None
     # Not before it is needed: the families import scipy, which takes longer than the rest of a plan.
     from experiments.settings.factorization import factorize
     from experiments.settings.family import find_family
-    from fedmf.mechanisms import design_run, prefix_sum, run_lower_bound
+    from fedmf.mechanisms import prefix_sum
     from fedmf.mechanisms.family import suits
 
     total = rounds * settings.epochs
@@ -55,16 +61,26 @@ def model_noise(settings: PlanSettings) -> ModelNoise | None:
         beta=settings.momentum,
         schedule=settings.schedule,
     )
-    independent = design_run("independent", run.workloads)
+    return errors_of(run)
+
+
+def errors_of(run: "RunFactorization", rounds: int | None = None) -> ModelNoise:
+    """Return the errors of a run; the last ones after `rounds` rounds, None: all of them."""
+    from fedmf.mechanisms import design_run, run_lower_bound
+
+    total = len(run.per_round_error)
+    last = (rounds or total) - 1
+    certified = run.family == "optimal" or total <= MOST_ROUNDS
     return ModelNoise(
         run.rms_error,
-        float(run.per_round_error[-1]),
-        independent.rms_error,
-        run_lower_bound(run.workloads) / total**0.5,
+        float(run.per_round_error[last]),
+        design_run("independent", run.workloads).rms_error,
+        run_lower_bound(run.workloads) / total**0.5 if certified else None,
+        float(run.per_round_reach[last]),
     )
 
 
-def _rounds_per_epoch(settings: PlanSettings) -> int | None:
+def rounds_per_epoch(settings: PlanSettings) -> int | None:
     """Return the rounds of an epoch: as given, or as many cohorts as there are; None where neither is known."""
     if settings.rounds_per_epoch is not None:
         return settings.rounds_per_epoch

@@ -3,86 +3,77 @@
 from typing import TYPE_CHECKING, Any
 
 from experiments.cli import output
-from experiments.plan.budget import (
-    KEEP_PROBABILITIES,
-    UNIT,
-    Budget,
-    PlanSettings,
-    linf_unknown,
-    mean_noise,
-    uplink_bytes,
-)
-from fedmf.accounting import (
-    EpochEvent,
-    noise_saved,
-)
-from fedmf.accounting.caveats import NOT_COVERED, TIGHT
+from experiments.plan.budget import KEEP_PROBABILITIES, Planned
+from fedmf.accounting import noise_saved
+from fedmf.accounting.caveats import TIGHT
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def print_text(settings: PlanSettings, budget: Budget, event: EpochEvent, document: dict[str, Any]) -> None:
+def print_text(planned: Planned, document: dict[str, Any]) -> None:
     """Print the plan in words and the table of keep probabilities."""
     console = output.console()
-    console.print(headline(settings, event, document))
+    console.print(headline(planned, document))
     for order, value in (document["rdp"] or {}).items():
         console.print(f"One epoch at Renyi order {order}: {value:.6g}")
     if not document["feasible"]:
         console.print("NOT feasible: the cohorts of an epoch would not be disjoint.")
-    if linf_unknown(settings):
+    if not planned.comparable:
         console.print("Give dimension and cohort_size to compare keep probabilities.")
-    elif event.noise_multiplier > 0:
-        console.print(comparison(settings, budget, event))
+    elif planned.event.noise_multiplier > 0:
+        console.print(comparison(planned))
 
 
-def headline(settings: PlanSettings, event: EpochEvent, document: dict[str, Any]) -> str:
+def headline(planned: Planned, document: dict[str, Any]) -> str:
     """Return the plan in plain words."""
+    budget, event = planned.budget, planned.event
     if event.noise_multiplier == 0:
         return "NOT private: noise_multiplier is 0, epsilon is infinite at every delta under every adjacency."
     exact = document["epsilon_exact"] is not None
-    how = f"{settings.accountant} accountant"
+    how = f"{budget.accountant} accountant"
     if exact:
         how = f"exact; by Renyi divergence {document['epsilon_rdp']:.4g}"
-    elif settings.accountant == "tight":
+    elif budget.accountant == "tight":
         how += f", {TIGHT}; by Renyi divergence {document['epsilon_rdp']:.4g}"
     return "\n".join(
         (
-            f"epsilon = {document['epsilon']:.4g} at delta = {settings.delta:g} ({how}), "
-            f"unit of privacy: {UNIT}, adjacency {settings.adjacency}; "
-            f"epochs (one participation each): {settings.epochs}.",
+            f"epsilon = {document['epsilon']:.4g} at delta = {budget.delta:g} ({how}), "
+            f"unit of privacy: {planned.unit}, adjacency {budget.adjacency}; "
+            f"epochs (one participation each): {budget.epochs}.",
             f"Noise multiplier {event.noise_multiplier:.4g} of the sum, "
             f"{event.effective_noise_multiplier:.4g} of the mean; "
             f"keep probability {event.keep_probability:g}, Delta_inf/Delta_2 {event.linf_over_l2:.4g}.",
-            *in_model(settings, document),
-            f"Not covered: {'; '.join(NOT_COVERED)}.",
+            *in_model(planned, document),
+            f"Not covered: {'; '.join(planned.not_covered)}.",
         )
     )
 
 
-def in_model(settings: PlanSettings, document: dict[str, Any]) -> list[str]:
+def in_model(planned: Planned, document: dict[str, Any]) -> list[str]:
     """Return what the mechanism makes of the noise over the run, if its rounds are known."""
-    error = document["rms_error"]
+    error, lowest = document["rms_error"], document["lowest_rms_error"]
     if error is None:
         return []
     std = document["model_noise_std"]
     absolute = "" if std is None else f" Per coordinate, at clip norm and learning rate 1: {std:.3g}."
+    least = "" if lowest is None else f", at least {lowest:.4g} with any that restarts every epoch"
     return [
         f"Noise in the model, root mean square over the run, per unit of noise multiplier and clip norm: {error:.4g} "
-        f"with {settings.mechanism.name} (workload={settings.workload}), {document['independent_rms_error']:.4g} with "
-        f"independent noise, at least {document['lowest_rms_error']:.4g} with any that restarts every epoch.{absolute}"
+        f"with {planned.mechanism} (workload={planned.workload}), {document['independent_rms_error']:.4g} with "
+        f"independent noise{least}.{absolute}"
     ]
 
 
-def comparison(settings: PlanSettings, budget: Budget, event: EpochEvent) -> "Table":
+def comparison(planned: Planned) -> "Table":
     """Return the table of keep probabilities: at the same epsilon if one was asked for, else at the same noise."""
     from rich.table import Table  # JSON has no need of it
 
-    epsilon = settings.epsilon
+    budget, event, epsilon = planned.budget, planned.event, planned.target
     table = Table(
         title=f"What compression costs at the same {'noise of the mean' if epsilon is None else 'epsilon'}"
     )
-    tight = settings.accountant == "tight"
+    tight = budget.accountant == "tight"
     names = (
         "keep probability",
         "epsilon",
@@ -106,11 +97,11 @@ def comparison(settings: PlanSettings, budget: Budget, event: EpochEvent) -> "Ta
             f"{budget.spent(row).epsilon:.4g}",
             f"{z:.4g}",
             f"{row.effective_noise_multiplier:.4g}",
-            _or_dash(mean_noise(settings, row), ".3g"),
-            _or_dash(uplink_bytes(settings, gamma), ",.0f"),
+            _or_dash(planned.mean_noise(row), ".3g"),
+            _or_dash(planned.uplink_bytes(gamma), ",.0f"),
         ]
         if tight:
-            cells.append(_or_dash(noise_saved(row, settings.epochs, delta=settings.delta), ".1%"))
+            cells.append(_or_dash(noise_saved(row, budget.epochs, delta=budget.delta), ".1%"))
         table.add_row(*cells, style="bold" if gamma == chosen else None)
     return table
 

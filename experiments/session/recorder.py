@@ -249,6 +249,7 @@ class Recorder:
                 "independent_per_round_error": independent.per_round_error.tolist(),
                 "rms_error": factorization.rms_error,
                 "lowest_rms_error": best,
+                "misgivings": list(self._experiment.misgivings),
             },
         )
 

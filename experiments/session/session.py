@@ -108,6 +108,8 @@ def run_session(
         recorder = Recorder(experiment, directory, settings.run, log, metrics)
         with stopping_on_disk_errors():
             state = _begin_or_restore(settings, experiment, directory, checkpoint, recorder)
+        if state.round == 0:
+            _say_misgivings(experiment)
         strategy = FedMF(
             experiment.plan,
             experiment.optimizer,
@@ -140,6 +142,12 @@ def _rehearse(experiment: Experiment) -> None:
         loss=find_loss(experiment.training.loss),
         batch_size=experiment.training.batch_size,
     )
+
+
+def _say_misgivings(experiment: Experiment) -> None:
+    """Say what speaks against a run while nothing has been asked of a client and no epoch has begun."""
+    for sentence in experiment.misgivings:
+        print(f"warning: {sentence}", file=sys.stderr)
 
 
 def _play(

@@ -14,12 +14,13 @@ from experiments.settings.client import build_bounds, build_model
 from experiments.settings.data import arguments, load_dataset
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.factorization import factorize
-from experiments.settings.keys import keyed
+from experiments.settings.keys import keyed, with_keys
 from experiments.settings.optimizer import build_optimizer, steps_of_own
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings
 from fedmf.errors import SettingError
+from fedmf.outlook import misgivings
 from fedmf.participation import rounds_that_fit
-from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
+from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.client_plan import ClientPlan
 from fedmf.updates.vectors import Layout, Vector
@@ -58,6 +59,14 @@ class Experiment:
     def client_plan(self) -> ClientPlan:
         """What a client enforces itself."""
         return self.plan.client_plan
+
+    @cached_property
+    def misgivings(self) -> tuple[str, ...]:
+        """What speaks against the run, in sentences that name its keys: `fedmf.outlook`."""
+        return tuple(
+            with_keys(with_keys(sentence, "population", PopulationSettings), "compression", Compression)
+            for sentence in misgivings(self.plan)
+        )
 
     def examples_of(self, client_name: str, context: Context) -> Examples:
         """Return the examples of a simulated client, named by its index."""

@@ -134,6 +134,20 @@ class RunFactorization:
         return np.asarray(np.sqrt(np.concatenate(squares)))
 
     @cached_property
+    def per_round_reach(self) -> Float64:
+        """What every round's model holds of a row of ones in all rounds so far, A 1: shape (E T,) float64.
+
+        The signal that goes with `per_round_error`: rows of norm at most 1 move the model by at most this.
+        """
+        return np.asarray(workloads.apply(self._workload, np.ones((len(self.epochs) * self.rounds, 1)))[:, 0])
+
+    @property
+    def _workload(self) -> Workload:
+        """The whole run as one workload, without restarts."""
+        rates = tuple(np.concatenate([workloads.rates(epoch.workload) for epoch in self.epochs]).tolist())
+        return workloads.momentum(len(rates), self.epochs[0].workload.momentum, rates)
+
+    @cached_property
     def fingerprint(self) -> str:
         """A digest of what all streams compute."""
         return hashlib.sha256(" ".join(epoch.fingerprint for epoch in self.epochs).encode()).hexdigest()
@@ -145,9 +159,7 @@ class RunFactorization:
         """
         noising = block_diag(*(epoch.stream.materialize_noising() for epoch in self.epochs))
         encoder = block_diag(*(epoch.stream.materialize_strategy() for epoch in self.epochs))
-        rates = tuple(np.concatenate([workloads.rates(epoch.workload) for epoch in self.epochs]).tolist())
-        run = workloads.momentum(len(rates), self.epochs[0].workload.momentum, rates)
-        return workloads.apply(run, noising), np.asarray(encoder, dtype=np.float64)
+        return workloads.apply(self._workload, noising), np.asarray(encoder, dtype=np.float64)
 
     def costed_on(self, workloads: Sequence[Workload]) -> "RunFactorization":
         """Return the same streams with their cost on other workloads, one for each epoch."""

@@ -76,6 +76,14 @@ def test_a_deployed_run_leaves_what_a_simulation_leaves(tmp_path):
     assert "on the word of the operator of the node" in statement["paragraph"]
 
 
+def test_what_speaks_against_a_deployed_run_stands_in_the_log_of_its_server(tmp_path, capsys):
+    run, config = configured(tmp_path / "r", "population.cohort_size=2", "population.rounds_per_epoch=1")
+    deploy(config, network(run, TWO))
+    said = capsys.readouterr().err
+    assert said.count("warning: an epoch leaves 10 of 12 clients unasked") == 1
+    assert said.count("warning: population.cohort_size is 2") == 1
+
+
 def test_without_noise_the_deployed_model_is_that_of_the_same_cohorts_simulated(tmp_path):
     """The same client code and the same strategy: only names, and with them masks and data order, differ."""
     exact = ("privacy.noise_multiplier=0", "compression.keep_probability=1", "client.batch_size=100",

@@ -1,0 +1,165 @@
+"""What speaks against a run before it begins, in sentences: from its plan alone, so that no client has a part in it.
+
+>>> about_cohort(64), about_unasked(100, cohort_size=25, rounds_per_epoch=3)
+(None, None)
+>>> print(about_unasked(100, cohort_size=24, rounds_per_epoch=3))
+an epoch leaves 28 of 100 clients unasked, at the same epsilon as if it asked them; rounds_per_epoch=4 would ask 96.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fedmf.accounting import EpochEvent, calibrate_noise_multiplier, delta_warning, mean_noise_std
+
+if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import than these sentences should
+    from fedmf.plan import Plan
+
+MOST_NOISE = 0.05  # `noise_over_signal` above which small runs end near chance: docs/before_a_run.md
+MOST_UNASKED = 1 / 4  # of the clients, in an epoch
+FEWEST = 3  # clients in a cohort
+
+
+def misgivings(plan: "Plan") -> tuple[str, ...]:
+    """Return a sentence for each thing that makes a run of `plan` hopeless, wasteful or weak; none is the usual case.
+
+    They are a word beforehand, not a verdict: a run without any may fail all the same.
+    """
+    who = plan.participation
+    noise = about_noise(
+        noise_of_run(plan),
+        dimension=plan.dimension,
+        calibrated=plan.privacy.epsilon is not None,
+        rare_masks=lambda: _masks_add_noise(plan),
+    )
+    delta = delta_warning(plan.privacy.delta, who.clients) if plan.noise_multiplier > 0 else None
+    unasked = about_unasked(who.clients, cohort_size=who.cohort_size, rounds_per_epoch=who.rounds_per_epoch)
+    said = (noise, delta, unasked, about_cohort(who.cohort_size))
+    return tuple(sentence for sentence in said if sentence is not None)
+
+
+def _masks_add_noise(plan: "Plan") -> bool:
+    """Return `masks_add_noise` of a plan; no where its noise was not calibrated to an epsilon."""
+    target = plan.privacy
+    if target.epsilon is None:
+        return False
+    calibrate = partial(
+        calibrate_noise_multiplier,
+        epsilon=target.epsilon,
+        delta=target.delta,
+        linf_over_l2=plan.linf_over_l2,
+        epochs=plan.participation.epochs,
+        adjacency=target.adjacency,
+        accountant=target.accountant,
+    )
+    return masks_add_noise(plan.epoch_event, lambda keep: calibrate(keep_probability=keep))
+
+
+def noise_of_run(plan: "Plan") -> float:
+    """Return `noise_over_signal` after the last round that max_epsilon lets begin; 0 where none may."""
+    last = plan.affordable_epochs * plan.participation.rounds_per_epoch - 1
+    if last < 0 or plan.noise_multiplier == 0:
+        return 0.0
+    mean_noise = mean_noise_std(
+        plan.noise_multiplier,
+        keep_probability=plan.compression.keep_probability,
+        cohort_size=plan.participation.cohort_size,
+    )
+    return noise_over_signal(
+        mean_noise=mean_noise,
+        error=float(plan.factorization.per_round_error[last]),
+        reach=float(plan.factorization.per_round_reach[last]),
+    )
+
+
+def noise_over_signal(*, mean_noise: float, error: float, reach: float) -> float:
+    """Return how large the noise in a model is along any one direction over the most that its signal can be.
+
+    With a the row of the workload that belongs to a round (what the model holds of each round so far, by momentum and
+    schedule; all 1 for plain SGD) the model is its start plus learning rate times (a X + noise), where X_t is the mean
+    of round t.
+
+        signal:  ||X_t|| <= Delta_2, the mean of at most n clipped updates, so ||a X|| <= Delta_2 sum_t a_t = Delta_2 reach;
+        noise:   standard deviation z/(gamma n) Delta_2 error in every coordinate, hence along every unit vector, with
+                 `error` the mechanism's in that round, the sensitivity of C counted, and z/(gamma n) = `mean_noise`.
+
+    Learning rate and Delta_2 (with int8 the radius (1 + tau) Delta_2) cancel: mean_noise error / reach is left.
+
+    Why one direction and not the L2 norm, which is sqrt(d) times that: to first order an output y of the model with
+    gradient J moves by J times the change of the parameters. Noise moves it by ||J|| times the standard deviation above,
+    whatever d is, and the signal by at most ||J|| times its length. What it leaves out: updates that differ in direction
+    or are shorter than the clip norm add up to a fraction of the signal's bound (so that a few percent are much); a deep
+    model is not linear in its parameters and stands less noise, all the less the more it has; the masks' own error; and
+    learning rates that suit neither.
+    """
+    return mean_noise * error / reach
+
+
+def about_noise(
+    ratio: float, *, dimension: int | None, calibrated: bool, rare_masks: Callable[[], bool]
+) -> str | None:
+    """Return what to say of a `noise_over_signal` above `MOST_NOISE`, else None.
+
+    `calibrated`: whether the noise follows from an epsilon. More clients help as larger cohorts or as more rounds.
+    `rare_masks`, as `masks_add_noise` tells, is asked only where there is something to say.
+    """
+    if ratio <= MOST_NOISE:
+        return None
+    helps = [
+        "more clients in an epoch",
+        "a larger epsilon" if calibrated else "a smaller noise multiplier (which costs epsilon)",
+        "fewer trained layers",
+    ]
+    if rare_masks():
+        helps.insert(0, "a larger keep_probability")
+    length = 0.0 if dimension is None else math.sqrt(dimension) * ratio
+    whole = f" ({length:.3g} times over all {dimension:,} parameters)" if length > 1 else ""
+    return (
+        f"the noise in the last model has in every direction {ratio:.3g} times the length that all clipped updates would "
+        f"have if they agreed{whole}; small runs above {MOST_NOISE} ended near chance. What helps: {', '.join(helps)}."
+    )
+
+
+def masks_add_noise(event: EpochEvent, calibrate: Callable[[float], float]) -> bool:
+    """Return whether ten times as many coordinates would leave a tenth less noise on the mean, at the same epsilon.
+
+    `calibrate` returns the noise multiplier that this epsilon needs at another keep probability.
+    """
+    if event.keep_probability == 1:
+        return False
+    more = min(1.0, 10 * event.keep_probability)
+    return calibrate(more) / more < 0.9 * event.effective_noise_multiplier
+
+
+def about_unasked(clients: int, *, cohort_size: int, rounds_per_epoch: int) -> str | None:
+    """Return what to say where an epoch asks fewer than three quarters of the clients, else None.
+
+    An epoch costs a client the same epsilon whether it is asked or not.
+    """
+    unasked = clients - cohort_size * rounds_per_epoch
+    if unasked <= MOST_UNASKED * clients:
+        return None
+    rounds, largest = clients // cohort_size, clients // rounds_per_epoch
+    enough = clients - rounds * cohort_size <= MOST_UNASKED * clients
+    helps = (
+        f"rounds_per_epoch={rounds} would ask {rounds * cohort_size:,}"
+        if enough
+        else f"cohort_size={largest} would ask {largest * rounds_per_epoch:,}"
+    )
+    return f"an epoch leaves {unasked:,} of {clients:,} clients unasked, at the same epsilon as if it asked them; {helps}."
+
+
+def about_cohort(cohort_size: int) -> str | None:
+    """Return what to say of a cohort of one or two clients, else None."""
+    if cohort_size >= FEWEST:
+        return None
+    whose = (
+        "each round releases one client's update behind the noise alone"
+        if cohort_size == 1
+        else "each round releases the sum of two updates, and who sent one sees the other behind the noise alone"
+    )
+    return (
+        f"cohort_size is {cohort_size}: {whose}, of which so small a mean averages little away. What helps: cohorts of "
+        "dozens of clients or more."
+    )

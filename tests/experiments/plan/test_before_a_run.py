@@ -1,0 +1,51 @@
+"""docs/before_a_run.md: its figures are those of the plans, and its runs bear out the limit."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.settings.compose import compose
+from experiments.settings.experiment import build
+from experiments.settings.schema import Settings
+from fedmf.outlook import MOST_NOISE, misgivings, noise_of_run
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "before_a_run.md"
+ROW = re.compile(r"^\| `(.+)` \| ([\d,]+) \| ([\d.]+) \| ([\d, ]+) \|$", re.MULTILINE)
+CHANCE = 10  # percent, of all rows
+
+
+def rows():
+    """(settings, parameters, noise over signal, mean accuracy) of every row of the table."""
+    for settings, parameters, figure, accuracies in ROW.findall(PAGE.read_text()):
+        each = [float(value) for value in accuracies.split(",")]
+        yield settings, int(parameters.replace(",", "")), float(figure), sum(each) / len(each)
+
+
+def test_the_table_is_read_whole_and_in_order():
+    figures = [figure for _, _, figure, _ in rows()]
+    assert len(figures) == 24
+    assert figures == sorted(figures)
+
+
+def test_runs_above_the_limit_ended_near_chance_and_those_far_below_learned():
+    above = [accuracy for _, _, figure, accuracy in rows() if figure > MOST_NOISE]
+    below = [accuracy for _, _, figure, accuracy in rows() if figure < 0.01]
+    assert len(above) >= 8
+    assert len(below) >= 5
+    assert max(above) < 2.5 * CHANCE
+    assert min(below) > 4 * CHANCE
+    best = max(accuracy for _, _, figure, accuracy in rows() if figure > MOST_NOISE / 3)
+    assert best < min(below)
+
+
+@pytest.mark.parametrize(
+    "wanted", ["privacy.epsilon=8", "privacy.epsilon=0.04", "model=mlp privacy.epsilon=0.02",
+               "mechanism=independent privacy.epsilon=0.2"],
+)  # fmt: skip
+def test_a_row_has_the_figures_of_its_plan_and_is_said_above_the_limit_only(wanted):
+    ((parameters, figure),) = [(d, figure) for settings, d, figure, _ in rows() if settings == wanted]
+    plan = build(compose("config", wanted.split(), Settings)).plan
+    assert plan.dimension == parameters
+    assert noise_of_run(plan) == pytest.approx(figure, abs=1e-4)
+    assert len(misgivings(plan)) == (figure > MOST_NOISE)

@@ -1,0 +1,142 @@
+"""What speaks against a plan: each sentence at its boundary, and the noise against dense matrices."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from fedmf.mechanisms.schedules import rates
+from fedmf.outlook import (
+    MOST_NOISE,
+    about_cohort,
+    about_noise,
+    about_unasked,
+    misgivings,
+    noise_of_run,
+)
+from plans import small_plan
+
+
+def reach_by_hand(beta, eta):
+    """What momentum SGD makes of a mean of ones in every round."""
+    velocity = model = 0.0
+    for rate in eta:
+        velocity = beta * velocity + 1
+        model += rate * velocity
+    return model
+
+
+@pytest.mark.parametrize("family", ["optimal", "independent", "blt"])
+@pytest.mark.parametrize(("beta", "schedule"), [(0.0, "constant"), (0.9, "constant"), (0.7, "cosine")])
+def test_the_noise_over_the_signal_is_that_of_the_dense_matrices(family, beta, schedule):
+    plan = small_plan(
+        family=family, momentum=beta, schedule=schedule, keep_probability=0.25, noise_multiplier=1.3
+    )
+    decoder, encoder = plan.factorization.materialize()
+    columns = np.linalg.norm(encoder, axis=0)
+    sensitivity = np.repeat([columns[:4].max(), columns[4:].max()], decoder.shape[1] // 2)
+    per_coordinate = 1.3 * np.linalg.norm(decoder[-1] * sensitivity) / (0.25 * 3)
+    signal = reach_by_hand(beta, np.asarray(rates(schedule, 8)))
+    assert noise_of_run(plan) == pytest.approx(per_coordinate / signal, rel=1e-5)
+
+
+def test_the_noise_over_the_signal_does_not_hang_on_clip_norm_value_type_or_dimension():
+    plans = [small_plan(), small_plan(l2_norm=0.01), small_plan(value_type="int8"), small_plan(dimension=900)]
+    assert len({noise_of_run(plan) for plan in plans}) == 1
+
+
+def test_a_run_that_max_epsilon_ends_early_has_the_noise_of_its_last_round():
+    whole = small_plan(epochs=3)
+    first = whole.spent(1).epsilon
+    short = small_plan(epochs=3, max_epsilon=first * 1.01)
+    assert short.affordable_epochs == 1
+    run = short.factorization
+    expected = 1.0 / (0.5 * 3) * run.per_round_error[3] / 4
+    assert noise_of_run(short) == pytest.approx(expected)
+    assert noise_of_run(short) != pytest.approx(noise_of_run(whole), rel=0.05)
+    assert noise_of_run(small_plan(max_epsilon=first / 2)) == 0  # refused elsewhere
+
+
+def test_noise_at_the_limit_is_passed_over_and_above_it_is_said():
+    said = {"dimension": 400, "calibrated": True, "rare_masks": lambda: False}
+    assert about_noise(MOST_NOISE, **said) is None
+    sentence = about_noise(MOST_NOISE * 1.5, **said)
+    assert "in every direction 0.075 times" in sentence
+    assert "1.5 times over all 400 parameters" in sentence
+    assert "a larger epsilon" in sentence
+    assert "larger epsilon" not in about_noise(1.0, **{**said, "calibrated": False})
+
+
+def test_masks_are_not_costed_where_there_is_nothing_to_say():
+    assert about_noise(0.01, dimension=None, calibrated=True, rare_masks=lambda: 1 // 0) is None
+
+
+@pytest.mark.parametrize(("keep_probability", "helps"), [(0.0005, True), (0.05, False), (1.0, False)])
+def test_a_larger_keep_probability_is_advised_where_it_leaves_less_noise(keep_probability, helps):
+    def plan(gamma):
+        return small_plan(
+            dimension=30000, keep_probability=gamma, epsilon=1.0, noise_multiplier=None, epochs=4
+        )
+
+    (sentence,) = misgivings(plan(keep_probability))
+    assert ("a larger keep_probability" in sentence) is helps
+    less = noise_of_run(plan(min(1.0, 10 * keep_probability))) / noise_of_run(plan(keep_probability))
+    assert (less < 0.9) is helps
+
+
+@pytest.mark.parametrize(
+    "better",
+    [{"epsilon": 4.0}, {"clients": 24, "cohort_size": 6}, {"clients": 24, "rounds_per_epoch": 8}],
+)
+def test_what_is_said_to_help_leaves_less_noise(better):
+    given = {"epsilon": 1.0, "noise_multiplier": None}
+    assert noise_of_run(small_plan(**{**given, **better})) < 0.8 * noise_of_run(small_plan(**given))
+
+
+@pytest.mark.parametrize(
+    ("clients", "cohort_size", "rounds", "unasked"),
+    [(100, 25, 3, None), (100, 24, 3, 28), (101, 25, 3, 26), (4, 3, 1, None), (8, 1, 5, 3), (7, 7, 1, None)],
+)
+def test_up_to_a_quarter_of_the_clients_may_stay_unasked(clients, cohort_size, rounds, unasked):
+    sentence = about_unasked(clients, cohort_size=cohort_size, rounds_per_epoch=rounds)
+    assert (sentence is None) == (unasked is None)
+    assert unasked is None or f"leaves {unasked} of {clients} clients" in sentence
+
+
+def test_what_is_said_to_ask_more_clients_asks_three_quarters_and_fits():
+    for clients in range(1, 60):
+        for cohort_size in range(1, clients + 1):
+            for rounds in range(1, clients // cohort_size + 1):
+                sentence = about_unasked(clients, cohort_size=cohort_size, rounds_per_epoch=rounds)
+                if sentence is None:
+                    continue
+                key, value, asked = re.search(r"(\w+)=(\d+) would ask (\d+)", sentence).groups()
+                changed = {"cohort_size": cohort_size, "rounds_per_epoch": rounds} | {key: int(value)}
+                assert int(asked) == math.prod(changed.values()) <= clients
+                assert about_unasked(clients, **changed) is None, (clients, cohort_size, rounds)
+
+
+@pytest.mark.parametrize(
+    ("cohort_size", "words"), [(1, "one client's update"), (2, "sum of two updates"), (3, None)]
+)
+def test_a_cohort_of_one_or_two_is_said(cohort_size, words):
+    sentence = about_cohort(cohort_size)
+    assert (sentence is None) == (words is None)
+    assert words is None or (words in sentence and f"cohort_size is {cohort_size}" in sentence)
+
+
+def test_a_plan_names_everything_that_speaks_against_it():
+    plan = small_plan(clients=100, cohort_size=2, rounds_per_epoch=4, delta=0.01, noise_multiplier=3.0)
+    noise, delta, unasked, cohort = misgivings(plan)
+    assert "in every direction" in noise
+    assert "at least 1/N" in delta
+    assert "leaves 92 of 100" in unasked
+    assert "cohort_size is 2" in cohort
+    assert not misgivings(small_plan(clients=12, delta=0.08, noise_multiplier=0.01))
+    assert len(misgivings(small_plan(clients=12, delta=1 / 12, noise_multiplier=0.01))) == 1
+
+
+def test_without_noise_neither_noise_nor_delta_is_said():
+    assert misgivings(small_plan(clients=12, delta=0.5, noise_multiplier=0.0)) == ()
+    assert misgivings(small_plan(clients=12, delta=0.5, noise_multiplier=0.0, l2_norm=None)) == ()
