@@ -126,6 +126,18 @@ def experiment_of(name, *overrides):
     return build(composed(*SMALL, *IMAGES, "model=custom", f"model.name=own_models:{name}", *overrides))
 
 
+class Scribbling(Trainer):
+    """A trainer of one's own that draws when it is made, and writes into the examples that it is given."""
+
+    def __init__(self, *arguments):
+        torch.rand(1)
+        super().__init__(*arguments)
+
+    def update(self, start, x, y, *, order):
+        x[:], y[:] = 7, 7
+        return super().update(start, x, y, order=order)
+
+
 @pytest.mark.parametrize("name", ["Draws", "GradientNotANumber"], ids=["passes", "is refused"])
 def test_a_rehearsal_leaves_model_data_and_global_generators_bit_for_bit_as_they_were(name):
     experiment = experiment_of(name)
@@ -138,7 +150,8 @@ def test_a_rehearsal_leaves_model_data_and_global_generators_bit_for_bit_as_they
 
     before, mode = everything(), experiment.model.training
     try:
-        rehearse(**arguments(experiment))
+        made = lambda: Scribbling(experiment.model, experiment.training)  # noqa: E731
+        rehearse(**arguments(experiment, make_trainer=made))
     except SettingError:
         assert name == "GradientNotANumber"
     assert everything() == before
