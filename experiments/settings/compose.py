@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import hydra
 from hydra import initialize_config_dir
@@ -21,17 +21,9 @@ from experiments.settings.data import DATASETS, MODELS
 from experiments.settings.engine import ENGINES
 from experiments.settings.frozen import derive_schema, freeze
 from experiments.settings.mistakes import as_setting_errors
-from experiments.settings.optimizer import OPTIMIZERS
 from fedmf.errors import SettingError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-_CHOICES: Mapping[str, Mapping[str, type]] = {
-    "dataset": DATASETS,
-    "model": MODELS,
-    "optimizer": OPTIMIZERS,
-    "engine": ENGINES,
-}
-
 T = TypeVar("T")
 
 
@@ -51,7 +43,7 @@ def typed(document: Mapping[str, Any], settings: type[T]) -> T:
     Raises `SettingError` for keys or values that these settings do not have.
     """
     schema = OmegaConf.structured(derive_schema(settings))
-    for group, choices in _CHOICES.items():
+    for group, choices in _choices(settings).items():
         name = (document.get(group) or {}).get("name")
         chosen = choices.get(str(name)) or choices.get("custom")
         if chosen is not None:
@@ -90,9 +82,21 @@ def store_schemas(name: str, settings: type) -> None:
     """Put the schemas of conf/NAME.yaml and of all choices into Hydra's global store."""
     store = ConfigStore.instance()
     store.store(name=f"{name}_schema", node=derive_schema(settings))
-    for group, choices in _CHOICES.items():
+    for group, choices in _choices(settings).items():
         for choice, of_choice in choices.items():
             store.store(group=f"{group}/schema", name=choice, node=derive_schema(of_choice))
+
+
+def _choices(settings: type) -> dict[str, Mapping[str, type]]:
+    """Return {group: {choice: its settings}} of the groups whose keys depend on the choice."""
+    choices: dict[str, Mapping[str, type]] = {"dataset": DATASETS, "model": MODELS, "engine": ENGINES}
+    if "optimizer" in get_type_hints(
+        settings
+    ):  # those of a run; they need the mechanisms, and these need scipy
+        from experiments.settings.optimizer import OPTIMIZERS
+
+        choices["optimizer"] = OPTIMIZERS
+    return choices
 
 
 def _composed(name: str, overrides: Sequence[str], settings: type) -> DictConfig:

@@ -49,8 +49,9 @@ def turning(monkeypatch):
 
 
 def said(capsys):
-    """What stderr holds besides the progress, by line."""
-    return [line for line in capsys.readouterr().err.splitlines() if not line.startswith("epoch ")]
+    """What stderr holds besides the progress and what is said before the run, by line."""
+    lines = capsys.readouterr().err.splitlines()
+    return [line for line in lines if not line.startswith(("epoch ", "warning: the noise in the last model"))]
 
 
 def test_failures_are_counted_in_the_round_and_at_the_end_with_the_first_reason_and_no_traceback(
@@ -308,7 +309,7 @@ def test_a_line_stands_above_the_live_view_and_leaves_it_whole(monkeypatch):
     view = View(4)
 
     def standing(number):
-        return Standing(number, 4, 1, 1, 0.5, 1.0, 2.0, 1e-5, "one client, zero_out", 100.0, True)
+        return Standing(number, 4, 1, 1, 0.5, {}, 1.0, 2.0, 1e-5, "one client, zero_out", 100.0, True)
 
     with view:
         view.show(standing(1))
