@@ -132,9 +132,8 @@ class Recorder:
             scored = self._score_if_due(state)
         except DivergedError as error:  # the round was released all the same: its row comes first
             diverged = error
-        vectors = (
-            2 if epoch and self._experiment.optimizer.precondition else 1
-        )  # the model, and the clients' scale
+        # The model goes down, and from the second epoch on what clients scale by, if they do.
+        vectors = 2 if epoch and self._experiment.optimizer.precondition else 1
         row = {
             "round": release.round,
             "epoch": epoch + 1,
