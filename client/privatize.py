@@ -24,9 +24,9 @@ def privatize(
 ) -> Values:
     """Return the kept values of `update` (d,), in increasing order of their secret coordinates.
 
-    (Scale by public numbers,) clip, rotate, clip, (round,) mask; never rescaled. Guarantee, whatever `scale` holds: the whole rotated vector g, of which the
-    kept values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <= bounds.linf_norm where those are
-    given (docs/privacy.md, section 5).
+    (Scale by public numbers,) clip, rotate, clip, (round,) mask; never rescaled. Guarantee, whatever `scale` holds: the
+    whole rotated vector g, of which the kept values are a part, has ||g||_2 <= bounds.radius and
+    ||g||_inf <= bounds.linf_norm where those are given (docs/privacy.md, section 5).
     """
     if scale is not None:
         with np.errstate(over="ignore", invalid="ignore"):

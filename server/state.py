@@ -134,9 +134,10 @@ def apply_release(
 ) -> ServerState:
     """Return the state after `release`: its clients spent, its mean update applied.
 
-    The noisy sum is divided by gamma n with the PLANNED n, and by the scale that its clients used. `secrets` are those after the release (None in a
-    replay); at an epoch's end their key gives way to the next one. Raises `ReleaseOrderError` for a round
-    that is not the next one, `ParticipationError` for a client spent already; the state stays as it was.
+    The noisy sum is divided by gamma n with the PLANNED n, and by the scale that its clients used. `secrets` are those
+    after the release (None in a replay); at an epoch's end their key gives way to the next one. Raises
+    `ReleaseOrderError` for a round that is not the next one, `ParticipationError` for a client spent already; the state
+    stays as it was.
     """
     if release.round != state.round + 1:
         raise ReleaseOrderError(
