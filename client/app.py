@@ -2,8 +2,8 @@
 
 Any exception in training becomes a zero update, and so does an update that is not finite. Both are said on this
 machine only, by `on_failure`: otherwise one client's data would decide what the server releases, and zero-out privacy
-would be lost with certainty (docs/privacy.md, section 5). For the same reason it may not silence the clients after it: see `client.resident` for the trainer, and `Elsewhere` for what
-only another process can do.
+would be lost with certainty (docs/privacy.md, section 5). For the same reason it may not silence the clients after
+it: see `client.resident` for the trainer, and `Elsewhere` for what only another process can do.
 """
 
 import logging

@@ -143,8 +143,8 @@ class OfAllOutputs(Metric):
 def find_metrics(entries: Sequence[str], *, classes: int) -> tuple[NamedMetric, ...]:
     """Return the metrics that `entries` name, accuracy and loss apart, for a model of `classes` outputs.
 
-    Imports what MODULE:NAME names. Raises `SettingError` for a name that is not known or not clear, for an import path that
-    leads to neither a function annotated with `-> float` nor a class of `Metric`, and for top5 of five classes.
+    Imports what MODULE:NAME names. Raises `SettingError` for a name that is not known or not clear, for an import path
+    that leads to neither a function annotated with `-> float` nor a class of `Metric`, and for top5 of five classes.
     """
     check_metrics(entries)
     return tuple(_find(entry, classes) for entry in entries if entry not in ALWAYS)

@@ -16,9 +16,9 @@ from fedmf.errors import SettingError
 
 @dataclass(frozen=True)
 class Score:
-    """`accuracy` in [0, 1] over `counted` targets, `loss` the mean of the loss that is trained, in nats for cross-entropy.
+    """`accuracy` in [0, 1] over `counted` targets; `loss` is the mean of the loss that is trained.
 
-    `metrics` holds the further ones by name, nan where one is not defined; `failures` says of those that could not
+    It is in nats for cross-entropy. `metrics` holds the further ones by name, nan where one is not defined; `failures` says of those that could not
     be computed why, and they are nan too.
     """
 
