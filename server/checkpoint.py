@@ -12,12 +12,9 @@ whose files are damaged, of another version or of another configuration is refus
 copy of a run, and an older state than the one whose rounds were counted outside (`server.marks`).
 """
 
-import io
 import json
 import logging
-import math
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from fedmf.accounting import Ledger
-from fedmf.accounting.epoch import ROUNDING
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.streams.protocol import StreamState
@@ -34,9 +30,15 @@ from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server import journal, marks, origin, tables
-from server.files import erase, sync_folder, temporary_path, write_atomically
-from server.optimizer import Optimizer, form
+from server.files import UNREADABLE, erase, packed, sync_folder, temporary_path, unpacked, write_atomically
+from server.optimizer import Optimizer
 from server.origin import ELSEWHERE, Clients, Origin, Place
+from server.same_run import (
+    refuse_other_calculation,
+    refuse_other_configuration,
+    refuse_other_events,
+    refuse_other_slots,
+)
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
 
 log = logging.getLogger(__name__)
@@ -165,8 +167,8 @@ class Checkpoint:
         """
         *others, newest = self._bases()
         state = self._load_base(newest, others)
-        self._refuse_other_events(plan, state.ledger)
-        self._refuse_other_slots(optimizer, state)
+        refuse_other_events(self.folder.parent, plan, state.ledger)
+        refuse_other_slots(self.folder.parent, optimizer, state)
         replayed: list[tuple[ServerState, Release]] = []
         for release in self._releases(newest):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
@@ -242,7 +244,7 @@ class Checkpoint:
         }
         slots = {f"{_SLOT}{name}": array for name, array in state.slots.items()}
         scale = {} if state.scale is None else {"scale": state.scale}
-        data = _packed(model=state.model, about=np.array(json.dumps(about)), **scale, **slots)
+        data = packed(model=state.model, about=np.array(json.dumps(about)), **scale, **slots)
         write_atomically(self.folder / _base_name(state.round), data)
         for old in self._bases()[:-_KEPT]:
             (self.folder / _base_name(old)).unlink()
@@ -256,60 +258,21 @@ class Checkpoint:
             else ""
         )
         try:
-            with np.load(io.BytesIO(path.read_bytes())) as stored:
-                about = json.loads(str(stored["about"]))
-                arrays = {name: stored[name] for name in stored.files if name != "about"}
-                model = arrays.pop("model")
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+            arrays = unpacked(path)
+            about, model = json.loads(str(arrays.pop("about"))), arrays.pop("model")
+        except UNREADABLE as error:
             raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{offer}") from error
         if about.get("format") != FORMAT:
             raise RunDirectoryError(
                 f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}.{offer}"
             )
-        self._refuse_other_configuration(path, about["configuration"])
-        self._refuse_other_calculation(about.get("calculated", {}))
+        run = self.folder.parent
+        refuse_other_configuration(run, about["configuration"], self.configuration)
+        refuse_other_calculation(run, about.get("calculated", {}), self.calculated)
         register, ledger = Register.from_json(about["register"]), Ledger.from_json(about["ledger"])
         scale = arrays.pop("scale", None)
         slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
         return ServerState(about["round"], model, ledger, register, None, slots, scale)
-
-    def _refuse_other_configuration(self, path: Path, held: Mapping[str, Any]) -> None:
-        for key in sorted({*held, *self.configuration}):
-            if held.get(key) != self.configuration.get(key):
-                raise RunDirectoryError(
-                    f"{key} is {self.configuration.get(key)!r}, but the run in {path.parent.parent} has "
-                    f"{held.get(key)!r}; resume it with its own settings."
-                )
-
-    def _refuse_other_events(self, plan: Plan, ledger: Ledger) -> None:
-        """Raise `RunDirectoryError` where an epoch began with another event than the plan would record for it."""
-        for number, began in enumerate(ledger.entries, 1):
-            if not began.agrees_with(plan.epoch_event):
-                raise RunDirectoryError(
-                    f"epoch {number} of the run in {self.folder.parent} is in its ledger as {began}, but this version "
-                    f"plans {plan.epoch_event}; resume it with the version of fedmf and its libraries that began it."
-                )
-
-    def _refuse_other_slots(self, optimizer: Optimizer, state: ServerState) -> None:
-        """Raise `RunDirectoryError` where the optimizer's state is not one that this optimizer makes."""
-        held, wanted = form(state.slots), form(optimizer.first(state.model))
-        if state.round and held != wanted:
-            raise RunDirectoryError(
-                f"the optimizer of the run in {self.folder.parent} keeps {held}, but this one keeps {wanted}; resume "
-                "it with the code that began it."
-            )
-
-    def _refuse_other_calculation(self, held: Mapping[str, float | None]) -> None:
-        """Raise `RunDirectoryError` where this version calculates what would make the run's statement false."""
-        for key in sorted({*held, *self.calculated}):
-            began, now = held.get(key), self.calculated.get(key)
-            if began != now and (
-                began is None or now is None or not math.isclose(began, now, rel_tol=ROUNDING)
-            ):
-                raise RunDirectoryError(
-                    f"{key} is {now!r} as this version calculates it, but the run in {self.folder.parent} began with "
-                    f"{began!r}; resume it with the version of fedmf and its libraries that began it."
-                )
 
     def _save_tables(self, secrets: Secrets | None) -> None:
         """Keep the tables of the epoch under way; before its key, so that no round of it is without them."""
@@ -327,7 +290,7 @@ class Checkpoint:
         stream = {} if secrets.stream is None else secrets.stream.to_arrays()
         key = np.frombuffer(secrets.key.reveal(), np.uint8)
         about = {"epoch": np.array(secrets.epoch), "mechanism": np.array(self._mechanism(secrets.epoch))}
-        data = _packed(**about, key=key, **{f"stream_{k}": v for k, v in stream.items()})
+        data = packed(**about, key=key, **{f"stream_{k}": v for k, v in stream.items()})
         write_atomically(path, data, mode=0o600, erase_old=True)
 
     def _load_secrets(self, plan: Plan, released: int) -> Secrets:
@@ -359,11 +322,10 @@ class Checkpoint:
     def _read_secrets(self) -> tuple[int, str, SecretKey, dict[str, np.ndarray]] | None:
         """Return epoch, mechanism, key and arrays of secrets.npz; None where it is gone, erased or damaged."""
         try:
-            with np.load(io.BytesIO((self.folder / SECRETS).read_bytes())) as stored:
-                arrays = {name: stored[name] for name in stored.files}
+            arrays = unpacked(self.folder / SECRETS)
             key = SecretKey(arrays.pop("key").tobytes())
             return int(arrays.pop("epoch")), str(arrays.pop("mechanism")), key, arrays
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
+        except UNREADABLE:
             return None
 
     def _mechanism(self, epoch: int) -> str:
@@ -394,10 +356,3 @@ def _goes_on(plan: Plan, state: ServerState) -> bool:
 
 def _base_name(number: int) -> str:
     return f"base-{number:06d}.npz"
-
-
-def _packed(**arrays: Any) -> bytes:
-    """Return arrays as the bytes of an .npz file."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()

@@ -3,12 +3,20 @@
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import stat
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fedmf.errors import RunDirectoryError
+
+# What reading a file of arrays raises where it is gone, cut short, damaged, or lacks one of them.
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def write_atomically(
@@ -60,6 +68,19 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def packed(**arrays: Any) -> bytes:
+    """Return arrays as the bytes of an .npz file."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def unpacked(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file by name, read whole. Raises one of `UNREADABLE` where it is gone or damaged."""
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 @contextlib.contextmanager

@@ -7,9 +7,7 @@ noise goes on with those that it began with: rows of one matrix before and of an
 than either (1.85 instead of 1 in the worst case tried). The next epoch begins with the newly computed ones.
 """
 
-import io
 import logging
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,7 @@ from fedmf.mechanisms.deployed import tables_of, with_tables
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization
 from fedmf.plan import Plan
-from server.files import write_atomically
+from server.files import UNREADABLE, packed, unpacked, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +30,8 @@ def save(folder: Path, epoch: int, mechanisms: Sequence[Factorization]) -> None:
     """Keep the tables of `epoch` (0-based) in the folder of checkpoints, in place of those of the epoch before."""
     if epoch >= len(mechanisms) or (tables := tables_of(mechanisms[epoch])) is None:
         return
-    buffer = io.BytesIO()
-    np.savez(buffer, epoch=np.array(epoch), family=np.array(mechanisms[epoch].family), tables=tables)
-    write_atomically(folder / FILE, buffer.getvalue())
+    data = packed(epoch=np.array(epoch), family=np.array(mechanisms[epoch].family), tables=tables)
+    write_atomically(folder / FILE, data)
 
 
 def going_on(folder: Path, plan: Plan, began_with: tuple[int, str] | None) -> Plan:
@@ -45,11 +42,11 @@ def going_on(folder: Path, plan: Plan, began_with: tuple[int, str] | None) -> Pl
     mechanism: where the plan's tables are not those either, `Checkpoint.restore` refuses.
     """
     try:
-        with np.load(io.BytesIO((folder / FILE).read_bytes()), allow_pickle=False) as stored:
-            epoch, family, tables = int(stored["epoch"]), str(stored["family"]), stored["tables"]
+        stored = unpacked(folder / FILE)
+        epoch, family, tables = int(stored["epoch"]), str(stored["family"]), stored["tables"]
         planned = plan.factorization.epochs[epoch]
         kept = planned if family != planned.family else with_tables(planned, tables)
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile, DataError):
+    except (*UNREADABLE, IndexError, DataError):
         return plan
     if kept.fingerprint == planned.fingerprint or began_with != (epoch, kept.fingerprint):
         return plan
