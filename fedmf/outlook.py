@@ -16,7 +16,9 @@ from fedmf.accounting import EpochEvent, calibrate_noise_multiplier, delta_warni
 if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import than these sentences should
     from fedmf.plan import Plan
 
-MOST_NOISE = 0.05  # `noise_over_signal` above which small runs end near chance: docs/before_a_run.md
+# Above which `noise_over_signal` runs end near chance (docs/before_a_run.md): of any model, and of one with so many
+# parameters that the whole noise is more than `LONGEST_NOISE` times as long as the signal can be.
+MOST_NOISE, MOST_NOISE_OF_LARGE, LONGEST_NOISE = 0.05, 0.02, 3.5
 MOST_UNASKED = 1 / 4  # of the clients, in an epoch
 FEWEST = 3  # clients in a cohort
 
@@ -31,6 +33,7 @@ def misgivings(plan: "Plan") -> tuple[str, ...]:
         noise_of_run(plan),
         dimension=plan.dimension,
         calibrated=plan.privacy.epsilon is not None,
+        cut_short=plan.affordable_epochs < who.epochs,
         rare_masks=lambda: _masks_add_noise(plan),
     )
     delta = delta_warning(plan.privacy.delta, who.clients) if plan.noise_multiplier > 0 else None
@@ -96,28 +99,49 @@ def noise_over_signal(*, mean_noise: float, error: float, reach: float) -> float
     return mean_noise * error / reach
 
 
+def is_too_much_noise(ratio: float, dimension: int | None) -> bool:
+    """Say whether runs with this `noise_over_signal` ended near chance; `dimension` None: as of a small model.
+
+    >>> is_too_much_noise(0.06, 650), is_too_much_noise(0.03, 650), is_too_much_noise(0.03, 300_000)
+    (True, False, True)
+    """
+    is_long = dimension is not None and math.sqrt(dimension) * ratio > LONGEST_NOISE
+    return ratio > MOST_NOISE or (ratio > MOST_NOISE_OF_LARGE and is_long)
+
+
 def about_noise(
-    ratio: float, *, dimension: int | None, calibrated: bool, rare_masks: Callable[[], bool]
+    ratio: float,
+    *,
+    dimension: int | None,
+    calibrated: bool,
+    rare_masks: Callable[[], bool],
+    cut_short: bool = False,
 ) -> str | None:
-    """Return what to say of a `noise_over_signal` above `MOST_NOISE`, else None.
+    """Return what to say of a `noise_over_signal` that is too much, see `is_too_much_noise`, else None.
 
     `calibrated`: whether the noise follows from an epsilon. More clients help as larger cohorts or as more rounds.
-    `rare_masks`, as `masks_add_noise` tells, is asked only where there is something to say.
+    `cut_short`: whether max_epsilon ends the run before its last epoch. `rare_masks`, as `masks_add_noise` tells, is
+    asked only where there is something to say.
     """
-    if ratio <= MOST_NOISE:
+    if not is_too_much_noise(ratio, dimension):
         return None
     helps = [
         "more clients in an epoch",
         "a larger epsilon" if calibrated else "a smaller noise multiplier (which costs epsilon)",
-        "fewer trained layers",
     ]
+    if cut_short:
+        helps.append("a larger max_epsilon")
+    if ratio <= MOST_NOISE:
+        helps.append("fewer trained parameters")
     if rare_masks():
         helps.insert(0, "a larger keep_probability")
     length = 0.0 if dimension is None else math.sqrt(dimension) * ratio
     whole = f" ({length:.3g} times over all {dimension:,} parameters)" if length > 1 else ""
+    small = f"small runs above {MOST_NOISE}"
+    which = small if ratio > MOST_NOISE else f"runs of models with so many above {MOST_NOISE_OF_LARGE}"
     return (
         f"the noise in the last model has in every direction {ratio:.3g} times the length that all clipped updates would "
-        f"have if they agreed{whole}; small runs above {MOST_NOISE} ended near chance. What helps: {', '.join(helps)}."
+        f"have if they agreed{whole}; {which} ended near chance. What helps: {', '.join(helps)}."
     )
 
 

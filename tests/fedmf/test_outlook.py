@@ -8,7 +8,9 @@ import pytest
 
 from fedmf.mechanisms.schedules import rates
 from fedmf.outlook import (
+    LONGEST_NOISE,
     MOST_NOISE,
+    MOST_NOISE_OF_LARGE,
     about_cohort,
     about_noise,
     about_unasked,
@@ -65,7 +67,27 @@ def test_noise_at_the_limit_is_passed_over_and_above_it_is_said():
     assert "in every direction 0.075 times" in sentence
     assert "1.5 times over all 400 parameters" in sentence
     assert "a larger epsilon" in sentence
+    assert "fewer trained parameters" not in sentence  # would change nothing of this figure
+    assert "max_epsilon" not in sentence
+    assert "a larger max_epsilon" in about_noise(1.0, **said, cut_short=True)
     assert "larger epsilon" not in about_noise(1.0, **{**said, "calibrated": False})
+
+
+def test_a_large_model_is_warned_of_at_less_noise_when_it_is_long():
+    said = {"calibrated": True, "rare_masks": lambda: False}
+    edge = math.ceil((LONGEST_NOISE / 0.03) ** 2)
+    assert about_noise(0.03, dimension=edge - 1, **said) is None
+    sentence = about_noise(0.03, dimension=edge + 1, **said)
+    assert "runs of models with so many above 0.02 ended near chance" in sentence
+    assert "fewer trained parameters" in sentence
+    assert about_noise(MOST_NOISE_OF_LARGE, dimension=10**9, **said) is None
+
+
+def test_a_run_cut_short_is_told_that_max_epsilon_does_it():
+    given = {"epochs": 3, "noise_multiplier": 3.0}
+    short = small_plan(**given, max_epsilon=small_plan(**given).spent(1).epsilon * 1.01)
+    assert any("a larger max_epsilon" in sentence for sentence in misgivings(short))
+    assert not any("max_epsilon" in sentence for sentence in misgivings(small_plan(**given)))
 
 
 def test_masks_are_not_costed_where_there_is_nothing_to_say():
