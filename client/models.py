@@ -163,10 +163,10 @@ def build(
         raise SettingError(
             f"model is {name!r}, which made a {type(model).__name__}; it must make a torch.nn.Module."
         )
-    if start is not None:
-        start_from(model, start)
     if trainable is not None:
         choose_trained(model, trainable)
+    if start is not None:
+        start_from(model, start)  # which looks at what is frozen
     return model
 
 

@@ -1,12 +1,15 @@
 """One forward and backward pass and one client's turn on public examples, before any client is asked.
 
+Refused is also what would run and learn nothing: a turn that changes nothing, and a parameter that trains but that the
+loss does not reach, which would be sent and noised into a random walk.
+
 A model that raises, or gives no numbers, would make every client's update zero: the run would spend its whole privacy
 budget on nothing and end well. Here that is one sentence. Nothing of it is left: what is rehearsed with are copies, and
 the global generators are put back.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from inspect import signature
@@ -17,12 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from client.data.dataset import IGNORED_TARGET, Dataset, Examples
-from client.losses import Loss
-from client.parameters import set_training_mode
+from client.losses import Loss, counted
+from client.parameters import layout_of, set_training_mode, trained_parameters
 from client.reasons import reason
+from client.scoring import SCORED_AT_ONCE
 from client.training import Trainer
 from fedmf.errors import FedmfError, SettingError
-from fedmf.updates.vectors import Vector
+from fedmf.updates.vectors import Layout, Vector
 
 T = TypeVar("T")
 
@@ -35,12 +39,14 @@ def rehearse(
     *,
     loss: Loss,
     batch_size: int,
-) -> None:
+    accumulate: int = 1,
+) -> str | None:
     """Raise `SettingError` if `model` cannot be trained and scored on up to `batch_size` examples of the test split.
 
     The model is rehearsed alone, with `loss`, in training and in evaluation; then a trainer of its own takes one turn
-    from `start` (d,). The error says what was found and what would be right. `model` and torch's, numpy's and Python's
-    global generators are as they were, in any case.
+    from `start` (d,). The error says what was found and what would be right. With `accumulate` the loss must be a mean.
+    Returns what is to be said of a model that cannot be trained on one example alone, which some clients may have.
+    `model` and torch's, numpy's and Python's global generators are as they were, in any case.
     """
     examples = public_batch(dataset.test, batch_size)
     if len(examples) == 0:
@@ -51,18 +57,30 @@ def rehearse(
         _check_data(dataset, examples)
         trainer = _calling("the trainer could not be made", make_trainer)
         with torch.random.fork_rng(devices=_cuda_devices(trainer)):
-            _check_model_and_turn(dataset, model, trainer, start, examples, loss)
+            return _check_model_and_turn(dataset, model, trainer, start, examples, loss, accumulate)
 
 
 def _check_model_and_turn(
-    dataset: Dataset, model: nn.Module, trainer: Trainer, start: Vector, examples: Examples, loss: Loss
-) -> None:
-    """Check the model alone, and then a turn of `trainer`."""
+    dataset: Dataset,
+    model: nn.Module,
+    trainer: Trainer,
+    start: Vector,
+    examples: Examples,
+    loss: Loss,
+    accumulate: int,
+) -> str | None:
+    """Check the model alone, and then a turn of `trainer`; return what is to be said of single examples."""
     # Copies once more: a model that writes into its inputs must not change what the turn is given.
     x, y = (torch.tensor(part, device=trainer.device) for part in (examples.x, examples.y))
     copy = deepcopy(model).to(trainer.device)
-    changed = _check_passes(copy, x, y, dataset.classes, loss)
-    _check_turn(trainer, start, examples, changed)
+    set_training_mode(copy)
+    changed = _check_passes(copy, x, y, dataset.classes, loss, accumulate)
+    unreached = [name for name, parameter in trained_parameters(copy).items() if parameter.grad is None]
+    alone = _said_of_one(copy, x[:1], y[:1], loss) if len(x) > 1 else None
+    _check_scoring(copy, dataset, trainer.device)
+    update = _check_turn(trainer, start, examples, changed)
+    _refuse_unreached(layout_of(model), update, unreached, by_own_loop=trainer.has_own_loop)
+    return alone
 
 
 def public_batch(examples: Examples, size: int) -> Examples:
@@ -113,19 +131,61 @@ def _check_data(dataset: Dataset, examples: Examples) -> None:
         )
 
 
-def _check_passes(model: nn.Module, x: Tensor, y: Tensor, classes: int, loss: Loss) -> str:
-    """Check one pass in training and one in evaluation; return which attribute of `model` training changed, or ""."""
-    set_training_mode(model)
+def _check_passes(model: nn.Module, x: Tensor, y: Tensor, classes: int, loss: Loss, accumulate: int) -> str:
+    """Check one pass in training, whose gradients are left; return which attribute of `model` it changed, or ""."""
+    model.zero_grad()
     before = _attributes(model)
     outputs = _outputs(model, x, y, classes, "")
     value = _loss_of(loss, outputs, y)
+    if accumulate > 1:
+        _check_is_mean(loss, outputs.detach(), y, value.item())
     _calling("the gradient of the loss could not be computed", torch.autograd.backward, value)
     _check_gradients(model)
     after = _attributes(model)
     changed = [name for name in {**before, **after} if before.get(name) is not after.get(name)]
-    with torch.no_grad():
-        _outputs(model.eval(), x, y, classes, "in evaluation mode ")
     return changed[0] if changed else ""
+
+
+def _said_of_one(model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> str | None:
+    """Return a sentence if one example alone cannot be trained on, else None."""
+    try:
+        value = loss(model(x), y)
+        torch.autograd.backward(value)
+        finite = [value, *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)]
+        why = (
+            "" if all(bool(torch.isfinite(each).all()) for each in finite) else "what it gives is not finite"
+        )
+    except (Exception, SystemExit) as error:
+        why = reason(error)
+    if not why:
+        return None
+    return (
+        f"the model cannot be trained on one example alone: {why}; clients with one example, or whose last batch holds "
+        "one, will fail and send zeros."
+    )
+
+
+def _check_scoring(model: nn.Module, dataset: Dataset, device: torch.device) -> None:
+    """Check the outputs in evaluation, of as many test examples as are scored at once."""
+    test = Examples(dataset.test.x[:SCORED_AT_ONCE], dataset.test.y[:SCORED_AT_ONCE])
+    x, y = (torch.tensor(np.asarray(part), device=device) for part in (test.x, test.y))
+    with torch.no_grad():
+        _outputs(model.eval(), x, y, dataset.classes, "in evaluation mode ")
+
+
+def _check_is_mean(loss: Loss, outputs: Tensor, y: Tensor, whole: float) -> None:
+    """Check that the loss of a batch is that of its halves, each with the share of the targets that it holds."""
+    half = len(y) // 2
+    parts = [(outputs[:half], y[:half]), (outputs[half:], y[half:])]
+    if any(counted(targets) == 0 for _, targets in parts):
+        return  # a single example, or all that counts in one half: nothing to compare
+    joined = sum(float(loss(*part)) * counted(part[1]) for part in parts) / counted(y)
+    if not np.isclose(joined, whole, rtol=1e-3, atol=1e-6):
+        raise SettingError(
+            f"accumulate is set, but the loss is no mean over the targets: {whole:.6g} for a batch and {joined:.6g} from "
+            "its halves, so that parts of a batch would give another gradient; divide it by the number of targets that "
+            "count, or leave accumulate out."
+        )
 
 
 def _outputs(model: nn.Module, x: Tensor, y: Tensor, classes: int, when: str) -> Tensor:
@@ -195,10 +255,32 @@ def _check_gradients(model: nn.Module) -> None:
             raise SettingError(
                 f"the gradient of parameter {name} is not finite before any training; all of them must be."
             )
+    if not any(bool(gradient.any()) for gradient in found.values()):
+        raise SettingError(
+            "all gradients are 0 before any training, so that nothing would be learnt; what is trained on must change with "
+            "the parameters."
+        )
 
 
-def _check_turn(trainer: Trainer, start: Vector, examples: Examples, changed: str) -> None:
-    """Check one client's turn: a finite update of the model's size, from a model that is as before but for it."""
+def _refuse_unreached(
+    layout: Layout, update: Vector, unreached: Collection[str], *, by_own_loop: bool
+) -> None:
+    """Refuse parameters that train and get no gradient: they would be sent, and noise alone would move them.
+
+    A loop of one's own may have a loss of its own: there, those that its turn left as they were.
+    """
+    moved = {name for name, values in layout.split(update).items() if values.any()}
+    left = [name for name in unreached if not by_own_loop or name not in moved]
+    if left:
+        raise SettingError(
+            f"{', '.join(left[:5])}{' and others' if len(left) > 5 else ''} of the model would be sent and noised, but "
+            "the loss does not depend on them, so that the noise alone would move them; freeze what is not to train "
+            "(requires_grad=False, or trainable set to the names of the others), or use it in forward."
+        )
+
+
+def _check_turn(trainer: Trainer, start: Vector, examples: Examples, changed: str) -> Vector:
+    """Return one client's update, after checking it: finite, not zero, and the model is as before but for it."""
     update = _calling(
         f"a client's turn on {len(examples)} test examples failed",
         lambda: trainer.update(start, examples.x, examples.y, order=np.random.default_rng(0)),
@@ -212,14 +294,20 @@ def _check_turn(trainer: Trainer, start: Vector, examples: Examples, changed: st
             f"a client's turn on {len(examples)} test examples gave an update that is not finite; a lower learning_rate "
             "of the clients may help."
         )
+    if not update.any():
+        raise SettingError(
+            f"a client's turn on {len(examples)} test examples left every parameter as it was, so that nothing would be "
+            "learnt; training must change the model that it is given, or return the one that it changed."
+        )
     if not trainer.is_as_made():
         what = ", ".join(trainer.changed_tensors()) or (
             f"its attribute {changed}" if changed else "a module, tensor, hook or attribute of it"
         )
         raise SettingError(
             f"training changes the model beyond its parameters ({what}), which would carry what one client's data did to "
-            "the next one; forward must leave the module as it is."
+            "the next one; forward, and a training loop of one's own, must leave the module as it is."
         )
+    return update
 
 
 def _attributes(model: nn.Module) -> dict[str, object]:

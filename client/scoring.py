@@ -13,6 +13,8 @@ from client.losses import Loss, counted, cross_entropy
 from client.metrics import Metric, NamedMetric, as_number
 from fedmf.errors import SettingError
 
+SCORED_AT_ONCE = 256  # examples
+
 
 @dataclass(frozen=True)
 class Score:
@@ -36,7 +38,7 @@ def score(
     *,
     loss: Loss = cross_entropy,
     uncounted: tuple[int, ...] = (),
-    batch_size: int = 256,
+    batch_size: int = SCORED_AT_ONCE,
     metrics: Sequence[NamedMetric] = (),
 ) -> Score:
     """Return the score of `model` on `examples`, on the device that holds the model.

@@ -13,9 +13,9 @@ from fedmf.errors import SettingError
 def start_from(model: nn.Module, start: str | Path) -> None:
     """Copy the arrays of the .npz file `start` into the model's parameters and buffers of the same names.
 
-    What the file lacks stays as it is, and what the model lacks is left out; at least one name must be in both.
-    Raises `SettingError`, and leaves the model as it was, where none is, where shapes differ, and for a file that is
-    no .npz of numbers. Nothing in the file is run.
+    What the model lacks is left out, and what trains and the file lacks stays as it is. Raises `SettingError`, and
+    leaves the model as it was, where no name is in both, where the file lacks a frozen parameter (it would stay
+    random for good), where shapes differ, and for a file that is no .npz of numbers. Nothing in the file is run.
     """
     path = Path(start)
     arrays = read_arrays(path)
@@ -31,6 +31,17 @@ def start_from(model: nn.Module, start: str | Path) -> None:
     if wrong:
         raise SettingError(
             f"start is {str(path)!r}, whose {wrong[0]} holds values that are not finite numbers."
+        )
+    given = {id(parameters[name]) for name in taken if name in parameters}
+    lacking = [
+        name
+        for name, parameter in model.named_parameters()
+        if not parameter.requires_grad and id(parameter) not in given
+    ]
+    if lacking:
+        raise SettingError(
+            f"start is {str(path)!r}, which lacks {_some(lacking)}: frozen, it would stay random; the file holds "
+            f"{_some(arrays)}. Names must be the same; or let it train."
         )
     try:
         set_arrays(model, taken)

@@ -5,14 +5,17 @@ place and subtracts in place, so that no copy of the model is made per client an
 flat vector.
 """
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from client.contents import Same, are_same_bits, contents
 from client.drawing import may_draw, seeded
 from client.loop import train
 from client.losses import find_loss
@@ -83,12 +86,17 @@ class Trainer:
         """Return trained minus `start`, (d,) float32, after the settings' passes over x [m, ...], y [m, ...].
 
         `order` shuffles the examples, and seeds torch's generators for layers that draw. The result may be not finite
-        when training diverges.
+        when training diverges. Torch's gradient mode and default type are as they were afterwards.
         """
-        inputs, targets = torch.from_numpy(x).to(self._device), torch.from_numpy(y).to(self._device)
+        # Code of one's own may write into what it is given, which would change the data of later epochs.
+        given = torch.tensor if self._may_draw else torch.from_numpy
+        inputs, targets = given(x).to(self._device), given(y).to(self._device)
         np.copyto(self._host.numpy(), start)
         self._flat.copy_(self._host)
-        with seeded(order, self._device) if self._may_draw else nullcontext():
+        if self._may_draw:
+            with seeded(order, self._device), torch.enable_grad(), _default_type_kept():
+                self._train(inputs, targets, order)
+        else:
             self._train(inputs, targets, order)
         self._host.copy_(self._flat)
         return self._host.numpy() - start
@@ -108,16 +116,25 @@ class Trainer:
             )
             return
         self._gradient.zero_()  # that of the client before
-        trained = self._own_loop(model=self._model, x=inputs, y=targets, settings=self._settings, order=order)
+        modes = {module: module.training for module in self._model.modules()}
+        settings = replace(self._settings)  # a copy: it is frozen, but not against everything
+        trained = self._own_loop(model=self._model, x=inputs, y=targets, settings=settings, order=order)
         self._flat.copy_(gather(trained, self._trained))
         _point_into(list(self._trained.values()), self._flat, self._gradient)  # as `zero_grad` undoes it
+        for module, mode in modes.items():  # a loop may end with `model.eval()`
+            module.training = mode
+
+    @property
+    def has_own_loop(self) -> bool:
+        """Whether a loop of the user's own trains in place of ours."""
+        return self._own_loop is not None
 
     def is_as_made(self) -> bool:
         """Say whether the model is what it was made as, but for the values of the parameters that train.
 
-        Training may have changed what is frozen or a buffer, or given the model other modules, tensors, hooks or
-        attributes: they would play a part in the next client's turn. What lies deeper, in an attribute's own insides
-        or outside the model, is not seen.
+        Training may have changed what is frozen or a buffer, given the model other modules, tensors, hooks or
+        attributes, or changed what an attribute holds: they would play a part in the next client's turn. What lies
+        outside the model, and in it out of reach of its attributes (`client.contents`), is not seen.
         """
         return _structure(self._model) == self._made and self.changed_tensors() == []
 
@@ -126,7 +143,7 @@ class Trainer:
         if not self._fixed:
             return []
         now = fixed_tensors(self._model)
-        return [name for name, held in self._fixed.items() if not _are_same_bits(held, now.get(name))]
+        return [name for name, held in self._fixed.items() if not are_same_bits(held, now.get(name))]
 
     @cached_property
     def fixed_digest(self) -> str:
@@ -151,6 +168,16 @@ def probe_device(device: torch.device) -> None:
     torch.ones(1, device=device).add_(1).item()
 
 
+@contextmanager
+def _default_type_kept() -> Iterator[None]:
+    """Put torch's default type back after the block."""
+    dtype = torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
 def _point_into(parameters: list[nn.Parameter], flat: torch.Tensor, gradient: torch.Tensor) -> None:
     """Make parameters and their gradients views of two flat buffers, in order."""
     start = 0
@@ -170,39 +197,18 @@ def _structure(model: nn.Module) -> list[object]:
     for module in model.modules():
         for name, value in vars(module).items():
             held = list(value.items()) if isinstance(value, dict) else [(name, value)]
-            found.append((_Same(module), name, [(key, _Same(inner)) for key, inner in held]))
+            inside = [None if name in _TABLES else contents(inner) for _, inner in held]
+            found.append((Same(module), name, [(key, Same(inner)) for key, inner in held], inside))
     for parameter in model.parameters():
         hooks = [len(getattr(parameter, table, None) or ()) for table in _HOOKS]
         found.append((_place(parameter), _place(parameter.grad), hooks, parameter.requires_grad))
     return found
 
 
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def _are_same_bits(held: Tensor, now: Tensor | None) -> bool:
-    """Say whether two tensors hold the same bits, NaN and the sign of zero included."""
-    if now is None or (now.shape, now.dtype, now.device) != (held.shape, held.dtype, held.device):
-        return False
-    bits = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in (held, now.detach())]
-    return torch.equal(*(tensor.view(_BITS[tensor.itemsize]) for tensor in bits))
-
-
+_TABLES = ("_parameters", "_buffers", "_modules")  # whose values are compared elsewhere
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def _place(tensor: torch.Tensor | None) -> object:
     """Return where a tensor lies in memory, and how."""
     return tensor if tensor is None else (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-
-
-class _Same:
-    """An object that equals itself alone, held so that its place in memory is not given to another."""
-
-    def __init__(self, held: object) -> None:
-        self._held = held
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._held is other._held
-
-    __hash__ = None  # type: ignore[assignment]  # compared only

@@ -183,6 +183,50 @@ class Draws(Linear):
         return super().forward(x)
 
 
+class Flat(Linear):
+    """Its loss has a gradient, which is 0 everywhere."""
+
+    def forward(self, x):
+        return super().forward(x) * 0
+
+
+class Unused(Linear):
+    """Has a layer that forward leaves out, and which would be noised all the same."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.pool = nn.Linear(8, 8)
+
+
+class DetachedBackbone(Linear):
+    """Freezes its first layer in forward only, so that it counts as one that trains."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.backbone = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.linear(self.backbone(x.flatten(1)).detach())
+
+
+class RaisesOnMany(Linear):
+    def forward(self, x):
+        if len(x) > 3 and not self.training:
+            raise ValueError("too many at once")
+        return super().forward(x)
+
+
+class AcrossExamples(Linear):
+    """Normalises over the batch, which takes two examples."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.norm = nn.BatchNorm1d(10, track_running_stats=False)
+
+    def forward(self, x):
+        return self.norm(super().forward(x))
+
+
 def tokens(vocabulary: int = 10, length: int = 4, highest: int = 9) -> Dataset:
     """Return a data set of text: targets up to `highest`, each user's first one ignored."""
     x = np.arange(20 * length).reshape(20, length) % vocabulary

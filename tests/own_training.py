@@ -1,5 +1,7 @@
 """Losses, training loops and models of a user's own, named by import path in tests."""
 
+from copy import deepcopy
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -131,3 +133,24 @@ def adapted(input_shape: tuple[int, ...], classes: int, rank: int = 2) -> nn.Mod
         nn.Flatten(), nn.Linear(int(np.prod(input_shape)), 12), nn.ReLU(), nn.Linear(12, classes)
     )
     return with_adapters(network, rank, layers=["1"], trainable=["3.*"])
+
+
+def trains_nothing(model: nn.Module, x, y, settings, order) -> nn.Module:
+    """A loop that forgets to train."""
+    return model
+
+
+def a_copy(model: nn.Module, x, y, settings, order) -> nn.Module:
+    """A loop that trains a copy, and returns the model that it was given."""
+    copy = deepcopy(model)
+    nn.functional.cross_entropy(copy(x), y).backward()
+    return model
+
+
+def with_a_loss_of_its_own(model: nn.Module, x, y, settings, order) -> nn.Module:
+    """A loop whose loss reaches a layer that forward leaves out."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1)
+    model.eval()
+    return model

@@ -13,6 +13,7 @@ import numpy as np
 from client.losses import find_loss
 from client.metrics import NamedMetric
 from client.parameters import model_arrays, set_parameters
+from client.reasons import reason
 from client.scoring import Score, score
 from client.training import pick_device
 from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
@@ -21,7 +22,7 @@ from experiments.session.progress import Standing, View
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
 from fedmf.accounting import Ledger
-from fedmf.errors import DivergedError, RunDirectoryError
+from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.mechanisms import design_run, run_lower_bound
 from fedmf.statement import Conduct, write_statement
 from fedmf.updates.vectors import Vector
@@ -127,11 +128,11 @@ class Recorder:
         epoch, step = divmod(release.round - 1, self._rounds_per_epoch)
         if step == 0:  # an epoch that has begun counts whole: a run that ends in it must leave its statement
             self._directory.write_json(PRIVACY, self._statement(state))
-        scored, diverged = None, None
+        scored, ended = None, None
         try:
             scored = self._score_if_due(state)
-        except DivergedError as error:  # the round was released all the same: its row comes first
-            diverged = error
+        except (DivergedError, RunStoppedError) as error:  # the round was released: its row comes first
+            ended = error
         # The model goes down, and from the second epoch on what clients scale by, if they do.
         vectors = 2 if epoch and self._experiment.optimizer.precondition else 1
         row = {
@@ -152,8 +153,8 @@ class Recorder:
             self._measured = {}
         self._directory.append_metrics(row)
         self._log(row)
-        if diverged is not None:
-            raise diverged
+        if ended is not None:
+            raise ended
 
     def finish(self, wall_seconds: float) -> dict[str, Any]:
         """Write model, statement and summary; return the summary."""
@@ -180,13 +181,18 @@ class Recorder:
         if self._scored is None or self._scored[0] != state.round:
             set_parameters(self._model, state.model)
             dataset = self._experiment.dataset
-            result = score(
-                self._model,
-                dataset.test,
-                loss=self._loss,
-                uncounted=dataset.uncounted,
-                metrics=self._metrics,
-            )
+            try:
+                result = score(
+                    self._model,
+                    dataset.test,
+                    loss=self._loss,
+                    uncounted=dataset.uncounted,
+                    metrics=self._metrics,
+                )
+            except (Exception, SystemExit) as error:
+                raise RunStoppedError(
+                    f"the model could not be scored after round {state.round}: {reason(error)}."
+                ) from error
             if not math.isfinite(result.loss):
                 raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")
             self._say_what_failed(state.round, result)

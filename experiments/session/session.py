@@ -133,15 +133,18 @@ def run_session(
 
 @keyed("client", TrainingSettings)
 def _rehearse(experiment: Experiment) -> None:
-    """Refuse what would fail at every client; what is rehearsed on is public."""
-    rehearse(
+    """Refuse what would fail at every client, and say what would at some; what is rehearsed on is public."""
+    said = rehearse(
         experiment.dataset,
         experiment.model,
         experiment.make_trainer,
         experiment.initial,
         loss=find_loss(experiment.training.loss),
         batch_size=experiment.training.batch_size,
+        accumulate=experiment.training.accumulate,
     )
+    if said is not None:
+        print(f"warning: {said}", file=sys.stderr)
 
 
 def _say_misgivings(experiment: Experiment) -> None:

@@ -283,11 +283,25 @@ def saved(path, **arrays):
 
 
 def test_a_file_gives_the_weights_whose_names_it_has_and_leaves_the_others(tmp_path):
-    model, before = two_layers(), two_layers()
+    model, before = two_layers().requires_grad_(True), two_layers()
     weight = np.arange(20, dtype="f8").reshape(5, 4)
     start_from(model, saved(tmp_path / "start.npz", **{"0.weight": weight, "else": np.ones(3)}))
     np.testing.assert_array_equal(model[0].weight.detach(), weight)
     assert torch.equal(model[2].weight, before[2].weight)
+
+
+def test_a_file_that_lacks_what_is_frozen_is_refused_for_it_would_stay_random(tmp_path):
+    """As of a file whose names have the prefix `module.`, but for one."""
+    model, before = two_layers().requires_grad_(True), two_layers()
+    model[0].requires_grad_(False)
+    arrays = {"0.bias": np.ones(5), "module.0.weight": np.ones((5, 4))}
+    with pytest.raises(
+        SettingError, match=r"which lacks 0.weight: frozen, it would stay random; .*module.0.weight"
+    ):
+        start_from(model, saved(tmp_path / "start.npz", **arrays))
+    assert torch.equal(model[0].bias, before[0].bias)
+    start_from(model, saved(tmp_path / "whole.npz", **arrays, **{"0.weight": np.ones((5, 4))}))
+    assert bool((model[0].weight == 1).all())
 
 
 @pytest.mark.parametrize(
@@ -303,7 +317,7 @@ def test_a_file_gives_the_weights_whose_names_it_has_and_leaves_the_others(tmp_p
     ids=str,
 )
 def test_files_that_do_not_fit_are_refused_and_leave_the_model_as_it_was(tmp_path, arrays, said):
-    model, before = two_layers(), two_layers()
+    model, before = two_layers().requires_grad_(True), two_layers()
     with pytest.raises(SettingError, match=f"^start is '.*{said}"):
         start_from(
             model,

@@ -11,6 +11,7 @@ from client.losses import cross_entropy
 from client.rehearsal import rehearse
 from client.training import Trainer, flat_parameters
 from experiments.cli.command import guard
+from experiments.session import recorder
 from experiments.settings.experiment import build
 from fedmf.errors import SettingError
 from runs import composed, metrics, model, run, simulate
@@ -36,6 +37,9 @@ WRONG = {
     "Double": "linear.weight of the model is torch.float64; what trains must be float32",
     "Embedding": "cannot take float32 inputs of shape [4, 8, 8]: RuntimeError: Expected tensor for argument #1 'indices'",
     "Detached": "the loss does not depend on the model's parameters",
+    "Flat": "all gradients are 0 before any training",
+    "Unused": "pool.weight, pool.bias of the model would be sent and noised, but the loss does not depend on them",
+    "DetachedBackbone": "backbone.weight, backbone.bias of the model would be sent and noised",
     "Whole": "the model returns int64 values; it must return real numbers",
     "AllFrozen": "no parameter",
     "NoParameters": "the model has no parameters",
@@ -205,6 +209,63 @@ def test_a_turn_of_the_very_trainer_is_rehearsed(monkeypatch, makes, said):
 def test_the_very_loss_is_rehearsed(other, said):
     with pytest.raises(SettingError, match=said):
         rehearse(**arguments(experiment_of("Linear"), loss=other))
+
+
+@pytest.mark.parametrize("loop", ["trains_nothing", "a_copy"])
+def test_a_turn_that_changes_nothing_is_refused(loop):
+    experiment = experiment_of("Linear", f"client.trainer=own_training:{loop}")
+    with pytest.raises(SettingError, match="left every parameter as it was, so that nothing would be learnt"):
+        rehearse(**arguments(experiment))
+
+
+def test_a_loop_of_ones_own_may_reach_what_the_loss_does_not_and_leave_evaluation_mode():
+    rehearse(
+        **arguments(experiment_of("Unused", "client.trainer=own_training:with_a_loss_of_its_own")),
+    )
+
+
+def test_a_model_that_needs_two_examples_is_named_before_the_run(tmp_path, capsys):
+    said = rehearse(**arguments(experiment_of("AcrossExamples")))
+    assert "cannot be trained on one example alone: ValueError: Expected more than 1 value" in said
+    assert rehearse(**arguments(experiment_of("Linear"))) is None
+    run(tmp_path / "r", *SMALL, *IMAGES, "model=custom", "model.name=own_models:AcrossExamples")
+    assert f"warning: {said}" in capsys.readouterr().err
+
+
+def test_a_model_is_scored_in_the_rehearsal_on_as_many_examples_as_in_the_run():
+    with pytest.raises(
+        SettingError, match=r"in evaluation mode cannot take .* \[4, 8, 8\]: ValueError: too many"
+    ):
+        rehearse(**arguments(experiment_of("RaisesOnMany"), batch_size=3))
+
+
+def test_a_loss_that_is_a_sum_is_refused_where_batches_are_cut():
+    def total(outputs, y):
+        return torch.nn.functional.cross_entropy(outputs, y, reduction="sum")
+
+    experiment = experiment_of("Linear")
+    rehearse(**arguments(experiment, loss=total))
+    rehearse(**arguments(experiment, accumulate=2))
+    with pytest.raises(SettingError, match="accumulate is set, but the loss is no mean over the targets"):
+        rehearse(**arguments(experiment, loss=total, accumulate=2))
+
+
+def test_a_model_that_cannot_be_scored_later_stops_the_run_in_a_sentence(tmp_path, capsys, monkeypatch):
+    options = (*SMALL, *IMAGES, "model=custom", "model.name=own_models:Switched")
+    real, scored = recorder.score, []
+
+    def score(*given, **options):
+        scored.append("once")
+        return own_models.raising(None) if len(scored) == 2 else real(*given, **options)
+
+    monkeypatch.setattr(recorder, "score", score)
+    assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", *options))) == 1
+    error = capsys.readouterr().err
+    assert "the model could not be scored after round 2: ValueError: the secret 42 (" in error
+    assert "Traceback" not in error
+    assert [row["round"] for row in metrics(tmp_path / "r")] == [1, 2]
+    run(tmp_path / "r", *options, "run.resume=true")
+    assert [row["round"] for row in metrics(tmp_path / "r")] == [1, 2]
 
 
 def test_the_built_in_models_pass_and_a_reproducible_run_is_that_without_a_rehearsal(tmp_path, monkeypatch):
