@@ -346,3 +346,18 @@ def test_gpu_layers_draw_by_client_and_leave_the_generators_as_they_were():
         torch.equal(a, b)
         for a, b in zip(before, (torch.cuda.get_rng_state(), torch.get_rng_state()), strict=True)
     )
+
+
+def test_a_loop_leaves_examples_settings_and_torchs_modes_as_they_were():
+    """Or what one client's data did would be part of the next one's turn."""
+    settings = TrainingSettings(0.1, trainer="own_training:leaves_traces")
+    model = nn.Linear(4, 2)
+    trainer, start = Trainer(model, settings), flat_parameters(model)
+    x, y = np.ones((3, 4), "f4"), np.array([0, 1, 1])
+    first = trainer.update(start, x, y, order=np.random.default_rng(0))
+    assert torch.is_grad_enabled()
+    assert torch.get_default_dtype() == torch.float32
+    np.testing.assert_array_equal(x, 1)
+    np.testing.assert_array_equal(y, [0, 1, 1])
+    assert settings.learning_rate == 0.1
+    np.testing.assert_array_equal(first, trainer.update(start, x, y, order=np.random.default_rng(0)))
