@@ -7,11 +7,16 @@ wanted: `os:system` is importable too, and would be given the user's settings.
 
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Mapping
+import sysconfig
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from fedmf.errors import SettingError
+from fedmf.errors import DataError, FedmfError, SettingError
+
+_LIBRARIES = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
 
 
 def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
@@ -29,6 +34,35 @@ def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
         ) from error
 
 
+@contextmanager
+def own_code(who: str) -> Iterator[None]:
+    """Let whatever a user's own code raises inside, an exit too, be raised as a `DataError`: what, and where.
+
+    The error itself stays the cause, with its traceback.
+
+    >>> with own_code("mine:load"):
+    ...     raise SystemExit(3)
+    Traceback (most recent call last):
+    fedmf.errors.DataError: mine:load raised SystemExit: 3 (<doctest client.imports.own_code[0]>:2); it must not.
+    """
+    try:
+        yield
+    except FedmfError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = " ".join(str(error).split())
+        raise DataError(
+            f"{who} raised {type(error).__name__}{f': {said}' if said else ''} ({_place(error)}); it must not."
+        ) from error
+
+
+def _place(error: BaseException) -> str:
+    """Return file and line where an error was raised: the innermost that is of no library."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else "nowhere"
+
+
 def import_path(path: str, argument: str) -> Any:
     """Return the object at `package.module:attribute`, or raise `SettingError` about `argument`.
 
@@ -43,6 +77,13 @@ def import_path(path: str, argument: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(
             f"{argument} is {path!r}, which cannot be imported ({error}); it must be package.module:name."
+        ) from error
+    except FedmfError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+        raise SettingError(
+            f"{argument} is {path!r}, whose import raised {type(error).__name__}: {error} ({_place(error)}); "
+            "it must be package.module:name of a module that can be imported."
         ) from error
 
 

@@ -1,7 +1,6 @@
 """Your own texts: JSON lines with user and text (or tokens), plain or .gz."""
 
 import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 
 from client.data.by_user_npz import OVERLAP, SPLIT_SEED, fifth_of_each
 from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, split_by_user
+from client.data.reading import read_json, reading, user_names
 from client.data.text import CHARACTERS, UNCOUNTED, Vocabulary, most_frequent, read_vocabulary, windows, words
 from fedmf.checks import check_choice
 from fedmf.errors import DataError
@@ -97,41 +97,38 @@ def read_texts(path: Path, level: str) -> Texts:
     users, sentences, splits = [], [], []
     for number, line in enumerate(_read_lines(path), start=1):
         record = _record(path, number, line)
-        users.append(str(record["user"]))
+        users.append(record["user"])
         sentences.append(_tokens(path, number, record, level))
         splits.append(record.get("split"))
     if not users:
         raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
+    names = user_names(path, users)
     known = {split for split in splits if split in (0, 1)}
     if all(split is None for split in splits):
-        return Texts(np.array(users), sentences, None)
+        return Texts(names, sentences, None)
     if any(split not in (0, 1) for split in splits) or len(known) < 2:
         raise DataError(
             f"split in {path} must be 0 (train) or 1 (test) on every line, both present, or on none."
         )
-    return Texts(np.array(users), sentences, np.array(splits) == 1)
+    return Texts(names, sentences, np.array(splits) == 1)
 
 
 def _read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file, plain or .gz."""
-    if not path.is_file():
-        raise DataError(f"The data file {path} does not exist; path must name a file of JSON lines.")
-    try:
+    """Return the lines of a text file, plain or .gz; a byte order mark at its beginning is no part of the text."""
+    with reading(path, "lines of UTF-8 text"):
+        if not path.is_file():
+            problem = "is a folder" if path.is_dir() else "does not exist"
+            raise DataError(f"The data file {path} {problem}; path must name a file of JSON lines.")
         if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8") as file:
+            with gzip.open(path, "rt", encoding="utf-8-sig") as file:
                 return [line for line in file if line.strip()]
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             return [line for line in file if line.strip()]
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as lines of UTF-8 text ({error}).") from error
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
     """Return one line as an object with a user and a text."""
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"Line {number} of {path} is not JSON ({error}).") from error
+    record = read_json(line, f"Line {number} of {path}")
     if not isinstance(record, dict) or "user" not in record or not {"text", "tokens"} & set(record):
         raise DataError(f"Line {number} of {path} must be an object with user and text (or tokens).")
     return record
@@ -140,8 +137,9 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
 def _tokens(path: Path, number: int, record: dict[str, Any], level: str) -> Sequence[str]:
     """Return the tokens of one record."""
     tokens = record.get("tokens")
-    text = record.get("text", " ".join(tokens) if isinstance(tokens, list) else tokens)
-    if not isinstance(text, str) or not (tokens is None or isinstance(tokens, str | list)):
+    is_list = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
+    text = record.get("text", " ".join(tokens) if is_list else tokens)  # type: ignore[arg-type]
+    if not isinstance(text, str) or not (tokens is None or isinstance(tokens, str) or is_list):
         raise DataError(
             f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
         )
@@ -149,4 +147,4 @@ def _tokens(path: Path, number: int, record: dict[str, Any], level: str) -> Sequ
         return text
     if tokens is None:
         return words(text)
-    return tokens.split() if isinstance(tokens, str) else [str(token) for token in tokens]
+    return tokens.split() if isinstance(tokens, str) else list(tokens)

@@ -1,7 +1,8 @@
 """Every data set by name: who loads it, under which licence, and from where."""
 
 import inspect
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -16,9 +17,12 @@ from client.data import (
     stackoverflow,
     synthetic,
 )
+from client.data.checked import checked
 from client.data.dataset import Dataset
-from client.imports import check_takes, import_maker
+from client.imports import check_takes, import_maker, own_code
 from fedmf.errors import DataError, SettingError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,10 @@ def load(
 ) -> Dataset:
     """Return the data set called `name`, a name of the listing or an import path `package.module:function`.
 
-    The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Raises `SettingError` for an unknown name or a setting that
-    the loader does not take, `DataError` for data that are missing or malformed.
+    The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Raises `SettingError`
+    for an unknown name or a setting that the loader does not take; `DataError` for data that are missing or malformed,
+    for a test set that cannot be right, and for whatever a loader of the user's own raises. The examples of a client are
+    checked when it is read: see `client.data.checked`.
     """
     loader = _loader(name)
     given = {"path": path, "examples_per_client": examples_per_client, "vocabulary": vocabulary, **settings}
@@ -72,10 +78,22 @@ def load(
             and key not in given
         ):
             raise SettingError(f"{key} is missing; dataset {name} needs it.")
-    dataset = loader(**given)
+    is_own = ":" in name
+    dataset = _call(loader, given, name) if is_own else loader(**given)
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
-    return dataset
+    return checked(dataset, path=path, is_own=is_own)
+
+
+def _call(loader: Callable[..., Dataset], given: Mapping[str, Any], name: str) -> Dataset:
+    """Return what a loader of the user's own makes; raise `DataError` for what it raises, with the traceback logged."""
+    try:
+        with own_code(name):
+            return loader(**given)
+    except DataError as error:
+        if error.__cause__ is not None:
+            log.error("%s failed:", name, exc_info=error.__cause__)
+        raise
 
 
 def _loader(name: str) -> Callable[..., Dataset]:

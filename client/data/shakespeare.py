@@ -6,6 +6,7 @@ import numpy as np
 
 from client.data import hub, leaf
 from client.data.by_user_npz import OVERLAP, SPLIT_SEED, fifth_of_each
+from client.data.checked import UNREADABLE
 from client.data.dataset import (
     NEXT_TOKEN,
     ArrayClients,
@@ -15,7 +16,9 @@ from client.data.dataset import (
     describe_unit,
     group_by_user,
 )
-from client.data.stores import Store, given_path, open_tff
+from client.data.fields import TEXTS, Field, texts
+from client.data.reading import Unreadable, user_names
+from client.data.stores import Columns, Store, converted, given_path, open_tff
 from client.data.text import LEAF_CHARACTERS, UNCOUNTED, Vocabulary, next_characters, windows
 from fedmf.errors import DataError
 
@@ -23,6 +26,7 @@ LICENCE = "text: public domain; LEAF and hub copies BSD-2-Clause"
 SOURCE = "LEAF (Caldas et al. 2018); TFF shakespeare; hub flwrlabs/shakespeare"
 HUB = "flwrlabs/shakespeare"
 LENGTH = 80
+FIELDS = {"snippets": Field(TEXTS)}
 VOCABULARY = Vocabulary(tuple(LEAF_CHARACTERS))
 WHERE = (
     "Dataset shakespeare needs files: set path to the folder of TFF's shakespeare_train.h5 and "
@@ -66,32 +70,77 @@ def load(
 def _from_disk(path: Path) -> tuple[Tokens, Tokens]:
     """Return (train, test) of TFF's or LEAF's files."""
     if leaf.is_leaf(path):
-        train, test = (leaf.read_leaf(path, split) for split in leaf.SPLITS)
-        return _pairs(train.users, train.x, train.y), _pairs(test.users, test.x, test.y)
-    train_store, test_store = open_tff(path)
-    return _snippets(train_store), _snippets(test_store)
+        train, test = (_leaf_pairs(path, split) for split in leaf.SPLITS)
+        return train, test
+    train_store, test_store = open_tff(path, FIELDS)
+    return _snippets(train_store, Unreadable(path, False)), _snippets(test_store, Unreadable(path, True))
+
+
+def _leaf_pairs(path: Path, split: str) -> Tokens:
+    """Return tokens of one split of a LEAF folder."""
+    unreadable = Unreadable(path / split, is_public=split == "test")
+    rows = leaf.read_leaf(path, split, unreadable)
+    return _pairs(rows.users, rows.x, rows.y, unreadable)
 
 
 def _from_hub(path: Path | None) -> tuple[Tokens, Tokens]:
     """Return (train, test) of the hub's file, from disk or downloaded."""
     columns = ("character_id", "x", "y")
     table = hub.download(HUB, columns) if path is None else hub.read_table(path, columns)
-    x, y, roles = _pairs(table["character_id"], table["x"], table["y"])
+    # Marked examples that turn out to be test examples are refused with the test set.
+    unreadable = Unreadable(path or HUB, is_public=False)
+    x, y, roles = _pairs(table["character_id"], table["x"], table["y"], unreadable)
     test = fifth_of_each(roles, seed=SPLIT_SEED)
     return (x[~test], y[~test], roles[~test]), (x[test], y[test], roles[test])
 
 
-def _pairs(roles: list[str], contexts: list[str], characters: list[str]) -> Tokens:
-    """Return tokens of pairs of 80 characters and the next one."""
-    return *next_characters(contexts, characters, VOCABULARY, LENGTH), np.array(roles)
+def _pairs(roles: list[str], contexts: list[str], characters: list[str], unreadable: Unreadable) -> Tokens:
+    """Return tokens of pairs of 80 characters and the next one.
+
+    Raises `DataError` for values that are no texts; texts of another length are `unreadable`.
+    """
+    good = np.ones(len(contexts), dtype=bool)
+    for row, (context, character) in enumerate(zip(contexts, characters, strict=True)):
+        if context is leaf.UNEQUAL:  # noted by `read_leaf`
+            good[row] = False
+        elif not isinstance(context, str) or not isinstance(character, str):
+            raise DataError(
+                f"{unreadable.where} holds an x or y of {roles[row]!r} that is no text; both must be."
+            )
+        elif len(context) != LENGTH or len(character) != 1:
+            good[row] = False
+            unreadable.note(
+                f"An example of {roles[row]!r} in {unreadable.where} has {len(context)} and {len(character)} characters "
+                f"as x and y; there must be {LENGTH} and 1."
+            )
+    unreadable.warn()
+    x, y = (np.full((len(contexts), LENGTH), UNREADABLE, dtype=np.int32) for _ in "xy")
+    if good.any():
+        chosen = np.flatnonzero(good)
+        x[good], y[good] = next_characters(
+            [contexts[row] for row in chosen], [characters[row] for row in chosen], VOCABULARY, LENGTH
+        )
+    return x, y, user_names(unreadable.where, roles)
 
 
-def _snippets(store: Store) -> Tokens:
-    """Return tokens of TFF's snippets; the data set is small enough for memory."""
+def _snippets(store: Store, unreadable: Unreadable) -> Tokens:
+    """Return tokens of TFF's snippets; the data set is small enough for memory. A user that fails is `unreadable`."""
     sentences, roles = [], []
     for user, count in enumerate(store.counts):
-        for snippet in store.read(user, 0, int(count))["snippets"]:
-            sentences.append(VOCABULARY.encode(snippet.decode("utf-8")))
-            roles.append(store.users[user])
+        try:
+            encoded = converted(store, _encode, user, 0, int(count)) if count else []
+        except DataError as error:
+            unreadable.note(str(error))
+            encoded = [np.array([UNREADABLE], dtype=np.int32)]
+        sentences += encoded
+        roles += [store.users[user]] * len(encoded)
+    unreadable.warn()
+    if not sentences:
+        raise DataError(f"{unreadable.where} holds no snippets; it must hold at least one.")
     x, y, owner = windows(sentences, LENGTH)
-    return x, y, np.array(roles)[owner]
+    return x, y, user_names(unreadable.where, roles)[owner]
+
+
+def _encode(columns: Columns) -> list[np.ndarray]:
+    """Return the tokens of each snippet."""
+    return [VOCABULARY.encode(snippet) for snippet in texts(columns, "snippets")]

@@ -4,6 +4,7 @@ from functools import partial
 
 from client.data.by_user_npz import SPLIT_SEED
 from client.data.dataset import NEXT_TOKEN, Dataset, Examples, as_tokens, describe_unit
+from client.data.fields import TEXTS, Field, texts
 from client.data.stores import Columns, first_examples, given_path, open_tff, stored_clients
 from client.data.text import UNCOUNTED, Vocabulary, read_vocabulary, windows
 from fedmf.checks import check_at_least
@@ -11,6 +12,7 @@ from fedmf.errors import DataError
 
 LICENCE = "CC BY-SA 3.0"
 SOURCE = "TFF stackoverflow (Kaggle's Stack Overflow data, 2019)"
+FIELDS = {"tokens": Field(TEXTS)}
 WHERE = (
     "Dataset stackoverflow needs a file: set path to TFF's stackoverflow.sqlite (unpacked), or to "
     "the folder of stackoverflow_train.h5 and stackoverflow_test.h5."
@@ -42,7 +44,7 @@ def load(
         raise DataError(WHICH_WORDS)
     check_at_least("test_examples", test_examples, 1)
     known = read_vocabulary(vocabulary)
-    train, test = open_tff(folder)
+    train, test = open_tff(folder, FIELDS)
     convert = partial(sentences, vocabulary=known, length=length)
     return Dataset(
         name="stackoverflow",
@@ -60,6 +62,6 @@ def load(
 
 def sentences(columns: Columns, *, vocabulary: Vocabulary, length: int) -> Examples:
     """Return TFF's column tokens (words parted by spaces) as examples."""
-    encoded = [vocabulary.encode(text.decode("utf-8").split()) for text in columns["tokens"]]
+    encoded = [vocabulary.encode(text.split()) for text in texts(columns, "tokens")]
     x, y, _ = windows(encoded, length, truncate=True)
     return Examples(as_tokens(x), as_tokens(y))

@@ -322,7 +322,7 @@ def test_damaged_files_are_data_errors(tmp_path: Path) -> None:
         (tmp_path / name).write_text("garbage")
     with pytest.raises(DataError, match="HDF5"):
         load("femnist", path=str(tmp_path))
-    with pytest.raises(DataError, match="no sqlite file of TFF"):
+    with pytest.raises(DataError, match="cannot be read as a sqlite file of TFF"):
         load("femnist", path=str(tmp_path / "x.sqlite"))
     write_leaf(tmp_path / "leaf", {"train": {"a": ([[0.0]], [1])}, "test": {"a": ([[0.0]], [1])}})
     with pytest.raises(DataError, match="784 pixels"):

@@ -104,7 +104,7 @@ def test_characters_have_a_public_alphabet_and_longer_windows(tmp_path: Path) ->
     ("text", "sentence"),
     [
         ("", "is empty"),
-        ("{", "Line 1 .* not JSON"),
+        ("{", "Line 1 .* cannot be read as JSON"),
         ('{"user": "a"}', "user and text"),
         ('["a"]', "user and text"),
         ('{"user": "a", "text": 3}', "must be a string"),
