@@ -68,7 +68,7 @@ def read_arrays(path: Path) -> Mapping[str, np.ndarray]:
             raise DataError(f"The data file {path} does not exist; path must name an .npz file.")
         if not zipfile.is_zipfile(path):
             raise DataError(f"{path} is no .npz file; it must be one, with {', '.join(REQUIRED)}.")
-        with np.load(path) as archive:
+        with path.open("rb") as file, np.load(file) as archive:
             arrays = {name: archive[name] for name in archive.files}
     if foreign := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
         raise DataError(f"{path} holds {foreign[0]}, which is no array; an .npz file holds arrays alone.")
