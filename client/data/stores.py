@@ -7,14 +7,14 @@ objects can be pickled and sent to workers.
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from client.data.dataset import Examples, LazyClients, cut
+from client.data.dataset import DivisibleClients, Examples, cut
 from client.data.fingerprint import Fingerprint
 from client.data.tf_example import read_example
 from client.imports import need
@@ -40,7 +40,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class StoredClients(LazyClients):
+class StoredClients(DivisibleClients):
     """Clients of a store: client i is `sizes[i]` examples of user `owners[i]` from `starts[i]` on."""
 
     store: Store
@@ -57,6 +57,21 @@ class StoredClients(LazyClients):
         """Read and convert one client's examples."""
         start = int(self.starts[i])
         return self.convert(self.store.read(int(self.owners[i]), start, start + int(self.sizes[i])))
+
+    def first(self, count: int) -> "StoredClients":
+        """Return the clients with at most the first `count` examples of each; nothing is read."""
+        return replace(self, sizes=np.minimum(self.sizes, count))
+
+    def cut(self, count: int) -> "StoredClients":
+        """Return the clients with at most `count` examples each that these are cut into; nothing is read."""
+        pieces = -(-self.sizes // count)
+        place = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        return replace(
+            self,
+            owners=np.repeat(self.owners, pieces),
+            starts=np.repeat(self.starts, pieces) + place * count,
+            sizes=cut(self.sizes, count),
+        )
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
         """Write the names of the users and which of their examples each client has; the examples stay on disk."""
@@ -77,34 +92,43 @@ def given_path(path: str | None, where: str) -> Path | None:
     return None if path is None else Path(path)
 
 
-def stored_clients(
-    store: Store, convert: Callable[[Columns], Examples], examples_per_client: int | None
-) -> StoredClients:
-    """Return the users of `store` that have examples as clients of at most `examples_per_client`."""
+def active_users(store: Store) -> np.ndarray:
+    """Return the names of the users who have examples."""
+    return np.array(store.users)[np.asarray(store.counts) > 0]
+
+
+def stored_clients(store: Store, convert: Callable[[Columns], Examples]) -> StoredClients:
+    """Return the users of `store` that have examples, as clients."""
     users = np.flatnonzero(store.counts)
-    counts = store.counts[users]
-    if examples_per_client is None:
-        return StoredClients(store, convert, users, np.zeros_like(users), counts)
-    pieces = -(-counts // examples_per_client)
-    owners = np.repeat(users, pieces)
-    place = np.arange(len(owners)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    return StoredClients(
-        store, convert, owners, place * examples_per_client, cut(counts, examples_per_client)
-    )
+    return StoredClients(store, convert, users, np.zeros_like(users), store.counts[users])
 
 
 def first_examples(
-    store: Store, convert: Callable[[Columns], Examples], limit: int, *, seed: int
+    store: Store,
+    convert: Callable[[Columns], Examples],
+    limit: int | None = None,
+    *,
+    seed: int,
+    skip: int = 0,
 ) -> Examples:
-    """Return up to `limit` examples of a store, user after user in an order drawn from a public seed."""
+    """Return up to `limit` examples of a store (None: all) after the first `skip`.
+
+    Their order is user after user, the users in an order drawn from a public seed. Examples that are skipped are
+    not read.
+    """
     parts: list[Examples] = []
-    missing = limit
+    missing = int(store.counts.sum()) if limit is None else limit
     for user in np.random.default_rng(seed).permutation(np.flatnonzero(store.counts)):
+        held = int(store.counts[user])
+        start = min(skip, held)
+        stop = min(held, start + missing)
+        skip, missing = skip - start, missing - (stop - start)
+        if stop > start:
+            parts.append(convert(store.read(int(user), start, stop)))
         if missing <= 0:
             break
-        count = min(missing, int(store.counts[user]))
-        parts.append(convert(store.read(int(user), 0, count)))
-        missing -= count
+    if not parts:
+        raise DataError("There is no test example left; the test split must hold at least one.")
     return Examples(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))
 
 
@@ -146,21 +170,31 @@ class SqliteStore:
         return {name: _column([example[name] for example in examples]) for name in examples[0]}
 
 
-def open_tff(path: Path) -> tuple[Store, Store]:
-    """Return (train, test) of TFF's files: a folder of *_train.h5 and *_test.h5, or a sqlite file."""
+@dataclass(frozen=True)
+class TffFiles:
+    """How TFF names one benchmark: `splits` (train, test) in its sqlite file, and the HDF5 file of each."""
+
+    splits: tuple[str, str]
+    hdf5: tuple[str, str]
+
+
+def open_tff(path: Path, names: TffFiles) -> tuple[Store, Store]:
+    """Return (train, test) of TFF's files: a folder of HDF5 files, or a sqlite file."""
     if path.is_dir():
-        return open_hdf5(tff_file(path, "train")), open_hdf5(tff_file(path, "test"))
-    return open_sqlite(path, "train"), open_sqlite(path, "test")
+        train, test = (open_hdf5(tff_file(path, name)) for name in names.hdf5)
+        return train, test
+    train_split, test_split = names.splits
+    return open_sqlite(path, train_split), open_sqlite(path, test_split)
 
 
-def tff_file(path: Path, split: str) -> Path:
-    """Return the HDF5 file of one split in a folder of TFF's files."""
-    found = sorted(path.glob(f"*_{split}.h5"))
-    if len(found) != 1:
+def tff_file(path: Path, name: str) -> Path:
+    """Return the HDF5 file called `name` in a folder of TFF's files."""
+    if not (path / name).is_file():
+        held = ", ".join(sorted(file.name for file in path.glob("*.h5"))) or "no HDF5 file"
         raise DataError(
-            f"{path} holds {len(found)} files *_{split}.h5; it must hold one, or LEAF's or the hub's files."
+            f"{path} lacks {name}; it holds {held} and must hold it, or LEAF's or the hub's files."
         )
-    return found[0]
+    return path / name
 
 
 def open_hdf5(path: Path) -> Hdf5Store:
@@ -184,8 +218,18 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
     except sqlite3.DatabaseError as error:
         raise DataError(f"{path} is no sqlite file of TFF ({error}).") from error
     if not found:
-        raise DataError(f"{path} has no clients in the split {split!r}; it must be a sqlite file of TFF.")
+        held = ", ".join(repr(name) for name in _splits(path)) or "none"
+        raise DataError(
+            f"{path} has no clients in the split {split!r}; its splits are {held}, and it must be the sqlite file of "
+            "TFF for this data set."
+        )
     return SqliteStore(path, split, tuple(user for user, _ in found), np.array([count for _, count in found]))
+
+
+def _splits(path: Path) -> list[str]:
+    """Return the names of the splits in a TFF sqlite file."""
+    rows = _sqlite(path, os.getpid()).execute("SELECT DISTINCT split_name FROM client_metadata ORDER BY 1")
+    return [name for (name,) in rows]
 
 
 @lru_cache(maxsize=8)
