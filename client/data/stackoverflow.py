@@ -39,8 +39,8 @@ WHICH_WORDS = (
 )
 OTHER_WORDS = "set vocabulary to TFF's stackoverflow.word_count, or to another public file of English words."
 COUNTED = (
-    "The vocabulary is a list of word counts, as TFF's stackoverflow.word_count, which was counted among the training "
-    "users: an uncovered release."
+    "The words were given with counts, as TFF gives them, and TFF counted its words among the training users: an "
+    "uncovered release."
 )
 
 

@@ -156,4 +156,4 @@ def test_the_statement_of_stack_overflow_counts_the_test_users_who_train(tmp_pat
             any(sentence.startswith("3 of 4 users of the test split also train") for sentence in said)
             == shared
         )
-        assert any("counted among the training users" in sentence for sentence in said)
+        assert any("counted its words among the training users" in sentence for sentence in said)
