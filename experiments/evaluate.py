@@ -23,13 +23,27 @@ from client.scoring import Score, score
 from experiments.cli import command, output
 from experiments.run_files.model import load_model
 from experiments.run_files.reader import read_config
-from experiments.settings.data import DatasetSettings, ModelSettings, arguments, load_dataset, merged
+from experiments.settings.data import (
+    DatasetSettings,
+    ModelSettings,
+    arguments,
+    load_dataset,
+    merged,
+    print_notes,
+)
 from experiments.settings.output import Output
 from experiments.settings.recorded import refuse_code
 from fedmf.checks import check_at_least
 
 # Without a choice: the run's own data set and model, of which any common key can be replaced.
-RUNS_OWN = DatasetSettings(name="", path=None, examples_per_client=None, vocabulary=None)
+RUNS_OWN = DatasetSettings(
+    name="",
+    path=None,
+    examples_per_client=None,
+    max_examples_per_user=None,
+    max_test_examples=None,
+    vocabulary=None,
+)
 RUNS_OWN_MODEL = ModelSettings(name="")
 
 
@@ -58,7 +72,8 @@ def evaluate(settings: EvaluateSettings) -> None:
     if not settings.trust_code:
         names = [group["name"] for group in given.values()]
         refuse_code(directory, chosen, given=names, consent="trust_code=true")
-    dataset = load_dataset(chosen["dataset"])
+    dataset = load_dataset(chosen["dataset"], chosen["model"]["name"])
+    print_notes(dataset)
     model = load_model(directory, chosen["model"], dataset)
     result = score(model, dataset.test, uncounted=dataset.uncounted, batch_size=settings.batch_size)
     document = as_document(result, dataset, model)

@@ -6,29 +6,28 @@ from pathlib import Path
 
 import numpy as np
 
-from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, split_by_user
+from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.reading import reading
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
 LICENCE = "the file's own"
 SOURCE = "a file of the user's own"
+TEST_USERS = "counted when loaded, and said in the privacy statement"
 REQUIRED = ("x", "y", "user")
 MOST_CLASSES = 10**6  # that a test label may stand for by itself: more is a mistake, or must be said
 SPLIT_SEED = 0
 """Public and fixed: it chooses the test examples of a file without `split`, whatever a run's seed is."""
-OVERLAP = "Test examples of training users are treated as public; only their training examples are covered."
 
 
-def load(path: str | Path, *, examples_per_client: int | None = None, classes: int | None = None) -> Dataset:
+def load(path: str | Path, *, classes: int | None = None) -> Dataset:
     """Return the classification data set stored at `path`.
 
     The file holds x [N, ...] (uint8, divided by the public constant 255, or floats taken as they are), y [N]
     (integer labels from 0), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
     may overlap or not). Without `split` a fifth of each user's examples, chosen by a public seed, is the test
-    set. A folder of .npy files of the same names is memory-mapped. `examples_per_client` cuts large users,
-    and the unit of privacy with them. `classes` is public: without it the test labels, which are treated as
-    public, say how many there are.
+    set. A folder of .npy files of the same names is memory-mapped. `classes` is public: without it the test
+    labels, which are treated as public, say how many there are.
 
     Raises `DataError` for a missing or malformed file. The values of training examples are not looked at before their
     client is read (`client.data.checked`).
@@ -37,14 +36,11 @@ def load(path: str | Path, *, examples_per_client: int | None = None, classes: i
     arrays = read_arrays(path)
     check_arrays(path, arrays, REQUIRED)
     x, y, user = arrays["x"], arrays["y"], arrays["user"]
-    overlap: tuple[str, ...] = ()
     test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
-    if np.isin(user[test], user[~test]).any():
-        overlap = (OVERLAP,)
     if test.all() or not test.any():
         missing = "training" if test.all() else "test"
         raise DataError(f"{path} has no {missing} example; it must have at least one.")
-    clients, test_examples = split_by_user(x, y, user, test, examples_per_client)
+    clients, test_examples = split_by_user(x, y, user, test)
     return Dataset(
         name="by_user_npz",
         clients=clients,
@@ -54,8 +50,9 @@ def load(path: str | Path, *, examples_per_client: int | None = None, classes: i
         task=CLASSIFICATION,
         licence=LICENCE,
         source=path.name,
-        unit=describe_unit("user", examples_per_client),
-        uncovered=overlap,
+        unit=describe_unit("user"),
+        uncovered=shared_users(user[~test], user[test]),
+        person="user",
     )
 
 

@@ -65,13 +65,13 @@ def numbers(columns: Mapping[str, Any], name: str, field: Field) -> np.ndarray:
     return values.reshape(-1, *field.shape)
 
 
-def texts(columns: Mapping[str, Any], name: str) -> list[str]:
+def texts(columns: Mapping[str, Any], name: str, encoding: str = "utf-8") -> list[str]:
     """Return a column of texts; raise `DataError` for one that holds something else."""
     values = _present(columns, name)
     if not all(isinstance(value, bytes) for value in values):
         raise DataError(f"A stored example holds a {name} that is no text; it must be bytes of UTF-8.")
     with reading(f"A stored {name}", "UTF-8"):
-        return [value.decode("utf-8") for value in values]
+        return [value.decode(encoding) for value in values]
 
 
 def _present(columns: Mapping[str, Any], name: str) -> Any:

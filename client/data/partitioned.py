@@ -14,6 +14,7 @@ from fedmf.errors import DataError, SettingError
 
 LICENCE = "the file's own"
 SOURCE = "a file of the user's own"
+TEST_USERS = "no users: clients are made up"
 PARTITIONERS = ("iid", "dirichlet", "shards")
 
 

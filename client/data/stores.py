@@ -7,7 +7,7 @@ objects can be pickled and sent to workers.
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from client.data.dataset import Examples, LazyClients, cut
+from client.data.dataset import DivisibleClients, Examples, cut
 from client.data.fields import Fields, check_group
 from client.data.fingerprint import Fingerprint
 from client.data.reading import naming, reading
@@ -56,7 +56,7 @@ def converted(store: Store, convert: Callable[[Columns], T], user: int, start: i
 
 
 @dataclass(frozen=True)
-class StoredClients(LazyClients):
+class StoredClients(DivisibleClients):
     """Clients of a store: client i is `sizes[i]` examples of user `owners[i]` from `starts[i]` on."""
 
     store: Store
@@ -73,6 +73,21 @@ class StoredClients(LazyClients):
         """Read and convert one client's examples."""
         start = int(self.starts[i])
         return converted(self.store, self.convert, int(self.owners[i]), start, start + int(self.sizes[i]))
+
+    def first(self, count: int) -> "StoredClients":
+        """Return the clients with at most the first `count` examples of each; nothing is read."""
+        return replace(self, sizes=np.minimum(self.sizes, count))
+
+    def cut(self, count: int) -> "StoredClients":
+        """Return the clients with at most `count` examples each that these are cut into; nothing is read."""
+        pieces = -(-self.sizes // count)
+        place = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        return replace(
+            self,
+            owners=np.repeat(self.owners, pieces),
+            starts=np.repeat(self.starts, pieces) + place * count,
+            sizes=cut(self.sizes, count),
+        )
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
         """Write the names of the users and which of their examples each client has; the examples stay on disk."""
@@ -96,34 +111,43 @@ def given_path(path: str | None, where: str) -> Path | None:
     return Path(path)
 
 
-def stored_clients(
-    store: Store, convert: Callable[[Columns], Examples], examples_per_client: int | None
-) -> StoredClients:
-    """Return the users of `store` that have examples as clients of at most `examples_per_client`."""
+def active_users(store: Store) -> np.ndarray:
+    """Return the names of the users who have examples."""
+    return np.array(store.users)[np.asarray(store.counts) > 0]
+
+
+def stored_clients(store: Store, convert: Callable[[Columns], Examples]) -> StoredClients:
+    """Return the users of `store` that have examples, as clients."""
     users = np.flatnonzero(store.counts)
-    counts = store.counts[users]
-    if examples_per_client is None:
-        return StoredClients(store, convert, users, np.zeros_like(users), counts)
-    pieces = -(-counts // examples_per_client)
-    owners = np.repeat(users, pieces)
-    place = np.arange(len(owners)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    return StoredClients(
-        store, convert, owners, place * examples_per_client, cut(counts, examples_per_client)
-    )
+    return StoredClients(store, convert, users, np.zeros_like(users), store.counts[users])
 
 
 def first_examples(
-    store: Store, convert: Callable[[Columns], Examples], limit: int, *, seed: int
+    store: Store,
+    convert: Callable[[Columns], Examples],
+    limit: int | None = None,
+    *,
+    seed: int,
+    skip: int = 0,
 ) -> Examples:
-    """Return up to `limit` examples of a store, user after user in an order drawn from a public seed."""
+    """Return up to `limit` examples of a store (None: all) after the first `skip`.
+
+    Their order is user after user, the users in an order drawn from a public seed. Examples that are skipped are
+    not read.
+    """
     parts: list[Examples] = []
-    missing = limit
+    missing = int(store.counts.sum()) if limit is None else limit
     for user in np.random.default_rng(seed).permutation(np.flatnonzero(store.counts)):
+        held = int(store.counts[user])
+        start = min(skip, held)
+        stop = min(held, start + missing)
+        skip, missing = skip - start, missing - (stop - start)
+        if stop > start:
+            parts.append(converted(store, convert, int(user), start, stop))
         if missing <= 0:
             break
-        count = min(missing, int(store.counts[user]))
-        parts.append(converted(store, convert, int(user), 0, count))
-        missing -= count
+    if not parts:
+        raise DataError("There is no test example left; the test split must hold at least one.")
     return Examples(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))
 
 
@@ -178,25 +202,36 @@ class SqliteStore:
         return {name: _column([example[name] for example in examples]) for name in examples[0]}
 
 
-def open_tff(path: Path, fields: Fields) -> tuple[Store, Store]:
-    """Return (train, test) of TFF's files: a folder of *_train.h5 and *_test.h5, or a sqlite file.
+@dataclass(frozen=True)
+class TffFiles:
+    """How TFF names one benchmark: `splits` (train, test) in its sqlite file, and the HDF5 file of each.
 
-    `fields` are the columns that every example has. Of HDF5 files their types and shapes are checked here, for they
-    say so for each user; in a sqlite file only the examples themselves do.
+    `fields` are the columns that every example has. Of HDF5 files their types and shapes are checked when they are
+    opened, for they say so for each user; in a sqlite file only the examples themselves do.
     """
+
+    splits: tuple[str, str]
+    hdf5: tuple[str, str]
+    fields: Fields
+
+
+def open_tff(path: Path, names: TffFiles) -> tuple[Store, Store]:
+    """Return (train, test) of TFF's files: a folder of HDF5 files, or a sqlite file."""
     if path.is_dir():
-        return open_hdf5(tff_file(path, "train"), fields), open_hdf5(tff_file(path, "test"), fields)
-    return open_sqlite(path, "train"), open_sqlite(path, "test")
+        train, test = (open_hdf5(tff_file(path, name), names.fields) for name in names.hdf5)
+        return train, test
+    train_split, test_split = names.splits
+    return open_sqlite(path, train_split), open_sqlite(path, test_split)
 
 
-def tff_file(path: Path, split: str) -> Path:
-    """Return the HDF5 file of one split in a folder of TFF's files."""
-    found = sorted(path.glob(f"*_{split}.h5"))
-    if len(found) != 1:
+def tff_file(path: Path, name: str) -> Path:
+    """Return the HDF5 file called `name` in a folder of TFF's files."""
+    if not (path / name).is_file():
+        held = ", ".join(sorted(file.name for file in path.glob("*.h5"))) or "no HDF5 file"
         raise DataError(
-            f"{path} holds {len(found)} files *_{split}.h5; it must hold one, or LEAF's or the hub's files."
+            f"{path} lacks {name}; it holds {held} and must hold it, or LEAF's or the hub's files."
         )
-    return found[0]
+    return path / name
 
 
 def open_hdf5(path: Path, fields: Fields) -> Hdf5Store:
@@ -224,7 +259,11 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
         file.execute("SELECT split_name, client_id, serialized_example_proto, rowid FROM examples LIMIT 0")
         (held,) = file.execute("SELECT max(rowid) FROM examples").fetchone()
     if not found:
-        raise DataError(f"{path} has no clients in the split {split!r}; it must be a sqlite file of TFF.")
+        others = ", ".join(repr(name) for name in _splits(path)) or "none"
+        raise DataError(
+            f"{path} has no clients in the split {split!r}; its splits are {others}, and it must be the sqlite file of "
+            "TFF for this data set."
+        )
     users, counts = tuple(user for user, _ in found), [count for _, count in found]
     if wrong := [user for user in users if not isinstance(user, str)]:
         raise DataError(f"client_metadata of {path} names a client {wrong[0]!r}; a client is a text.")
@@ -242,6 +281,15 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
             f"client_metadata of {path} counts {sum(counts)} examples in the split {split!r}; the file holds {held or 0}."
         )
     return SqliteStore(path, split, users, np.array(counts, dtype=np.int64))
+
+
+def _splits(path: Path) -> list[str]:
+    """Return the names of the splits in a TFF sqlite file."""
+    with reading(path, "a sqlite file of TFF"):
+        rows = _sqlite(path, os.getpid()).execute(
+            "SELECT DISTINCT split_name FROM client_metadata ORDER BY 1"
+        )
+        return [str(name) for (name,) in rows]
 
 
 @lru_cache(maxsize=8)

@@ -65,7 +65,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
     Raises a `FedmfError` for anything that cannot run as asked.
     """
     if dataset is None:
-        dataset = load_dataset(arguments(settings.dataset))
+        dataset = load_dataset(arguments(settings.dataset), settings.model.name)
     model = build_model(settings.model, dataset, settings.seed)
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension

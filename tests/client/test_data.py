@@ -173,11 +173,8 @@ def test_cutting_rejects_an_empty_client() -> None:
 
 def test_grouping_agrees_with_the_obvious_loop() -> None:
     users = np.random.default_rng(0).integers(0, 7, 100)
-    order, bounds = group_by_user(users, 4)
-    obvious = []
-    for user in sorted(set(users.tolist())):
-        own = [row for row in range(100) if users[row] == user]
-        obvious += [own[start : start + 4] for start in range(0, len(own), 4)]
+    order, bounds = group_by_user(users)
+    obvious = [[row for row in range(100) if users[row] == user] for user in sorted(set(users.tolist()))]
     assert [order[a:b].tolist() for a, b in pairwise(bounds)] == obvious
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.data import IGNORED_TARGET, load
-from client.data.text import BOS, EOS, OOV, PAD, Vocabulary, most_frequent, read_vocabulary, windows
+from client.data.text import BOS, EOS, OOV, PAD, Vocabulary, most_frequent, read_words, windows
 from fedmf.errors import DataError, SettingError
 
 LINES = [
@@ -131,6 +131,6 @@ def test_missing_files_and_bad_vocabularies_are_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / "words.txt").write_text(text)
         with pytest.raises(DataError, match=sentence):
-            read_vocabulary(tmp_path / "words.txt")
+            read_words(tmp_path / "words.txt", 100)
     with pytest.raises(SettingError, match="words, characters"):
         load("by_user_text", path=write(tmp_path / "texts.jsonl", LINES), level="letters")
