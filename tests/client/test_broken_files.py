@@ -12,6 +12,7 @@ import pytest
 
 import small_files
 from client.data import load
+from client.data.tf_example import read_example
 from fedmf.errors import DataError
 
 FORMS = sorted(small_files.FORMS)
@@ -122,6 +123,7 @@ TABLE = (
 )
 LINES = small_files.lines()
 CSV = small_files.csv_text()
+INTEGER_PIXELS = small_files.message({"pixels": np.full(784, 200), "label": np.array([1])}).hex()
 BOB = f"bob,{small_files.LINE},a\n"
 TEST_LINE = {"user": "ann", "split": 1}
 HEAD = b"\x93NUMPY\x01\x00"
@@ -212,6 +214,8 @@ BROKEN = [
     ("femnist_sqlite", altered("UPDATE examples SET serialized_example_proto = 'text'"), "no tf.train.Example"),
     ("femnist_sqlite", altered("UPDATE examples SET client_id = 'dan'"), "fewer examples"),
     ("femnist_sqlite", lambda path: path.unlink() or small_files.sqlite(path, "shakespeare"), "lacks pixels|split"),
+    ("femnist_sqlite", altered(f"UPDATE examples SET serialized_example_proto = x'{INTEGER_PIXELS}'"),
+     "pixels as int64 .* floats"),
     ("femnist_leaf", text("[1]", "train/all_data.json"), "user_data"),
     ("femnist_leaf", text(DEEP, "train/all_data.json"), "RecursionError"),
     ("femnist_leaf", text('{"user_data": {}}', "train/all_data.json"), "holds no examples"),
@@ -311,6 +315,8 @@ VALUES = [
      "AND split_name LIKE '%train'"), "middle of a"),
     ("femnist_sqlite", altered("DELETE FROM examples WHERE client_id = 'bob' AND split_name LIKE '%train' "
      "AND rowid % 6 = 1"), "fewer examples"),
+    ("femnist_sqlite", altered(f"UPDATE examples SET serialized_example_proto = x'{INTEGER_PIXELS}' WHERE client_id = "
+     "'bob' AND split_name LIKE '%train'"), "pixels as int64 .* floats"),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].__setitem__(2, 62)), "label 62"),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].__setitem__(2, 10**30)), "could not be read"),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].pop()), "could not be read"),
@@ -385,3 +391,40 @@ def test_a_file_of_json_lines_has_fields_and_types_on_every_line(tmp_path: Path)
     path.write_text(LINES + json.dumps(TEST_LINE) + "\n")
     with pytest.raises(DataError, match=r"Line 19 of .*texts\.jsonl must be an object with user and text"):
         load("by_user_text", path=str(path))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        small_files.field(1, small_files.field(1, small_files.field(1, b"\xff") + small_files.field(2, b""))),
+        small_files.field(1, small_files.feature("x", np.ones(1, "f4"))[:-1]),
+        bytes.fromhex("0a170a15 0a0178 1210 120e 0a0c 3f3f3f3f3f3f3f3f3f3f3f3f".replace(" ", ""))[:-3],
+        small_files.field(
+            1,
+            small_files.field(
+                1,
+                small_files.field(1, b"x")
+                + small_files.field(2, small_files.field(2, small_files.field(1, b"abc"))),
+            ),
+        ),
+        small_files.field(
+            1,
+            small_files.field(
+                1,
+                small_files.field(1, b"x")
+                + small_files.field(2, small_files.field(3, small_files.field(1, b"\xff" * 9 + b"\x7f"))),
+            ),
+        ),
+    ],
+    ids=["a name that is no text", "cut off", "cut off within", "three bytes for a float", "seventy bits"],
+)
+def test_a_message_that_is_no_example_is_a_data_error(message: bytes) -> None:
+    with pytest.raises(DataError, match=r"tf\.train\.Example"):
+        read_example(message)
+
+
+def test_labels_of_another_byte_order_are_dealt_out_too(tmp_path: Path) -> None:
+    held = small_files.arrays()
+    path = small_files.npz(tmp_path / "data.npz", y=held["y"].astype(">i8"))
+    dataset = load("partitioned", path=str(path), clients=4, partitioner="dirichlet")
+    assert sum(len(client) for client in dataset.clients) == 15

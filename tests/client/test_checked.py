@@ -75,7 +75,8 @@ def test_a_test_set_that_is_not_as_promised_is_refused_at_once(wrong, sentence) 
 
 
 @pytest.mark.parametrize(
-    "wrong", [(tokens([0, 5])), (tokens([0, -1])), (tokens([0, 1], [0, 5])), (tokens([0, 1], [0, -7]))]
+    "wrong",
+    [tokens([0, 5], [0, 1]), tokens([0, -1], [0, 1]), tokens([0, 1], [0, 5]), tokens([0, 1], [0, -7])],
 )
 def test_tokens_outside_the_vocabulary_fail_and_padding_does_not(wrong) -> None:
     good = tokens([0, 4], [1, -100])
