@@ -140,7 +140,8 @@ def failing() -> Dataset:
 
 LOADERS = """
 import json
-from client.data import Dataset
+import numpy as np
+from client.data import Dataset, Examples
 
 def key() -> Dataset:
     return {}["x"]
@@ -153,6 +154,10 @@ def leave() -> Dataset:
 
 def nothing() -> Dataset:
     return None
+
+def no_examples() -> Dataset:
+    one = Examples(np.zeros((1, 2), "f4"), np.zeros(1, int))
+    return Dataset("mine", [one], {"x": 1}, (2,), 2, "classification", "l", "s", "u")
 
 def takes_one(size) -> Dataset:
     return size + "text"
@@ -171,9 +176,9 @@ def loaders(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        ("key", r"raised KeyError: 'x' \(.*\.py:6\); it must not\.$"),
-        ("deep", r"raised JSONDecodeError: .* \(.*\.py:9\)"),
-        ("leave", r"raised SystemExit: 0 \(.*\.py:12\)"),
+        ("key", r"raised KeyError: 'x' \(.*\.py:7\); it must not\.$"),
+        ("deep", r"raised JSONDecodeError: .* \(.*\.py:10\)"),
+        ("leave", r"raised SystemExit: 0 \(.*\.py:13\)"),
         ("nothing", "returned NoneType; it must return a client.data.Dataset"),
     ],
 )
@@ -186,8 +191,13 @@ def test_an_own_loader_that_fails_ends_in_a_sentence_with_type_message_and_place
 
 
 def test_an_own_loader_given_what_it_cannot_use_ends_in_a_sentence(loaders):
-    with pytest.raises(DataError, match=r"raised TypeError: unsupported operand .*\.py:18\)"):
+    with pytest.raises(DataError, match=r"raised TypeError: unsupported operand .*\.py:23\)"):
         load(f"{loaders.stem}:takes_one", size=3)
+
+
+def test_a_test_set_that_is_none_is_refused_before_it_is_shortened(loaders):
+    with pytest.raises(DataError, match="the test set of dataset mine is dict"):
+        load(f"{loaders.stem}:no_examples", max_test_examples=1)
 
 
 @pytest.mark.parametrize(
