@@ -14,8 +14,8 @@ from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from published import named, write_hdf5, write_leaf, write_sqlite
 
-USERS = np.array([7, 3, 7, 7, 3, 7, 5, 7])
-TRAINING = [[1, 4], [6], [0, 2, 3, 5, 7]]  # rows of users 3, 5 and 7, in the file's order
+USERS = np.array([4, 3, 4, 4, 3, 4, 5, 4])
+TRAINING = [[1, 4], [0, 2, 3, 5, 7], [6]]  # rows of users 3, 4 and 5, in the file's order
 RNG = np.random.default_rng(1)
 
 

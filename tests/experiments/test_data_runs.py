@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import run as door
+from experiments.deployment.node import Node, node_settings
 from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.settings.compose import compose
 from fedmf.errors import SettingError
@@ -110,6 +111,12 @@ def test_texts_are_parted_into_what_the_model_predicts(
     scored = capsys.readouterr()
     assert json.loads(scored.out)["examples"] == 12
     assert source in scored.err
+
+
+def test_the_texts_of_a_node_follow_the_model_in_its_own_settings(tmp_path: Path) -> None:
+    data = f"clients=3 dataset=by_user_text dataset.path={texts(tmp_path / 'texts.jsonl')}"
+    for model, shape in (("char_lstm", (80,)), ("lstm", (20,)), ("logistic", (20,))):
+        assert Node.of(node_settings(f"{data} model={model}")).dataset.input_shape == shape
 
 
 def test_a_level_that_the_model_does_not_predict_is_refused(tmp_path: Path) -> None:
