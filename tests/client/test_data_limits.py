@@ -140,6 +140,14 @@ def test_clients_that_are_nobodys_cannot_be_cut(name: str) -> None:
         load(name, examples_per_client=2)
 
 
+def test_people_of_a_loader_of_ones_own_can_be_cut() -> None:
+    dataset = load("own_loaders:load_of_people", max_examples_per_user=4, examples_per_client=3)
+    assert [client.y.tolist() for client in dataset.clients] == [[0, 1, 2], [3], [1, 2]]
+    assert dataset.unit.endswith(
+        "(at most 2 of one child): the unit of privacy is the cut client, not the child"
+    )
+
+
 @pytest.mark.parametrize("key", ["max_examples_per_user", "examples_per_client", "max_test_examples"])
 def test_a_limit_below_one_is_refused(key: str) -> None:
     with pytest.raises(SettingError, match=rf"^{key} is 0; it must be a whole number of at least 1"):
