@@ -53,13 +53,13 @@ def vocabulary(settings: VocabularySettings) -> None:
         print(f"{len(tokens)} {settings.level} of {source} written to {target}")
 
 
-def characters(line: str) -> list[str]:
-    """Return the characters of a line but for its end, which every vocabulary of characters knows.
+def characters(text: str) -> list[str]:
+    """Return the characters of a text but for line breaks, which every vocabulary of characters knows.
 
-    >>> characters("so\\r\\n")
-    ['s', 'o']
+    >>> characters("so\\r\\nit")
+    ['s', 'o', 'i', 't']
     """
-    return list(line.rstrip("\r\n"))
+    return [character for character in text if character not in "\r\n"]
 
 
 def read_lines(path: Path) -> Iterator[str]:

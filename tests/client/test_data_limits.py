@@ -14,8 +14,8 @@ from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from published import named, write_hdf5, write_leaf, write_sqlite
 
-USERS = np.array([7, 3, 7, 7, 3, 7, 5, 7])
-TRAINING = [[1, 4], [6], [0, 2, 3, 5, 7]]  # rows of users 3, 5 and 7, in the file's order
+USERS = np.array([4, 3, 4, 4, 3, 4, 5, 4])
+TRAINING = [[1, 4], [0, 2, 3, 5, 7], [6]]  # rows of users 3, 4 and 5, in the file's order
 RNG = np.random.default_rng(1)
 
 
@@ -138,6 +138,14 @@ def test_clients_that_are_nobodys_cannot_be_cut(name: str) -> None:
         SettingError, match=r"^examples_per_client is 2, but the clients of dataset .* cannot be cut"
     ):
         load(name, examples_per_client=2)
+
+
+def test_people_of_a_loader_of_ones_own_can_be_cut() -> None:
+    dataset = load("own_loaders:load_of_people", max_examples_per_user=4, examples_per_client=3)
+    assert [client.y.tolist() for client in dataset.clients] == [[0, 1, 2], [3], [1, 2]]
+    assert dataset.unit.endswith(
+        "(at most 2 of one child): the unit of privacy is the cut client, not the child"
+    )
 
 
 @pytest.mark.parametrize("key", ["max_examples_per_user", "examples_per_client", "max_test_examples"])

@@ -16,7 +16,7 @@ from PIL import Image
 
 from client.data import IGNORED_TARGET, Dataset, load
 from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL, separate_pieces
-from fedmf.errors import DataError
+from fedmf.errors import DataError, SettingError
 from published import write_hdf5, write_leaf, write_sqlite
 
 RNG = np.random.default_rng(8)
@@ -86,13 +86,13 @@ def test_a_tff_file_of_another_data_set_says_which_splits_it_has(tmp_path: Path)
 
 def test_digits_of_leafs_and_the_hubs_files_are_those_with_such_a_label(tmp_path: Path) -> None:
     images = RNG.integers(0, 256, (20, 28, 28)).astype(np.uint8)
-    kinds = np.arange(20) * 3  # 0, 3, 6, 9 are digits, one writer's alone
+    kinds = np.arange(20) * 5  # 0 and 5 are digits, 10 is the letter A
     leaf = {
         "a": ((images[:10].reshape(-1, 784) / 255).tolist(), kinds[:10].tolist()),
         "b": ([[1.0] * 784], [61]),
     }
     path = write_leaf(tmp_path / "leaf", {"train": leaf, "test": leaf})
-    assert labels(load("femnist", path=path, only_digits=True)) == ([[0, 3, 6, 9]], [0, 3, 6, 9])
+    assert labels(load("femnist", path=path, only_digits=True)) == ([[0, 5]], [0, 5])
     rows = []
     for image, kind in zip(images, kinds % 15, strict=True):
         buffer = io.BytesIO()
@@ -353,3 +353,10 @@ def test_leafs_accuracy_as_published_counts_unknown_characters(tmp_path: Path) -
     path = write_leaf(tmp_path, {"train": {"A": pairs}, "test": {"A": pairs}})
     assert load("shakespeare", path=path, as_published=True).uncounted == ()
     assert "33.3%" in load("shakespeare", path=path).notes[0]
+
+
+def test_the_old_name_of_a_limit_is_refused_with_the_new_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingError, match=r"test_examples is 7, but dataset stackoverflow does not use it; .* max_test_exa"
+    ):
+        load("stackoverflow", **stack_overflow(tmp_path), test_examples=7)

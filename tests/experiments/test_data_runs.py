@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from experiments import run as door
+from experiments.deployment.node import Node, NodeSettings, node_settings
+from experiments.deployment.server import build_deployed
 from experiments.evaluate import EvaluateSettings, evaluate
+from experiments.node_check import node_check
 from experiments.settings.compose import compose
 from fedmf.errors import SettingError
 from published import write_sqlite
-from runs import run, summary
+from runs import composed, run, summary
 
 SMALL = ("population.cohort_size=5", "population.rounds_per_epoch=4", "population.epochs=2")
 LEARNS = ("privacy.epsilon=null", "privacy.noise_multiplier=0", "compression.keep_probability=1")
@@ -110,6 +113,27 @@ def test_texts_are_parted_into_what_the_model_predicts(
     scored = capsys.readouterr()
     assert json.loads(scored.out)["examples"] == 12
     assert source in scored.err
+
+
+def test_the_texts_of_a_node_follow_the_model_in_its_own_settings(tmp_path: Path) -> None:
+    data = f"clients=3 dataset=by_user_text dataset.path={texts(tmp_path / 'texts.jsonl')}"
+    for model, shape in (("char_lstm", (80,)), ("lstm", (20,)), ("logistic", (20,))):
+        assert Node.of(node_settings(f"{data} model={model}")).dataset.input_shape == shape
+
+
+def test_a_server_and_a_nodes_operator_are_told_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = [
+        "dataset=by_user_text",
+        f"dataset.path={texts(tmp_path / 'texts.jsonl')}",
+        "model=char_lstm",
+        *TINY[:2],
+    ]
+    build_deployed(composed("engine=deployment", "population.min_available=20", *SMALL, *data))
+    assert "tokens of the test texts are not in printable ASCII" in capsys.readouterr().err
+    node_check(compose("node_check", ["clients=3", "output=json", *data], NodeSettings))
+    assert "tokens of the test texts are not in printable ASCII" in capsys.readouterr().err
 
 
 def test_a_level_that_the_model_does_not_predict_is_refused(tmp_path: Path) -> None:

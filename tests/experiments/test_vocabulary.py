@@ -8,7 +8,7 @@ import pytest
 
 from client.data.text import read_characters, read_words
 from experiments.settings.compose import compose
-from experiments.vocabulary import VocabularySettings, vocabulary
+from experiments.vocabulary import VocabularySettings, characters, vocabulary
 from fedmf.errors import DataError, SettingError
 
 
@@ -56,5 +56,6 @@ def test_characters_of_a_public_text_make_a_list_of_them(tmp_path: Path) -> None
     (tmp_path / "public.txt").write_text("\u043e\u043d \u043e\n\u043e\r\n", encoding="utf-8")
     run(f"text={tmp_path / 'public.txt'}", f"file={tmp_path / 'letters.txt'}", "level=characters")
     assert read_characters(tmp_path / "letters.txt").tokens == ("\u043e", " ", "\u043d", "\n")
+    assert characters("of\r\nPython\n") == list("ofPython")  # its documentation comes in texts of many lines
     with pytest.raises(SettingError, match=r"^level is 'letters'; it must be one of words, characters"):
         run(f"file={tmp_path / 'other.txt'}", "level=letters")
