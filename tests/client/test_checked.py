@@ -157,7 +157,7 @@ def nothing() -> Dataset:
 
 def no_examples() -> Dataset:
     one = Examples(np.zeros((1, 2), "f4"), np.zeros(1, int))
-    return Dataset("mine", [one], {"x": 1}, (2,), 2, "classification", "l", "s", "u")
+    return Dataset("mine", [one], {"x": 1, "y": 2}, (2,), 2, "classification", "l", "s", "u")
 
 def takes_one(size) -> Dataset:
     return size + "text"
