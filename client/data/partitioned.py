@@ -14,6 +14,7 @@ from fedmf.errors import DataError, SettingError
 
 LICENCE = "the file's own"
 SOURCE = "a file of the user's own"
+TEST_USERS = "no users: clients are made up"
 PARTITIONERS = ("iid", "dirichlet", "shards")
 
 
@@ -51,14 +52,14 @@ def load(
             f"{path} has {len(train_rows)} training and {len(test_rows)} test examples; "
             f"it must have at least one for each of {clients} clients, and one to test on."
         )
-    parts = deal(y[train_rows], clients, partitioner, alpha, shards, seed=partition_seed)
+    parts = deal(y[train_rows].astype(np.int64), clients, partitioner, alpha, shards, seed=partition_seed)
     bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     return Dataset(
         name="partitioned",
         clients=ArrayClients(x, y, train_rows[np.concatenate(parts)], bounds),
         test=Examples(as_float32(x[test_rows]), y[test_rows].astype(np.int64)),
         input_shape=tuple(x.shape[1:]),
-        classes=public_classes(path, y[train_rows], y[test_rows], classes),
+        classes=public_classes(path, y[test_rows], classes),
         task=CLASSIFICATION,
         licence=LICENCE,
         source=path.name,

@@ -3,6 +3,7 @@
 They hold values only; `client.data.load` and `client.models.build` say what the values mean and check them.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import NoneType
@@ -23,6 +24,8 @@ class DatasetSettings(Choice):
     name: str
     path: str | None
     examples_per_client: int | None
+    max_examples_per_user: int | None
+    max_test_examples: int | None
     vocabulary: str | None
 
     def __post_init__(self) -> None:
@@ -49,10 +52,10 @@ class SyntheticSettings(DatasetSettings):
 
 @dataclass(frozen=True)
 class ByUserTextSettings(DatasetSettings):
-    """Texts of one's own; length null: 20 words or 80 characters."""
+    """Texts of one's own; level null: what the model predicts; length null: 20 words or 80 characters."""
 
     vocabulary_size: int
-    level: str
+    level: str | None
     length: int | None
 
 
@@ -72,15 +75,24 @@ class PartitionedSettings(DatasetSettings):
 class HubSettings(DatasetSettings):
     """A data set that the hub holds too; it is downloaded only when asked for."""
 
+    as_published: bool
     download: bool
+
+
+@dataclass(frozen=True)
+class FemnistSettings(HubSettings):
+    """Federated EMNIST."""
+
+    only_digits: bool
 
 
 @dataclass(frozen=True)
 class StackOverflowSettings(DatasetSettings):
     """TFF's Stack Overflow."""
 
+    vocabulary_size: int
+    test: str
     length: int
-    test_examples: int
 
 
 @dataclass(frozen=True)
@@ -130,7 +142,7 @@ DATASETS: dict[str, type[DatasetSettings]] = {
     "by_user_npz": ByUserNpzSettings,
     "by_user_text": ByUserTextSettings,
     "partitioned": PartitionedSettings,
-    "femnist": HubSettings,
+    "femnist": FemnistSettings,
     "shakespeare": HubSettings,
     "stackoverflow": StackOverflowSettings,
     "custom": CustomDatasetSettings,
@@ -145,6 +157,8 @@ MODELS: dict[str, type[ModelSettings]] = {
 }
 
 
+PREDICTS = {"lstm": "words", "char_lstm": "characters"}
+"""What the language models predict: the level of by_user_text that each is for."""
 OF_THE_DATA = ("input_shape", "classes", "task", "seed")  # what every model is given besides its settings
 
 
@@ -219,11 +233,38 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
             raise ValueError(f"holds {value!r} as {group}.{key}, which must be {wanted}")
 
 
-def load_dataset(arguments: Mapping[str, Any]) -> "Dataset":
-    """Return the data set that a composed group `dataset` names; what it says of itself names keys too."""
+def load_dataset(arguments: Mapping[str, Any], model: str | None = None) -> "Dataset":
+    """Return the data set that a composed group `dataset` names; what it says of itself names keys too.
+
+    `model` is the name of the model that it is for: texts of one's own are parted into what that predicts.
+    """
     from client.data import load  # with all loaders: not for a node that only says how many clients it holds
 
+    arguments = _at_level(arguments, model)
     with keyed("dataset", arguments.keys()):
         dataset = load(**arguments)
     uncovered = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.uncovered)
-    return replace(dataset, uncovered=uncovered)
+    notes = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.notes)
+    return replace(dataset, uncovered=uncovered, notes=notes)
+
+
+def print_notes(dataset: "Dataset") -> None:
+    """Print on stderr what there is to know of the public part of a data set that was loaded."""
+    for note in dataset.notes:
+        print(f"dataset {dataset.name}: {note}", file=sys.stderr)
+
+
+def _at_level(arguments: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
+    """Return the arguments of by_user_text at the level that `model` predicts; those of another data set as they are.
+
+    Raises `SettingError` for a level that is another one. Models of one's own take either, words where none is given.
+    """
+    predicted = PREDICTS.get(model or "")
+    if arguments.get("name") != "by_user_text" or predicted is None:
+        return arguments
+    if arguments.get("level") not in (None, predicted):
+        raise SettingError(
+            f"dataset.level is {arguments['level']!r}, but model={model} predicts {predicted}; leave dataset.level null, "
+            "which follows the model, or choose the other model."
+        )
+    return {**arguments, "level": predicted}

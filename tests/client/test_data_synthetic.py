@@ -22,7 +22,7 @@ def test_points_lie_around_the_centre_of_their_class_moved_for_the_client() -> N
     dataset = load("synthetic", clients=1, examples_per_client=20_000, classes=2, features=3, shift=5.0)
     client = dataset.clients[0]
     centres = np.array([client.x[client.y == label].mean(axis=0) for label in range(2)])
-    true = dataset.clients.centres  # type: ignore[attr-defined]
+    true = dataset.clients.held.centres  # type: ignore[attr-defined]
     # Means of 10,000 points with standard deviation 1: 0.06 is six of theirs.
     np.testing.assert_allclose(centres[1] - centres[0], true[1] - true[0], atol=0.06)
     assert np.linalg.norm(centres[0] - true[0]) > 1
