@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from client.data import DATASETS, Dataset, load
-from client.data.text import SPECIAL, read_vocabulary
+from client.data.text import read_words
 from client.models import build, parameter_count
 from experiments.settings.compose import CONF
 from experiments.settings.family import find_family
@@ -127,4 +127,4 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     assert all((tmp_path / "runs" / page).is_file() for page in pages)
     assert "one user = one client" in (tmp_path / "runs" / "mine" / "privacy.json").read_text()
     assert len(list((tmp_path / "runs" / "sweep").glob("*/summary.json"))) == 4
-    assert read_vocabulary(tmp_path / "words.txt").size == 10_000 + SPECIAL
+    assert len(read_words(tmp_path / "words.txt", 20_000).tokens) == 10_000
