@@ -1,6 +1,5 @@
-"""Your own texts: JSON lines with user and text (or tokens), plain or .gz."""
+"""Your own texts: JSON lines with user and text (or tokens)."""
 
-import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +55,30 @@ def load(
     path = Path(path)
     check_choice("level", level, LEVELS)
     texts = read_texts(path, level)
+    return from_texts(
+        "by_user_text",
+        path.name,
+        texts,
+        examples_per_client=examples_per_client,
+        vocabulary=vocabulary,
+        vocabulary_size=vocabulary_size,
+        level=level,
+        length=length,
+    )
+
+
+def from_texts(
+    name: str,
+    source: str,
+    texts: Texts,
+    *,
+    examples_per_client: int | None = None,
+    vocabulary: str | None = None,
+    vocabulary_size: int = 10_000,
+    level: str = "words",
+    length: int | None = None,
+) -> Dataset:
+    """Return the data set `name` of texts from the file called `source`; the settings are those of `load`."""
     test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
     training = [sentence for sentence, held_out in zip(texts.sentences, test, strict=True) if not held_out]
     known, learnt = choose_vocabulary(vocabulary, level, training, vocabulary_size)
@@ -67,14 +90,14 @@ def load(
     )
     overlap = np.isin(texts.users[test], texts.users[~test]).any()
     return Dataset(
-        name="by_user_text",
+        name=name,
         clients=clients,
         test=test_examples,
         input_shape=(x.shape[1],),
         classes=known.size,
         task=NEXT_TOKEN,
         licence=LICENCE,
-        source=path.name,
+        source=source,
         unit=describe_unit("user", examples_per_client),
         uncovered=(LEARNT,) * learnt + (OVERLAP,) * bool(overlap),
         uncounted=UNCOUNTED,
@@ -113,16 +136,13 @@ def read_texts(path: Path, level: str) -> Texts:
 
 
 def _read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file, plain or .gz."""
+    """Return the lines of a text file."""
     if not path.is_file():
         raise DataError(f"The data file {path} does not exist; path must name a file of JSON lines.")
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8") as file:
-                return [line for line in file if line.strip()]
         with path.open(encoding="utf-8") as file:
             return [line for line in file if line.strip()]
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as lines of UTF-8 text ({error}).") from error
 
 

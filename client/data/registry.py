@@ -7,7 +7,11 @@ from types import ModuleType
 from typing import Any
 
 from client.data import (
+    by_user_csv,
+    by_user_hub,
+    by_user_images,
     by_user_npz,
+    by_user_parquet,
     by_user_text,
     digits,
     femnist,
@@ -17,6 +21,7 @@ from client.data import (
     synthetic,
 )
 from client.data.dataset import Dataset
+from client.data.places import found
 from client.imports import check_takes, import_maker
 from fedmf.errors import DataError, SettingError
 
@@ -41,6 +46,10 @@ DATASETS: dict[str, Entry] = {
     "synthetic": _entry(synthetic),
     "by_user_npz": _entry(by_user_npz),
     "by_user_text": _entry(by_user_text),
+    "by_user_csv": _entry(by_user_csv),
+    "by_user_parquet": _entry(by_user_parquet),
+    "by_user_images": _entry(by_user_images),
+    "by_user_hub": _entry(by_user_hub),
     "partitioned": _entry(partitioned),
     "femnist": _entry(femnist),
     "shakespeare": _entry(shakespeare),
@@ -72,7 +81,8 @@ def load(
             and key not in given
         ):
             raise SettingError(f"{key} is missing; dataset {name} needs it.")
-    dataset = loader(**given)
+    with found(name, given) as located:
+        dataset = loader(**located)
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     return dataset

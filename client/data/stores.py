@@ -6,6 +6,7 @@ objects can be pickled and sent to workers.
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -185,7 +186,21 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
         raise DataError(f"{path} is no sqlite file of TFF ({error}).") from error
     if not found:
         raise DataError(f"{path} has no clients in the split {split!r}; it must be a sqlite file of TFF.")
-    return SqliteStore(path, split, tuple(user for user, _ in found), np.array([count for _, count in found]))
+    counts = dict(found)
+    if len(counts) < len(found):
+        counts |= _counted(
+            path, split, [user for user, times in Counter(user for user, _ in found).items() if times > 1]
+        )
+    return SqliteStore(path, split, tuple(counts), np.array(list(counts.values()), dtype=np.int64))
+
+
+def _counted(path: Path, split: str, users: Sequence[str]) -> dict[str, int]:
+    """Return how many examples users have in the table of examples itself.
+
+    A user whose name client_metadata holds twice is one user, as for TFF, which asks for distinct names.
+    """
+    question = "SELECT COUNT(*) FROM examples WHERE split_name = ? AND client_id = ?"
+    return {user: _sqlite(path, os.getpid()).execute(question, (split, user)).fetchone()[0] for user in users}
 
 
 @lru_cache(maxsize=8)
