@@ -42,7 +42,7 @@ def read_labels(
     whole = types.is_integer(column.type)
     if not (whole or types.is_string(column.type) or types.is_large_string(column.type)):
         raise DataError(
-            f"The column {name!r} of {table.path} is {column.type}; labels must be whole numbers or names."
+            f"The column {name!r} of {table.path} is {column.type}; it must hold whole numbers or names."
         )
     if classes is not None:
         check_at_least("classes", classes, 1)
@@ -101,8 +101,8 @@ def _named(
     strange = [value for number, value in enumerate(values) if number in tested and value not in place]
     if strange:
         raise DataError(
-            f"The column {name!r} of {table.path} holds the label {strange[0]!r}, which is not among labels "
-            f"({', '.join(labels)}); add it there, or correct the rows."
+            f"The column {name!r} of {table.path} holds the label {strange[0]!r}, which "
+            f"labels=[{', '.join(labels)}] lacks; add it there, or correct the rows."
         )
     y = np.array([place.get(value, UNREADABLE) for value in values] + [UNREADABLE], dtype=np.int64)[numbers]
     return Labels(y, known, learnt)

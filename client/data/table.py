@@ -65,7 +65,7 @@ def users_of(table: Table, name: str) -> np.ndarray:
     column = plain(table.column(name, "user"))
     if not (types.is_integer(column.type) or _is_text(column.type)):
         raise DataError(
-            f"The column {name!r} of {table.path} is {column.type}; users must be whole numbers or texts."
+            f"The column {name!r} of {table.path} is {column.type}; it must name users by whole numbers or texts."
         )
     numbers, ids = ranked(column)
     if not ids:
@@ -87,7 +87,7 @@ def test_rows(table: Table, name: str | None) -> np.ndarray | None:
     meanings = [_SPLITS.get(str(value).lower()) for value in values]
     if None in meanings:
         raise DataError(
-            f"The column {name!r} of {table.path} holds {values[meanings.index(None)]!r}; a split is 0 or train, 1 or test."
+            f"The column {name!r} of {table.path} holds {values[meanings.index(None)]!r}; it must hold 0 or train, 1 or test."
         )
     chosen: np.ndarray = np.array(meanings, dtype=np.int64)[numbers] == 1
     return chosen
@@ -128,9 +128,7 @@ def numbers(table: Table, names: Sequence[str]) -> np.ndarray:
     for place, name in enumerate(names):
         column = plain(table.column(name, "features", may_be_empty=True))
         if not is_number(column.type):
-            raise DataError(
-                f"The column {name!r} of {table.path} is {column.type}; features must be numbers."
-            )
+            raise DataError(f"The column {name!r} of {table.path} is {column.type}; it must hold numbers.")
         if types.is_boolean(column.type):
             column = column.cast("int8")
         x[:, place] = column.to_numpy()

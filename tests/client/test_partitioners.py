@@ -26,10 +26,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "grouped": {"group_size": 2},
 }
+CLIENTS = {"square": 4, "exponential": 4}  # of 200 rows the first of ten would get none
 
 
 def deal(
-    name: str, *, alpha: float = 0.5, seed: int = 0, clients: int = 10, **settings: Any
+    name: str, *, alpha: float = 0.5, seed: int = 0, clients: int | None = None, **settings: Any
 ) -> list[np.ndarray]:
     """Deal `LABELS` to ten clients, or to as many as the partitioner can."""
     clients = clients or CLIENTS.get(name, 10)
