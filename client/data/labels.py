@@ -89,7 +89,7 @@ def _named(
     tested = set(numbers[test].tolist())
     learnt = labels is None and not set(numbers[numbers >= 0].tolist()) <= tested
     if labels is None:
-        labels = [value for number, value in enumerate(values) if learnt or number in tested]
+        labels = list(values)  # of the test rows, unless more were learnt
     if not labels or len(set(labels)) != len(labels):
         raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
     known = len(labels) if classes is None else classes
