@@ -10,6 +10,7 @@ import io
 import json
 import lzma
 import os
+import resource
 import stat
 import tarfile
 from pathlib import Path
@@ -140,6 +141,18 @@ def test_a_cache_that_cannot_be_written_is_a_sentence(
     (tmp_path / "data.txt.gz").write_bytes(gzip.compress(b"content"))
     with pytest.raises(DataError, match="FEDMF_CACHE to a folder that can be written"):
         unpacked(tmp_path / "data.txt.gz")
+
+
+def test_a_disk_without_room_is_no_damaged_file(tmp_path: Path) -> None:
+    (tmp_path / "big.txt.gz").write_bytes(gzip.compress(bytes(10**6)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(DataError, match=r"prepared in .*cache/data \(File too large\); .* has room"):
+            unpacked(tmp_path / "big.txt.gz")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert unpacked(tmp_path / "big.txt.gz").stat().st_size == 10**6
 
 
 def archive(path: Path, **files: bytes) -> Path:
