@@ -39,7 +39,10 @@ def load(path: str | Path, *, classes: int | None = None) -> Dataset:
     test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
     if test.all() or not test.any():
         missing = "training" if test.all() else "test"
-        raise DataError(f"{path} has no {missing} example; it must have at least one.")
+        raise DataError(
+            f"{path} has no {missing} example; mark some with split = {0 if test.all() else 1}, or leave split out: a fifth "
+            "of each user's examples is the test set then."
+        )
     clients, test_examples = split_by_user(x, y, user, test)
     return Dataset(
         name="by_user_npz",
@@ -75,6 +78,8 @@ def read_arrays(path: Path) -> Mapping[str, np.ndarray]:
 def fifth_of_each(users: np.ndarray, *, seed: int) -> np.ndarray:
     """Return a boolean mask [N] that chooses floor(n/5) of the n rows of each user, by a public seed.
 
+    Raises `DataError` where that leaves no test example.
+
     >>> mask = fifth_of_each(np.repeat([4, 9], [10, 4]), seed=0)
     >>> int(mask[:10].sum()), int(mask[10:].sum())
     (2, 0)
@@ -85,6 +90,11 @@ def fifth_of_each(users: np.ndarray, *, seed: int) -> np.ndarray:
     place = np.empty(len(users), dtype=np.int64)
     place[order] = np.arange(len(users)) - np.repeat(starts, counts)
     chosen: np.ndarray = place < counts[numbers] // 5
+    if not chosen.any():
+        raise DataError(
+            "A fifth of each user's examples is the test set where the data have no split, but no user has five: the "
+            f"largest has {counts.max(initial=0)}. Mark test examples with split = 1 and the others with 0."
+        )
     return chosen
 
 

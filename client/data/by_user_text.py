@@ -1,6 +1,5 @@
-"""Your own texts: JSON lines with user and text (or tokens), plain or .gz."""
+"""Your own texts: JSON lines with user and text (or tokens)."""
 
-import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +84,28 @@ def load(
     path = Path(path)
     check_choice("level", level, LEVELS)
     texts = read_texts(path, level)
+    return from_texts(
+        "by_user_text",
+        path.name,
+        texts,
+        vocabulary=vocabulary,
+        vocabulary_size=vocabulary_size,
+        level=level,
+        length=length,
+    )
+
+
+def from_texts(
+    name: str,
+    source: str,
+    texts: Texts,
+    *,
+    vocabulary: str | None = None,
+    vocabulary_size: int = 10_000,
+    level: str = WORDS,
+    length: int | None = None,
+) -> Dataset:
+    """Return the data set `name` of texts from the file called `source`; the settings are those of `load`."""
     test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
     training = [sentence for sentence, held_out in zip(texts.sentences, test, strict=True) if not held_out]
     known = choose_vocabulary(vocabulary, level, training, vocabulary_size)
@@ -100,14 +121,14 @@ def load(
         most=WORRYING if ascii_only else 1.0,
     )
     return Dataset(
-        name="by_user_text",
+        name=name,
         clients=clients,
         test=test_examples,
         input_shape=(x.shape[1],),
         classes=known.vocabulary.size,
         task=NEXT_TOKEN,
         licence=LICENCE,
-        source=path.name,
+        source=source,
         unit=describe_unit("user"),
         uncovered=(LEARNT,) * known.learnt + shared_users(texts.users[~test], texts.users[test]),
         uncounted=UNCOUNTED,
@@ -151,14 +172,11 @@ def read_texts(path: Path, level: str) -> Texts:
 
 
 def _read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file, plain or .gz; a byte order mark at its beginning is no part of the text."""
+    """Return the lines of a text file; a byte order mark at its beginning is no part of the text."""
     with reading(path, "lines of UTF-8 text"):
         if not path.is_file():
             problem = "is a folder" if path.is_dir() else "does not exist"
             raise DataError(f"The data file {path} {problem}; path must name a file of JSON lines.")
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8-sig") as file:
-                return [line for line in file if line.strip()]
         with path.open(encoding="utf-8-sig") as file:
             return [line for line in file if line.strip()]
 

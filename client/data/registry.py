@@ -8,7 +8,11 @@ from types import ModuleType
 from typing import Any
 
 from client.data import (
+    by_user_csv,
+    by_user_hub,
+    by_user_images,
     by_user_npz,
+    by_user_parquet,
     by_user_text,
     digits,
     femnist,
@@ -20,6 +24,7 @@ from client.data import (
 from client.data.checked import check_examples, checked
 from client.data.dataset import Dataset
 from client.data.limits import limited
+from client.data.places import found
 from client.imports import check_takes, import_maker, own_code
 from fedmf.errors import DataError, SettingError
 
@@ -48,6 +53,10 @@ DATASETS: dict[str, Entry] = {
     "synthetic": _entry(synthetic),
     "by_user_npz": _entry(by_user_npz),
     "by_user_text": _entry(by_user_text),
+    "by_user_csv": _entry(by_user_csv),
+    "by_user_parquet": _entry(by_user_parquet),
+    "by_user_images": _entry(by_user_images),
+    "by_user_hub": _entry(by_user_hub),
     "partitioned": _entry(partitioned),
     "femnist": _entry(femnist),
     "shakespeare": _entry(shakespeare),
@@ -95,7 +104,8 @@ def load(
         ):
             raise SettingError(f"{key} is missing; dataset {name} needs it.")
     is_own = ":" in name
-    dataset = _call(loader, given, name) if is_own else loader(**given)
+    with found(name, given) as located:
+        dataset = _call(loader, located, name) if is_own else loader(**located)
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     check_examples(dataset.test, f"the test set of dataset {dataset.name}")

@@ -6,10 +6,10 @@ objects can be pickled and sent to workers.
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -264,23 +264,34 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
             f"{path} has no clients in the split {split!r}; its splits are {others}, and it must be the sqlite file of "
             "TFF for this data set."
         )
-    users, counts = tuple(user for user, _ in found), [count for _, count in found]
-    if wrong := [user for user in users if not isinstance(user, str)]:
+    if wrong := [user for user, _ in found if not isinstance(user, str)]:
         raise DataError(f"client_metadata of {path} names a client {wrong[0]!r}; a client is a text.")
-    if len(set(users)) != len(users):
-        again = next(one for one, following in pairwise(users) if one == following)
-        raise DataError(
-            f"client_metadata of {path} names the client {again!r} twice; each must be there once."
-        )
-    if wrong := [count for count in counts if not isinstance(count, int) or count < 0]:
+    if wrong := [count for _, count in found if not isinstance(count, int) or count < 0]:
         raise DataError(
             f"client_metadata of {path} counts {wrong[0]!r} examples; it must hold whole numbers."
         )
-    if sum(counts) > (held or 0):
-        raise DataError(
-            f"client_metadata of {path} counts {sum(counts)} examples in the split {split!r}; the file holds {held or 0}."
+    counts = dict(found)
+    if len(counts) < len(found):
+        counts |= _counted(
+            path, split, [user for user, times in Counter(user for user, _ in found).items() if times > 1]
         )
-    return SqliteStore(path, split, users, np.array(counts, dtype=np.int64))
+    if sum(counts.values()) > (held or 0):
+        raise DataError(
+            f"client_metadata of {path} counts {sum(counts.values())} examples in the split {split!r}; the file holds "
+            f"{held or 0}."
+        )
+    return SqliteStore(path, split, tuple(counts), np.array(list(counts.values()), dtype=np.int64))
+
+
+def _counted(path: Path, split: str, users: Sequence[str]) -> dict[str, int]:
+    """Return how many examples users have in the table of examples itself.
+
+    A user whose name client_metadata holds twice is one user, as for TFF, which asks for distinct names.
+    """
+    question = "SELECT COUNT(*) FROM examples WHERE split_name = ? AND client_id = ?"
+    with reading(path, "a sqlite file of TFF"):
+        file = _sqlite(path, os.getpid())
+        return {user: file.execute(question, (split, user)).fetchone()[0] for user in users}
 
 
 def _splits(path: Path) -> list[str]:

@@ -60,11 +60,59 @@ class ByUserTextSettings(DatasetSettings):
 
 
 @dataclass(frozen=True)
+class ByUserCsvSettings(DatasetSettings):
+    """A CSV table of one's own; null: as the loader says."""
+
+    user: str
+    label: str
+    features: tuple[str, ...] | None
+    text: str | None
+    split: str | None
+    classes: int | None
+    labels: tuple[str, ...] | None
+    delimiter: str
+    vocabulary_size: int | None
+    level: str | None
+    length: int | None
+
+
+@dataclass(frozen=True)
+class ByUserTableSettings(DatasetSettings):
+    """A parquet table of one's own, or a Hugging Face data set on disk; null: as the loader says."""
+
+    user: str
+    label: str
+    features: tuple[str, ...] | None
+    text: str | None
+    image: str | None
+    split: str | None
+    classes: int | None
+    labels: tuple[str, ...] | None
+    vocabulary_size: int | None
+    level: str | None
+    length: int | None
+
+
+@dataclass(frozen=True)
+class ByUserImagesSettings(DatasetSettings):
+    """A folder of pictures of one's own; null: as the loader says."""
+
+    table: str | None
+    file: str | None
+    user: str | None
+    label: str | None
+    split: str | None
+    classes: int | None
+    labels: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
 class PartitionedSettings(DatasetSettings):
     """Arrays of one's own without users."""
 
     clients: int
     partitioner: str
+    partitioner_settings: Mapping[str, object] | None
     alpha: float
     shards: int
     classes: int | None
@@ -141,6 +189,10 @@ DATASETS: dict[str, type[DatasetSettings]] = {
     "synthetic": SyntheticSettings,
     "by_user_npz": ByUserNpzSettings,
     "by_user_text": ByUserTextSettings,
+    "by_user_csv": ByUserCsvSettings,
+    "by_user_parquet": ByUserTableSettings,
+    "by_user_images": ByUserImagesSettings,
+    "by_user_hub": ByUserTableSettings,
     "partitioned": PartitionedSettings,
     "femnist": FemnistSettings,
     "shakespeare": HubSettings,
@@ -224,7 +276,7 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
             allowed = (Mapping,)
         if float in allowed:
             allowed = (*allowed, int)
-        if tuple in allowed:
+        if tuple in allowed:  # what YAML writes as a list
             allowed = (*allowed, list)
         value = recorded.get(key)
         wrong = isinstance(value, bool) and bool not in allowed

@@ -1,7 +1,9 @@
 """Benchmark data sets in the formats of TFF, LEAF and the hub; published.py says where these are published."""
 
 import io
+import lzma
 import pickle
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -287,3 +289,59 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(SettingError, match=r"needs the package h5py.*fedmf\[data\]"):
         load("femnist", path=str(tmp_path))
+
+
+def test_a_name_twice_in_the_metadata_is_one_client_with_all_its_examples(tmp_path: Path) -> None:
+    """TFF asks client_metadata for distinct names (sql_client_data.py), whatever its counts are."""
+    data = handwriting()
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", data)
+    with sqlite3.connect(path) as file:
+        again = "SELECT client_id, split_name, 1 FROM client_metadata WHERE client_id = 'f0001_41'"
+        file.execute(f"INSERT INTO client_metadata {again}")
+        file.execute("UPDATE client_metadata SET num_examples = 4 WHERE num_examples = 5")
+    file.close()
+    dataset = load("femnist", path=path)
+    assert [len(client) for client in dataset.clients] == [3, 5, 1]
+    assert dataset.clients[1].y.tolist() == data["train"]["f0001_41"]["label"].tolist()
+
+
+@pytest.mark.parametrize("form", ["sqlite", "sqlite.lzma"])
+def test_the_folder_of_tff_is_read_as_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Names: emnist_all.sqlite, shakespeare.sqlite and stackoverflow.sqlite side by side, and others of TFF's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FEDMF_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / ".tff"
+    folder.mkdir()
+    plays = {
+        split: {"HAMLET": {"snippets": [b"To be"]}, "LEAR": {"snippets": [b"Howl"]}}
+        for split in ("train", "test")
+    }
+    posts = {split: {str(user): {"tokens": [b"how to"]} for user in range(3)} for split in ("train", "test")}
+    for name, data in (
+        ("emnist_all", handwriting()),
+        ("shakespeare", plays),
+        ("stackoverflow", posts),
+        ("cifar100", posts),
+    ):
+        file = Path(write_sqlite(folder / f"{name}.sqlite", data))
+        if form.endswith("lzma"):
+            (folder / f"{name}.{form}").write_bytes(
+                lzma.compress(file.read_bytes(), format=lzma.FORMAT_ALONE)
+            )
+            file.unlink()
+    (tmp_path / "words").write_text("how\nto\n")
+    assert [len(client) for client in load("femnist", path="~/.tff").clients] == [3, 5, 1]
+    assert len(load("shakespeare", path=str(folder)).clients) == 2
+    assert len(load("stackoverflow", path="~/.tff", vocabulary="~/words").clients) == 3
+    for name in ("femnist", "shakespeare", "stackoverflow"):
+        with pytest.raises(
+            DataError, match=rf"TFF's \S+\.{form} lies in ~/\.tff: set path to ~/\.tff to use it"
+        ):
+            load(name)
+    (folder / "fed_emnist_train.h5").write_text("")
+    with pytest.raises(
+        DataError, match=r"emnist_all\.\S+ and fed_emnist_train\.h5, of which either may be meant"
+    ):
+        load("femnist", path="~/.tff")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from client.data import load
-from client.data.partitioned import deal
 from fedmf.errors import DataError, SettingError
 
 
@@ -39,23 +38,6 @@ def test_synthetic_settings_are_checked() -> None:
 
 
 LABELS = np.repeat(np.arange(5), 40)
-
-
-@pytest.mark.parametrize("partitioner", ["iid", "dirichlet", "shards"])
-def test_dealing_gives_every_row_to_one_client(partitioner: str) -> None:
-    parts = deal(LABELS, 10, partitioner, 0.5, 2, seed=0)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(200))
-    again = deal(LABELS, 10, partitioner, 0.5, 2, seed=0)
-    assert all((a == b).all() for a, b in zip(parts, again, strict=True))
-
-
-def test_partitioners_differ_in_how_many_classes_a_client_sees() -> None:
-    seen = {
-        kind: np.mean([len(set(LABELS[part])) for part in deal(LABELS, 10, kind, 0.1, 2, seed=0)])
-        for kind in ("iid", "dirichlet", "shards")
-    }
-    assert seen["shards"] <= 2
-    assert seen["dirichlet"] < 4 < seen["iid"]
 
 
 def test_partitioned_arrays_keep_their_test_rows_apart(tmp_path: Path) -> None:
