@@ -3,7 +3,7 @@
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +24,7 @@ from client.data import (
 from client.data.checked import check_examples, checked
 from client.data.dataset import Dataset
 from client.data.limits import limited
-from client.data.places import found
+from client.data.places import as_given, found
 from client.imports import check_takes, import_maker, own_code
 from fedmf.errors import DataError, SettingError
 
@@ -109,6 +109,7 @@ def load(
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     check_examples(dataset.test, f"the test set of dataset {dataset.name}")
+    dataset = replace(dataset, notes=tuple(as_given(note, given, located) for note in dataset.notes))
     return checked(limited(dataset, **limits), path=path, is_own=is_own)
 
 
