@@ -11,6 +11,7 @@ import json
 import sqlite3
 import tarfile
 
+import datasets
 import h5py
 import numpy as np
 import pyarrow
@@ -222,6 +223,12 @@ def own_parquet(path):
     return path
 
 
+def own_hub(folder):
+    """Write a table of one's own as `save_to_disk` does."""
+    datasets.Dataset.from_dict(table()).save_to_disk(str(folder))
+    return folder
+
+
 def pictures(folder):
     """Write pictures of one's own, named by a table."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -246,6 +253,7 @@ FORMS = {
     "dealt": ("partitioned", npz, "data.npz"),
     "own_csv": ("by_user_csv", own_csv, "data.csv"),
     "own_parquet": ("by_user_parquet", own_parquet, "data.parquet"),
+    "own_hub": ("by_user_hub", own_hub, "saved"),
     "own_texts": ("by_user_parquet", own_parquet, "data.parquet"),
     "own_column": ("by_user_parquet", own_parquet, "data.parquet"),
     "own_pictures": ("by_user_images", pictures, "pictures"),
