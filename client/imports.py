@@ -7,12 +7,13 @@ wanted: `os:system` is importable too, and would be given the user's settings.
 
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 from client.reasons import reason
-from fedmf.errors import SettingError
+from fedmf.errors import DataError, FedmfError, SettingError
 
 
 def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
@@ -28,6 +29,25 @@ def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
             f"{purpose} needs the package {(error.name or module).split('.')[0]}, which is not installed; "
             f"install it with: pip install 'fedmf[{extra}]'."
         ) from error
+
+
+@contextmanager
+def own_code(who: str) -> Iterator[None]:
+    """Let whatever a user's own code raises inside, an exit too, be raised as a `DataError`: what, and where.
+
+    The error itself stays the cause, with its traceback.
+
+    >>> with own_code("mine:load"):
+    ...     raise SystemExit(3)
+    Traceback (most recent call last):
+    fedmf.errors.DataError: mine:load raised SystemExit: 3; it must not.
+    """
+    try:
+        yield
+    except FedmfError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise DataError(f"{who} raised {reason(error)}; it must not.") from error
 
 
 def import_path(path: str, argument: str) -> Any:
@@ -46,7 +66,10 @@ def import_path(path: str, argument: str) -> Any:
             f"{argument} is {path!r}, which cannot be imported ({error}); it must be package.module:name."
         ) from error
     except (Exception, SystemExit) as error:  # whatever a user's own module does when it is imported
-        raise SettingError(f"{argument} is {path!r}, whose module raised {reason(error)}.") from error
+        raise SettingError(
+            f"{argument} is {path!r}, whose module raised {reason(error)}; "
+            "it must be package.module:name of a module that can be imported."
+        ) from error
 
 
 def import_maker(path: str, argument: str, kind: type) -> Callable[..., Any]:

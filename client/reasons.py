@@ -2,6 +2,7 @@
 
 import os
 import sys
+import sysconfig
 import traceback
 from types import FrameType
 
@@ -10,6 +11,7 @@ from fedmf.errors import FedmfError
 _LONGEST = 300  # characters of a message: torch's can hold whole tensors
 # Whose frames are not where a user's mistake stands.
 _NOT_THEIRS = {"fedmf", "client", "server", "experiments", "torch", "numpy", "flwr"} | sys.stdlib_module_names
+_LIBRARIES = tuple(sysconfig.get_paths()[kind] for kind in ("purelib", "platlib"))
 
 
 def reason(error: BaseException) -> str:
@@ -42,14 +44,21 @@ def _message(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return file:line of the innermost frame that is in nobody's library, or nothing."""
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if _is_theirs(frame):
-            path = frame.f_code.co_filename
-            inside = os.path.abspath(path).startswith(os.getcwd() + os.sep)
-            place = f"{os.path.relpath(path) if inside else path}:{line}"
-    return place
+    """Return file:line of the innermost frame that is in nobody's library, or nothing.
+
+    Code of the user's own that is installed like a library is named where no other is.
+    """
+    found = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _is_theirs(frame)
+    ]
+    places = [place for place in found if not place[0].startswith(_LIBRARIES)] or found
+    if not places:
+        return ""
+    path, line = places[-1]
+    inside = os.path.abspath(path).startswith(os.getcwd() + os.sep)
+    return f"{os.path.relpath(path) if inside else path}:{line}"
 
 
 def _is_theirs(frame: FrameType) -> bool:

@@ -1,6 +1,6 @@
 """List the data sets and models: `python -m experiments.datasets`.
 
-Says of every data set what it is, its licence and its source; of every model what it fits and how many
+Says of every data set what it is, whether the users of its test split train too, its licence and its source; of every model what it fits and how many
 parameters it has on the data of its papers. Loads no data.
 """
 
@@ -43,7 +43,13 @@ def listing() -> dict[str, list[dict[str, Any]]]:
     """Return all data sets and all models with what a user should know of them."""
     return {
         "datasets": [
-            {"name": name, "summary": entry.summary, "licence": entry.licence, "source": entry.source}
+            {
+                "name": name,
+                "summary": entry.summary,
+                "test_users": entry.test_users,
+                "licence": entry.licence,
+                "source": entry.source,
+            }
             for name, entry in DATASETS.items()
         ],
         "models": [model_entry(name) for name in models.MODELS],
@@ -70,7 +76,9 @@ def _print(document: dict[str, list[dict[str, Any]]]) -> None:
     for title, rows in document.items():
         table = Table(title=title, show_lines=True)
         for key in rows[0]:
-            table.add_column(key, justify="right" if key == "parameters" else "left", overflow="fold")
+            table.add_column(
+                key.replace("_", " "), justify="right" if key == "parameters" else "left", overflow="fold"
+            )
         for row in rows:
             table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
         console.print(table)

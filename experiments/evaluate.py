@@ -28,14 +28,28 @@ from client.scoring import Score, refuse_failures, score
 from experiments.cli import command, output
 from experiments.run_files.model import load_model, recorded_seed
 from experiments.run_files.reader import read_config
-from experiments.settings.data import DatasetSettings, ModelSettings, arguments, load_dataset, merged
+from experiments.settings.data import (
+    DatasetSettings,
+    ModelSettings,
+    arguments,
+    load_dataset,
+    merged,
+    print_notes,
+)
 from experiments.settings.output import Output
 from experiments.settings.recorded import Recorded, refuse_code
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 
 # Without a choice: the run's own data set and model, of which any common key can be replaced.
-RUNS_OWN = DatasetSettings(name="", path=None, examples_per_client=None, vocabulary=None)
+RUNS_OWN = DatasetSettings(
+    name="",
+    path=None,
+    examples_per_client=None,
+    max_examples_per_user=None,
+    max_test_examples=None,
+    vocabulary=None,
+)
 RUNS_OWN_MODEL = ModelSettings(name="")
 
 
@@ -67,7 +81,8 @@ def evaluate(settings: EvaluateSettings) -> None:
     if not settings.trust_code:
         names = [*(group["name"] for group in given.values()), *(settings.metrics or ())]
         refuse_code(directory, {**chosen, "metrics": entries}, given=names, consent="trust_code=true")
-    dataset = load_dataset(chosen["dataset"])
+    dataset = load_dataset(chosen["dataset"], chosen["model"]["name"])
+    print_notes(dataset)
     model = load_model(directory, chosen["model"], dataset, recorded_seed(own))
     metrics = find_metrics(entries, classes=dataset.classes)
     result = score(

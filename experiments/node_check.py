@@ -11,12 +11,15 @@ from rich.table import Table
 from experiments.cli import command, output
 from experiments.deployment.holdings import examine
 from experiments.deployment.node import Node, NodeSettings
+from experiments.settings.data import print_notes
 from experiments.settings.output import Output
 
 
 def node_check(settings: NodeSettings) -> None:
     """Print what this node would bring into a run."""
-    found = examine(Node.of(settings), settings)
+    node = Node.of(settings)
+    found = examine(node, settings)
+    print_notes(node.dataset)
     if settings.output is Output.json:
         output.print_json(found)
         return

@@ -1,6 +1,6 @@
 """Make a vocabulary from PUBLIC text: `python -m experiments.vocabulary file=words.txt size=10000 text=FILE`.
 
-Without `text` the words are those of Python's own documentation, which is on every machine: its language
+With level=characters it holds characters. Without `text` the words are those of Python's own documentation, which is on every machine: its language
 reference and the docstrings of its standard library (PSF licence). Never point it at the training users'
 texts: a vocabulary is public, and privacy accounting does not cover it.
 """
@@ -15,39 +15,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
 
+from client.data.by_user_text import LEVELS, WORDS
 from client.data.text import most_frequent, words
 from experiments.cli import command, output
 from experiments.settings.output import Output
-from fedmf.checks import check_at_least
+from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
 
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """Keys of the command: where to write, how many words to keep, public text (plain or .gz; null: Python's)."""
+    """Keys of the command: where to write, how many to keep of what, public text (plain or .gz; null: Python's)."""
 
     file: str
     size: int
+    level: str
     text: str | None
     output: Output
 
 
 def vocabulary(settings: VocabularySettings) -> None:
-    """Write the most frequent words of `settings.text` to `settings.file`, one on each line."""
+    """Write the most frequent words or characters of `settings.text` to `settings.file`, one on each line."""
     target = Path(settings.file)
     check_at_least("size", settings.size, 1)
+    check_choice("level", settings.level, LEVELS)
     if target.exists():
         raise DataError(f"{target} exists already; file must name a new file.")
     lines: Iterable[str] = documentation() if settings.text is None else read_lines(Path(settings.text))
-    tokens = most_frequent(map(words, lines), settings.size)
+    tokens = most_frequent(map(words if settings.level == WORDS else characters, lines), settings.size)
     if not tokens:
         raise DataError(f"{settings.text} holds no words; text must name a file of public text.")
     target.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
     source = settings.text or f"the documentation of Python {sys.version.split()[0]}"
     if settings.output is Output.json:
-        output.print_json({"file": str(target), "words": len(tokens), "source": source})
+        output.print_json({"file": str(target), settings.level: len(tokens), "source": source})
     else:
-        print(f"{len(tokens)} words of {source} written to {target}")
+        print(f"{len(tokens)} {settings.level} of {source} written to {target}")
+
+
+def characters(text: str) -> list[str]:
+    """Return the characters of a text but for line breaks, which every vocabulary of characters knows.
+
+    >>> characters("so\\r\\nit")
+    ['s', 'o', 'i', 't']
+    """
+    return [character for character in text if character not in "\r\n"]
 
 
 def read_lines(path: Path) -> Iterator[str]:

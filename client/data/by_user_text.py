@@ -1,7 +1,5 @@
-"""Your own texts: JSON lines with user and text (or tokens), plain or .gz."""
+"""Your own texts: JSON lines with user and text (or tokens)."""
 
-import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,37 +7,63 @@ from typing import Any
 
 import numpy as np
 
-from client.data.by_user_npz import OVERLAP, SPLIT_SEED, fifth_of_each
-from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, split_by_user
-from client.data.text import CHARACTERS, UNCOUNTED, Vocabulary, most_frequent, read_vocabulary, windows, words
+from client.data.by_user_npz import SPLIT_SEED, fifth_of_each
+from client.data.checked import UNREADABLE
+from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, shared_users, split_by_user
+from client.data.reading import read_json, reading, user_names
+from client.data.text import (
+    CHARACTERS,
+    UNCOUNTED,
+    WORRYING,
+    Vocabulary,
+    most_frequent,
+    note_unknown,
+    read_characters,
+    read_words,
+    windows,
+    words,
+)
 from fedmf.checks import check_choice
 from fedmf.errors import DataError
 
 LICENCE = "the file's own"
 SOURCE = "a file of the user's own"
-LEVELS = ("words", "characters")
+TEST_USERS = "counted when loaded, and said in the privacy statement"
+WORDS, ALPHABET = LEVELS = ("words", "characters")
 LEARNT = (
     "The vocabulary was built from the training users: an uncovered release. "
     "Give a public file as vocabulary."
 )
 
 
+OTHER_WORDS = "set vocabulary to a public file of words of this language, the most frequent first."
+OTHER_CHARACTERS = "set vocabulary to a public file with one character of these texts on each line."
+
+
+@dataclass(frozen=True)
+class Known:
+    """A vocabulary: what it is in words, and whether it was learnt from the training users."""
+
+    vocabulary: Vocabulary
+    source: str
+    learnt: bool = False
+
+
 @dataclass(frozen=True)
 class Texts:
-    """The lines of a file: who wrote each, its tokens, whether it is a test line (None: unsaid)."""
+    """The lines of a file: who wrote each, its tokens (None: unreadable), whether it is a test line (None: unsaid)."""
 
     users: np.ndarray
-    sentences: Sequence[Sequence[str]]
+    sentences: Sequence[Sequence[str] | None]
     test: np.ndarray | None
 
 
 def load(
     path: str | Path,
     *,
-    examples_per_client: int | None = None,
     vocabulary: str | None = None,
     vocabulary_size: int = 10_000,
-    level: str = "words",
+    level: str = WORDS,
     length: int | None = None,
 ) -> Dataset:
     """Return the next-token data set of a JSON-lines file.
@@ -47,49 +71,95 @@ def load(
     Each line is an object with `user` and either `text` or `tokens` (a list, or a string split at spaces),
     and optionally `split` (0 train, 1 test). Without `split` a fifth of each user's lines, chosen by a public
     seed, is the test set. `level` is words (windows of 20 tokens) or characters (of 80); `length` sets
-    another window. Inputs are int64 [n, length].
+    another window. Inputs are int64 [n, length]. Words are compared in lower case, whether they come from `text`,
+    `tokens` or `vocabulary`; characters are kept as they are.
 
-    `vocabulary` is a public file with one word on each line. Without it words are counted in the TRAINING
-    lines, keeping `vocabulary_size` of them, and the data set says that this is an uncovered release;
-    characters are printable ASCII. Raises `DataError` for a missing or malformed file.
+    `vocabulary` is a public file with one word on each line, or a word and its count, of which the first
+    `vocabulary_size` are used; or with one character on each line, all of which are. Without it words are counted in
+    the TRAINING lines, keeping `vocabulary_size` of them, and the data set says that this is an uncovered release;
+    characters are printable ASCII. `notes` says how much of the test texts is unknown.
+
+    Raises `DataError` for a missing or malformed file, where nothing of the test texts is known, and where more than
+    a fifth of their characters are not ASCII and no vocabulary is given.
     """
     path = Path(path)
     check_choice("level", level, LEVELS)
     texts = read_texts(path, level)
-    test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
-    training = [sentence for sentence, held_out in zip(texts.sentences, test, strict=True) if not held_out]
-    known, learnt = choose_vocabulary(vocabulary, level, training, vocabulary_size)
-    if length is None:
-        length = 20 if level == "words" else 80
-    x, y, owner = windows([known.encode(sentence) for sentence in texts.sentences], length)
-    clients, test_examples = split_by_user(
-        x, y, texts.users[owner], test[owner], examples_per_client, as_tokens
+    return from_texts(
+        "by_user_text",
+        path.name,
+        texts,
+        vocabulary=vocabulary,
+        vocabulary_size=vocabulary_size,
+        level=level,
+        length=length,
     )
-    overlap = np.isin(texts.users[test], texts.users[~test]).any()
+
+
+def from_texts(
+    name: str,
+    source: str,
+    texts: Texts,
+    *,
+    vocabulary: str | None = None,
+    vocabulary_size: int = 10_000,
+    level: str = WORDS,
+    length: int | None = None,
+) -> Dataset:
+    """Return the data set `name` of texts from the file called `source`; the settings are those of `load`.
+
+    A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`.
+    """
+    test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
+    pairs = list(zip(texts.sentences, test, strict=True))
+    if any(sentence is None for sentence, held_out in pairs if held_out):
+        raise DataError(f"A test row of {source} holds no text; every one must.")
+    training = [sentence for sentence, held_out in pairs if not held_out and sentence is not None]
+    known = choose_vocabulary(vocabulary, level, training, vocabulary_size)
+    if length is None:
+        length = 20 if level == WORDS else 80
+    x, y, owner = windows([_encoded(known.vocabulary, sentence) for sentence, _ in pairs], length)
+    clients, test_examples = split_by_user(x, y, texts.users[owner], test[owner], as_tokens)
+    ascii_only = level == ALPHABET and vocabulary is None
+    note = note_unknown(
+        test_examples.y,
+        known.source,
+        OTHER_WORDS if level == WORDS else OTHER_CHARACTERS,
+        most=WORRYING if ascii_only else 1.0,
+    )
     return Dataset(
-        name="by_user_text",
+        name=name,
         clients=clients,
         test=test_examples,
         input_shape=(x.shape[1],),
-        classes=known.size,
+        classes=known.vocabulary.size,
         task=NEXT_TOKEN,
         licence=LICENCE,
-        source=path.name,
-        unit=describe_unit("user", examples_per_client),
-        uncovered=(LEARNT,) * learnt + (OVERLAP,) * bool(overlap),
+        source=source,
+        unit=describe_unit("user"),
+        uncovered=(LEARNT,) * known.learnt + shared_users(texts.users[~test], texts.users[test]),
         uncounted=UNCOUNTED,
+        person="user",
+        notes=(note,),
     )
 
 
-def choose_vocabulary(
-    path: str | None, level: str, training: Sequence[Sequence[str]], size: int
-) -> tuple[Vocabulary, bool]:
-    """Return (vocabulary, whether it was learnt from the training users)."""
-    if path is not None:
-        return read_vocabulary(path), False
-    if level == "characters":
-        return Vocabulary(tuple(CHARACTERS)), False
-    return Vocabulary(most_frequent(training, size)), True
+def _encoded(vocabulary: Vocabulary, sentence: Sequence[str] | None) -> np.ndarray:
+    """Return a text as token numbers."""
+    return np.array([UNREADABLE], dtype=np.int32) if sentence is None else vocabulary.encode(sentence)
+
+
+def choose_vocabulary(path: str | None, level: str, training: Sequence[Sequence[str]], size: int) -> Known:
+    """Return the vocabulary in the file at `path`, or without one that of the level."""
+    if level == ALPHABET:
+        if path is None:
+            return Known(Vocabulary(tuple(CHARACTERS)), "printable ASCII")
+        return Known(read_characters(path), f"the characters of {path}")
+    if path is None:
+        learnt = most_frequent(training, size)
+        return Known(Vocabulary(learnt), f"the {len(learnt):,} words of the training texts", learnt=True)
+    folded = tuple(dict.fromkeys(word.lower() for word in read_words(path, size).tokens))
+    return Known(Vocabulary(folded), f"the {len(folded):,} words of {path}")
 
 
 def read_texts(path: Path, level: str) -> Texts:
@@ -97,41 +167,35 @@ def read_texts(path: Path, level: str) -> Texts:
     users, sentences, splits = [], [], []
     for number, line in enumerate(_read_lines(path), start=1):
         record = _record(path, number, line)
-        users.append(str(record["user"]))
+        users.append(record["user"])
         sentences.append(_tokens(path, number, record, level))
         splits.append(record.get("split"))
     if not users:
         raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
+    names = user_names(path, users)
     known = {split for split in splits if split in (0, 1)}
     if all(split is None for split in splits):
-        return Texts(np.array(users), sentences, None)
+        return Texts(names, sentences, None)
     if any(split not in (0, 1) for split in splits) or len(known) < 2:
         raise DataError(
             f"split in {path} must be 0 (train) or 1 (test) on every line, both present, or on none."
         )
-    return Texts(np.array(users), sentences, np.array(splits) == 1)
+    return Texts(names, sentences, np.array(splits) == 1)
 
 
 def _read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file, plain or .gz."""
-    if not path.is_file():
-        raise DataError(f"The data file {path} does not exist; path must name a file of JSON lines.")
-    try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8") as file:
-                return [line for line in file if line.strip()]
-        with path.open(encoding="utf-8") as file:
+    """Return the lines of a text file; a byte order mark at its beginning is no part of the text."""
+    with reading(path, "lines of UTF-8 text"):
+        if not path.is_file():
+            problem = "is a folder" if path.is_dir() else "does not exist"
+            raise DataError(f"The data file {path} {problem}; path must name a file of JSON lines.")
+        with path.open(encoding="utf-8-sig") as file:
             return [line for line in file if line.strip()]
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as lines of UTF-8 text ({error}).") from error
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
     """Return one line as an object with a user and a text."""
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"Line {number} of {path} is not JSON ({error}).") from error
+    record = read_json(line, f"Line {number} of {path}")
     if not isinstance(record, dict) or "user" not in record or not {"text", "tokens"} & set(record):
         raise DataError(f"Line {number} of {path} must be an object with user and text (or tokens).")
     return record
@@ -140,13 +204,15 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
 def _tokens(path: Path, number: int, record: dict[str, Any], level: str) -> Sequence[str]:
     """Return the tokens of one record."""
     tokens = record.get("tokens")
-    text = record.get("text", " ".join(tokens) if isinstance(tokens, list) else tokens)
-    if not isinstance(text, str) or not (tokens is None or isinstance(tokens, str | list)):
+    is_list = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
+    text = record.get("text", " ".join(tokens) if is_list else tokens)  # type: ignore[arg-type]
+    if not isinstance(text, str) or not (tokens is None or isinstance(tokens, str) or is_list):
         raise DataError(
             f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
         )
-    if level == "characters":
+    if level == ALPHABET:
         return text
     if tokens is None:
         return words(text)
-    return tokens.split() if isinstance(tokens, str) else [str(token) for token in tokens]
+    given = tokens.split() if isinstance(tokens, str) else tokens
+    return [token.lower() for token in given]  # as `words` does

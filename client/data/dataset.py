@@ -6,7 +6,7 @@ memory-mapped file of any size serves thousands of clients without being read wh
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
@@ -56,7 +56,9 @@ class Dataset:
     number of labels, or the size of the vocabulary. `unit` says in words what one client is; `uncovered`
     holds a sentence for everything that the loader learnt from the training users outside the private
     mechanism. `uncounted` are targets left out of the accuracy though the loss counts them (out-of-vocabulary
-    and end of sentence, as in the literature).
+    and end of sentence, as in the literature). `person` is whose examples one client holds ("writer"), None where
+    nobody's are: only then can clients not be cut. `notes` are sentences about public data, for whoever starts a
+    run; no statement repeats them.
     """
 
     name: str
@@ -70,6 +72,8 @@ class Dataset:
     unit: str
     uncovered: tuple[str, ...] = ()
     uncounted: tuple[int, ...] = ()
+    person: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a data set that cannot train anything."""
@@ -93,7 +97,8 @@ def as_float32(x: np.ndarray) -> np.ndarray:
     """
     if x.dtype == np.uint8:
         return x.astype(np.float32) / np.float32(255)
-    return x.astype(np.float32)
+    with np.errstate(over="ignore"):  # infinity, which the check of the examples refuses
+        return x.astype(np.float32)
 
 
 def as_tokens(x: np.ndarray) -> np.ndarray:
@@ -147,8 +152,20 @@ def identify_each(clients: Sequence[Examples], fingerprint: Fingerprint, numbers
             fingerprint.array(array)
 
 
+class DivisibleClients(LazyClients):
+    """Clients that know how many examples each has, so that they can be cut and shortened without being read."""
+
+    @abstractmethod
+    def first(self, count: int) -> "DivisibleClients":
+        """Return the same clients with at most the first `count` examples of each."""
+
+    @abstractmethod
+    def cut(self, count: int) -> "DivisibleClients":
+        """Return the examples of each client as clients of at most `count` examples, in order."""
+
+
 @dataclass(frozen=True)
-class ArrayClients(LazyClients):
+class ArrayClients(DivisibleClients):
     """Clients that are rows of two big arrays: client i owns the rows `order[bounds[i]:bounds[i + 1]]`.
 
     `x` [N, ...] and `y` [N, ...] may be memory-mapped; `order` int64 holds the training rows client by
@@ -170,6 +187,18 @@ class ArrayClients(LazyClients):
         rows = self.order[self.bounds[i] : self.bounds[i + 1]]
         return Examples(self.convert(self.x[rows]), self.y[rows].astype(np.int64))
 
+    def first(self, count: int) -> "ArrayClients":
+        """Return the clients with at most the first `count` rows of each."""
+        counts = np.diff(self.bounds)
+        place = np.arange(self.bounds[0], self.bounds[-1]) - np.repeat(self.bounds[:-1], counts)
+        order = self.order[self.bounds[0] : self.bounds[-1]][place < count]
+        return replace(self, order=order, bounds=_bounds(np.minimum(counts, count)))
+
+    def cut(self, count: int) -> "ArrayClients":
+        """Return the clients with at most `count` rows each that these are cut into."""
+        order = self.order[self.bounds[0] : self.bounds[-1]]
+        return replace(self, order=order, bounds=_bounds(cut(np.diff(self.bounds), count)))
+
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
         """Write how many rows each client has, and then all rows, client by client, as they are stored."""
         if self.x.dtype.hasobject or self.y.dtype.hasobject:
@@ -189,7 +218,6 @@ def split_by_user(
     y: np.ndarray,
     users: np.ndarray,
     test: np.ndarray,
-    examples_per_client: int | None,
     convert: Callable[[np.ndarray], np.ndarray] = as_float32,
 ) -> tuple[ArrayClients, Examples]:
     """Return (clients, test set) of `x` [N, ...] and `y` [N, ...].
@@ -197,26 +225,26 @@ def split_by_user(
     The clients hold the rows where `test` [N] is false, by `users` [N]; the test set holds the others.
     """
     train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
-    order, bounds = group_by_user(users[train_rows], examples_per_client)
+    order, bounds = group_by_user(users[train_rows])
     clients = ArrayClients(x, y, train_rows[order], bounds, convert)
     return clients, Examples(convert(x[test_rows]), y[test_rows].astype(np.int64))
 
 
-def group_by_user(users: np.ndarray, examples_per_client: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def group_by_user(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (order, bounds) of `ArrayClients`: rows user by user (increasing), rows in file order.
 
-    `users` [N] names the user of each row. `examples_per_client` cuts a user's rows into clients of at most
-    that many; no client holds rows of two users.
+    `users` [N] names the user of each row.
 
-    >>> order, bounds = group_by_user(np.array([7, 3, 7, 7]), examples_per_client=2)
+    >>> order, bounds = group_by_user(np.array([7, 3, 7, 7]))
     >>> order.tolist(), bounds.tolist()
-    ([1, 0, 2, 3], [0, 1, 3, 4])
+    ([1, 0, 2, 3], [0, 1, 4])
     """
-    order = np.argsort(users, kind="stable")
-    counts = np.unique(users, return_counts=True)[1]
-    if examples_per_client is not None:
-        counts = cut(counts, examples_per_client)
-    return order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return np.argsort(users, kind="stable"), _bounds(np.unique(users, return_counts=True)[1])
+
+
+def _bounds(counts: np.ndarray) -> np.ndarray:
+    """Return where clients with `counts` rows begin and end, int64 [clients + 1]."""
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def cut(counts: np.ndarray, examples_per_client: int) -> np.ndarray:
@@ -233,15 +261,43 @@ def cut(counts: np.ndarray, examples_per_client: int) -> np.ndarray:
     return sizes
 
 
-def describe_unit(user: str, examples_per_client: int | None) -> str:
+def describe_unit(
+    person: str, examples_per_client: int | None = None, max_examples_per_user: int | None = None
+) -> str:
     """Return what one client is, in words, for the privacy statement.
 
-    >>> describe_unit("writer", None)
+    A user of whom only the first examples are used stays the unit; one who is cut does not.
+
+    >>> describe_unit("writer")
     'one writer = one client'
+    >>> describe_unit("writer", max_examples_per_user=256)
+    "one writer = one client, with at most the writer's first 256 examples"
     """
+    most = max_examples_per_user
     if examples_per_client is None:
-        return f"one {user} = one client"
+        whole = f"one {person} = one client"
+        return whole if most is None else f"{whole}, with at most the {person}'s first {most} examples"
+    pieces = "" if most is None else f" (at most {-(-most // examples_per_client)} of one {person})"
+    kept = "" if most is None else f", of whose examples at most the first {most} are used,"
     return (
-        f"one {user} cut into clients of at most {examples_per_client} examples: "
-        f"the unit of privacy is the cut client, not the {user}"
+        f"one {person}{kept} cut into clients of at most {examples_per_client} examples{pieces}: "
+        f"the unit of privacy is the cut client, not the {person}"
+    )
+
+
+def shared_users(train: np.ndarray, test: np.ndarray) -> tuple[str, ...]:
+    """Return what is not covered where users of the test split train too, as a sentence; none where none does.
+
+    `train` and `test` name the users of the two splits, each any number of times.
+
+    >>> shared_users(np.array(["a", "b"]), np.array(["b", "c", "b"]))[0].split(":")[0]
+    '1 of 2 users of the test split also train'
+    """
+    tested = np.unique(test)
+    both = int(np.isin(tested, train).sum())
+    if not both:
+        return ()
+    return (
+        f"{both:,} of {len(tested):,} users of the test split also train: "
+        "their test examples are treated as public, and only their training examples are covered.",
     )

@@ -6,6 +6,7 @@ from client.data.dataset import CLASSIFICATION, ArrayClients, Dataset, Examples
 
 LICENCE = "CC BY 4.0"
 SOURCE = "UCI Optical Recognition of Handwritten Digits (Alpaydin and Kaynak 1998), shipped with scikit-learn"
+TEST_USERS = "no users: each image is a client, and is in one split only"
 TEST_SIZE = 360
 
 

@@ -1,13 +1,14 @@
 """LEAF's folders of JSON files: {"users", "num_samples", "user_data": {user: {"x", "y"}}}."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from client.data.reading import Unreadable, read_json, reading, user_names
 from fedmf.errors import DataError
 
 SPLITS = ("train", "test")
+UNEQUAL = object()  # the input and label of a user whose inputs and labels differ in number
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,21 @@ def is_leaf(path: Path) -> bool:
     return all(any((path / split).glob("*.json")) for split in SPLITS)
 
 
-def read_leaf(path: Path, split: str) -> Rows:
-    """Return the examples of one split, file by file, user by user, or raise `DataError`."""
+def read_leaf(path: Path, split: str, unreadable: Unreadable) -> Rows:
+    """Return the examples of one split, file by file, user by user, or raise `DataError`.
+
+    A user with more inputs than labels, or fewer, is `unreadable`: one example of `UNEQUAL` stands for it.
+    """
     rows = Rows([], [], [])
     for file in sorted((path / split).glob("*.json")):
         for user, examples in _user_data(file).items():
             x, y = examples.get("x"), examples.get("y")
-            if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
-                raise DataError(f"User {user!r} in {file} must have lists x and y of one length.")
+            if not isinstance(x, list) or not isinstance(y, list):
+                raise DataError(f"User {user!r} in {file} must have lists x and y.")
+            if len(x) != len(y):
+                unreadable.note(f"User {user!r} in {file} has {len(x)} x and {len(y)} y.")
+                x, y = [UNEQUAL], [UNEQUAL]
+            user_names(file, [user])
             rows.users.extend([user] * len(x))
             rows.x.extend(x)
             rows.y.extend(y)
@@ -42,10 +50,9 @@ def read_leaf(path: Path, split: str) -> Rows:
 
 def _user_data(file: Path) -> dict[str, dict[str, Any]]:
     """Return the part of a LEAF file that holds the examples."""
-    try:
-        document = json.loads(file.read_text())
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read as JSON ({error}).") from error
+    with reading(file, "JSON"):
+        text = file.read_text(encoding="utf-8-sig")
+    document = read_json(text, file)
     data = document.get("user_data") if isinstance(document, dict) else None
     if not isinstance(data, dict) or not all(isinstance(examples, dict) for examples in data.values()):
         raise DataError(f"{file} holds no user_data; a LEAF file is {{users, num_samples, user_data}}.")

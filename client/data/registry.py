@@ -1,13 +1,18 @@
 """Every data set by name: who loads it, under which licence, and from where."""
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from client.data import (
+    by_user_csv,
+    by_user_hub,
+    by_user_images,
     by_user_npz,
+    by_user_parquet,
     by_user_text,
     digits,
     femnist,
@@ -16,9 +21,14 @@ from client.data import (
     stackoverflow,
     synthetic,
 )
+from client.data.checked import check_examples, checked
 from client.data.dataset import Dataset
-from client.imports import check_takes, import_maker
+from client.data.limits import limited
+from client.data.places import as_given, found
+from client.imports import check_takes, import_maker, own_code
 from fedmf.errors import DataError, SettingError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -29,11 +39,13 @@ class Entry:
     summary: str
     licence: str
     source: str
+    test_users: str
 
 
 def _entry(module: ModuleType) -> Entry:
-    """Return the entry of a loader module: its `load`, its first docstring line, LICENCE and SOURCE."""
-    return Entry(module.load, (module.__doc__ or "").strip().splitlines()[0], module.LICENCE, module.SOURCE)
+    """Return the entry of a loader module: its `load`, its first docstring line, and what its constants say."""
+    summary = (module.__doc__ or "").strip().splitlines()[0]
+    return Entry(module.load, summary, module.LICENCE, module.SOURCE, module.TEST_USERS)
 
 
 DATASETS: dict[str, Entry] = {
@@ -41,6 +53,10 @@ DATASETS: dict[str, Entry] = {
     "synthetic": _entry(synthetic),
     "by_user_npz": _entry(by_user_npz),
     "by_user_text": _entry(by_user_text),
+    "by_user_csv": _entry(by_user_csv),
+    "by_user_parquet": _entry(by_user_parquet),
+    "by_user_images": _entry(by_user_images),
+    "by_user_hub": _entry(by_user_hub),
     "partitioned": _entry(partitioned),
     "femnist": _entry(femnist),
     "shakespeare": _entry(shakespeare),
@@ -53,17 +69,32 @@ def load(
     *,
     path: str | None = None,
     examples_per_client: int | None = None,
+    max_examples_per_user: int | None = None,
+    max_test_examples: int | None = None,
     vocabulary: str | None = None,
     **settings: Any,
 ) -> Dataset:
     """Return the data set called `name`, a name of the listing or an import path `package.module:function`.
 
-    The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Raises `SettingError` for an unknown name or a setting that
-    the loader does not take, `DataError` for data that are missing or malformed.
+    The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Of each user the
+    first `max_examples_per_user` examples are used; then users are cut into clients of `examples_per_client`, and the
+    unit of privacy with them; `max_test_examples` are drawn of the test set by a public seed. A loader that takes one
+    of these three does it itself.
+
+    Raises `SettingError` for an unknown name or a setting that the loader does not take; `DataError` for data that
+    are missing or malformed, for a test set that cannot be right, and for whatever a loader of the user's own raises.
+    The examples of a client are checked when it is read: see `client.data.checked`.
     """
     loader = _loader(name)
-    given = {"path": path, "examples_per_client": examples_per_client, "vocabulary": vocabulary, **settings}
+    limits = {
+        "max_examples_per_user": max_examples_per_user,
+        "examples_per_client": examples_per_client,
+        "max_test_examples": max_test_examples,
+    }
+    own = {key: limits.pop(key) for key in list(limits) if key in inspect.signature(loader).parameters}
+    given = {"path": path, "vocabulary": vocabulary, **own, **settings}
     given = {key: value for key, value in given.items() if value is not None}
+    _refuse_two_orders(name, given, max_examples_per_user)
     check_takes(loader, given, who=f"dataset {name}")
     for key, parameter in inspect.signature(loader).parameters.items():
         if (
@@ -72,10 +103,35 @@ def load(
             and key not in given
         ):
             raise SettingError(f"{key} is missing; dataset {name} needs it.")
-    dataset = loader(**given)
+    is_own = ":" in name
+    with found(name, given) as located:
+        dataset = _call(loader, located, name) if is_own else loader(**located)
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
-    return dataset
+    check_examples(dataset.test, f"the test set of dataset {dataset.name}")
+    dataset = replace(dataset, notes=tuple(as_given(note, given, located) for note in dataset.notes))
+    return checked(limited(dataset, **limits), path=path, is_own=is_own)
+
+
+def _call(loader: Callable[..., Dataset], given: Mapping[str, Any], name: str) -> Dataset:
+    """Return what a loader of the user's own makes; raise `DataError` for what it raises, with the traceback logged."""
+    try:
+        with own_code(name):
+            return loader(**given)
+    except DataError as error:
+        if error.__cause__ is not None:
+            log.error("%s failed:", name, exc_info=error.__cause__)
+        raise
+
+
+def _refuse_two_orders(name: str, given: Mapping[str, Any], max_examples_per_user: int | None) -> None:
+    """Raise `SettingError` where a loader of one's own has cut its users before the first examples are taken of each."""
+    cuts_itself = ":" in name and "examples_per_client" in given and "max_examples_per_user" not in given
+    if cuts_itself and max_examples_per_user is not None:
+        raise SettingError(
+            f"max_examples_per_user is {max_examples_per_user}, but {name} takes examples_per_client and cuts its "
+            "users itself; let it take max_examples_per_user too, or neither."
+        )
 
 
 def _loader(name: str) -> Callable[..., Dataset]:

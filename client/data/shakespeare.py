@@ -1,11 +1,13 @@
 """Shakespeare's plays by role, for next-character prediction; TFF, LEAF or hub files."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from client.data import hub, leaf
-from client.data.by_user_npz import OVERLAP, SPLIT_SEED, fifth_of_each
+from client.data.by_user_npz import SPLIT_SEED, fifth_of_each
+from client.data.checked import UNREADABLE
 from client.data.dataset import (
     NEXT_TOKEN,
     ArrayClients,
@@ -14,84 +16,156 @@ from client.data.dataset import (
     as_tokens,
     describe_unit,
     group_by_user,
+    shared_users,
 )
-from client.data.stores import Store, given_path, open_tff
-from client.data.text import LEAF_CHARACTERS, UNCOUNTED, Vocabulary, next_characters, windows
+from client.data.fields import TEXTS, Field, texts
+from client.data.reading import Unreadable, user_names
+from client.data.stores import Columns, Store, TffFiles, converted, given_path, open_tff
+from client.data.text import (
+    LEAF_CHARACTERS,
+    UNCOUNTED,
+    Vocabulary,
+    next_characters,
+    note_unknown,
+    separate_pieces,
+    windows,
+)
 from fedmf.errors import DataError
 
 LICENCE = "text: public domain; LEAF and hub copies BSD-2-Clause"
 SOURCE = "LEAF (Caldas et al. 2018); TFF shakespeare; hub flwrlabs/shakespeare"
+TEST_USERS = "all train too; counted when loaded, and said in the privacy statement"
 HUB = "flwrlabs/shakespeare"
 LENGTH = 80
+FIELDS = {"snippets": Field(TEXTS)}
+ROLE = "role of a play"
+FILES = TffFiles(("train", "test"), ("shakespeare_train.h5", "shakespeare_test.h5"), FIELDS)
 VOCABULARY = Vocabulary(tuple(LEAF_CHARACTERS))
 WHERE = (
     "Dataset shakespeare needs files: set path to the folder of TFF's shakespeare_train.h5 and "
-    "shakespeare_test.h5, to TFF's shakespeare.sqlite, to a LEAF folder with train/*.json and test/*.json, "
+    "shakespeare_test.h5, to TFF's shakespeare.sqlite (~/.tff where TFF has put it), to a LEAF folder with train/*.json and test/*.json, "
     f"or to the folder of shakespeare.csv of {HUB}; or set download=True."
 )
 Tokens = tuple[np.ndarray, np.ndarray, np.ndarray]
 """x and y int32 [n, 80], and the role of each row."""
 
 
-def load(
-    path: str | None = None, *, examples_per_client: int | None = None, download: bool = False
-) -> Dataset:
+def load(path: str | None = None, *, as_published: bool = False, download: bool = False) -> Dataset:
     """Return Shakespeare's roles; inputs int64 [n, 80], 86 public characters and 4 special tokens.
 
     TFF's snippets are cut into windows of 80 characters, each predicted from those before it. LEAF's and the
     hub's examples are 80 characters and one next character, the only target. TFF and LEAF bring a test split
     of the same roles; of the hub's file a fifth of each role, chosen by a public seed, is the test set.
+
+    With `as_published` snippets are read as bytes and cut into pieces of 81 that share no character, the first of
+    which is never predicted, and the accuracy leaves out padding alone: unknown characters and ends count, as in TFF.
     Raises `DataError` with the file to put where, when there is none.
     """
     files = given_path(path, WHERE)
     if files is None and not download:
         raise DataError(WHERE)
-    train, test = _from_hub(files) if files is None or hub.is_table(files) else _from_disk(files)
-    order, bounds = group_by_user(train[2], examples_per_client)
+    if files is None or hub.is_table(files):
+        train, test = _from_hub(files)
+    else:
+        train, test = _from_disk(files, as_published)
+    note = note_unknown(test[1], "the benchmark's 86 characters", "the files must hold the English plays.")
     return Dataset(
         name="shakespeare",
-        clients=ArrayClients(train[0], train[1], order, bounds, convert=as_tokens),
+        clients=ArrayClients(train[0], train[1], *group_by_user(train[2]), convert=as_tokens),
         test=Examples(as_tokens(test[0]), as_tokens(test[1])),
         input_shape=(LENGTH,),
         classes=VOCABULARY.size,
         task=NEXT_TOKEN,
         licence=LICENCE,
         source=SOURCE,
-        unit=describe_unit("role of a play", examples_per_client),
-        uncovered=(OVERLAP,),
-        uncounted=UNCOUNTED,
+        unit=describe_unit(ROLE),
+        uncovered=shared_users(train[2], test[2]),
+        uncounted=() if as_published else UNCOUNTED,
+        person=ROLE,
+        notes=(note,),
     )
 
 
-def _from_disk(path: Path) -> tuple[Tokens, Tokens]:
+def _from_disk(path: Path, as_published: bool) -> tuple[Tokens, Tokens]:
     """Return (train, test) of TFF's or LEAF's files."""
     if leaf.is_leaf(path):
-        train, test = (leaf.read_leaf(path, split) for split in leaf.SPLITS)
-        return _pairs(train.users, train.x, train.y), _pairs(test.users, test.x, test.y)
-    train_store, test_store = open_tff(path)
-    return _snippets(train_store), _snippets(test_store)
+        train, test = (_leaf_pairs(path, split) for split in leaf.SPLITS)
+        return train, test
+    train_store, test_store = open_tff(path, FILES)
+    return (
+        _snippets(train_store, as_published, Unreadable(path, False)),
+        _snippets(test_store, as_published, Unreadable(path, True)),
+    )
+
+
+def _leaf_pairs(path: Path, split: str) -> Tokens:
+    """Return tokens of one split of a LEAF folder."""
+    unreadable = Unreadable(path / split, is_public=split == "test")
+    rows = leaf.read_leaf(path, split, unreadable)
+    return _pairs(rows.users, rows.x, rows.y, unreadable)
 
 
 def _from_hub(path: Path | None) -> tuple[Tokens, Tokens]:
     """Return (train, test) of the hub's file, from disk or downloaded."""
     columns = ("character_id", "x", "y")
     table = hub.download(HUB, columns) if path is None else hub.read_table(path, columns)
-    x, y, roles = _pairs(table["character_id"], table["x"], table["y"])
+    # Marked examples that turn out to be test examples are refused with the test set.
+    unreadable = Unreadable(path or HUB, is_public=False)
+    x, y, roles = _pairs(table["character_id"], table["x"], table["y"], unreadable)
     test = fifth_of_each(roles, seed=SPLIT_SEED)
     return (x[~test], y[~test], roles[~test]), (x[test], y[test], roles[test])
 
 
-def _pairs(roles: list[str], contexts: list[str], characters: list[str]) -> Tokens:
-    """Return tokens of pairs of 80 characters and the next one."""
-    return *next_characters(contexts, characters, VOCABULARY, LENGTH), np.array(roles)
+def _pairs(roles: list[str], contexts: list[str], characters: list[str], unreadable: Unreadable) -> Tokens:
+    """Return tokens of pairs of 80 characters and the next one.
+
+    Raises `DataError` for values that are no texts; texts of another length are `unreadable`.
+    """
+    good = np.ones(len(contexts), dtype=bool)
+    for row, (context, character) in enumerate(zip(contexts, characters, strict=True)):
+        if context is leaf.UNEQUAL:  # noted by `read_leaf`
+            good[row] = False
+        elif not isinstance(context, str) or not isinstance(character, str):
+            raise DataError(
+                f"{unreadable.where} holds an x or y of {roles[row]!r} that is no text; both must be."
+            )
+        elif len(context) != LENGTH or len(character) != 1:
+            good[row] = False
+            unreadable.note(
+                f"An example of {roles[row]!r} in {unreadable.where} has {len(context)} and {len(character)} characters "
+                f"as x and y; there must be {LENGTH} and 1."
+            )
+    unreadable.warn()
+    x, y = (np.full((len(contexts), LENGTH), UNREADABLE, dtype=np.int32) for _ in "xy")
+    if good.any():
+        chosen = np.flatnonzero(good)
+        x[good], y[good] = next_characters(
+            [contexts[row] for row in chosen], [characters[row] for row in chosen], VOCABULARY, LENGTH
+        )
+    return x, y, user_names(unreadable.where, roles)
 
 
-def _snippets(store: Store) -> Tokens:
-    """Return tokens of TFF's snippets; the data set is small enough for memory."""
+def _snippets(store: Store, as_published: bool, unreadable: Unreadable) -> Tokens:
+    """Return tokens of TFF's snippets; the data set is small enough for memory. A user that fails is `unreadable`."""
+    encode = partial(
+        _encode, encoding="latin-1" if as_published else "utf-8"
+    )  # TFF takes bytes for characters
     sentences, roles = [], []
     for user, count in enumerate(store.counts):
-        for snippet in store.read(user, 0, int(count))["snippets"]:
-            sentences.append(VOCABULARY.encode(snippet.decode("utf-8")))
-            roles.append(store.users[user])
-    x, y, owner = windows(sentences, LENGTH)
-    return x, y, np.array(roles)[owner]
+        try:
+            encoded = converted(store, encode, user, 0, int(count)) if count else []
+        except DataError as error:
+            unreadable.note(str(error))
+            encoded = [np.full(2, UNREADABLE, dtype=np.int32)]
+        sentences += encoded
+        roles += [store.users[user]] * len(encoded)
+    unreadable.warn()
+    if not sentences:
+        raise DataError(f"{unreadable.where} holds no snippets; it must hold at least one.")
+    x, y, owner = (separate_pieces if as_published else windows)(sentences, LENGTH)
+    return x, y, user_names(unreadable.where, roles)[owner]
+
+
+def _encode(columns: Columns, encoding: str) -> list[np.ndarray]:
+    """Return the tokens of each snippet."""
+    return [VOCABULARY.encode(snippet) for snippet in texts(columns, "snippets", encoding)]

@@ -3,21 +3,48 @@
 from functools import partial
 
 from client.data.by_user_npz import SPLIT_SEED
-from client.data.dataset import NEXT_TOKEN, Dataset, Examples, as_tokens, describe_unit
-from client.data.stores import Columns, first_examples, given_path, open_tff, stored_clients
-from client.data.text import UNCOUNTED, Vocabulary, read_vocabulary, windows
-from fedmf.checks import check_at_least
+from client.data.dataset import NEXT_TOKEN, Dataset, Examples, as_tokens, describe_unit, shared_users
+from client.data.fields import TEXTS, Field, texts
+from client.data.stores import (
+    Columns,
+    Store,
+    TffFiles,
+    active_users,
+    first_examples,
+    given_path,
+    open_tff,
+    stored_clients,
+)
+from client.data.text import UNCOUNTED, Vocabulary, note_unknown, read_words, windows
+from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
 
 LICENCE = "CC BY-SA 3.0"
 SOURCE = "TFF stackoverflow (Kaggle's Stack Overflow data, 2019)"
+FIELDS = {"tokens": Field(TEXTS)}
+TEST_USERS = (
+    "about 97 % train too, by TFF's counts, and none with test=heldout; counted when loaded, and said in the "
+    "privacy statement"
+)
+TEST, VALIDATION, HELD_OUT = TESTS = ("test", "validation", "heldout")
+FILES = TffFiles(("train", "test"), ("stackoverflow_train.h5", "stackoverflow_test.h5"), FIELDS)
+HELD_OUT_FILES = TffFiles(
+    ("train", "heldout"), ("stackoverflow_train.h5", "stackoverflow_held_out.h5"), FIELDS
+)
+FOR_VALIDATION = 10_000
+"""Sentences of the test split on which settings are chosen, and which are not reported on (Kairouz et al. 2021)."""
 WHERE = (
-    "Dataset stackoverflow needs a file: set path to TFF's stackoverflow.sqlite (unpacked), or to "
-    "the folder of stackoverflow_train.h5 and stackoverflow_test.h5."
+    "Dataset stackoverflow needs a file: set path to TFF's stackoverflow.sqlite (~/.tff where TFF has put it), or to "
+    "the folder of stackoverflow_train.h5, stackoverflow_held_out.h5 and stackoverflow_test.h5."
 )
 WHICH_WORDS = (
-    "Dataset stackoverflow needs a public vocabulary: set vocabulary to a file with one word on "
-    "each line. `python -m experiments.vocabulary` makes one from public text."
+    "Dataset stackoverflow needs a public vocabulary: set vocabulary to TFF's stackoverflow.word_count, or "
+    "to a file with one word on each line. `python -m experiments.vocabulary` makes one from public text."
+)
+OTHER_WORDS = "set vocabulary to TFF's stackoverflow.word_count, or to another public file of English words."
+COUNTED = (
+    "The words were given with counts, as TFF gives them, and TFF counted its words among the training users: an "
+    "uncovered release."
 )
 
 
@@ -25,41 +52,65 @@ def load(
     path: str | None = None,
     *,
     vocabulary: str | None = None,
-    examples_per_client: int | None = None,
+    vocabulary_size: int = 10_000,
+    test: str = TEST,
     length: int = 20,
-    test_examples: int = 10_000,
+    max_test_examples: int = 10_000,
 ) -> Dataset:
     """Return TFF's Stack Overflow; inputs int64 [n, 20], one row for each sentence, cut after 20 words.
 
-    Clients are read from disk when asked for. The test set holds `test_examples` sentences of TFF's test
-    users, who are not among the training users; the users are drawn by a public seed. Raises `DataError` when
-    a file is missing.
+    Clients are read from disk when asked for. The vocabulary is the first `vocabulary_size` words of the public file
+    `vocabulary`.
+
+    `test` is one of three sets of sentences. TFF splits by date, so that nearly all users of its test split train
+    too; its held-out users never do. Of the test split, users in an order drawn by a public seed, "validation" is
+    the first 10,000 sentences (half of a smaller split), on which the papers choose their settings, "test" is what
+    follows, on which they report. "heldout" is the held-out users in such an order. At most `max_test_examples`
+    sentences are read, from the beginning.
+
+    Raises `DataError` when a file is missing, or holds no such sentences.
     """
     folder = given_path(path, WHERE)
     if folder is None:
         raise DataError(WHERE)
     if vocabulary is None:
         raise DataError(WHICH_WORDS)
-    check_at_least("test_examples", test_examples, 1)
-    known = read_vocabulary(vocabulary)
-    train, test = open_tff(folder)
+    check_choice("test", test, TESTS)
+    check_at_least("max_test_examples", max_test_examples, 1)
+    listed = read_words(vocabulary, vocabulary_size)
+    known = Vocabulary(listed.tokens)
+    training, tested = open_tff(folder, HELD_OUT_FILES if test == HELD_OUT else FILES)
     convert = partial(sentences, vocabulary=known, length=length)
+    start, stop = _place(tested, test, max_test_examples)
+    examples = first_examples(tested, convert, stop - start, seed=SPLIT_SEED, skip=start)
+    source = f"the {len(listed.tokens):,} words of {vocabulary}"
     return Dataset(
         name="stackoverflow",
-        clients=stored_clients(train, convert, examples_per_client),
-        test=first_examples(test, convert, test_examples, seed=SPLIT_SEED),
+        clients=stored_clients(training, convert),
+        test=examples,
         input_shape=(length,),
         classes=known.size,
         task=NEXT_TOKEN,
         licence=LICENCE,
         source=SOURCE,
-        unit=describe_unit("user", examples_per_client),
+        unit=describe_unit("user"),
+        uncovered=(COUNTED,) * listed.counted + shared_users(active_users(training), active_users(tested)),
         uncounted=UNCOUNTED,
+        person="user",
+        notes=(note_unknown(examples.y, source, OTHER_WORDS),),
     )
+
+
+def _place(tested: Store, test: str, most: int) -> tuple[int, int]:
+    """Return where the sentences of the test set begin and end among those of the split."""
+    held = int(tested.counts.sum())
+    border = min(FOR_VALIDATION, held // 2)
+    begins, ends = {TEST: (border, held), VALIDATION: (0, border), HELD_OUT: (0, held)}[test]
+    return begins, min(ends, begins + most)
 
 
 def sentences(columns: Columns, *, vocabulary: Vocabulary, length: int) -> Examples:
     """Return TFF's column tokens (words parted by spaces) as examples."""
-    encoded = [vocabulary.encode(text.decode("utf-8").split()) for text in columns["tokens"]]
+    encoded = [vocabulary.encode(text.split()) for text in texts(columns, "tokens")]
     x, y, _ = windows(encoded, length, truncate=True)
     return Examples(as_tokens(x), as_tokens(y))

@@ -6,16 +6,19 @@ objects can be pickled and sent to workers.
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from client.data.dataset import Examples, LazyClients, cut
+from client.data.dataset import DivisibleClients, Examples, cut
+from client.data.fields import Fields, check_group
 from client.data.fingerprint import Fingerprint
+from client.data.reading import naming, reading
 from client.data.tf_example import read_example
 from client.imports import need
 from fedmf.errors import DataError
@@ -26,6 +29,10 @@ Columns = Mapping[str, Any]
 
 class Store(Protocol):
     """One split of a file on disk: its users, how many examples each has, and those examples."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
 
     @property
     def users(self) -> Sequence[str]:
@@ -39,8 +46,17 @@ class Store(Protocol):
         """Return the columns of the examples from `start` to `stop` of the user with number `user`."""
 
 
+T = TypeVar("T")
+
+
+def converted(store: Store, convert: Callable[[Columns], T], user: int, start: int, stop: int) -> T:
+    """Return what `convert` makes of some examples of a user; a `DataError` names the file and the user."""
+    with naming(f"{store.path}, user {store.users[user]!r}"):
+        return convert(store.read(user, start, stop))
+
+
 @dataclass(frozen=True)
-class StoredClients(LazyClients):
+class StoredClients(DivisibleClients):
     """Clients of a store: client i is `sizes[i]` examples of user `owners[i]` from `starts[i]` on."""
 
     store: Store
@@ -56,7 +72,22 @@ class StoredClients(LazyClients):
     def client(self, i: int) -> Examples:
         """Read and convert one client's examples."""
         start = int(self.starts[i])
-        return self.convert(self.store.read(int(self.owners[i]), start, start + int(self.sizes[i])))
+        return converted(self.store, self.convert, int(self.owners[i]), start, start + int(self.sizes[i]))
+
+    def first(self, count: int) -> "StoredClients":
+        """Return the clients with at most the first `count` examples of each; nothing is read."""
+        return replace(self, sizes=np.minimum(self.sizes, count))
+
+    def cut(self, count: int) -> "StoredClients":
+        """Return the clients with at most `count` examples each that these are cut into; nothing is read."""
+        pieces = -(-self.sizes // count)
+        place = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        return replace(
+            self,
+            owners=np.repeat(self.owners, pieces),
+            starts=np.repeat(self.starts, pieces) + place * count,
+            sizes=cut(self.sizes, count),
+        )
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
         """Write the names of the users and which of their examples each client has; the examples stay on disk."""
@@ -72,39 +103,51 @@ def given_path(path: str | None, where: str) -> Path | None:
 
     Raises `DataError` for one that does not exist, with `where`: which files to put where.
     """
-    if path is not None and not Path(path).exists():
-        raise DataError(f"path is {path}, which does not exist. {where}")
-    return None if path is None else Path(path)
+    if path is None:
+        return None
+    with reading(path, "a file or folder"):  # a name may be too long to be one
+        if not Path(path).exists():
+            raise DataError(f"path is {path}, which does not exist. {where}")
+    return Path(path)
 
 
-def stored_clients(
-    store: Store, convert: Callable[[Columns], Examples], examples_per_client: int | None
-) -> StoredClients:
-    """Return the users of `store` that have examples as clients of at most `examples_per_client`."""
+def active_users(store: Store) -> np.ndarray:
+    """Return the names of the users who have examples."""
+    return np.array(store.users)[np.asarray(store.counts) > 0]
+
+
+def stored_clients(store: Store, convert: Callable[[Columns], Examples]) -> StoredClients:
+    """Return the users of `store` that have examples, as clients."""
     users = np.flatnonzero(store.counts)
-    counts = store.counts[users]
-    if examples_per_client is None:
-        return StoredClients(store, convert, users, np.zeros_like(users), counts)
-    pieces = -(-counts // examples_per_client)
-    owners = np.repeat(users, pieces)
-    place = np.arange(len(owners)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    return StoredClients(
-        store, convert, owners, place * examples_per_client, cut(counts, examples_per_client)
-    )
+    return StoredClients(store, convert, users, np.zeros_like(users), store.counts[users])
 
 
 def first_examples(
-    store: Store, convert: Callable[[Columns], Examples], limit: int, *, seed: int
+    store: Store,
+    convert: Callable[[Columns], Examples],
+    limit: int | None = None,
+    *,
+    seed: int,
+    skip: int = 0,
 ) -> Examples:
-    """Return up to `limit` examples of a store, user after user in an order drawn from a public seed."""
+    """Return up to `limit` examples of a store (None: all) after the first `skip`.
+
+    Their order is user after user, the users in an order drawn from a public seed. Examples that are skipped are
+    not read.
+    """
     parts: list[Examples] = []
-    missing = limit
+    missing = int(store.counts.sum()) if limit is None else limit
     for user in np.random.default_rng(seed).permutation(np.flatnonzero(store.counts)):
+        held = int(store.counts[user])
+        start = min(skip, held)
+        stop = min(held, start + missing)
+        skip, missing = skip - start, missing - (stop - start)
+        if stop > start:
+            parts.append(converted(store, convert, int(user), start, stop))
         if missing <= 0:
             break
-        count = min(missing, int(store.counts[user]))
-        parts.append(convert(store.read(int(user), 0, count)))
-        missing -= count
+    if not parts:
+        raise DataError("There is no test example left; the test split must hold at least one.")
     return Examples(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))
 
 
@@ -118,8 +161,13 @@ class Hdf5Store:
 
     def read(self, user: int, start: int, stop: int) -> Columns:
         """Return slices of the user's columns."""
-        group = _hdf5(self.path, os.getpid())["examples"][self.users[user]]
-        return {name: column[start:stop] for name, column in group.items()}
+        with reading(self.path, "an HDF5 file of TFF"):
+            group = _hdf5(self.path, os.getpid())["examples"][self.users[user]]
+            lengths = {name: column.shape[:1] for name, column in group.items()}
+            read = {name: column[start:stop] for name, column in group.items()}
+        if len(set(lengths.values())) != 1:
+            raise DataError(f"The columns of {self.users[user]!r} in {self.path} are not of one length.")
+        return read
 
 
 @dataclass(frozen=True)
@@ -133,68 +181,133 @@ class SqliteStore:
 
     def read(self, user: int, start: int, stop: int) -> Columns:
         """Return the user's rows, decoded and stacked column by column."""
-        rows = _sqlite(self.path, os.getpid()).execute(
-            "SELECT serialized_example_proto FROM examples WHERE split_name = ? AND client_id = ? "
-            "ORDER BY rowid LIMIT ? OFFSET ?",
-            (self.split, self.users[user], stop - start, start),
-        )
-        examples = [read_example(message) for (message,) in rows]
+        with reading(self.path, "a sqlite file of TFF"):
+            rows = _sqlite(self.path, os.getpid()).execute(
+                "SELECT serialized_example_proto FROM examples WHERE split_name = ? AND client_id = ? "
+                "ORDER BY rowid LIMIT ? OFFSET ?",
+                (self.split, self.users[user], stop - start, start),
+            )
+            messages = [message for (message,) in rows]
+        if not all(isinstance(message, bytes) for message in messages):
+            raise DataError(
+                f"{self.path} holds an example of {self.users[user]!r} that is no tf.train.Example."
+            )
+        examples = [read_example(message) for message in messages]
         if len(examples) != stop - start:
             raise DataError(
                 f"{self.path} holds fewer examples of {self.users[user]!r} than client_metadata says."
             )
+        if any(example.keys() != examples[0].keys() for example in examples):
+            raise DataError(f"{self.path} holds examples of {self.users[user]!r} with different fields.")
         return {name: _column([example[name] for example in examples]) for name in examples[0]}
 
 
-def open_tff(path: Path) -> tuple[Store, Store]:
-    """Return (train, test) of TFF's files: a folder of *_train.h5 and *_test.h5, or a sqlite file."""
+@dataclass(frozen=True)
+class TffFiles:
+    """How TFF names one benchmark: `splits` (train, test) in its sqlite file, and the HDF5 file of each.
+
+    `fields` are the columns that every example has. Of HDF5 files their types and shapes are checked when they are
+    opened, for they say so for each user; in a sqlite file only the examples themselves do.
+    """
+
+    splits: tuple[str, str]
+    hdf5: tuple[str, str]
+    fields: Fields
+
+
+def open_tff(path: Path, names: TffFiles) -> tuple[Store, Store]:
+    """Return (train, test) of TFF's files: a folder of HDF5 files, or a sqlite file."""
     if path.is_dir():
-        return open_hdf5(tff_file(path, "train")), open_hdf5(tff_file(path, "test"))
-    return open_sqlite(path, "train"), open_sqlite(path, "test")
+        train, test = (open_hdf5(tff_file(path, name), names.fields) for name in names.hdf5)
+        return train, test
+    train_split, test_split = names.splits
+    return open_sqlite(path, train_split), open_sqlite(path, test_split)
 
 
-def tff_file(path: Path, split: str) -> Path:
-    """Return the HDF5 file of one split in a folder of TFF's files."""
-    found = sorted(path.glob(f"*_{split}.h5"))
-    if len(found) != 1:
+def tff_file(path: Path, name: str) -> Path:
+    """Return the HDF5 file called `name` in a folder of TFF's files."""
+    if not (path / name).is_file():
+        held = ", ".join(sorted(file.name for file in path.glob("*.h5"))) or "no HDF5 file"
         raise DataError(
-            f"{path} holds {len(found)} files *_{split}.h5; it must hold one, or LEAF's or the hub's files."
+            f"{path} lacks {name}; it holds {held} and must hold it, or LEAF's or the hub's files."
         )
-    return found[0]
+    return path / name
 
 
-def open_hdf5(path: Path) -> Hdf5Store:
+def open_hdf5(path: Path, fields: Fields) -> Hdf5Store:
     """Return the store of a TFF HDF5 file, or raise `DataError`."""
-    groups = _hdf5(path, os.getpid()).get("examples")
-    if groups is None or not len(groups):
-        raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
-    users = tuple(groups)
-    counts = np.array([len(next(iter(groups[user].values()))) for user in users], dtype=np.int64)
-    return Hdf5Store(path, users, counts)
+    users, counts = [], []
+    with reading(path, "an HDF5 file of TFF"):
+        groups = _hdf5(path, os.getpid()).get("examples")
+        if not hasattr(groups, "keys") or not len(groups):
+            raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
+        for user in groups:
+            counts.append(check_group(groups[user], fields, f"User {user!r} in {path}"))
+            users.append(user)
+    return Hdf5Store(path, tuple(users), np.array(counts, dtype=np.int64))
 
 
 def open_sqlite(path: Path, split: str) -> SqliteStore:
     """Return the store of one split of a TFF sqlite file, or raise `DataError`."""
-    try:
-        rows = _sqlite(path, os.getpid()).execute(
+    with reading(path, "a sqlite file of TFF"):
+        file = _sqlite(path, os.getpid())
+        rows = file.execute(
             "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY client_id",
             (split,),
         )
         found = list(rows)
-    except sqlite3.DatabaseError as error:
-        raise DataError(f"{path} is no sqlite file of TFF ({error}).") from error
+        file.execute("SELECT split_name, client_id, serialized_example_proto, rowid FROM examples LIMIT 0")
+        (held,) = file.execute("SELECT max(rowid) FROM examples").fetchone()
     if not found:
-        raise DataError(f"{path} has no clients in the split {split!r}; it must be a sqlite file of TFF.")
-    return SqliteStore(path, split, tuple(user for user, _ in found), np.array([count for _, count in found]))
+        others = ", ".join(repr(name) for name in _splits(path)) or "none"
+        raise DataError(
+            f"{path} has no clients in the split {split!r}; its splits are {others}, and it must be the sqlite file of "
+            "TFF for this data set."
+        )
+    if wrong := [user for user, _ in found if not isinstance(user, str)]:
+        raise DataError(f"client_metadata of {path} names a client {wrong[0]!r}; a client is a text.")
+    if wrong := [count for _, count in found if not isinstance(count, int) or count < 0]:
+        raise DataError(
+            f"client_metadata of {path} counts {wrong[0]!r} examples; it must hold whole numbers."
+        )
+    counts = dict(found)
+    if len(counts) < len(found):
+        counts |= _counted(
+            path, split, [user for user, times in Counter(user for user, _ in found).items() if times > 1]
+        )
+    if sum(counts.values()) > (held or 0):
+        raise DataError(
+            f"client_metadata of {path} counts {sum(counts.values())} examples in the split {split!r}; the file holds "
+            f"{held or 0}."
+        )
+    return SqliteStore(path, split, tuple(counts), np.array(list(counts.values()), dtype=np.int64))
+
+
+def _counted(path: Path, split: str, users: Sequence[str]) -> dict[str, int]:
+    """Return how many examples users have in the table of examples itself.
+
+    A user whose name client_metadata holds twice is one user, as for TFF, which asks for distinct names.
+    """
+    question = "SELECT COUNT(*) FROM examples WHERE split_name = ? AND client_id = ?"
+    with reading(path, "a sqlite file of TFF"):
+        file = _sqlite(path, os.getpid())
+        return {user: file.execute(question, (split, user)).fetchone()[0] for user in users}
+
+
+def _splits(path: Path) -> list[str]:
+    """Return the names of the splits in a TFF sqlite file."""
+    with reading(path, "a sqlite file of TFF"):
+        rows = _sqlite(path, os.getpid()).execute(
+            "SELECT DISTINCT split_name FROM client_metadata ORDER BY 1"
+        )
+        return [str(name) for (name,) in rows]
 
 
 @lru_cache(maxsize=8)
 def _hdf5(path: Path, process: int) -> Any:
     """Return an open HDF5 file; `process` keeps a handle from crossing into a forked worker."""
-    try:
+    with reading(path, "an HDF5 file"):
         return need("h5py", f"Reading {path}").File(path, "r")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read as an HDF5 file ({error}).") from error
 
 
 @lru_cache(maxsize=8)
@@ -202,12 +315,17 @@ def _sqlite(path: Path, process: int) -> sqlite3.Connection:
     """Return a read-only connection; `process` keeps it from crossing into a forked worker."""
     if not path.is_file():
         raise DataError(f"The data file {path} does not exist; path must name a sqlite file of TFF.")
-    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+    with reading(path, "a sqlite file of TFF"):
+        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
 
 
 def _column(values: Sequence[list[bytes] | np.ndarray]) -> Any:
     """Return one column: a list of bytes, or an array [n, ...] without an axis for single numbers."""
+    if len({(type(value), len(value)) for value in values}) != 1:
+        raise DataError("Stored examples of one user hold fields of different types or lengths.")
     if isinstance(values[0], list):
+        if len(values[0]) != 1:
+            raise DataError(f"A stored example holds {len(values[0])} texts in one field; it must hold one.")
         return [value[0] for value in values]
     stacked = np.stack(values)
     return stacked[:, 0] if stacked.shape[1] == 1 else stacked

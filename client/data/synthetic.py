@@ -11,6 +11,7 @@ from fedmf.errors import SettingError
 
 LICENCE = "none needed"
 SOURCE = "drawn by this program"
+TEST_USERS = "no users: test points are nobody's"
 MOST_CLIENTS = 10**6
 CENTRES, CLIENT, TEST = range(3)
 SPREAD = 2.0

@@ -7,9 +7,10 @@ an accuracy that counts neither padding, nor out-of-vocabulary tokens, nor end m
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ CHARACTERS = "".join(map(chr, range(32, 127))) + "\n"
 """A public character set: printable ASCII and the line break."""
 LEAF_CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
 """The 86 characters of the Shakespeare benchmark of TFF and LEAF, public with it."""
+WORRYING = 0.2
+"""A share of unknown tokens above which the vocabulary is probably not that of the text."""
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
@@ -74,15 +77,72 @@ def most_frequent(sentences: Iterable[Iterable[str]], count: int) -> tuple[str, 
     return tuple(sorted(counter, key=lambda token: (-counter[token], token))[:count])
 
 
-def read_vocabulary(path: str | Path) -> Vocabulary:
-    """Return the vocabulary of a public text file with one token on each line, the most frequent first."""
+@dataclass(frozen=True)
+class WordList:
+    """A public file of words: the most frequent first, and whether each stood there with its count."""
+
+    tokens: tuple[str, ...]
+    counted: bool
+
+
+def read_words(path: str | Path, size: int) -> WordList:
+    """Return the first `size` words of a public file, the most frequent first.
+
+    Each line holds a word, or a word and its count, as in TFF's stackoverflow.word_count. Raises `DataError` for any
+    other file; lines after the first `size` are not looked at.
+    """
+    check_at_least("vocabulary_size", size, 1)
     path = Path(path)
+    lines = list(islice(_lines(path), size))
+    fields = [line.split() for line in lines]
+    counted = all(len(field) == 2 and field[1].isdecimal() for field in fields)
+    found = [field[0] if field else "" for field in fields]
+    if counted:
+        counts = [int(field[1]) for field in fields]
+        for number, (one, following) in enumerate(pairwise(counts), start=1):
+            if following > one:
+                raise DataError(
+                    f"Line {number + 1} of {path} has the count {following} after {one}; the most frequent words must "
+                    "stand first."
+                )
+    else:
+        for number, field in enumerate(fields, start=1):
+            if len(field) > 1:
+                raise DataError(
+                    f"Line {number} of {path} is {lines[number - 1]!r}; each line must hold one token, or each a token "
+                    "and its count."
+                )
+    _refuse_holes(path, found)
+    return WordList(tuple(found), counted)
+
+
+def read_characters(path: str | Path) -> Vocabulary:
+    """Return the vocabulary of a public file with one character on each line; the line break is always known."""
+    path = Path(path)
+    characters = list(_lines(path))
+    for number, character in enumerate(characters, start=1):
+        if len(character) > 1:
+            raise DataError(
+                f"Line {number} of {path} is {character!r}; level=characters needs one character on each line."
+            )
+    _refuse_holes(path, characters)
+    return Vocabulary((*characters, "\n"))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text file without their ends."""
     try:
-        tokens = path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8-sig") as file:
+            for line in file:
+                yield line.removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} cannot be read as a vocabulary, one token on each line of UTF-8 text ({error})."
         ) from error
+
+
+def _refuse_holes(path: Path, tokens: Sequence[str]) -> None:
+    """Raise `DataError` for an empty vocabulary, an empty line and a token that occurs twice."""
     blank = [number for number, token in enumerate(tokens, start=1) if not token]
     repeated = [token for token, times in Counter(tokens).items() if times > 1]
     if not tokens or blank or repeated:
@@ -94,7 +154,31 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
             else "it is empty"
         )
         raise DataError(f"{path} is no vocabulary: {problem}; each line must hold one token of its own.")
-    return Vocabulary(tuple(tokens))
+
+
+def unknown_share(targets: np.ndarray) -> float:
+    """Return the share of `OOV` among the tokens of `targets` [n, length], padding and end marks left out.
+
+    >>> unknown_share(np.array([[7, OOV, EOS, IGNORED_TARGET]]))
+    0.5
+    """
+    real = int((~np.isin(targets, (IGNORED_TARGET, EOS))).sum())
+    return float((targets == OOV).sum() / real) if real else 0.0
+
+
+def note_unknown(test: np.ndarray, vocabulary: str, advice: str, *, most: float = 1.0) -> str:
+    """Return a sentence on how much of the public test texts, as targets [n, length], is in no vocabulary.
+
+    `vocabulary` says which one it is, `advice` what to do where too much is unknown. The sentence is a warning above
+    a fifth. Raises `DataError` where nothing is known, or more than `most` is not.
+    """
+    share = unknown_share(test)
+    said = f"{share:.1%} of the tokens of the test texts are not in {vocabulary}"
+    if share == 1 or share > most:
+        raise DataError(f"{said}; {advice}")
+    if share > WORRYING:
+        return f"Warning: {said}; a model can neither read nor write them. {advice[:1].upper()}{advice[1:]}"
+    return f"{said}."
 
 
 def windows(
@@ -124,6 +208,30 @@ def windows(
         y[rows].reshape(-1)[: len(targets)] = targets
         start += count
     return x, y, np.repeat(np.arange(len(sentences)), counts)
+
+
+def separate_pieces(
+    sentences: Sequence[np.ndarray], length: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (x, y, owner) as `windows` does, of pieces of length + 1 tokens that share none.
+
+    The first token of a piece is an input only, as in TFF's Shakespeare. A piece of an end mark alone, which asks for
+    nothing, is left out.
+
+    >>> x, y, owner = separate_pieces([np.array([7, 8, 9, 7, 8])], 3)
+    >>> x.tolist(), y.tolist()
+    ([[2, 7, 8], [7, 8, 3]], [[7, 8, 9], [8, 3, -100]])
+    """
+    check_at_least("length", length, 1)
+    counts = np.array([1 + len(tokens) // (length + 1) for tokens in sentences], dtype=np.int64)
+    pieces = np.full((int(counts.sum()), length + 1), IGNORED_TARGET, dtype=np.int32)
+    start = 0
+    for tokens, count in zip(sentences, counts, strict=True):
+        asked = np.concatenate([[BOS], tokens, [EOS]])[: count * (length + 1)]  # less an end mark left alone
+        pieces[start : start + count].reshape(-1)[: len(asked)] = asked
+        start += count
+    x = np.where(pieces == IGNORED_TARGET, PAD, pieces)[:, :-1]
+    return x, pieces[:, 1:], np.repeat(np.arange(len(sentences)), counts)
 
 
 def next_characters(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from client.data.reading import reading
 from fedmf.errors import DataError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -31,7 +32,9 @@ def read_example(message: bytes) -> dict[str, list[bytes] | np.ndarray]:
             for entry_number, entry in fields(_message(features_message)):
                 if entry_number == 1:
                     parts = dict(fields(_message(entry)))
-                    features[_message(parts.get(1, b"")).decode()] = _feature(_message(parts.get(2, b"")))
+                    with reading("A stored example", "a tf.train.Example"):
+                        name = _message(parts.get(1, b"")).decode()
+                    features[name] = _feature(_message(parts.get(2, b"")))
     return features
 
 
@@ -89,7 +92,8 @@ def _feature(message: bytes) -> list[bytes] | np.ndarray:
             return [_message(value) for _, value in fields(_message(body))]
         if number == FLOAT_LIST:
             packed = b"".join(_message(value) for _, value in fields(_message(body)))
-            return np.frombuffer(packed, dtype="<f4").astype(np.float32)
+            with reading("A stored example", "a tf.train.Example"):  # if its numbers have not four bytes each
+                return np.frombuffer(packed, dtype="<f4").astype(np.float32)
         if number == INT64_LIST:
             return _integers(_message(body))
     return []
@@ -106,4 +110,5 @@ def _integers(message: bytes) -> np.ndarray:
         while position < len(value):
             number, position = varint(value, position)
             values.append(number)
-    return np.array(values, dtype=np.uint64).astype(np.int64)
+    with reading("A stored example", "a tf.train.Example"):  # ten groups of bits hold more than 64
+        return np.array(values, dtype=np.uint64).astype(np.int64)

@@ -40,6 +40,8 @@ class NodeSettings:
 class Node:
     """A node's data set and which of its clients are the node's: `clients` of them from number `first` on.
 
+    `model` is the name of the model in the node's own settings, which texts follow.
+
     `clients` is what the node declares. It does not depend on whether the data can be loaded: a client whose
     data cannot be takes part with a zero update, as the privacy theorem needs. `start` is the node's own copy of the
     file that a run names as model.start, None where it has none.
@@ -49,6 +51,7 @@ class Node:
     clients: int
     first: int = 0
     start: str | None = None
+    model: str | None = None
 
     def __post_init__(self) -> None:
         check_at_least("clients", self.clients, 1)
@@ -57,7 +60,8 @@ class Node:
     @classmethod
     def of(cls, settings: NodeSettings) -> "Node":
         """Return the node that a composed conf/node_check.yaml describes."""
-        return cls(arguments(settings.dataset), settings.clients, settings.first, settings.model.start)
+        model = settings.model
+        return cls(arguments(settings.dataset), settings.clients, settings.first, model.start, model.name)
 
     @property
     def dataset(self) -> "Dataset":
@@ -70,7 +74,7 @@ class Node:
     def _loaded(self) -> "Dataset | Exception":
         """The data set, or why there is none: tried once, for all the clients of a message."""
         try:
-            return load_dataset(self.arguments)
+            return load_dataset(self.arguments, self.model)
         except Exception as error:
             return error
 

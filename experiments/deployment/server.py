@@ -9,6 +9,7 @@ from flwr.serverapp import Grid
 
 from experiments.run_files.directory import PRIVACY, REPORT, RunDirectory
 from experiments.session.session import has_finished, run_session
+from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
 from experiments.settings.keys import keyed
@@ -62,7 +63,9 @@ def build_deployed(settings: Settings) -> Experiment:
             "run.reproducible is true: its masks and noise are known to anyone, so real clients are refused; "
             "leave it false in a deployment."
         )
-    return declared_unit(build(settings))
+    experiment = declared_unit(build(settings))
+    print_notes(experiment.dataset)
+    return experiment
 
 
 def build_attendance(population: PopulationSettings, engine: DeploymentSettings) -> Attendance:

@@ -88,7 +88,7 @@ class Result:
     def model(self) -> nn.Module:
         """Return a torch module with the trained weights, in evaluation mode; reads the data set for its shape."""
         self._refuse_code()
-        dataset = load_dataset(merged(self.run.config["dataset"]))
+        dataset = load_dataset(merged(self.run.config["dataset"]), self.run.config["model"]["name"])
         return load_model(self.directory, self.run.config["model"], dataset, recorded_seed(self.run.config))
 
     def _figure(self, name: str, file: str = SUMMARY) -> Any:

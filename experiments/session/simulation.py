@@ -9,6 +9,7 @@ from experiments.run_files.same_settings import refuse_other_settings
 from experiments.session.engine import run_engine, shares_messages
 from experiments.session.failure_count import FailureCount
 from experiments.session.session import has_finished, run_session
+from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
@@ -35,6 +36,7 @@ def simulate(settings: Settings, path: Path) -> bool:
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
     experiment = build(settings)
+    print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)
     failures = FailureCount(stops=settings.run.stop_if_all_fail)
     try:

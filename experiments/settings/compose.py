@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.settings.data import DATASETS, MODELS
 from experiments.settings.engine import ENGINES
 from experiments.settings.frozen import derive_schema, freeze
+from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors
 from fedmf.errors import SettingError
 
@@ -101,7 +102,7 @@ def _choices(settings: type) -> dict[str, Mapping[str, type]]:
 
 def _composed(name: str, overrides: Sequence[str], settings: type) -> DictConfig:
     with _prepared(name, settings):
-        return hydra.compose(name, overrides=list(overrides))
+        return hydra.compose(name, overrides=at_home(overrides))
 
 
 @contextmanager

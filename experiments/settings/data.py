@@ -3,6 +3,7 @@
 They hold values only; `client.data.load` and `client.models.build` say what the values mean and check them.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import NoneType
@@ -23,6 +24,8 @@ class DatasetSettings(Choice):
     name: str
     path: str | None
     examples_per_client: int | None
+    max_examples_per_user: int | None
+    max_test_examples: int | None
     vocabulary: str | None
 
     def __post_init__(self) -> None:
@@ -49,11 +52,58 @@ class SyntheticSettings(DatasetSettings):
 
 @dataclass(frozen=True)
 class ByUserTextSettings(DatasetSettings):
-    """Texts of one's own; length null: 20 words or 80 characters."""
+    """Texts of one's own; level null: what the model predicts; length null: 20 words or 80 characters."""
 
     vocabulary_size: int
-    level: str
+    level: str | None
     length: int | None
+
+
+@dataclass(frozen=True)
+class ByUserCsvSettings(DatasetSettings):
+    """A CSV table of one's own; null: as the loader says."""
+
+    user: str
+    label: str
+    features: tuple[str, ...] | None
+    text: str | None
+    split: str | None
+    classes: int | None
+    labels: tuple[str, ...] | None
+    delimiter: str
+    vocabulary_size: int | None
+    level: str | None
+    length: int | None
+
+
+@dataclass(frozen=True)
+class ByUserTableSettings(DatasetSettings):
+    """A parquet table of one's own, or a Hugging Face data set on disk; null: as the loader says."""
+
+    user: str
+    label: str
+    features: tuple[str, ...] | None
+    text: str | None
+    image: str | None
+    split: str | None
+    classes: int | None
+    labels: tuple[str, ...] | None
+    vocabulary_size: int | None
+    level: str | None
+    length: int | None
+
+
+@dataclass(frozen=True)
+class ByUserImagesSettings(DatasetSettings):
+    """A folder of pictures of one's own; null: as the loader says."""
+
+    table: str | None
+    file: str | None
+    user: str | None
+    label: str | None
+    split: str | None
+    classes: int | None
+    labels: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -62,6 +112,7 @@ class PartitionedSettings(DatasetSettings):
 
     clients: int
     partitioner: str
+    partitioner_settings: Mapping[str, object] | None
     alpha: float
     shards: int
     classes: int | None
@@ -72,15 +123,24 @@ class PartitionedSettings(DatasetSettings):
 class HubSettings(DatasetSettings):
     """A data set that the hub holds too; it is downloaded only when asked for."""
 
+    as_published: bool
     download: bool
+
+
+@dataclass(frozen=True)
+class FemnistSettings(HubSettings):
+    """Federated EMNIST."""
+
+    only_digits: bool
 
 
 @dataclass(frozen=True)
 class StackOverflowSettings(DatasetSettings):
     """TFF's Stack Overflow."""
 
+    vocabulary_size: int
+    test: str
     length: int
-    test_examples: int
 
 
 @dataclass(frozen=True)
@@ -129,8 +189,12 @@ DATASETS: dict[str, type[DatasetSettings]] = {
     "synthetic": SyntheticSettings,
     "by_user_npz": ByUserNpzSettings,
     "by_user_text": ByUserTextSettings,
+    "by_user_csv": ByUserCsvSettings,
+    "by_user_parquet": ByUserTableSettings,
+    "by_user_images": ByUserImagesSettings,
+    "by_user_hub": ByUserTableSettings,
     "partitioned": PartitionedSettings,
-    "femnist": HubSettings,
+    "femnist": FemnistSettings,
     "shakespeare": HubSettings,
     "stackoverflow": StackOverflowSettings,
     "custom": CustomDatasetSettings,
@@ -145,6 +209,9 @@ MODELS: dict[str, type[ModelSettings]] = {
 }
 
 
+PREDICTS = {"lstm": "words", "char_lstm": "characters"}
+"""What the language models predict: the level of texts of one's own that each is for."""
+WITH_TEXTS = ("by_user_csv", "by_user_parquet", "by_user_hub")  # tables, of which one column may be texts
 OF_THE_DATA = ("input_shape", "classes", "task", "seed")  # what every model is given besides its settings
 
 
@@ -210,7 +277,7 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
             allowed = (Mapping,)
         if float in allowed:
             allowed = (*allowed, int)
-        if tuple in allowed:
+        if tuple in allowed:  # what YAML writes as a list
             allowed = (*allowed, list)
         value = recorded.get(key)
         wrong = isinstance(value, bool) and bool not in allowed
@@ -219,11 +286,41 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
             raise ValueError(f"holds {value!r} as {group}.{key}, which must be {wanted}")
 
 
-def load_dataset(arguments: Mapping[str, Any]) -> "Dataset":
-    """Return the data set that a composed group `dataset` names; what it says of itself names keys too."""
+def load_dataset(arguments: Mapping[str, Any], model: str | None = None) -> "Dataset":
+    """Return the data set that a composed group `dataset` names; what it says of itself names keys too.
+
+    `model` is the name of the model that it is for: texts of one's own are parted into what that predicts.
+    """
     from client.data import load  # with all loaders: not for a node that only says how many clients it holds
 
+    arguments = _at_level(arguments, model)
     with keyed("dataset", arguments.keys()):
         dataset = load(**arguments)
     uncovered = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.uncovered)
-    return replace(dataset, uncovered=uncovered)
+    notes = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.notes)
+    return replace(dataset, uncovered=uncovered, notes=notes)
+
+
+def print_notes(dataset: "Dataset") -> None:
+    """Print on stderr what there is to know of the public part of a data set that was loaded."""
+    for note in dataset.notes:
+        print(f"dataset {dataset.name}: {note}", file=sys.stderr)
+
+
+def _at_level(arguments: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
+    """Return the arguments of texts of one's own at the level that `model` predicts; other data sets' as they are.
+
+    Raises `SettingError` for a level that is another one. Models of one's own take either, words where none is given.
+    """
+    predicted = PREDICTS.get(model or "")
+    of_texts = arguments.get("name") == "by_user_text" or (
+        arguments.get("name") in WITH_TEXTS and arguments.get("text") is not None
+    )
+    if not of_texts or predicted is None:
+        return arguments
+    if arguments.get("level") not in (None, predicted):
+        raise SettingError(
+            f"dataset.level is {arguments['level']!r}, but model={model} predicts {predicted}; leave dataset.level null, "
+            "which follows the model, or choose the other model."
+        )
+    return {**arguments, "level": predicted}

@@ -89,7 +89,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
             "set one of them otherwise."
         )
     if dataset is None:
-        dataset = load_dataset(arguments(settings.dataset))
+        dataset = load_dataset(arguments(settings.dataset), settings.model.name)
     model = build_model(settings.model, dataset, settings.seed)
     if settings.model.start is not None:
         dataset = replace(dataset, uncovered=(*dataset.uncovered, START_IS_PUBLIC))

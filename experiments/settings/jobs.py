@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.settings.compose import CONF, store_schemas
 from experiments.settings.frozen import freeze
+from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors
 from experiments.settings.schema import Settings
 from experiments.settings.sweeper import check_sweeper, check_value
@@ -35,6 +36,7 @@ def run_jobs(job: Job) -> None:
     store_schemas("config", Settings)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     failures: list[Exception] = []
+    sys.argv[1:] = at_home(sys.argv[1:])  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
     with as_setting_errors():
         composed(partial(_call, job, failures))()

@@ -104,7 +104,7 @@ def test_a_folder_of_npy_files_is_memory_mapped_and_equals_the_npz_file(tmp_path
     for name, array in contents.items():
         np.save(tmp_path / "folder" / f"{name}.npy", array)
     mapped = load("by_user_npz", path=str(tmp_path / "folder"))
-    assert isinstance(mapped.clients.x, np.memmap)  # type: ignore[attr-defined]
+    assert isinstance(mapped.clients.held.x, np.memmap)  # type: ignore[attr-defined]
     assert rows(mapped) == rows(load("by_user_npz", path=save(tmp_path, **contents)))
 
 
@@ -112,8 +112,9 @@ def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> 
     contents = arrays() | {"split": (np.arange(30) >= 25).astype(np.uint8)}
     contents["y"][25:] = [0, 1, 2, 1, 0]
     path = save(tmp_path, **contents)
-    with pytest.raises(DataError, match=r"label 4 .* 3 classes.* at least 5"):
-        load("by_user_npz", path=path)
+    assert load("by_user_npz", path=path).classes == 3
+    with pytest.raises(DataError, match=r"label 2 .* 2 classes.* at least 3"):
+        load("by_user_npz", path=path, classes=2)
     assert load("by_user_npz", path=path, classes=6).classes == 6
 
 
@@ -130,8 +131,9 @@ def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> 
         ({"y": np.full(30, "a")}, "<U1; it must hold integer labels"),
         ({"user": np.full(30, 0.5)}, "integers or strings"),
         ({"split": np.full(30, 2)}, "0 .train. or 1"),
-        ({"split": np.zeros(30, int)}, "no test example"),
-        ({"split": np.ones(30, int)}, "no training example"),
+        ({"split": np.zeros(30, int)}, "no test example; mark some with split = 1, or leave split out"),
+        ({"split": np.ones(30, int)}, "no training example; mark some with split = 0"),
+        ({"user": np.arange(30)}, "no user has five: the largest has 1. Mark test examples with split = 1"),
     ],
 )
 def test_a_malformed_file_says_what_would_be_right(
@@ -172,11 +174,8 @@ def test_cutting_rejects_an_empty_client() -> None:
 
 def test_grouping_agrees_with_the_obvious_loop() -> None:
     users = np.random.default_rng(0).integers(0, 7, 100)
-    order, bounds = group_by_user(users, 4)
-    obvious = []
-    for user in sorted(set(users.tolist())):
-        own = [row for row in range(100) if users[row] == user]
-        obvious += [own[start : start + 4] for start in range(0, len(own), 4)]
+    order, bounds = group_by_user(users)
+    obvious = [[row for row in range(100) if users[row] == user] for user in sorted(set(users.tolist()))]
     assert [order[a:b].tolist() for a, b in pairwise(bounds)] == obvious
 
 

@@ -1,73 +1,27 @@
-"""Benchmark data sets in the true formats of TFF, LEAF and the hub, written small by the tests."""
+"""Benchmark data sets in the formats of TFF, LEAF and the hub; published.py says where these are published."""
 
 import io
-import json
+import lzma
 import pickle
 import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from PIL import Image
 
 from client.data import IGNORED_TARGET, load
 from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL
 from client.data.tf_example import read_example
 from fedmf.errors import DataError, SettingError
+from published import named, serialise, write_hdf5, write_leaf, write_sqlite
 
 RNG = np.random.default_rng(5)
 WRITERS = {"f0000_14": 3, "f0001_41": 5, "f0002_07": 1}
-
-
-def example_class() -> Any:
-    """Return the message class tf.train.Example, built from TensorFlow's field numbers by protobuf."""
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tf", syntax="proto3")
-    repeated, optional = 3, 1
-    for name, kind in (("BytesList", 12), ("FloatList", 2), ("Int64List", 3)):
-        message = file.message_type.add(name=name)
-        message.field.add(name="value", number=1, label=repeated, type=kind)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(("BytesList", "FloatList", "Int64List"), start=1):
-        feature.field.add(
-            name=name.lower(), number=number, label=optional, type=11, type_name=f".tf.{name}", oneof_index=0
-        )
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=optional, type=9)
-    entry.field.add(name="value", number=2, label=optional, type=11, type_name=".tf.Feature")
-    features.field.add(
-        name="feature", number=1, label=repeated, type=11, type_name=".tf.Features.FeatureEntry"
-    )
-    example = file.message_type.add(name="Example")
-    example.field.add(name="features", number=1, label=optional, type=11, type_name=".tf.Features")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tf.Example"))
-
-
-EXAMPLE = example_class()
-
-
-def serialise(**values: Any) -> bytes:
-    """Return a tf.train.Example as TensorFlow would write it."""
-    message = EXAMPLE()
-    for name, value in values.items():
-        feature = message.features.feature[name]
-        if isinstance(value, bytes):
-            feature.byteslist.value.append(value)
-        elif np.asarray(value).dtype.kind == "f":
-            feature.floatlist.value.extend(np.ravel(value).tolist())
-        else:
-            feature.int64list.value.extend(np.ravel(value).tolist())
-    return message.SerializeToString()  # type: ignore[no-any-return]
 
 
 def handwriting() -> dict[str, dict[str, dict[str, np.ndarray]]]:
@@ -82,49 +36,6 @@ def handwriting() -> dict[str, dict[str, dict[str, np.ndarray]]]:
         }
         for split in ("train", "test")
     }
-
-
-def write_hdf5(folder: Path, name: str, data: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """Write TFF's NAME_train.h5 and NAME_test.h5."""
-    for split, users in data.items():
-        with h5py.File(folder / f"{name}_{split}.h5", "w") as file:
-            for user, columns in users.items():
-                for column, values in columns.items():
-                    file[f"examples/{user}/{column}"] = values
-    return str(folder)
-
-
-def write_sqlite(path: Path, data: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """Write TFF's sqlite file: one row for each example."""
-    with sqlite3.connect(path) as file:
-        file.execute("CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)")
-        file.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
-        for split, users in data.items():
-            for user, columns in users.items():
-                count = len(next(iter(columns.values())))
-                file.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (user, split, count))
-                for row in range(count):
-                    message = serialise(**{name: values[row] for name, values in columns.items()})
-                    file.execute("INSERT INTO examples VALUES (?, ?, ?)", (split, user, message))
-    file.close()
-    return str(path)
-
-
-def write_leaf(folder: Path, data: dict[str, dict[str, tuple[list[Any], list[Any]]]]) -> str:
-    """Write a LEAF folder, one file for each half of the users."""
-    for split, users in data.items():
-        (folder / split).mkdir(parents=True)
-        names = list(users)
-        for part, chosen in enumerate((names[:1], names[1:])):
-            document = {
-                "users": chosen,
-                "num_samples": [len(users[user][0]) for user in chosen],
-                "user_data": {user: {"x": users[user][0], "y": users[user][1]} for user in chosen},
-            }
-            (folder / split / f"all_data_{part}_niid_0_keep_0_{split}_9.json").write_text(
-                json.dumps(document)
-            )
-    return str(folder)
 
 
 def test_the_reader_agrees_with_the_protobuf_package() -> None:
@@ -158,9 +69,9 @@ def test_the_reader_refuses_a_message_that_ends_early(cut: int) -> None:
 def test_femnist_is_the_same_in_every_format_with_ink_as_one(tmp_path: Path, form: str) -> None:
     data = handwriting()
     if form == "hdf5":
-        path = write_hdf5(tmp_path, "fed_emnist", data)
+        path = write_hdf5(tmp_path, named(data, "fed_emnist_train", "fed_emnist_test"))
     elif form == "sqlite":
-        path = write_sqlite(tmp_path / "emnist_all.sqlite", data)
+        path = write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
     else:
         leaf = {
             split: {
@@ -192,9 +103,9 @@ def test_femnist_is_the_same_in_every_format_with_ink_as_one(tmp_path: Path, for
 def test_stored_users_are_cut_and_survive_pickling(tmp_path: Path, form: str) -> None:
     data = handwriting()
     path = (
-        write_hdf5(tmp_path, "fed_emnist", data)
+        write_hdf5(tmp_path, named(data, "fed_emnist_train", "fed_emnist_test"))
         if form == "hdf5"
-        else write_sqlite(tmp_path / "emnist_all.sqlite", data)
+        else write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
     )
     whole = load("femnist", path=path)
     dataset = load("femnist", path=path, examples_per_client=2)
@@ -234,7 +145,9 @@ def test_shakespeare_snippets_become_windows_of_eighty_characters(tmp_path: Path
         "train": {"HAMLET": {"snippets": [b"To be", b"x" * 100]}, "LEAR": {"snippets": [b"Howl\xc3\xa9"]}},
         "test": {"HAMLET": {"snippets": [b"or not"]}, "LEAR": {"snippets": [b"howl"]}},
     }
-    dataset = load("shakespeare", path=write_hdf5(tmp_path, "shakespeare", data))
+    dataset = load(
+        "shakespeare", path=write_hdf5(tmp_path, named(data, "shakespeare_train", "shakespeare_test"))
+    )
     hamlet, lear = dataset.clients
     assert hamlet.x.shape == (3, 80)
     numbers = [LEAF_CHARACTERS.index(character) + SPECIAL for character in "To be"]
@@ -282,7 +195,7 @@ def test_stack_overflow_rows_are_sentences_cut_after_twenty_words(tmp_path: Path
         "test": {str(user): {"tokens": [b"to do", b"how"]} for user in range(20)},
     }
     path = (
-        write_hdf5(tmp_path, "stackoverflow", data)
+        write_hdf5(tmp_path, named(data, "stackoverflow_train", "stackoverflow_test"))
         if form == "hdf5"
         else write_sqlite(tmp_path / "stackoverflow.sqlite", data)
     )
@@ -294,8 +207,7 @@ def test_stack_overflow_rows_are_sentences_cut_after_twenty_words(tmp_path: Path
     assert first.x[0, :5].tolist() == [BOS, 6, 5, OOV, PAD]
     assert first.y[0, :5].tolist() == [6, 5, OOV, EOS, IGNORED_TARGET]
     assert first.y[1].tolist() == [4] * 20
-    assert (len(dataset.clients), len(dataset.test), dataset.uncovered) == (2, 40, ())
-    assert len(load("stackoverflow", **settings, test_examples=7).test) == 7
+    assert (len(dataset.clients), len(dataset.test)) == (2, 20)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +217,7 @@ def test_stack_overflow_rows_are_sentences_cut_after_twenty_words(tmp_path: Path
         ("shakespeare", {}, "shakespeare_train.h5"),
         ("stackoverflow", {}, "stackoverflow.sqlite"),
         ("stackoverflow", {"path": "."}, "public vocabulary"),
-        ("femnist", {"path": "{tmp}"}, "holds 0 files"),
+        ("femnist", {"path": "{tmp}"}, "lacks fed_emnist_train.h5; it holds no HDF5 file"),
         ("femnist", {"path": "{tmp}/no.sqlite"}, "does not exist"),
     ],
 )
@@ -318,11 +230,11 @@ def test_without_files_a_sentence_says_what_to_put_where(
 
 
 def test_damaged_files_are_data_errors(tmp_path: Path) -> None:
-    for name in ("x_train.h5", "x_test.h5", "x.sqlite"):
+    for name in ("fed_emnist_train.h5", "fed_emnist_test.h5", "x.sqlite"):
         (tmp_path / name).write_text("garbage")
     with pytest.raises(DataError, match="HDF5"):
         load("femnist", path=str(tmp_path))
-    with pytest.raises(DataError, match="no sqlite file of TFF"):
+    with pytest.raises(DataError, match="cannot be read as a sqlite file of TFF"):
         load("femnist", path=str(tmp_path / "x.sqlite"))
     write_leaf(tmp_path / "leaf", {"train": {"a": ([[0.0]], [1])}, "test": {"a": ([[0.0]], [1])}})
     with pytest.raises(DataError, match="784 pixels"):
@@ -373,7 +285,63 @@ def test_a_download_reads_the_train_split_by_its_natural_users(monkeypatch: pyte
 
 
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_hdf5(tmp_path, "fed_emnist", handwriting())
+    write_hdf5(tmp_path, named(handwriting(), "fed_emnist_train", "fed_emnist_test"))
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(SettingError, match=r"needs the package h5py.*fedmf\[data\]"):
         load("femnist", path=str(tmp_path))
+
+
+def test_a_name_twice_in_the_metadata_is_one_client_with_all_its_examples(tmp_path: Path) -> None:
+    """TFF asks client_metadata for distinct names (sql_client_data.py), whatever its counts are."""
+    data = handwriting()
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
+    with sqlite3.connect(path) as file:
+        again = "SELECT client_id, split_name, 1 FROM client_metadata WHERE client_id = 'f0001_41'"
+        file.execute(f"INSERT INTO client_metadata {again}")
+        file.execute("UPDATE client_metadata SET num_examples = 4 WHERE num_examples = 5")
+    file.close()
+    dataset = load("femnist", path=path)
+    assert [len(client) for client in dataset.clients] == [3, 5, 1]
+    assert dataset.clients[1].y.tolist() == data["train"]["f0001_41"]["label"].tolist()
+
+
+@pytest.mark.parametrize("form", ["sqlite", "sqlite.lzma"])
+def test_the_folder_of_tff_is_read_as_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Names: emnist_all.sqlite, shakespeare.sqlite and stackoverflow.sqlite side by side, and others of TFF's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FEDMF_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / ".tff"
+    folder.mkdir()
+    plays = {
+        split: {"HAMLET": {"snippets": [b"To be"]}, "LEAR": {"snippets": [b"Howl"]}}
+        for split in ("train", "test")
+    }
+    posts = {split: {str(user): {"tokens": [b"how to"]} for user in range(3)} for split in ("train", "test")}
+    for name, data in (
+        ("emnist_all", named(handwriting(), "all_train", "all_test")),
+        ("shakespeare", plays),
+        ("stackoverflow", posts),
+        ("cifar100", posts),
+    ):
+        file = Path(write_sqlite(folder / f"{name}.sqlite", data))
+        if form.endswith("lzma"):
+            (folder / f"{name}.{form}").write_bytes(
+                lzma.compress(file.read_bytes(), format=lzma.FORMAT_ALONE)
+            )
+            file.unlink()
+    (tmp_path / "words").write_text("how\nto\n")
+    assert [len(client) for client in load("femnist", path="~/.tff").clients] == [3, 5, 1]
+    assert len(load("shakespeare", path=str(folder)).clients) == 2
+    assert len(load("stackoverflow", path="~/.tff", vocabulary="~/words").clients) == 3
+    for name in ("femnist", "shakespeare", "stackoverflow"):
+        with pytest.raises(
+            DataError, match=rf"TFF's \S+\.{form} lies in ~/\.tff: set path to ~/\.tff to use it"
+        ):
+            load(name)
+    (folder / "fed_emnist_train.h5").write_text("")
+    with pytest.raises(
+        DataError, match=r"emnist_all\.\S+ and fed_emnist_train\.h5, of which either may be meant"
+    ):
+        load("femnist", path="~/.tff")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from client.data import load
-from client.data.partitioned import deal
 from fedmf.errors import DataError, SettingError
 
 
@@ -22,7 +21,7 @@ def test_points_lie_around_the_centre_of_their_class_moved_for_the_client() -> N
     dataset = load("synthetic", clients=1, examples_per_client=20_000, classes=2, features=3, shift=5.0)
     client = dataset.clients[0]
     centres = np.array([client.x[client.y == label].mean(axis=0) for label in range(2)])
-    true = dataset.clients.centres  # type: ignore[attr-defined]
+    true = dataset.clients.held.centres  # type: ignore[attr-defined]
     # Means of 10,000 points with standard deviation 1: 0.06 is six of theirs.
     np.testing.assert_allclose(centres[1] - centres[0], true[1] - true[0], atol=0.06)
     assert np.linalg.norm(centres[0] - true[0]) > 1
@@ -39,23 +38,6 @@ def test_synthetic_settings_are_checked() -> None:
 
 
 LABELS = np.repeat(np.arange(5), 40)
-
-
-@pytest.mark.parametrize("partitioner", ["iid", "dirichlet", "shards"])
-def test_dealing_gives_every_row_to_one_client(partitioner: str) -> None:
-    parts = deal(LABELS, 10, partitioner, 0.5, 2, seed=0)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(200))
-    again = deal(LABELS, 10, partitioner, 0.5, 2, seed=0)
-    assert all((a == b).all() for a, b in zip(parts, again, strict=True))
-
-
-def test_partitioners_differ_in_how_many_classes_a_client_sees() -> None:
-    seen = {
-        kind: np.mean([len(set(LABELS[part])) for part in deal(LABELS, 10, kind, 0.1, 2, seed=0)])
-        for kind in ("iid", "dirichlet", "shards")
-    }
-    assert seen["shards"] <= 2
-    assert seen["dirichlet"] < 4 < seen["iid"]
 
 
 def test_partitioned_arrays_keep_their_test_rows_apart(tmp_path: Path) -> None:

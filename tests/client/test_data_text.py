@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.data import IGNORED_TARGET, load
-from client.data.text import BOS, EOS, OOV, PAD, Vocabulary, most_frequent, read_vocabulary, windows
+from client.data.text import BOS, EOS, OOV, PAD, Vocabulary, most_frequent, read_words, windows
 from fedmf.errors import DataError, SettingError
 
 LINES = [
@@ -104,7 +104,7 @@ def test_characters_have_a_public_alphabet_and_longer_windows(tmp_path: Path) ->
     ("text", "sentence"),
     [
         ("", "is empty"),
-        ("{", "Line 1 .* not JSON"),
+        ("{", "Line 1 .* cannot be read as JSON"),
         ('{"user": "a"}', "user and text"),
         ('["a"]', "user and text"),
         ('{"user": "a", "text": 3}', "must be a string"),
@@ -131,6 +131,6 @@ def test_missing_files_and_bad_vocabularies_are_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / "words.txt").write_text(text)
         with pytest.raises(DataError, match=sentence):
-            read_vocabulary(tmp_path / "words.txt")
+            read_words(tmp_path / "words.txt", 100)
     with pytest.raises(SettingError, match="words, characters"):
         load("by_user_text", path=write(tmp_path / "texts.jsonl", LINES), level="letters")

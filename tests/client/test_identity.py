@@ -115,7 +115,7 @@ def test_a_million_made_up_clients_are_what_they_are_drawn_from(change):
 
 
 def test_made_up_clients_around_the_same_centres_hang_on_their_seed():
-    clients = load("synthetic", clients=10).clients
+    clients = load("synthetic", clients=10).clients.held
     assert digest_clients(replace(clients, seed=1), KEY) != digest_clients(clients, KEY)
 
 

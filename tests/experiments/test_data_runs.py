@@ -4,8 +4,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from runs import run, summary
+from experiments import run as door
+from experiments.deployment.node import Node, NodeSettings, node_settings
+from experiments.deployment.server import build_deployed
+from experiments.evaluate import EvaluateSettings, evaluate
+from experiments.node_check import node_check
+from experiments.settings.compose import compose
+from fedmf.errors import SettingError
+from published import write_sqlite
+from runs import composed, run, summary
 
 SMALL = ("population.cohort_size=5", "population.rounds_per_epoch=4", "population.epochs=2")
 LEARNS = ("privacy.epsilon=null", "privacy.noise_multiplier=0", "compression.keep_probability=1")
@@ -80,3 +89,95 @@ def test_dealt_out_arrays_run_and_say_that_their_clients_are_made_up(tmp_path: P
     settings = ["dataset=partitioned", f"dataset.path={tmp_path / 'data.npz'}", "dataset.clients=30"]
     directory = run(tmp_path / "run", *SMALL, *settings, "dataset.partitioner=dirichlet")
     assert "made-up client (dirichlet partition)" in (directory / "privacy.json").read_text()
+
+
+TINY = ("model.embedding=2", "model.hidden=2", "population.rounds_per_epoch=1", "population.epochs=1")
+
+
+@pytest.mark.parametrize(("model", "shape", "classes"), [("char_lstm", 80, 100), ("lstm", 20, 11)])
+def test_texts_are_parted_into_what_the_model_predicts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, shape: int, classes: int
+) -> None:
+    data = [f"dataset.path={texts(tmp_path / 'texts.jsonl')}", f"model={model}", *TINY]
+    data += [] if model == "char_lstm" else [f"dataset.vocabulary={tmp_path / 'words.txt'}"]
+    directory = run(tmp_path / "run", *SMALL, "dataset=by_user_text", *data)
+    shown = capsys.readouterr()
+    source = "printable ASCII" if model == "char_lstm" else f"the 7 words of {tmp_path / 'words.txt'}"
+    assert (
+        shown.err.count(f"dataset by_user_text: 0.0% of the tokens of the test texts are not in {source}.")
+        == 1
+    )
+    assert json.loads(shown.out)["clients"] == 20  # and nothing but the document on stdout
+    assert door.load(directory).model().embedding.weight.shape[0] == classes
+    evaluate(compose("evaluate", [f"directory={directory}", "output=json"], EvaluateSettings))
+    scored = capsys.readouterr()
+    assert json.loads(scored.out)["examples"] == 12
+    assert source in scored.err
+
+
+def test_the_texts_of_a_node_follow_the_model_in_its_own_settings(tmp_path: Path) -> None:
+    data = f"clients=3 dataset=by_user_text dataset.path={texts(tmp_path / 'texts.jsonl')}"
+    for model, shape in (("char_lstm", (80,)), ("lstm", (20,)), ("logistic", (20,))):
+        assert Node.of(node_settings(f"{data} model={model}")).dataset.input_shape == shape
+
+
+def test_a_server_and_a_nodes_operator_are_told_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = [
+        "dataset=by_user_text",
+        f"dataset.path={texts(tmp_path / 'texts.jsonl')}",
+        "model=char_lstm",
+        *TINY[:2],
+    ]
+    build_deployed(composed("engine=deployment", "population.min_available=20", *SMALL, *data))
+    assert "tokens of the test texts are not in printable ASCII" in capsys.readouterr().err
+    node_check(compose("node_check", ["clients=3", "output=json", *data], NodeSettings))
+    assert "tokens of the test texts are not in printable ASCII" in capsys.readouterr().err
+
+
+def test_a_level_that_the_model_does_not_predict_is_refused(tmp_path: Path) -> None:
+    data = ("dataset=by_user_text", f"dataset.path={texts(tmp_path / 'texts.jsonl')}")
+    for model, level in (("char_lstm", "words"), ("lstm", "characters")):
+        with pytest.raises(SettingError, match=rf"^dataset\.level is '{level}', but model={model} predicts"):
+            run(tmp_path / "run", *SMALL, *data, f"model={model}", f"dataset.level={level}")
+        assert not (tmp_path / "run").exists()
+
+
+def test_the_statement_tells_a_capped_user_from_a_cut_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    user = np.arange(200) // 10
+    np.savez(tmp_path / "data.npz", x=rng.random((200, 4)), y=np.arange(200) % 3, user=user)
+    settings = ["dataset=by_user_npz", f"dataset.path={tmp_path / 'data.npz'}", "model=logistic", *TINY[2:]]
+    statements = {}
+    for key in ("max_examples_per_user", "examples_per_client"):
+        directory = run(tmp_path / key, "population.cohort_size=5", *settings, f"dataset.{key}=3")
+        statements[key] = json.loads((directory / "privacy.json").read_text())
+    capped, cut = statements["max_examples_per_user"], statements["examples_per_client"]
+    assert (capped["clients"], cut["clients"]) == (20, 60)
+    assert capped["unit_of_privacy"] == "one user = one client, with at most the user's first 3 examples"
+    assert cut["unit_of_privacy"].endswith("the unit of privacy is the cut client, not the user")
+    shared = "20 of 20 users of the test split also train: their test examples are treated as public"
+    assert shared in " ".join(capped["warnings"])
+    assert shared in " ".join(cut["warnings"])
+
+
+def test_the_statement_of_stack_overflow_counts_the_test_users_who_train(tmp_path: Path) -> None:
+    tokens = {"tokens": [b"how to do", b"to do"]}
+    users = {
+        "train": {str(user): tokens for user in range(1, 9)},
+        "test": {str(user): tokens for user in (1, 2, 3, 11)},
+        "heldout": {"10": tokens, "20": tokens},
+    }
+    path = write_sqlite(tmp_path / "stackoverflow.sqlite", users)
+    (tmp_path / "stackoverflow.word_count").write_text("to 9\ndo 8\nhow 2\n")
+    settings = ("dataset=stackoverflow", f"dataset.path={path}", "model=lstm", *TINY)
+    settings += (f"dataset.vocabulary={tmp_path / 'stackoverflow.word_count'}",)
+    for test, shared in (("test", True), ("heldout", False)):
+        directory = run(tmp_path / test, "population.cohort_size=4", *settings, f"dataset.test={test}")
+        said = json.loads((directory / "privacy.json").read_text())["warnings"]
+        assert (
+            any(sentence.startswith("3 of 4 users of the test split also train") for sentence in said)
+            == shared
+        )
+        assert any("counted its words among the training users" in sentence for sentence in said)

@@ -13,7 +13,7 @@ from experiments.settings.compose import compose
 def test_every_data_set_says_what_it_is_its_licence_and_its_source() -> None:
     rows = listing()["datasets"]
     assert [row["name"] for row in rows] == list(DATASETS)
-    assert all(row[key] for row in rows for key in ("summary", "licence", "source"))
+    assert all(row[key] for row in rows for key in ("summary", "test_users", "licence", "source"))
 
 
 def test_every_model_says_how_many_parameters_it_has() -> None:

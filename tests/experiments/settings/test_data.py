@@ -20,14 +20,22 @@ def test_every_file_has_its_settings_and_all_settings_their_file() -> None:
     assert set(MODELS) == {*BUILDERS, "custom"}
 
 
+COMMON = {
+    "name",
+    "path",
+    "examples_per_client",
+    "max_examples_per_user",
+    "max_test_examples",
+    "vocabulary",
+}  # of all data sets, and refused or done for those whose loader does not take them
+
+
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_data_set_takes_the_keys_of_its_settings(name: str) -> None:
     given = arguments(composed(f"dataset={name}").dataset)
     assert given["name"] == name
     parameters = inspect.signature(LOADERS[name].load).parameters
-    assert {key for key in given if key not in ("name", "path", "examples_per_client", "vocabulary")} <= set(
-        parameters
-    )
+    assert set(given) - COMMON <= set(parameters)
     defaults = {key: parameters[key].default for key in given if key in parameters and given[key] is not None}
     assert all(given[key] == value for key, value in defaults.items())
 
@@ -46,6 +54,8 @@ def test_settings_of_ones_own_become_plain_arguments() -> None:
         "name": "a.b:c",
         "path": None,
         "examples_per_client": None,
+        "max_examples_per_user": None,
+        "max_test_examples": None,
         "vocabulary": None,
         "size": 3,
     }

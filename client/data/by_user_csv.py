@@ -1,0 +1,111 @@
+"""Your own table: CSV with a user and a label or text in each row, columns by name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
+from client.data.dataset import Dataset
+from client.data.reading import reading
+from client.data.table import Table
+from client.imports import need
+from fedmf.errors import DataError, SettingError
+
+__all__ = ["LICENCE", "SOURCE", "TEST_USERS", "load"]
+
+
+def load(
+    path: str | Path,
+    *,
+    user: str = "user",
+    label: str = "label",
+    features: Sequence[str] | None = None,
+    text: str | None = None,
+    split: str | None = None,
+    classes: int | None = None,
+    labels: Sequence[str] | None = None,
+    delimiter: str = ",",
+    vocabulary: str | None = None,
+    vocabulary_size: int | None = None,
+    level: str | None = None,
+    length: int | None = None,
+) -> Dataset:
+    """Return the data set in a CSV file whose first line names the columns, or in the *.csv files of a folder.
+
+    Each row is an example of the user in the column `user`. Its input is the `features`, columns of numbers (None: all
+    other columns) as float32 [n, features], taken as they are, and its target the column `label`: whole numbers from
+    0, or names, which `labels` lists; or both are the column `text`, as in by_user_text. `split`
+    names a column of 0 or train, 1 or test (None: the column split, if there is one; else a fifth of each user's rows
+    is the test set). Raises `DataError` for a missing or malformed file.
+    """
+    columns = Columns(user, label, features=features, text=text, split=split)
+    return from_table(
+        "by_user_csv",
+        read_csv(Path(path), columns, delimiter),
+        columns,
+        classes=classes,
+        labels=labels,
+        of_text=OfText(vocabulary, vocabulary_size, level, length),
+    )
+
+
+def read_csv(path: Path, columns: Columns, delimiter: str) -> Table:
+    """Return a CSV file, or the CSV files of a folder, as a table.
+
+    Users, texts and labels are read as texts, so that 7 and 007 stay two users.
+    """
+    if len(delimiter) != 1:
+        raise SettingError(f"delimiter is {delimiter!r}; it must be one character.")
+    arrow = need("pyarrow", f"Reading {path}")
+    files = [path] if path.is_file() else sorted(path.glob("*.csv"))
+    if not files:
+        raise DataError(
+            f"The data file {path} does not exist; path must name a CSV file, or a folder of them."
+        )
+    names = _names(files[0], delimiter)
+    parts = [_part(file, names, columns, delimiter) for file in files]
+    with reading(path, "CSV files with the same columns"):
+        table = arrow.concat_tables(parts)
+    return Table(
+        path,
+        dict(zip(table.column_names, table.schema.types, strict=True)),
+        table.num_rows,
+        table.column,
+        typed=False,
+    )
+
+
+def _names(file: Path, delimiter: str) -> dict[str, Any]:
+    """Return the columns that the first line of a CSV file names, with the types that its beginning shows."""
+    csv = need("pyarrow.csv", f"Reading {file}")
+    with reading(file, "CSV"), csv.open_csv(file, parse_options=_parsing(delimiter)) as reader:
+        schema = reader.schema
+    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    if twice:
+        raise DataError(f"{file} has two columns {twice[0]!r}; every column must have a name of its own.")
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+def _part(file: Path, names: dict[str, Any], columns: Columns, delimiter: str) -> Any:
+    """Return one file as an Arrow table: numbers as float32 from the start, in the columns that are needed."""
+    csv, arrow = need("pyarrow.csv", f"Reading {file}"), need("pyarrow", f"Reading {file}")
+    texts = {columns.user, columns.label, columns.text, columns.split or "split"}
+    wanted = {
+        name: arrow.string() if name in texts else _feature(arrow, kind)
+        for name, kind in names.items()
+        if columns.features is None or name in texts or name in columns.features
+    }
+    converting = csv.ConvertOptions(column_types=wanted, include_columns=list(wanted))
+    with reading(file, "CSV"):
+        return csv.read_csv(file, parse_options=_parsing(delimiter), convert_options=converting)
+
+
+def _feature(arrow: Any, kind: Any) -> Any:
+    """Return the type to read a column of numbers as; one that begins with something else stays what it is."""
+    number = arrow.types.is_integer(kind) or arrow.types.is_floating(kind)
+    return arrow.float32() if number else kind
+
+
+def _parsing(delimiter: str) -> Any:
+    csv = need("pyarrow.csv", "Reading CSV")
+    return csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)

@@ -1,0 +1,90 @@
+"""A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
+from client.data.dataset import Dataset
+from client.data.table import Table
+from client.imports import need
+from fedmf.errors import DataError
+
+__all__ = ["LICENCE", "SOURCE", "TEST_USERS", "load"]
+
+SPLITS = ("train", "test")
+
+
+def load(
+    path: str | Path,
+    *,
+    user: str = "user",
+    label: str = "label",
+    features: Sequence[str] | None = None,
+    text: str | None = None,
+    image: str | None = None,
+    split: str | None = None,
+    classes: int | None = None,
+    labels: Sequence[str] | None = None,
+    vocabulary: str | None = None,
+    vocabulary_size: int | None = None,
+    level: str | None = None,
+    length: int | None = None,
+) -> Dataset:
+    """Return the data set that `datasets` saved into the folder `path`; nothing is downloaded and no code of it runs.
+
+    Columns are named as in by_user_parquet. The splits train and test of a `DatasetDict` are the training and test
+    rows; others are left alone. Class names that the schema declares (`ClassLabel`) say how many classes there are.
+    """
+    columns = Columns(user, label, features=features, text=text, image=image, split=split)
+    return from_table(
+        "by_user_hub",
+        read_saved(Path(path)),
+        columns,
+        classes=classes,
+        labels=labels,
+        of_text=OfText(vocabulary, vocabulary_size, level, length),
+    )
+
+
+def read_saved(path: Path) -> Table:
+    """Return a data set on disk as a table: of a `DatasetDict` the rows of train, then those of test."""
+    if not path.is_dir():
+        raise DataError(f"The data folder {path} does not exist; path must name what save_to_disk wrote.")
+    library, arrow = need("datasets", f"Reading {path}"), need("pyarrow", f"Reading {path}")
+    try:
+        saved = library.load_from_disk(str(path))
+    except Exception as error:  # of many kinds, by what is missing or damaged
+        raise DataError(f"{path} cannot be read as a data set that save_to_disk wrote ({error}).") from error
+    test = None
+    parts = [saved]
+    if isinstance(saved, library.DatasetDict):
+        if absent := [name for name in SPLITS if name not in saved]:
+            raise DataError(
+                f"{path} has the splits {', '.join(saved)} but no {absent[0]}; it must have train and test, or set path to "
+                "the folder of one split."
+            )
+        parts = [saved[name] for name in SPLITS]
+        test = np.repeat([False, True], [len(part) for part in parts])
+        if parts[0].features != parts[1].features:
+            raise DataError(
+                f"The splits train and test of {path} have other columns; they must have the same."
+            )
+    stored = [part.flatten_indices() if part._indices is not None else part for part in parts]
+
+    def read(name: str) -> Any:
+        columns = [part.data.column(name) for part in stored]
+        return arrow.chunked_array(
+            [chunk for column in columns for chunk in column.chunks], type=columns[0].type
+        )
+
+    schema = stored[0].data.schema
+    names = {
+        name: tuple(kind.names)
+        for name, kind in stored[0].features.items()
+        if isinstance(kind, library.ClassLabel)
+    }
+    rows = sum(len(part) for part in stored)
+    return Table(path, dict(zip(schema.names, schema.types, strict=True)), rows, read, test, names)

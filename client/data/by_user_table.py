@@ -1,0 +1,197 @@
+"""One table with a user, a label and an input in each row becomes a data set, wherever the table is stored."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, overload
+
+import numpy as np
+
+from client.data import by_user_text
+from client.data.by_user_npz import SPLIT_SEED, fifth_of_each
+from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
+from client.data.labels import LEARNT_NAMES, read_labels
+from client.data.pictures import ColumnBytes, pictures
+from client.data.rows import Rows, lists
+from client.data.table import (
+    Table,
+    encoded,
+    is_encoded,
+    is_list,
+    numbers,
+    numeric_columns,
+    plain,
+    storage,
+    test_rows,
+    users_of,
+)
+from client.data.text import words
+from fedmf.checks import check_choice
+from fedmf.errors import DataError, SettingError
+
+LICENCE = "the file's own"
+SOURCE = "a file of the user's own"
+TEST_USERS = "counted when loaded, and said in the privacy statement"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table hold what. One of `features`, `text` and `image`, or none: all numbers are features."""
+
+    user: str
+    label: str
+    features: Sequence[str] | None = None
+    text: str | None = None
+    image: str | None = None
+    split: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `SettingError` for more than one kind of input."""
+        given = [name for name in ("features", "text", "image") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise SettingError(f"{' and '.join(given)} are given; an input is one of them.")
+
+
+@dataclass(frozen=True)
+class OfText:
+    """Settings that only texts have; None: the default of by_user_text."""
+
+    vocabulary: str | None = None
+    vocabulary_size: int | None = None
+    level: str | None = None
+    length: int | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings that are given."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Sentences(Sequence[Sequence[str] | None]):
+    """A column of texts, or of lists of tokens, as tokens of one level, None for an empty cell; made at each access."""
+
+    column: Any
+    level: str
+
+    def __len__(self) -> int:
+        """Return the number of texts."""
+        return len(self.column)
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[str] | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sequence[str] | None]: ...
+    def __getitem__(self, index: int | slice) -> Sequence[str] | Sequence[Sequence[str] | None] | None:
+        """Return the tokens of one text, or of several."""
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        value = self.column[range(len(self))[index]].as_py()
+        if value is None or (isinstance(value, list) and None in value):
+            return None
+        if isinstance(value, str):
+            return value if self.level == "characters" else words(value)
+        return " ".join(value) if self.level == "characters" else [token.lower() for token in value]
+
+
+def from_table(
+    name: str,
+    table: Table,
+    columns: Columns,
+    *,
+    classes: int | None = None,
+    labels: Sequence[str] | None = None,
+    of_text: OfText = OfText(),
+    inputs: Callable[[Table, np.ndarray], np.ndarray | Rows] | None = None,
+) -> Dataset:
+    """Return the data set `name` in a table; without a split a fifth of each user's rows is the test set.
+
+    `inputs(table, test)` returns the inputs [rows, ...] where the columns do not hold them.
+    """
+    users = users_of(table, columns.user)
+    test = test_rows(table, columns.split)
+    if columns.text is not None:
+        refuse_given("text is given", {"classes": classes, "labels": labels})
+        return _of_texts(name, table, columns.text, users, test, of_text)
+    refuse_given("text is not given", of_text.given())
+    if test is None:
+        test = fifth_of_each(users, seed=SPLIT_SEED)
+    check_split(table.path, test)
+    known = read_labels(table, columns.label, test, classes, labels)
+    x = inputs(table, test) if inputs is not None else _inputs(table, columns, test)
+    # Rows are an array as far as clients need one.
+    clients, tested = split_by_user(cast(np.ndarray, x), known.y, users, test)
+    if not np.isfinite(tested.x).all():
+        raise DataError(
+            f"The test rows of {table.path} hold inputs that are empty or not finite; all must be numbers."
+        )
+    return Dataset(
+        name=name,
+        clients=clients,
+        test=tested,
+        input_shape=tuple(x.shape[1:]),
+        classes=known.classes,
+        task=CLASSIFICATION,
+        licence=LICENCE,
+        source=table.path.name,
+        unit=describe_unit("user"),
+        uncovered=(LEARNT_NAMES,) * known.learnt + shared_users(users[~test], users[test]),
+        person="user",
+    )
+
+
+def check_split(path: object, test: np.ndarray) -> None:
+    """Raise `DataError` unless there are training and test rows."""
+    if test.all() or not test.any():
+        missing, other = ("training", 0) if test.all() else ("test", 1)
+        raise DataError(
+            f"{path} has no {missing} example; mark some with {other} in the split column, or leave the split out: a "
+            "fifth of each user's examples is the test set then."
+        )
+
+
+def refuse_given(why: str, given: dict[str, Any]) -> None:
+    """Raise `SettingError` for a setting that would be ignored."""
+    for key, value in given.items():
+        if value is not None:
+            raise SettingError(f"{key} is {value!r}, but {why}, so that it would be ignored; leave it out.")
+
+
+def _inputs(table: Table, columns: Columns, test: np.ndarray) -> np.ndarray | Rows:
+    """Return the inputs of all rows."""
+    if columns.image is not None:
+        column = table.column(columns.image, "image", may_be_empty=True)
+        if is_encoded(column.type):
+            return pictures(ColumnBytes(table.path, encoded(column)), table.rows, test)
+        return lists(table, columns.image, "image", test)
+    names = columns.features
+    if names is None:
+        names = numeric_columns(table, (columns.user, columns.label, columns.split or "split"))
+    if len(names) == 1 and names[0] in table.types and is_list(storage(table.types[names[0]])):
+        return lists(table, names[0], "features", test)
+    return numbers(table, names)
+
+
+def _of_texts(
+    name: str,
+    table: Table,
+    column: str,
+    users: np.ndarray,
+    test: np.ndarray | None,
+    of_text: OfText,
+) -> Dataset:
+    """Return the next-token data set of a column of texts or lists of tokens."""
+    if test is not None:
+        check_split(table.path, test)
+    level = of_text.level or by_user_text.LEVELS[0]
+    check_choice("level", level, by_user_text.LEVELS)
+    texts = plain(table.column(column, "text", may_be_empty=True))
+    kind = str(texts.type)
+    if not kind.endswith("string") and not ("list" in kind and "string" in kind):
+        raise DataError(
+            f"The column {column!r} of {table.path} is {kind}; it must hold texts, or lists of tokens."
+        )
+    return by_user_text.from_texts(
+        name,
+        table.path.name,
+        by_user_text.Texts(users, Sentences(texts, level), test),
+        **{**of_text.given(), "level": level},
+    )

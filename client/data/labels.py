@@ -1,0 +1,124 @@
+"""Labels as class numbers: whole numbers from 0 as they are, names by a public list or in alphabetical order."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from client.data.checked import UNREADABLE
+from client.data.table import Table, plain, ranked
+from client.imports import need
+from fedmf.checks import check_at_least
+from fedmf.errors import DataError, SettingError
+
+LEARNT_NAMES = (
+    "The names of the classes were collected from the training users: an uncovered release. "
+    "Give a public list of them as labels."
+)
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Class numbers `y` int64 [rows] below `classes`; whether the names were `learnt` from training rows."""
+
+    y: np.ndarray
+    classes: int
+    learnt: bool = False
+
+
+def read_labels(
+    table: Table, name: str, test: np.ndarray, classes: int | None, labels: Sequence[str] | None
+) -> Labels:
+    """Return the labels in the column `name` of a table whose test rows are `test` [rows].
+
+    Whole numbers are class numbers, unless `labels` lists the names of the classes, class 0 first; in a table without
+    types they are such if all test rows hold whole numbers, whatever a training row holds. Names without such a
+    list are those of the test rows, which are public, in alphabetical order; if training rows have more, all names are
+    collected. The number of classes is `classes`, or what the schema, the list or the test rows say. Raises `DataError`
+    for a test row that has none of the classes; such a training row is `UNREADABLE`.
+    """
+    types = need("pyarrow.types", f"Reading {table.path}")
+    column = plain(table.column(name, "label", may_be_empty=True))
+    whole = types.is_integer(column.type)
+    if not (whole or types.is_string(column.type) or types.is_large_string(column.type)):
+        raise DataError(
+            f"The column {name!r} of {table.path} is {column.type}; it must hold whole numbers or names."
+        )
+    if classes is not None:
+        check_at_least("classes", classes, 1)
+    numbers, values = ranked(column)
+    if values[:1] == [""]:  # an empty cell, which sorts first, is no name
+        numbers, values = np.maximum(numbers - 1, -1), values[1:]
+    if (numbers[test] < 0).any():
+        raise DataError(
+            f"The column {name!r} of {table.path} is empty in a test row; every one must have a label."
+        )
+    if (
+        labels is None
+        and not table.typed
+        and _are_whole(values[number] for number in set(numbers[test].tolist()))
+    ):
+        values = [int(value) if _WHOLE.fullmatch(value) else UNREADABLE for value in values]
+        whole = True
+    if whole and labels is None:
+        return _whole(table, name, numbers, values, test, classes)
+    return _named(table, name, numbers, [str(value) for value in values], test, classes, labels)
+
+
+def _are_whole(values: Iterable[str]) -> bool:
+    return all(_WHOLE.fullmatch(value) for value in values)
+
+
+def _whole(
+    table: Table, name: str, numbers: np.ndarray, values: Sequence[int], test: np.ndarray, classes: int | None
+) -> Labels:
+    """Return the labels `values[numbers]`, whole numbers from 0."""
+    y = np.append(np.array(values, dtype=np.int64), UNREADABLE)[numbers]
+    smallest, largest = int(y[test].min()), int(y[test].max())
+    declared = len(table.class_names.get(name, ())) or None
+    known = classes or declared or largest + 1
+    if smallest < 0:
+        raise DataError(
+            f"The column {name!r} of {table.path} holds the label {smallest}; labels count from 0."
+        )
+    if largest >= known:
+        raise DataError(
+            f"The column {name!r} of {table.path} holds the label {largest} but there are {known} classes, as the "
+            f"{'setting' if classes else 'schema'} says; set classes to at least {largest + 1}."
+        )
+    return Labels(np.where(y < known, y, UNREADABLE), known)
+
+
+def _named(
+    table: Table,
+    name: str,
+    numbers: np.ndarray,
+    values: Sequence[str],
+    test: np.ndarray,
+    classes: int | None,
+    labels: Sequence[str] | None,
+) -> Labels:
+    """Return the labels whose names are `values[numbers]`."""
+    tested = set(numbers[test].tolist())
+    learnt = labels is None and not set(numbers[numbers >= 0].tolist()) <= tested
+    if labels is None:
+        labels = list(values)  # of the test rows, unless more were learnt
+    if not labels or len(set(labels)) != len(labels):
+        raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
+    known = len(labels) if classes is None else classes
+    if known < len(labels):
+        raise SettingError(
+            f"classes is {classes}, but there are {len(labels)} names; it must be at least as many."
+        )
+    place = {label: number for number, label in enumerate(labels)}
+    strange = [value for number, value in enumerate(values) if number in tested and value not in place]
+    if strange:
+        raise DataError(
+            f"The column {name!r} of {table.path} holds the label {strange[0]!r}, which "
+            f"labels=[{', '.join(labels)}] lacks; add it there, or correct the rows."
+        )
+    y = np.array([place.get(value, UNREADABLE) for value in values] + [UNREADABLE], dtype=np.int64)[numbers]
+    return Labels(y, known, learnt)

@@ -1,0 +1,99 @@
+"""Encoded pictures, PNG or JPEG, that are decoded when a client takes its turn: files, or a column of a table."""
+
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from client.data.reading import reading
+from client.data.rows import Rows
+from client.imports import need
+from fedmf.errors import DataError
+
+MODES = {"L": "8-bit grey", "RGB": "8-bit RGB"}
+
+
+@dataclass(frozen=True)
+class FileBytes:
+    """Files below `folder`; `names` are their names as bytes [n]."""
+
+    folder: Path
+    names: np.ndarray
+
+    def __call__(self, row: int) -> bytes:
+        """Return the content of one file."""
+        return Path(self.name(row)).read_bytes()
+
+    def name(self, row: int) -> str:
+        """Return what an error calls the picture of a row."""
+        return str(self.folder / os.fsdecode(bytes(self.names[row])))
+
+
+@dataclass(frozen=True)
+class ColumnBytes:
+    """A column of bytes of a table."""
+
+    path: Path
+    column: Any
+
+    def __call__(self, row: int) -> bytes:
+        """Return the bytes in one row."""
+        content: bytes = self.column[int(row)].as_py()
+        return content
+
+    def name(self, row: int) -> str:
+        """Return what an error calls the picture of a row."""
+        return f"the picture in row {row} of {self.path}"
+
+
+@dataclass(frozen=True)
+class Pictures(Rows):
+    """Pictures of one shape, uint8 [n, H, W] or [n, H, W, 3], decoded when they are taken."""
+
+    source: FileBytes | ColumnBytes
+    shape: tuple[int, ...]
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the pictures `rows`, or raise `DataError`."""
+        shape = self.shape[1:]
+        x = np.empty((len(rows), *shape), dtype=np.uint8)
+        for place, row in enumerate(rows):
+            picture = decode(self.source, row)
+            if picture.shape != shape:
+                raise DataError(
+                    f"{self.source.name(row)} is {_size(picture.shape)}, but a picture of this data set is {_size(shape)}; "
+                    "all must have one size and be all grey or all RGB."
+                )
+            x[place] = picture
+        return x
+
+
+def pictures(source: FileBytes | ColumnBytes, count: int, test: np.ndarray) -> Pictures:
+    """Return the `count` pictures of `source`; what shape all have says the first where `test` [count] is true."""
+    return Pictures(source, (count, *decode(source, int(np.argmax(test))).shape))
+
+
+def decode(source: FileBytes | ColumnBytes, row: int) -> np.ndarray:
+    """Return one picture as uint8 [H, W] or [H, W, 3], or raise `DataError`."""
+    library: Any = need("PIL.Image", "Decoding pictures")
+    name = source.name(row)
+    with reading(name, "a picture", also=(library.DecompressionBombError,)):
+        try:
+            with library.open(io.BytesIO(source(row))) as opened:
+                mode = opened.mode
+                array = np.asarray(opened)
+        except library.UnidentifiedImageError as error:  # which would name a buffer
+            raise DataError(f"{name} is no picture of a known format.") from error
+    if mode not in MODES:
+        raise DataError(
+            f"{source.name(row)} is a picture of mode {mode}; it must be {' or '.join(MODES.values())}."
+        )
+    return array
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    """Return a picture's shape in words."""
+    return f"{shape[1]} x {shape[0]} {'grey' if len(shape) == 2 else 'RGB'}"

@@ -1,0 +1,140 @@
+"""Where a parser ends and this project begins: what a parser raises on a broken file becomes a sentence.
+
+`reading` stands around calls of parsers alone (numpy, json, h5py, sqlite3, pyarrow, PIL), never around code of ours, so
+that a mistake of ours keeps its traceback.
+"""
+
+import csv
+import json
+import logging
+import pickle
+import sqlite3
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmf.errors import DataError, FedmfError
+
+try:
+    from lzma import LZMAError as _LZMAError
+
+    _LZMA: type[Exception] = _LZMAError
+except ImportError:  # a Python built without it, which cannot read such a file either
+    _LZMA = zlib.error
+
+log = logging.getLogger(__name__)
+
+# LookupError is h5py's for a broken link, RuntimeError that of a deep document or of an archive with a password,
+# SyntaxError PIL's for a broken picture and numpy's for a broken head, MemoryError that of a size which a file made up.
+PARSERS_RAISE: tuple[type[Exception], ...] = (
+    OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, OverflowError, MemoryError, SyntaxError,
+    zlib.error, _LZMA, zipfile.BadZipFile, csv.Error, struct.error, sqlite3.Error, tokenize.TokenError,
+    pickle.UnpicklingError,
+)  # fmt: skip
+MOST_CHARACTERS = 300  # of a parser's own words
+
+
+@contextmanager
+def reading(path: Path | str, right: str, *, also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Let what a parser raises inside be raised as a `DataError` that names `path` and what it should be.
+
+    `also` holds errors of the parser that are of no common kind.
+
+    >>> with reading("x.json", "JSON"):
+    ...     json.loads("{")
+    Traceback (most recent call last):
+    fedmf.errors.DataError: x.json cannot be read as JSON (JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)).
+    """
+    try:
+        yield
+    except FedmfError:
+        raise
+    except (*PARSERS_RAISE, *also) as error:
+        raise DataError(f"{path} cannot be read as {right} ({brief(error)}).") from error
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Let every `DataError` raised inside begin with `where`: the file and the user whose examples were read.
+
+    >>> with naming("x.sqlite, user 'ann'"):
+    ...     raise DataError("A stored example lacks label.")
+    Traceback (most recent call last):
+    fedmf.errors.DataError: x.sqlite, user 'ann': A stored example lacks label.
+    """
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
+
+
+def brief(error: BaseException) -> str:
+    """Return type and message of an error on one line of bounded length.
+
+    >>> brief(KeyError("x"))
+    "KeyError: 'x'"
+    """
+    words = " ".join(str(error).split()).rstrip(".")
+    cut = words if len(words) <= MOST_CHARACTERS else f"{words[:MOST_CHARACTERS]} ..."
+    return f"{type(error).__name__}: {cut}" if cut else type(error).__name__
+
+
+def read_json(text: str, where: Path | str) -> Any:
+    """Return the value of a JSON text; raise `DataError` about `where`."""
+    with reading(where, "JSON"):
+        return json.loads(text)
+
+
+def user_names(where: Path | str, names: Iterable[Any]) -> np.ndarray:
+    """Return the names of users as an array of texts; raise `DataError` about `where` for what names nobody.
+
+    A name is a text or a whole number. It must not hold the character 0: arrays would drop it at a name's end, and two
+    users would become one.
+
+    >>> user_names("a file", ["ann", 7])
+    array(['ann', '7'], dtype='<U3')
+    """
+    texts = []
+    for name in names:
+        if isinstance(name, bool) or not isinstance(name, str | int | np.integer):
+            raise DataError(f"{where} names a user {name!r}; a user is a text or a whole number.")
+        with reading(where, "names of users"):  # a number of thousands of digits has no text
+            texts.append(str(name))
+        if "\0" in texts[-1] or not texts[-1]:
+            raise DataError(f"{where} names a user {name!r}; a name is not empty and has no character 0.")
+    return np.array(texts)
+
+
+@dataclass
+class Unreadable:
+    """What of the examples in `where` could not be read: raised at once for public ones, said on stderr for others.
+
+    An example of a training user that cannot be read stays in the data set, marked, so that its client fails when it is
+    read: see `client.data.checked`.
+    """
+
+    where: Path | str
+    is_public: bool
+    noted: list[str] = field(default_factory=list)
+
+    def note(self, sentence: str) -> None:
+        """Take note of one example or user. Raises `DataError` where examples are public."""
+        if self.is_public:
+            raise DataError(sentence)
+        self.noted.append(sentence)
+
+    def warn(self) -> None:
+        """Log what was noted: the first of it, and how much there is."""
+        if self.noted:
+            log.warning(
+                "%s holds examples that cannot be read (%d noted); a client with one takes part with zero updates. "
+                "The first: %s", self.where, len(self.noted), self.noted[0],
+            )  # fmt: skip

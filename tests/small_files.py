@@ -1,0 +1,292 @@
+"""Small valid files of every data set that reads files, in the published layouts, to be broken by the tests.
+
+TFF's HDF5 files are /examples/USER/COLUMN and its sqlite files the tables examples and client_metadata (the docstrings
+of tff.simulation.datasets and of its sql_client_data); LEAF's are {users, num_samples, user_data} (LEAF's README); the
+hub's are the parquet and CSV files of flwrlabs/femnist and flwrlabs/shakespeare (their cards).
+"""
+
+import gzip
+import io
+import json
+import sqlite3
+import tarfile
+
+import datasets
+import h5py
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from PIL import Image
+
+USERS = ("ann", "bob", "cat")
+ROWS = 6  # of each user
+LINE = ("to be or not to be that is the question " * 3)[:80]
+# Every name that a split of TFF's femnist has had in a sqlite file.
+SPLITS = {
+    "femnist": {"train": ("train", "all_train", "digits_only_train"), "test": ("test", "all_test", "digits_only_test")},
+    "shakespeare": {"train": ("train",), "test": ("test",)},
+    "stackoverflow": {"train": ("train",), "test": ("test", "heldout")},
+}  # fmt: skip
+FILES = {"femnist": "fed_emnist", "shakespeare": "shakespeare", "stackoverflow": "stackoverflow"}
+
+
+def columns(name, user=0, rows=ROWS):
+    """Return TFF's columns of one user."""
+    if name == "femnist":
+        rng = np.random.default_rng(user)
+        return {
+            "pixels": rng.random((rows, 28, 28), dtype=np.float32),
+            "label": rng.integers(0, 62, rows).astype("i4"),
+        }
+    if name == "shakespeare":
+        return {"snippets": [f"{LINE} {user} {row}".encode() for row in range(rows)]}
+    return {"tokens": [b"how to do this"] * rows}
+
+
+def hdf5(folder, name):
+    """Write TFF's HDF5 files, and return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "test", *(("held_out",) if name == "stackoverflow" else ())):
+        with h5py.File(folder / f"{FILES[name]}_{split}.h5", "w") as file:
+            for number, user in enumerate(USERS):
+                for column, values in columns(name, number).items():
+                    file[f"examples/{user}/{column}"] = values
+    return folder
+
+
+def feature(name, values):
+    """Return the bytes of one entry of a tf.train.Example: key and value."""
+    if isinstance(values, bytes):
+        kind, body = 1, field(1, values)
+    elif values.dtype.kind == "f":
+        kind, body = 2, field(1, values.astype("<f4").tobytes())
+    else:
+        kind, body = 3, field(1, b"".join(varint(int(value)) for value in values.ravel()))
+    return field(1, field(1, name.encode()) + field(2, field(kind, body)))
+
+
+def field(number, body):
+    """Return a field of bytes in the wire format of protocol buffers."""
+    return varint(number << 3 | 2) + varint(len(body)) + body
+
+
+def varint(value):
+    """Return a number in groups of seven bits."""
+    value %= 1 << 64
+    groups = []
+    while True:
+        value, low = value >> 7, value & 127
+        groups.append(low | 128 * bool(value))
+        if not value:
+            return bytes(groups)
+
+
+def message(values):
+    """Return a tf.train.Example of {column: value}."""
+    given = {name: value if isinstance(value, bytes) else np.asarray(value) for name, value in values.items()}
+    return field(1, b"".join(feature(name, value) for name, value in given.items()))
+
+
+def sqlite(path, name):
+    """Write TFF's sqlite file."""
+    file = sqlite3.connect(path)
+    file.execute("CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)")
+    file.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
+    for split in (split for names in SPLITS[name].values() for split in names):
+        for number, user in enumerate(USERS):
+            held = columns(name, number)
+            file.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (user, split, ROWS))
+            for row in range(ROWS):
+                one = message({column: values[row] for column, values in held.items()})
+                file.execute("INSERT INTO examples VALUES (?, ?, ?)", (split, user, one))
+    file.commit()
+    file.close()
+    return path
+
+
+def leaf(folder, name, change=None):
+    """Write a LEAF folder; `change(user_data)` alters the training users."""
+    for split in ("train", "test"):
+        data = {}
+        for number, user in enumerate(USERS):
+            if name == "femnist":
+                held = columns(name, number)
+                x, y = held["pixels"].reshape(ROWS, -1).round(2).tolist(), held["label"].tolist()
+            else:
+                x, y = [LINE] * ROWS, list("abcdef")
+            data[user] = {"x": x, "y": y}
+        if change and split == "train":
+            change(data)
+        document = {"users": list(data), "num_samples": [ROWS] * len(data), "user_data": data}
+        (folder / split).mkdir(parents=True, exist_ok=True)
+        (folder / split / "all_data.json").write_text(json.dumps(document))
+    return folder
+
+
+def png(size=(28, 28), mode="L"):
+    """Return a picture as the hub stores it."""
+    data = io.BytesIO()
+    Image.new(mode, size, 7).save(data, "png")
+    return {"bytes": data.getvalue(), "path": None}
+
+
+def parquet(folder, **changed):
+    """Write the hub's femnist."""
+    folder.mkdir(parents=True, exist_ok=True)
+    users = [user for user in USERS for _ in range(ROWS)]
+    table = {"image": [png()] * len(users), "writer_id": users, "character": [3] * len(users)} | changed
+    pyarrow.parquet.write_table(pyarrow.table(table), folder / "train.parquet")
+    return folder
+
+
+def csv_text():
+    """Return the hub's shakespeare.csv."""
+    return "character_id,x,y\n" + "".join(f"{user},{LINE},{y}\n" for user in USERS for y in "abcdef")
+
+
+def csv(folder):
+    """Write the hub's shakespeare."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "shakespeare.csv").write_text(csv_text())
+    return folder
+
+
+def arrays(**changed):
+    """Return the arrays of a by_user_npz file."""
+    rng = np.random.default_rng(0)
+    count = len(USERS) * ROWS
+    split = np.tile([0, 0, 0, 0, 0, 1], len(USERS))
+    y = np.arange(count) % 3
+    y[split == 1] = [0, 1, 2]
+    user = np.repeat(np.arange(len(USERS)), ROWS)
+    held = {"x": rng.random((count, 4)), "y": y, "user": user, "split": split} | changed
+    return {name: array for name, array in held.items() if array is not None}
+
+
+def npz(path, **changed):
+    """Write an .npz file of arrays by user."""
+    np.savez(path, **arrays(**changed))
+    return path
+
+
+def npy(folder, **changed):
+    """Write a folder of .npy files of arrays by user."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays(**changed).items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
+
+
+def lines():
+    """Return the JSON lines of a by_user_text file."""
+    records = [
+        {"user": user, "text": f"{LINE} {row}", "split": int(row == 5)}
+        for user in USERS
+        for row in range(ROWS)
+    ]
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def jsonl(path):
+    """Write a file of JSON lines, compressed where its name says so."""
+    data = lines().encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def vocabulary(path):
+    """Write a public vocabulary."""
+    path.write_text("to\nbe\nhow\ndo\nthis\nor\nnot\nthat\nis\n")
+    return path
+
+
+def table():
+    """Return the rows of a table of one's own: users, numbers, labels and split."""
+    held = arrays()
+    columns = {f"x{place}": held["x"][:, place].round(4).tolist() for place in range(2)}
+    users = [USERS[number] for number in held["user"]]
+    return {"user": users, **columns, "label": held["y"].tolist(), "split": held["split"].tolist()}
+
+
+def own_csv(path):
+    """Write a table of one's own as CSV."""
+    columns = table()
+    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join([",".join(columns), *rows]) + "\n")
+    return path
+
+
+def own_parquet(path):
+    """Write a table of one's own as parquet, with a column of texts and one of pictures."""
+    more = {"said": [LINE] * len(USERS) * ROWS, "picture": [png()] * len(USERS) * ROWS}
+    pyarrow.parquet.write_table(pyarrow.table(table() | more), path)
+    return path
+
+
+def own_hub(folder):
+    """Write a table of one's own as `save_to_disk` does."""
+    datasets.Dataset.from_dict(table()).save_to_disk(str(folder))
+    return folder
+
+
+def pictures(folder):
+    """Write pictures of one's own, named by a table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.png").write_bytes(png()["bytes"])
+    rows = [f"a.png,{user},{row % 2},{int(row > 3)}" for user in USERS for row in range(ROWS)]
+    (folder / "metadata.csv").write_text("\n".join(["file_name,user,label,split", *rows]) + "\n")
+    return folder
+
+
+def packed(path):
+    """Write a table of one's own in a packed archive."""
+    with tarfile.open(path, "w:xz") as archive:
+        archive.add(own_csv(path.with_suffix(".csv")), "data.csv")
+    path.with_suffix(".csv").unlink()
+    return path
+
+
+# Form -> (data set, what writes it at a path in a folder, its name there).
+FORMS = {
+    "npz": ("by_user_npz", npz, "data.npz"),
+    "npy": ("by_user_npz", npy, "arrays"),
+    "dealt": ("partitioned", npz, "data.npz"),
+    "own_csv": ("by_user_csv", own_csv, "data.csv"),
+    "own_parquet": ("by_user_parquet", own_parquet, "data.parquet"),
+    "own_hub": ("by_user_hub", own_hub, "saved"),
+    "own_texts": ("by_user_parquet", own_parquet, "data.parquet"),
+    "own_column": ("by_user_parquet", own_parquet, "data.parquet"),
+    "own_pictures": ("by_user_images", pictures, "pictures"),
+    "packed": ("by_user_csv", packed, "data.tar.xz"),
+    "jsonl": ("by_user_text", jsonl, "texts.jsonl"),
+    "gz": ("by_user_text", jsonl, "texts.jsonl.gz"),
+    "femnist_hdf5": ("femnist", lambda path: hdf5(path, "femnist"), "hdf5"),
+    "femnist_sqlite": ("femnist", lambda path: sqlite(path, "femnist"), "emnist_all.sqlite"),
+    "femnist_leaf": ("femnist", lambda path: leaf(path, "femnist"), "leaf"),
+    "femnist_parquet": ("femnist", parquet, "hub"),
+    "shakespeare_hdf5": ("shakespeare", lambda path: hdf5(path, "shakespeare"), "hdf5"),
+    "shakespeare_sqlite": ("shakespeare", lambda path: sqlite(path, "shakespeare"), "shakespeare.sqlite"),
+    "shakespeare_leaf": ("shakespeare", lambda path: leaf(path, "shakespeare"), "leaf"),
+    "shakespeare_csv": ("shakespeare", csv, "hub"),
+    "stackoverflow_hdf5": ("stackoverflow", lambda path: hdf5(path, "stackoverflow"), "hdf5"),
+    "stackoverflow_sqlite": ("stackoverflow", lambda path: sqlite(path, "stackoverflow"), "stackoverflow.sqlite"),
+}  # fmt: skip
+
+
+COLUMNS = {
+    "own_parquet": {"features": ["x0", "x1"]},
+    "own_texts": {"text": "said", "vocabulary_size": 9},
+    "own_column": {"image": "picture"},
+}
+
+
+def settings(form, folder):
+    """Write the files of a form into `folder`; return the arguments of `client.data.load` for them."""
+    name, write, place = FORMS[form]
+    given = {"name": name, "path": str(write(folder / place))}
+    if name in ("stackoverflow", "by_user_text"):
+        given["vocabulary"] = str(vocabulary(folder / "words.txt"))
+    given |= COLUMNS.get(form, {})
+    if name == "partitioned":
+        given["clients"] = 4
+    return given
