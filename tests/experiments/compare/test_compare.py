@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import written_run
+from client.metric_names import ALWAYS, TAKEN
 from experiments.compare.__main__ import CompareSettings, compare
 from experiments.compare.groups import (
     bytes_to_reach,
@@ -199,12 +200,14 @@ def test_metrics_are_compared_beside_the_accuracy_and_do_not_part_the_runs(
         written_run.write(
             tmp_path / str(seed),
             config={"seed": seed, "metrics": entries},
-            summary={"f1": f1, "top5": 0.25, **({"recall": 0.125} if len(entries) == 2 else {})},
+            summary={"f1": f1, "top5": 0.25, "recall": 0.125 if len(entries) == 2 else 0.5},
         )
     (group,) = printed(capsys, tmp_path)["groups"]
     assert group["f1"] == pytest.approx(0.6)
     assert group["f1_standard_error"] == pytest.approx(0.1 / 3**0.5)
     assert (group["recall"], group["recall_runs"], group["f1_runs"]) == (0.125, 2, 3)
+    figures = {key for key in group if not key.endswith(("_standard_error", "_runs"))}
+    assert figures - {*ALWAYS, "f1", "recall"} <= TAKEN  # no metric of one's own may take the place of another figure
     assert "top5" not in group  # the run did not record it as a metric
     (row,) = csv.DictReader((tmp_path / "compare.csv").read_text().splitlines())
     assert (float(row["f1"]), row["recall"], row["recall_runs"]) == (pytest.approx(0.6), "0.125", "2")
