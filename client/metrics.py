@@ -13,6 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
@@ -180,12 +181,12 @@ def _own(path: str) -> Callable[[], Metric]:
 def as_number(value: Any) -> float:
     """Return what a metric gave as a float. Raises `ValueError` for what is no number, or an infinite one.
 
-    >>> as_number(np.float32(0.5)), as_number(torch.tensor(2))
+    >>> as_number(np.float32(0.5)), as_number(torch.tensor([2]))
     (0.5, 2.0)
     """
-    if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
+    if isinstance(value, Tensor | np.ndarray) and math.prod(value.shape) == 1:
         value = value.item()
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         raise ValueError(f"it gave a {type(value).__name__}, which is no number")
     if math.isinf(value):
         raise ValueError(f"it gave {value}; a value that is not defined is nan")

@@ -27,10 +27,13 @@ import numpy as np
 
 from fedmf.checks import check_below_one, check_choice, check_positive
 from fedmf.choices import SCHEDULES
+from fedmf.errors import SettingError
 from fedmf.mechanisms.schedules import share
 from fedmf.updates.vectors import Vector
 from server.optimizer import Optimizer, Slots, as_vector, check_decay, decayed
 from server.preconditioning import preconditioner
+
+LEAST_TAU, LARGEST_TAU = 1.1e-19, 1.8e19  # their squares are just inside the normal float32 numbers
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Adaptive(Optimizer):
         check_below_one("momentum", self.momentum)
         check_choice("schedule", self.schedule, SCHEDULES)
         check_positive("tau", self.tau)
+        _check_tau(self.tau)
         check_decay(self.weight_decay, self.learning_rate)
 
     @abstractmethod
@@ -74,6 +78,14 @@ class Adaptive(Optimizer):
     def scale(self, slots: Slots) -> Vector:
         """Return the clients' scale of the next epoch, from v as the rounds before it left it."""
         return preconditioner(slots["v"], self.tau)
+
+
+def _check_tau(tau: float) -> None:
+    """Raise `SettingError` for a tau whose square, at which v begins, is no normal float32 number."""
+    if not LEAST_TAU <= tau <= LARGEST_TAU:
+        raise SettingError(
+            f"tau is {tau}; v is float32 and begins at its square, so that it must lie in [{LEAST_TAU}, {LARGEST_TAU}]."
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Runs grouped by what they differ in: the seeds of one setting become a mean with a standard error."""
+"""Runs grouped by what they differ in: the seeds of one setting become a mean with a standard error.
+
+Metrics part no groups, because they change nothing of the training. A metric's mean is over the runs that recorded a
+value of it, and their number is said where it is not that of all.
+"""
 
 import math
 from collections import Counter
@@ -34,9 +38,26 @@ class Group:
         """Return the group's settings in one line."""
         return label(self.settings)
 
+    @property
+    def seeds(self) -> list[Any]:
+        """Return the seeds of the runs, each once."""
+        seeds = []
+        for run in self.runs:
+            if (seed := run.config.get("seed")) not in seeds:
+                seeds.append(seed)
+        return seeds
+
     def estimate(self, measure: str) -> Estimate | None:
         """Return mean and standard error of a number in summary.json, or None where a run has none."""
         return estimate([run.summary.get(measure) for run in self.runs])
+
+    def metric(self, name: str) -> tuple[Estimate | None, int]:
+        """Return mean and standard error of a metric over the runs that have a value of it, and how many these are."""
+        recorded = [
+            run.summary.get(name) for run in self.runs if name in ALWAYS or name in run.further_metrics
+        ]
+        values = [value for value in recorded if value is not None]
+        return estimate(values), len(values)
 
 
 def find_runs(directory: Path) -> tuple[list[Run], dict[str, str]]:
@@ -75,11 +96,6 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         for indices in members.values()
     ]
     return sorted(groups, key=lambda group: [_order(value) for value in group.settings.values()])
-
-
-def measures(groups: Sequence[Group]) -> list[str]:
-    """Return the numbers of summary.json that are compared: every metric that some run recorded, then the others."""
-    return [*ALWAYS, *further_metrics(groups), *MEASURES]
 
 
 def further_metrics(groups: Sequence[Group]) -> list[str]:
@@ -148,21 +164,27 @@ def as_document(groups: Sequence[Group], left_out: Mapping[str, str], target: fl
         "runs": sum(len(group.runs) for group in groups),
         "left_out": dict(left_out),
         "target_accuracy": target,
-        "groups": [_group_document(group, target, measures(groups)) for group in groups],
+        "groups": [_group_document(group, target, [*ALWAYS, *further_metrics(groups)]) for group in groups],
     }
 
 
-def _group_document(group: Group, target: float | None, compared: Sequence[str]) -> dict[str, Any]:
-    """Return one group's settings and figures."""
+def _group_document(group: Group, target: float | None, metrics: Sequence[str]) -> dict[str, Any]:
+    """Return one group's settings and figures; NAME_runs is how many runs have a value of a metric."""
     figures: dict[str, Any] = {}
-    for measure in compared:
+    for name in metrics:
+        value, count = group.metric(name)
+        figures[name] = value and value.mean
+        figures[f"{name}_standard_error"] = value and value.error
+        figures[f"{name}_runs"] = count
+    for measure in MEASURES:
         value = group.estimate(measure)
         figures[measure] = value and value.mean
         figures[f"{measure}_standard_error"] = value and value.error
     reached = estimate([bytes_to_reach(run, target) for run in group.runs]) if target else None
     return {
         **group.settings,
-        "seeds": [run.config.get("seed") for run in group.runs],
+        "seeds": group.seeds,
+        "runs": len(group.runs),
         "private": not any(is_not_private(run) for run in group.runs),
         **{name: " | ".join(values) for name, values in claims(group.runs).items()},
         **figures,

@@ -60,6 +60,13 @@ def warnings(groups: Sequence[Group]) -> Iterator[str]:
             "Each run's epsilon covers that run alone; runs on the same clients compose, and choosing "
             "settings by their figures is not covered."
         )
+    for group in groups:
+        if len(group.seeds) < len(group.runs):
+            yield (
+                f"{group.label}: {len(group.runs)} runs, but {_seeds(group.seeds)} only. Runs of one seed differ in their "
+                "noise alone, those with run.reproducible=true in nothing, so that the standard error is not one over "
+                "seeds."
+            )
     for name, entries in unclear_metrics(groups).items():
         yield f"{name} is left out: it is not the same metric in all runs ({', '.join(entries)})."
 
@@ -87,9 +94,8 @@ def results_table(groups: Sequence[Group]) -> Table:
     rows = [
         (
             *(number(value) for value in group.settings.values()),
-            str(len(group.runs)),
-            _percent(group.estimate("accuracy")),
-            *(_metric(name, group.estimate(name)) for name in further_metrics(groups)),
+            _count(group),
+            *(_metric(name, group) for name in ("accuracy", *further_metrics(groups))),
             str(group.estimate("epsilon") or "not private"),
             f"{group.estimate('compression_ratio') or '–'} x",
             _bytes(group.estimate("uplink_bytes_per_client")),
@@ -207,11 +213,22 @@ def _percent(value: Estimate | None) -> str:
     )
 
 
-def _metric(name: str, value: Estimate | None) -> str:
-    """Return a metric with its standard error, a dash where some run has no value of it."""
-    if value is None:
-        return "–"
-    return _percent(value) if name in SHARES else str(value)
+def _metric(name: str, group: Group) -> str:
+    """Return a metric with its standard error and, where not all runs have a value of it, how many do."""
+    value, count = group.metric(name)
+    text = _percent(value) if value is None or name in SHARES else str(value)
+    return text if count in (0, len(group.runs)) else f"{text} ({count} of {len(group.runs)} runs)"
+
+
+def _count(group: Group) -> str:
+    """Return how many seeds a group has, and how many runs where these are more."""
+    seeds, runs = len(group.seeds), len(group.runs)
+    return str(seeds) if seeds == runs else f"{seeds} ({runs} runs)"
+
+
+def _seeds(seeds: Sequence[object]) -> str:
+    """Return seeds in words."""
+    return f"the seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _bytes(value: Estimate | None) -> str:

@@ -100,9 +100,12 @@ def _misgivings(
 def check(settings: PlanSettings) -> None:
     """Raise `SettingError` for a key out of range or for keys that contradict each other."""
     if (settings.epsilon is None) == (settings.noise_multiplier is None):
+        instead = (
+            ", or settings of a run, such as model=mlp privacy.epsilon=2" if settings.epsilon is None else ""
+        )
         raise SettingError(
             f"epsilon is {settings.epsilon} and noise_multiplier is {settings.noise_multiplier}; give "
-            "exactly one of them."
+            f"exactly one of them{instead}."
         )
     if settings.epsilon is not None:
         check_positive("epsilon", settings.epsilon)

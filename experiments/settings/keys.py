@@ -24,7 +24,7 @@ HOW_TO_RESUME = "Go on with run.resume=true."
 
 _START, _END = r"(?<![\w.'\"/-])", r"(?![\w'\"/-])"
 _USED_AS_A_NAME = r"(?:(?<=\bset )|(?<=\bas )){0}|{0}(?=(?: is| must| without)\b|=)"
-_TAKEN = re.compile(r"(?<=; it takes )\w+(?:, \w+)*(?=\.)")
+_TAKEN = re.compile(r"(?<=; it takes )\w+(?:, \w+)*(?=\.(?!\w))")  # not where the names are keys already
 _MISSING = re.compile(rf"{_START}[a-z]\w*(?= is missing;)")
 _YAML = {"None": "null", "True": "true", "False": "false"}
 _TO_TYPE = re.compile(rf"(?:(?<==)|(?<=\bto ))(?:{'|'.join(_YAML)})\b")

@@ -1,7 +1,9 @@
 """The group `optimizer`: one frozen dataclass for each choice, which is the library's own and the name of the choice."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from client.imports import check_takes, import_maker
@@ -89,15 +91,21 @@ def build_optimizer(settings: OptimizerSettings) -> Optimizer:
     maker = import_maker(name, "optimizer.name", Optimizer)
     with keyed("optimizer.settings", given.keys()):
         check_takes(maker, given, who=name)
+    make = partial(_make, maker, given, name)
+    return Checked(make(), name, make)
+
+
+def _make(maker: Callable[..., Any], given: Mapping[str, Any], name: str) -> Optimizer:
+    """Return an optimizer of one's own, made anew of its settings."""
     try:
-        own = maker(**given)
-    except Exception as error:  # whatever their code raises
+        own = maker(**deepcopy(dict(given)))
+    except (Exception, SystemExit) as error:  # whatever their code raises
         raise SettingError(
             f"optimizer.name is {name!r}, which raised {type(error).__name__} when it was made ({error})."
         ) from error
     if not isinstance(own, Optimizer):
         raise SettingError(f"optimizer.name is {name!r}, which made a {type(own).__name__}, no Optimizer.")
-    return Checked(own, name)
+    return own
 
 
 def steps_of_own(optimizer: Optimizer, model: Vector) -> dict[str, str]:

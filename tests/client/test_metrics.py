@@ -2,6 +2,7 @@
 
 import math
 import sys
+from decimal import Decimal
 from types import SimpleNamespace
 
 import numpy as np
@@ -227,6 +228,9 @@ def give(value):
         ("0.5", "it gave a str, which is no number"),
         (True, "it gave a bool"),
         (torch.ones(2), "it gave a Tensor, which is no number"),
+        (torch.ones(0), "it gave a Tensor, which is no number"),
+        (torch.ones(1, dtype=torch.bool), "it gave a bool, which is no number"),
+        (torch.ones(1, dtype=torch.complex64), "it gave a complex, which is no number"),
         (math.inf, "it gave inf; a value that is not defined is nan"),
     ],
 )
@@ -243,7 +247,10 @@ def test_a_metric_that_fails_loses_nothing_but_itself(own, value, says):
         refuse_failures(got, metrics, "it")
 
 
-@pytest.mark.parametrize("value", [np.float32(0.5), torch.tensor(0.5), 0.5])
+@pytest.mark.parametrize(
+    "value",
+    [np.float32(0.5), torch.tensor(0.5), torch.tensor([[0.5]]), np.array([0.5]), Decimal("0.5"), 0.5],
+)
 def test_a_number_is_a_number_in_any_of_its_usual_types(own, value):
     assert scored([own("half", give(value))], *draw()).metrics == {"half": 0.5}
 

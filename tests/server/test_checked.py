@@ -1,6 +1,9 @@
 """An optimizer of one's own: what it may not do, and that it cannot do it."""
 
+import sys
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -76,7 +79,25 @@ BROKEN = {
     "state of objects": ({"first": lambda self, model: {"last": {}}}, "last in the state of mine:Wrong is a dict"),
     "name of a path": ({"first": lambda self, model: {"../a": 1.0}}, "names an array '../a'; it must be a word"),
     "scale below 0": (
-        {"precondition": True, "scale": lambda self, slots: -START}, "scale of mine:Wrong holds a value that is not",
+        {"precondition": True, "scale": lambda self, slots: -START}, "scale of mine:Wrong holds -.*must lie in",
+    ),
+    "scale too large": (
+        {"precondition": True, "scale": lambda self, slots: np.full(9, 3e38, "f4")},
+        r"scale of mine:Wrong holds 3e\+38; all of it must lie in \[1e-06, 1e\+06\]",
+    ),
+    "scale too small": (
+        {"precondition": True, "scale": lambda self, slots: np.full(9, 1e-7, "f4")}, "scale of mine:Wrong holds 1e-07",
+    ),
+    "scale not a number": (
+        {"precondition": True, "scale": lambda self, slots: np.full(9, np.nan, "f4")}, "scale of mine:Wrong holds nan",
+    ),
+    "ragged state": (
+        {"first": lambda self, model: {"last": [[1.0], [2.0, 3.0]]}}, "reading the state of mine:Wrong raised ValueError",
+    ),
+    "an exit in first": ({"first": lambda self, model: sys.exit(0)}, "first of mine:Wrong raised SystemExit: 0"),
+    "an exit in step": (stepping(lambda m, s, x: sys.exit(0)), "step of mine:Wrong raised SystemExit: 0"),
+    "an exit in scale": (
+        {"precondition": True, "scale": lambda self, slots: sys.exit(0)}, "scale of mine:Wrong raised SystemExit: 0",
     ),
     "scale of another shape": (
         {"precondition": True, "scale": lambda self, slots: np.ones(3, "f4")}, r"scale of mine:Wrong returned an array",
@@ -128,6 +149,118 @@ def test_an_optimizer_that_draws_or_keeps_a_state_of_its_own_is_refused(optimize
         rehearse(optimizer, START)
 
 
+class Counting(Mine):
+    """Corrects m for its bias by a count in the object, which `first` sets back."""
+
+    def first(self, model):
+        self.steps = 0
+        return {"m": np.zeros_like(model)}
+
+    def step(self, model, slots, mean, *, progress=0.0):
+        self.steps += 1
+        m = np.float32(0.9) * slots["m"] + np.float32(0.1) * mean
+        return model + m / np.float32(1 - 0.9**self.steps), {"m": m}
+
+
+class CountingFromTheStart(Counting):
+    """Has its count before `first` too."""
+
+    steps = 0
+
+
+class Dropping(Mine):
+    """Drops coordinates by a generator in the object, which `first` sets back."""
+
+    def __init__(self):
+        self.draws = np.random.default_rng(0)
+
+    def first(self, model):
+        self.draws = np.random.default_rng(0)
+        return {}
+
+    def step(self, model, slots, mean, *, progress=0.0):
+        return model + mean * (self.draws.random(len(model)) < 0.5), slots
+
+
+class CountingInItsClass(Mine):
+    """Keeps its count where all objects see it."""
+
+    steps: ClassVar = [0]
+
+    def first(self, model):
+        self.steps[0] = 0
+        return {}
+
+    def step(self, model, slots, mean, *, progress=0.0):
+        self.steps[0] += 1
+        return model + mean / np.float32(self.steps[0]), slots
+
+
+class Remembering(Mine):
+    """Keeps in the object what only its scale needs."""
+
+    precondition = True
+
+    def __init__(self):
+        self.least = 1.0
+
+    def first(self, model):
+        self.least = 1.0
+        return {"last": np.zeros_like(model)}
+
+    def step(self, model, slots, mean, *, progress=0.0):
+        self.least = min(self.least, float(abs(mean).max()))
+        return model + mean, {"last": mean}
+
+    def scale(self, slots):
+        return np.full_like(slots["last"], self.least)
+
+
+KEEPS_STATE = {
+    "a count": (Counting, r"cannot go on from a state .*raised AttributeError"),
+    "a count from the start": (CountingFromTheStart, "made another model of a state of its own"),
+    "a generator": (Dropping, "made another model of a state of its own"),
+    "a count in the class": (CountingInItsClass, "made another model of a state of its own"),
+    "a size for the scale": (Remembering, "made another model of a state of its own"),
+}
+
+
+@pytest.mark.parametrize("name", KEEPS_STATE)
+def test_a_state_in_the_object_that_first_sets_back_is_refused(name):
+    """Steps from the first one on repeat themselves; a run that is resumed begins in the middle."""
+    kind, said = KEEPS_STATE[name]
+    with pytest.raises(
+        SettingError, match=rf"{said}.*Keep what a step needs .* in the state .*scalar arrays"
+    ):
+        rehearse(Checked(kind(), "mine:Wrong"), START)
+
+
+class DrawingWhenMade(Mine):
+    """Has signs of its own, another set for each object."""
+
+    def __init__(self):
+        self.signs = np.random.default_rng().choice(np.array([-1, 1], "f4"), 9)
+
+    def step(self, model, slots, mean, *, progress=0.0):
+        return model + self.signs * mean, slots
+
+
+def test_an_object_that_is_another_each_time_it_is_made_is_refused():
+    """A copy of it would do the same; the process that resumes a run makes it anew."""
+    rehearse(Checked(DrawingWhenMade(), "mine:Wrong"), START)
+    made = Checked(DrawingWhenMade(), "mine:Wrong", DrawingWhenMade)
+    with pytest.raises(SettingError, match="made another model of a state of its own"):
+        rehearse(made, START)
+
+
+def test_a_count_in_the_state_is_no_state_of_its_own():
+    def corrected(model, slots, mean):
+        count = slots["count"] + 1
+        return model + mean / np.float32(1 - 0.9**count), {**slots, "count": count}
+
+    assert len(rehearse(wrong(**stepping(corrected)), START)) == 16
+
+
 def test_a_step_to_nowhere_is_refused():
     with pytest.raises(SettingError, match="made numbers that are not finite"):
         rehearse(wrong(**stepping(lambda m, s, x: (m * np.float32(np.inf), s))), START)
@@ -140,11 +273,29 @@ def test_a_step_to_nowhere_is_refused():
         ({"momentum": "much"}, "mine:Wrong has momentum 'much'"),
         ({"schedule": "step"}, "the schedule of mine:Wrong is 'step'"),
         ({"precondition": 1}, "mine:Wrong has precondition 1"),
+        ({"momentum": True}, "mine:Wrong has momentum True"),
+        ({"momentum": np.float32("nan")}, "the momentum of mine:Wrong is nan"),
+        ({"momentum": 10**400}, "the momentum of mine:Wrong is 10"),
+        ({"schedule": np.ones(2)}, r"mine:Wrong has schedule array\(\[1., 1.\]\); it must be a text"),
+        ({"momentum": property(lambda self: 1 / 0)}, "momentum of mine:Wrong raised ZeroDivisionError"),
+        ({"schedule": property(lambda self: sys.exit(0))}, "schedule of mine:Wrong raised SystemExit: 0"),
     ],
 )
 def test_what_the_noise_cannot_be_fitted_to_is_refused(attributes, said):
     with pytest.raises(SettingError, match=said):
         wrong(**attributes)
+
+
+@pytest.mark.parametrize("momentum", [np.float32(0.5), np.float64(0.5), Fraction(1, 2)])
+def test_a_momentum_is_a_number_of_any_type_and_then_a_float(momentum):
+    assert type(wrong(momentum=momentum).momentum) is float
+    assert wrong(momentum=momentum).momentum == 0.5
+
+
+@pytest.mark.parametrize("value", [1e-6, 1.0, 1e6])
+def test_a_scale_up_to_the_bounds_is_taken(value):
+    optimizer = wrong(precondition=True, scale=lambda self, slots: np.full(9, value, "f4"))
+    assert len(rehearse(optimizer, START)) == 16
 
 
 def test_what_a_state_holds_is_out_of_the_reach_of_its_optimizer():

@@ -10,7 +10,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import momentum
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.schedules import share
-from server.adaptive import Adagrad, Adam, Yogi
+from server.adaptive import LARGEST_TAU, LEAST_TAU, Adagrad, Adam, Yogi
 from server.optimizer import Sgd
 
 ROUNDS, D = 12, 7
@@ -176,6 +176,10 @@ def test_adam_in_its_settled_state_is_linear_with_the_momentum_that_the_noise_is
         (lambda: Yogi(0.1, beta2=1.5), "beta2 is 1.5"),
         (lambda: Adagrad(0.1, tau=0.0), "tau is 0.0; it must be a finite number above 0"),
         (lambda: Yogi(0.1, tau=float("inf")), "tau is inf"),
+        (lambda: Adam(0.1, tau=1e-50), r"tau is 1e-50; .* must lie in \[1.1e-19, 1.8e\+19\]"),
+        (lambda: Adam(0.1, tau=1e-19), "tau is 1e-19"),
+        (lambda: Adagrad(0.1, tau=1.9e19), "tau is 1.9e\\+19"),
+        (lambda: Adagrad(0.1, tau=1e200), "tau is 1e\\+200"),
         (lambda: Adagrad(0.1, schedule="step"), "schedule is 'step'"),
         (lambda: Adagrad(1.0, weight_decay=1.0), "weight_decay is 1.0"),
     ],
@@ -183,3 +187,13 @@ def test_adam_in_its_settled_state_is_linear_with_the_momentum_that_the_noise_is
 def test_a_setting_out_of_range_is_refused_at_once(make, said):
     with pytest.raises(SettingError, match=said):
         make()
+
+
+@pytest.mark.parametrize("tau", [LEAST_TAU, LARGEST_TAU])
+def test_a_tau_at_its_bounds_has_a_normal_square_and_takes_a_coordinate_without_updates_nowhere(tau):
+    optimizer = Adam(0.1, tau=tau)
+    start = np.ones(3, "f4")
+    slots = optimizer.first(start)
+    assert np.finfo("f4").tiny <= slots["v"][0] <= np.finfo("f4").max
+    model, slots = optimizer.step(start, slots, np.zeros(3, "f4"))
+    np.testing.assert_array_equal(model, start)

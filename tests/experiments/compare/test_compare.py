@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import written_run
+from client.metric_names import ALWAYS, TAKEN
 from experiments.compare.__main__ import CompareSettings, compare
 from experiments.compare.groups import (
     bytes_to_reach,
@@ -199,20 +200,62 @@ def test_metrics_are_compared_beside_the_accuracy_and_do_not_part_the_runs(
         written_run.write(
             tmp_path / str(seed),
             config={"seed": seed, "metrics": entries},
-            summary={"f1": f1, "top5": 0.25, **({"recall": 0.125} if len(entries) == 2 else {})},
+            summary={"f1": f1, "top5": 0.25, "recall": 0.125 if len(entries) == 2 else 0.5},
         )
     (group,) = printed(capsys, tmp_path)["groups"]
     assert group["f1"] == pytest.approx(0.6)
     assert group["f1_standard_error"] == pytest.approx(0.1 / 3**0.5)
-    assert group["recall"] is None  # one run has none
+    assert (group["recall"], group["recall_runs"], group["f1_runs"]) == (0.125, 2, 3)
+    figures = {key for key in group if not key.endswith(("_standard_error", "_runs"))}
+    assert figures - {*ALWAYS, "f1", "recall"} <= TAKEN
     assert "top5" not in group  # the run did not record it as a metric
     (row,) = csv.DictReader((tmp_path / "compare.csv").read_text().splitlines())
-    assert (float(row["f1"]), row["recall"]) == (pytest.approx(0.6), "")
+    assert (float(row["f1"]), row["recall"], row["recall_runs"]) == (pytest.approx(0.6), "0.125", "2")
     compare(compose("compare", [f"directory={tmp_path}"], CompareSettings))
-    assert "0.6 ± 0.058" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "0.6 ± 0.058" in shown
+    assert "(2 of 3" in shown
     html = (tmp_path / "compare.html").read_text()
+    assert ">0.125 (2 of 3 runs)<" in html
     assert ">f1</th>" in html
     assert "0.6 ± 0.058" in html
+
+
+def test_a_metric_that_one_seed_has_no_value_of_is_the_mean_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, value in ((1, 0.25), (2, None), (3, 0.75)):
+        written_run.write(
+            tmp_path / str(seed), config={"seed": seed, "metrics": ["top5", "f1"]}, summary={"top5": value, "f1": None}
+        )  # fmt: skip
+    (group,) = printed(capsys, tmp_path)["groups"]
+    assert (group["top5"], group["top5_standard_error"], group["top5_runs"]) == (0.5, pytest.approx(0.25), 2)
+    assert (group["f1"], group["f1_runs"], group["accuracy_runs"]) == (None, 0, 3)
+    html = (tmp_path / "compare.html").read_text()
+    assert ">50.0 ± 25.0 % (2 of 3 runs)<" in html
+
+
+def test_runs_of_one_seed_are_not_called_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, entry in enumerate(("f1", "top5", "perplexity")):
+        written_run.write(
+            tmp_path / str(number), config={"seed": 0, "metrics": [entry]}, summary={entry: 0.5}
+        )
+    (group,) = printed(capsys, tmp_path)["groups"]
+    assert (group["seeds"], group["runs"]) == ([0], 3)
+    assert (group["f1"], group["top5"], group["perplexity"]) == (0.5, 0.5, 0.5)
+    (row,) = csv.DictReader((tmp_path / "compare.csv").read_text().splitlines())
+    assert (row["seeds"], row["runs"]) == ("0", "3")
+    compare(compose("compare", [f"directory={tmp_path}"], CompareSettings))
+    says = "all runs: 3 runs, but the seed 0 only. Runs of one seed differ in their noise alone"
+    assert says in " ".join(capsys.readouterr().out.split())
+    html = (tmp_path / "compare.html").read_text()
+    assert says in html
+    assert ">1 (3 runs)<" in html
+
+
+def test_runs_of_different_seeds_need_no_word_about_them(tmp_path: Path) -> None:
+    compare(compose("compare", [f"directory={sweep(tmp_path)}"], CompareSettings))
+    assert "Runs of one seed" not in (tmp_path / "compare.html").read_text()
 
 
 def test_metrics_of_one_name_that_are_not_the_same_are_not_mixed(

@@ -199,7 +199,8 @@ def test_text_without_a_dimension_says_what_is_missing(capsys):
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        ((), "exactly one"),
+        ((), "exactly one of them, or settings of a run, such as model=mlp privacy.epsilon=2"),
+        (("mechanism=independent",), "or settings of a run, such as"),
         (("epsilon=3", "noise_multiplier=1"), "exactly one"),
         (("epsilon=3", "accountant=tight", "adjacency=replace"), "zero_out only"),
         (("epsilon=3", "adjacency=add"), "adjacency"),

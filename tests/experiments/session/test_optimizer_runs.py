@@ -199,6 +199,25 @@ class Matrix(Mine):
     assert not (tmp_path / "r").exists()
 
 
+def test_an_optimizer_that_exits_in_a_later_round_stops_the_run_with_a_word(tmp_path, own, capsys):
+    """An exit with code 0 would look like the end of the run."""
+    write(
+        tmp_path,
+        own,
+        more="""
+class Leaving(Mine):
+    def step(self, model, slots, mean, *, progress=0.0):
+        if slots["rounds"] == 4:
+            raise SystemExit(0)
+        return super().step(model, slots, mean)
+""",
+    )
+    leaving = ("optimizer=custom", f"optimizer.name={own}:Leaving", "optimizer.settings={rate: 0.1}")
+    assert guard(lambda: run(tmp_path / "r", *SMALL, *leaving)) == 1
+    assert f"step of {own}:Leaving raised SystemExit: 0" in capsys.readouterr().err
+    assert len(metrics(tmp_path / "r")) == 4
+
+
 def test_the_scale_is_counted_in_what_goes_down_to_the_clients(tmp_path):
     rows = metrics(run(tmp_path / "r", *SMALL, "optimizer=adam", "optimizer.precondition=true"))
     plain = metrics(run(tmp_path / "plain", *SMALL, "optimizer=adam"))

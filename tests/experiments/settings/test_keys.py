@@ -42,6 +42,8 @@ def test_every_mention_becomes_a_key_and_what_is_to_be_typed_is_yaml():
         ("vocabulary_size is 0 without vocabulary", "dataset.vocabulary_size is 0 without vocabulary"),
         ("level is 'path'", "dataset.level is 'path'"),
         ("size is 3; it takes path, seed.", "size is 3; it takes dataset.path, dataset.seed."),
+        ("size is 3; it takes group.path, group.seed.", "size is 3; it takes group.path, group.seed."),
+        ("size is 3; it takes group.sub.seed.", "size is 3; it takes group.sub.seed."),
         ("size is 3; it takes no settings.", "size is 3; it takes no settings."),
         ("size is missing; it is needed.", "dataset.size is missing; it is needed."),
         ("level is None; set path=None or download to False.", "dataset.level is None; set dataset.path=null or download to false."),

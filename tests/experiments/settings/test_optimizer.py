@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 
+from experiments.plan.__main__ import main as plan_main
 from experiments.settings.compose import CONF
 from experiments.settings.experiment import build
 from experiments.settings.frozen import plain
@@ -38,8 +39,29 @@ class Failing(Signs):
     def __init__(self):
         raise OSError("no such table")
 
+class Leaving(Signs):
+    def __init__(self):
+        raise SystemExit(0)
+
 class Abstract(Optimizer):
     pass
+
+class Counting(Signs):
+    def first(self, model):
+        self.steps = 0
+        return {}
+
+    def step(self, model, slots, mean, *, progress=0.0):
+        self.steps += 1
+        return model + mean / np.float32(self.steps), {}
+
+class DrawingWhenMade(Signs):
+    def __init__(self):
+        super().__init__(np.random.default_rng().random())
+
+class Changing(Signs):
+    def __init__(self, rates):
+        super().__init__(rates.pop())
 
 class Drawing(Signs):
     def step(self, model, slots, mean, *, progress=0.0):
@@ -134,6 +156,7 @@ def test_a_setting_that_is_wrong_is_refused(overrides, said):
         ("Signs", "[1]", r"are \[1\]; they must be a mapping"),
         ("Signs", "{name: a}", "hold name, which is no argument of its own"),
         ("Failing", "null", r"which raised OSError when it was made \(no such table\)"),
+        ("Leaving", "null", r"which raised SystemExit when it was made \(0\)"),
         ("Abstract", "null", "which raised TypeError when it was made"),
         ("lying", "null", "which made a int, no Optimizer"),
     ],
@@ -149,6 +172,29 @@ def test_what_is_no_optimizer_is_refused(mine, attribute, settings, said):
 def test_an_optimizer_that_draws_is_refused_before_the_run(mine):
     with pytest.raises(SettingError, match="made another model of the same state"):
         build(composed("optimizer=custom", f"optimizer.name={mine}:Drawing"))
+
+
+@pytest.mark.parametrize("attribute", ["Counting", "DrawingWhenMade"])
+def test_an_optimizer_that_a_resumed_run_would_not_go_on_with_is_refused_before_the_run(mine, attribute):
+    with pytest.raises(SettingError, match=r"as a resumed run does.*Keep what a step needs"):
+        build(composed("optimizer=custom", f"optimizer.name={mine}:{attribute}"))
+
+
+def test_an_optimizer_that_uses_up_its_settings_leaves_those_of_the_run(mine):
+    chosen = composed(
+        "optimizer=custom", f"optimizer.name={mine}:Changing", "optimizer.settings={rates: [0.5]}"
+    )
+    assert [build_optimizer(chosen.optimizer).another().own.rate for _ in range(2)] == [0.5, 0.5]
+
+
+def test_what_the_settings_of_an_optimizer_are_is_said_with_their_own_key(mine, capsys):
+    """`plan` checks a run's settings inside other groups, whose keys they are not."""
+    given = ["optimizer=custom", f"optimizer.name={mine}:Signs", "optimizer.settings={rte: 1}"]
+    with pytest.raises(SystemExit, match="2"):
+        plan_main(given)
+    said = capsys.readouterr().err
+    assert "optimizer.settings.rte is 1, but" in said
+    assert "; it takes optimizer.settings.rate." in said
 
 
 def test_an_optimizer_of_ones_own_is_made_of_its_settings_and_held_to_its_promises(mine):
