@@ -9,7 +9,9 @@ import gzip
 import io
 import json
 import sqlite3
+import tarfile
 
+import datasets
 import h5py
 import numpy as np
 import pyarrow
@@ -198,11 +200,64 @@ def vocabulary(path):
     return path
 
 
+def table():
+    """Return the rows of a table of one's own: users, numbers, labels and split."""
+    held = arrays()
+    columns = {f"x{place}": held["x"][:, place].round(4).tolist() for place in range(2)}
+    users = [USERS[number] for number in held["user"]]
+    return {"user": users, **columns, "label": held["y"].tolist(), "split": held["split"].tolist()}
+
+
+def own_csv(path):
+    """Write a table of one's own as CSV."""
+    columns = table()
+    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join([",".join(columns), *rows]) + "\n")
+    return path
+
+
+def own_parquet(path):
+    """Write a table of one's own as parquet, with a column of texts and one of pictures."""
+    more = {"said": [LINE] * len(USERS) * ROWS, "picture": [png()] * len(USERS) * ROWS}
+    pyarrow.parquet.write_table(pyarrow.table(table() | more), path)
+    return path
+
+
+def own_hub(folder):
+    """Write a table of one's own as `save_to_disk` does."""
+    datasets.Dataset.from_dict(table()).save_to_disk(str(folder))
+    return folder
+
+
+def pictures(folder):
+    """Write pictures of one's own, named by a table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.png").write_bytes(png()["bytes"])
+    rows = [f"a.png,{user},{row % 2},{int(row > 3)}" for user in USERS for row in range(ROWS)]
+    (folder / "metadata.csv").write_text("\n".join(["file_name,user,label,split", *rows]) + "\n")
+    return folder
+
+
+def packed(path):
+    """Write a table of one's own in a packed archive."""
+    with tarfile.open(path, "w:xz") as archive:
+        archive.add(own_csv(path.with_suffix(".csv")), "data.csv")
+    path.with_suffix(".csv").unlink()
+    return path
+
+
 # Form -> (data set, what writes it at a path in a folder, its name there).
 FORMS = {
     "npz": ("by_user_npz", npz, "data.npz"),
     "npy": ("by_user_npz", npy, "arrays"),
     "dealt": ("partitioned", npz, "data.npz"),
+    "own_csv": ("by_user_csv", own_csv, "data.csv"),
+    "own_parquet": ("by_user_parquet", own_parquet, "data.parquet"),
+    "own_hub": ("by_user_hub", own_hub, "saved"),
+    "own_texts": ("by_user_parquet", own_parquet, "data.parquet"),
+    "own_column": ("by_user_parquet", own_parquet, "data.parquet"),
+    "own_pictures": ("by_user_images", pictures, "pictures"),
+    "packed": ("by_user_csv", packed, "data.tar.xz"),
     "jsonl": ("by_user_text", jsonl, "texts.jsonl"),
     "gz": ("by_user_text", jsonl, "texts.jsonl.gz"),
     "femnist_hdf5": ("femnist", lambda path: hdf5(path, "femnist"), "hdf5"),
@@ -218,12 +273,20 @@ FORMS = {
 }  # fmt: skip
 
 
+COLUMNS = {
+    "own_parquet": {"features": ["x0", "x1"]},
+    "own_texts": {"text": "said", "vocabulary_size": 9},
+    "own_column": {"image": "picture"},
+}
+
+
 def settings(form, folder):
     """Write the files of a form into `folder`; return the arguments of `client.data.load` for them."""
     name, write, place = FORMS[form]
     given = {"name": name, "path": str(write(folder / place))}
     if name in ("stackoverflow", "by_user_text"):
         given["vocabulary"] = str(vocabulary(folder / "words.txt"))
+    given |= COLUMNS.get(form, {})
     if name == "partitioned":
         given["clients"] = 4
     return given

@@ -6,6 +6,7 @@ from typing import Any
 
 from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
 from client.data.dataset import Dataset
+from client.data.reading import reading
 from client.data.table import Table
 from client.imports import need
 from fedmf.errors import DataError, SettingError
@@ -40,7 +41,7 @@ def load(
     columns = Columns(user, label, features=features, text=text, split=split)
     return from_table(
         "by_user_csv",
-        read_csv(Path(path), columns, labels is not None, delimiter),
+        read_csv(Path(path), columns, delimiter),
         columns,
         classes=classes,
         labels=labels,
@@ -48,11 +49,10 @@ def load(
     )
 
 
-def read_csv(path: Path, columns: Columns, named: bool, delimiter: str) -> Table:
+def read_csv(path: Path, columns: Columns, delimiter: str) -> Table:
     """Return a CSV file, or the CSV files of a folder, as a table.
 
-    Users and texts are read as texts, so that 7 and 007 stay two users; so are labels, unless all of them are whole
-    numbers and they are not `named` by a list.
+    Users, texts and labels are read as texts, so that 7 and 007 stay two users.
     """
     if len(delimiter) != 1:
         raise SettingError(f"delimiter is {delimiter!r}; it must be one character.")
@@ -64,25 +64,22 @@ def read_csv(path: Path, columns: Columns, named: bool, delimiter: str) -> Table
         )
     names = _names(files[0], delimiter)
     parts = [_part(file, names, columns, delimiter) for file in files]
-    table = arrow.concat_tables(parts)
-    if columns.label in table.column_names and not named:
-        table = _with_whole_labels(table, columns.label)
+    with reading(path, "CSV files with the same columns"):
+        table = arrow.concat_tables(parts)
     return Table(
         path,
         dict(zip(table.column_names, table.schema.types, strict=True)),
         table.num_rows,
         table.column,
+        typed=False,
     )
 
 
 def _names(file: Path, delimiter: str) -> dict[str, Any]:
     """Return the columns that the first line of a CSV file names, with the types that its beginning shows."""
     csv = need("pyarrow.csv", f"Reading {file}")
-    try:
-        with csv.open_csv(file, parse_options=_parsing(delimiter)) as reader:
-            schema = reader.schema
-    except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
-        raise DataError(f"{file} cannot be read as CSV ({error}).") from error
+    with reading(file, "CSV"), csv.open_csv(file, parse_options=_parsing(delimiter)) as reader:
+        schema = reader.schema
     twice = [name for name in schema.names if schema.names.count(name) > 1]
     if twice:
         raise DataError(f"{file} has two columns {twice[0]!r}; every column must have a name of its own.")
@@ -99,26 +96,14 @@ def _part(file: Path, names: dict[str, Any], columns: Columns, delimiter: str) -
         if columns.features is None or name in texts or name in columns.features
     }
     converting = csv.ConvertOptions(column_types=wanted, include_columns=list(wanted))
-    try:
+    with reading(file, "CSV"):
         return csv.read_csv(file, parse_options=_parsing(delimiter), convert_options=converting)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as CSV ({error}).") from error
 
 
 def _feature(arrow: Any, kind: Any) -> Any:
     """Return the type to read a column of numbers as; one that begins with something else stays what it is."""
     number = arrow.types.is_integer(kind) or arrow.types.is_floating(kind)
     return arrow.float32() if number else kind
-
-
-def _with_whole_labels(table: Any, label: str) -> Any:
-    """Return a table with the column `label` as whole numbers where all of them are."""
-    compute = need("pyarrow.compute", "Reading CSV")
-    column = table.column(label)
-    filled = compute.if_else(compute.equal(column, ""), None, column)  # an empty cell is no name
-    if compute.all(compute.match_substring_regex(filled, r"^-?\d{1,18}$")).as_py():
-        filled = filled.cast("int64")
-    return table.set_column(table.column_names.index(label), label, filled)
 
 
 def _parsing(delimiter: str) -> Any:

@@ -11,6 +11,7 @@ from client.data.by_user_parquet import read_parquet
 from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, from_table, refuse_given
 from client.data.dataset import Dataset
 from client.data.pictures import FileBytes, Pictures, pictures
+from client.data.reading import reading
 from client.data.table import Table, plain
 from client.imports import need
 from fedmf.errors import DataError
@@ -53,11 +54,7 @@ def load(
         )
         found = _folders(folder)
     else:
-        found = (
-            read_parquet(listed)
-            if listed.suffix == ".parquet"
-            else read_csv(listed, columns, labels is not None, ",")
-        )
+        found = read_parquet(listed) if listed.suffix == ".parquet" else read_csv(listed, columns, ",")
     file = file or "file_name"
 
     def inputs(held: Table, test: np.ndarray) -> Pictures:
@@ -101,12 +98,10 @@ def _folders(folder: Path) -> Table:
             test.append(part == "test")
     if not test:
         raise DataError(f"{folder} holds no pictures; they must lie at {folder}/USER/LABEL/FILE.")
-    held = arrow.table(found)
-    whole = all(name.isdecimal() for name in set(found["label"]))
-    if whole:
-        held = held.set_column(2, "label", held.column("label").cast("int64"))
+    with reading(folder, "pictures in folders whose names are UTF-8"):
+        held = arrow.table(found)
     types = dict(zip(held.column_names, held.schema.types, strict=True))
-    return Table(folder, types, held.num_rows, held.column, np.array(test) if split else None)
+    return Table(folder, types, held.num_rows, held.column, np.array(test) if split else None, typed=False)
 
 
 def _pictures(folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -123,5 +118,6 @@ def _entries(folder: Path) -> list[Path]:
     """Return what lies in a folder, in the order of names, without what systems put there."""
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder; pictures must lie at USER/LABEL/FILE below the path.")
-    entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    with reading(folder, "a folder"):
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     return sorted(entry for entry in entries if entry.name.lower() not in _OF_SYSTEMS)

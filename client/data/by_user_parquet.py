@@ -6,6 +6,7 @@ from typing import Any
 
 from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
 from client.data.dataset import Dataset
+from client.data.reading import reading
 from client.data.table import Table
 from client.imports import need
 from fedmf.errors import DataError
@@ -54,11 +55,10 @@ def read_parquet(path: Path) -> Table:
         raise DataError(
             f"The data file {path} does not exist; path must name a parquet file, or a folder of them."
         )
-    try:
+    with reading(path, "parquet", also=(arrow.ArrowException,)):
         opened = [parquet.ParquetFile(file) for file in files]
-    except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
-        raise DataError(f"{path} cannot be read as parquet ({error}).") from error
-    schema = opened[0].schema_arrow
+        schema = opened[0].schema_arrow
+        rows = sum(part.metadata.num_rows for part in opened)
     for file, other in zip(files, opened, strict=True):
         if not other.schema_arrow.equals(schema):
             raise DataError(
@@ -69,5 +69,4 @@ def read_parquet(path: Path) -> Table:
         parts = [part.read(columns=[name]).column(0) for part in opened]
         return arrow.chunked_array([chunk for part in parts for chunk in part.chunks], type=parts[0].type)
 
-    rows = sum(part.metadata.num_rows for part in opened)
     return Table(path, dict(zip(schema.names, schema.types, strict=True)), rows, read)

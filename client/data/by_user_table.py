@@ -67,8 +67,8 @@ class OfText:
 
 
 @dataclass(frozen=True)
-class Sentences(Sequence[Sequence[str]]):
-    """A column of texts, or of lists of tokens, as tokens of one level; made anew at each access."""
+class Sentences(Sequence[Sequence[str] | None]):
+    """A column of texts, or of lists of tokens, as tokens of one level, None for an empty cell; made at each access."""
 
     column: Any
     level: str
@@ -78,17 +78,19 @@ class Sentences(Sequence[Sequence[str]]):
         return len(self.column)
 
     @overload
-    def __getitem__(self, index: int) -> Sequence[str]: ...
+    def __getitem__(self, index: int) -> Sequence[str] | None: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Sequence[str]]: ...
-    def __getitem__(self, index: int | slice) -> Sequence[str] | Sequence[Sequence[str]]:
+    def __getitem__(self, index: slice) -> Sequence[Sequence[str] | None]: ...
+    def __getitem__(self, index: int | slice) -> Sequence[str] | Sequence[Sequence[str] | None] | None:
         """Return the tokens of one text, or of several."""
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         value = self.column[range(len(self))[index]].as_py()
+        if value is None or (isinstance(value, list) and None in value):
+            return None
         if isinstance(value, str):
             return value if self.level == "characters" else words(value)
-        return " ".join(value) if self.level == "characters" else value
+        return " ".join(value) if self.level == "characters" else [token.lower() for token in value]
 
 
 def from_table(
@@ -182,7 +184,7 @@ def _of_texts(
         check_split(table.path, test)
     level = of_text.level or by_user_text.LEVELS[0]
     check_choice("level", level, by_user_text.LEVELS)
-    texts = plain(table.column(column, "text"))
+    texts = plain(table.column(column, "text", may_be_empty=True))
     kind = str(texts.type)
     if not kind.endswith("string") and not ("list" in kind and "string" in kind):
         raise DataError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from client.data.by_user_npz import SPLIT_SEED, fifth_of_each
+from client.data.checked import UNREADABLE
 from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, shared_users, split_by_user
 from client.data.reading import read_json, reading, user_names
 from client.data.text import (
@@ -50,10 +51,10 @@ class Known:
 
 @dataclass(frozen=True)
 class Texts:
-    """The lines of a file: who wrote each, its tokens, whether it is a test line (None: unsaid)."""
+    """The lines of a file: who wrote each, its tokens (None: unreadable), whether it is a test line (None: unsaid)."""
 
     users: np.ndarray
-    sentences: Sequence[Sequence[str]]
+    sentences: Sequence[Sequence[str] | None]
     test: np.ndarray | None
 
 
@@ -105,13 +106,19 @@ def from_texts(
     level: str = WORDS,
     length: int | None = None,
 ) -> Dataset:
-    """Return the data set `name` of texts from the file called `source`; the settings are those of `load`."""
+    """Return the data set `name` of texts from the file called `source`; the settings are those of `load`.
+
+    A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`.
+    """
     test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
-    training = [sentence for sentence, held_out in zip(texts.sentences, test, strict=True) if not held_out]
+    pairs = list(zip(texts.sentences, test, strict=True))
+    if any(sentence is None for sentence, held_out in pairs if held_out):
+        raise DataError(f"A test row of {source} holds no text; every one must.")
+    training = [sentence for sentence, held_out in pairs if not held_out and sentence is not None]
     known = choose_vocabulary(vocabulary, level, training, vocabulary_size)
     if length is None:
         length = 20 if level == WORDS else 80
-    x, y, owner = windows([known.vocabulary.encode(sentence) for sentence in texts.sentences], length)
+    x, y, owner = windows([_encoded(known.vocabulary, sentence) for sentence, _ in pairs], length)
     clients, test_examples = split_by_user(x, y, texts.users[owner], test[owner], as_tokens)
     ascii_only = level == ALPHABET and vocabulary is None
     note = note_unknown(
@@ -135,6 +142,11 @@ def from_texts(
         person="user",
         notes=(note,),
     )
+
+
+def _encoded(vocabulary: Vocabulary, sentence: Sequence[str] | None) -> np.ndarray:
+    """Return a text as token numbers."""
+    return np.array([UNREADABLE], dtype=np.int32) if sentence is None else vocabulary.encode(sentence)
 
 
 def choose_vocabulary(path: str | None, level: str, training: Sequence[Sequence[str]], size: int) -> Known:

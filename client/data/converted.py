@@ -59,7 +59,7 @@ class Converted:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return all rows in memory."""
-        return cast(np.ndarray, np.asarray(self[:], dtype=dtype))
+        return np.asarray(self[:], dtype=dtype)
 
 
 def converted(stored: Any, rows: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -79,7 +79,8 @@ def take(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the rows `rows` of an array; of a `Converted` one nothing is made yet where they are many."""
     if isinstance(array, Converted):
         return converted(array.stored, array.rows[rows], array.convert)
-    return array[rows]
+    chosen: np.ndarray = array[rows]
+    return chosen
 
 
 def pieces(array: np.ndarray) -> Iterator[np.ndarray]:

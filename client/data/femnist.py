@@ -54,7 +54,7 @@ AT_ONCE = 1000  # rows of a LEAF file that become arrays together
 WHERE = (
     "Dataset femnist needs files: set path to the folder of TFF's fed_emnist_train.h5 and "
     "fed_emnist_test.h5 (with only_digits fed_emnist_digitsonly_train.h5 and fed_emnist_digitsonly_test.h5), to TFF's "
-    "emnist_all.sqlite, to a LEAF folder with train/*.json and test/*.json, "
+    "emnist_all.sqlite (~/.tff where TFF has put it), to a LEAF folder with train/*.json and test/*.json, "
     f"or to the folder of the parquet files of {HUB}; or set download=True."
 )
 

@@ -1,6 +1,7 @@
 """Labels as class numbers: whole numbers from 0 as they are, names by a public list or in alphabetical order."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ LEARNT_NAMES = (
     "The names of the classes were collected from the training users: an uncovered release. "
     "Give a public list of them as labels."
 )
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ def read_labels(
 ) -> Labels:
     """Return the labels in the column `name` of a table whose test rows are `test` [rows].
 
-    Whole numbers are class numbers, unless `labels` lists the names of the classes, class 0 first. Names without such a
+    Whole numbers are class numbers, unless `labels` lists the names of the classes, class 0 first; in a table without
+    types they are such if all test rows hold whole numbers, whatever a training row holds. Names without such a
     list are those of the test rows, which are public, in alphabetical order; if training rows have more, all names are
     collected. The number of classes is `classes`, or what the schema, the list or the test rows say. Raises `DataError`
     for a test row that has none of the classes; such a training row is `UNREADABLE`.
@@ -46,13 +50,26 @@ def read_labels(
     if classes is not None:
         check_at_least("classes", classes, 1)
     numbers, values = ranked(column)
+    if values[:1] == [""]:  # an empty cell, which sorts first, is no name
+        numbers, values = np.maximum(numbers - 1, -1), values[1:]
     if (numbers[test] < 0).any():
         raise DataError(
             f"The column {name!r} of {table.path} is empty in a test row; every one must have a label."
         )
+    if (
+        labels is None
+        and not table.typed
+        and _are_whole(values[number] for number in set(numbers[test].tolist()))
+    ):
+        values = [int(value) if _WHOLE.fullmatch(value) else UNREADABLE for value in values]
+        whole = True
     if whole and labels is None:
         return _whole(table, name, numbers, values, test, classes)
     return _named(table, name, numbers, [str(value) for value in values], test, classes, labels)
+
+
+def _are_whole(values: Iterable[str]) -> bool:
+    return all(_WHOLE.fullmatch(value) for value in values)
 
 
 def _whole(

@@ -1,30 +1,23 @@
 """Packed files as they are distributed: .gz, .bz2, .xz and .lzma, also of a tar archive, unpacked once into the cache."""
 
-import bz2
-import gzip
-import lzma
+import importlib
 import os
 import sys
 import tarfile
 import time
-import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from client.data.made import made
-from fedmf.errors import DataError
+from client.data.reading import PARSERS_RAISE, brief
+from fedmf.errors import DataError, FedmfError
 
-OPENERS: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-    ".lzma": lzma.open,
-    ".tgz": gzip.open,
-}
+MODULES = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma", ".tgz": "gzip"}
+"""Of Python itself, which may be built without some: they are imported where a file needs them."""
 _CHUNK = 1 << 20
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError)
+_DAMAGED: tuple[type[Exception], ...] = (*PARSERS_RAISE, tarfile.TarError)
 
 
 def is_packed(path: Path) -> bool:
@@ -33,7 +26,7 @@ def is_packed(path: Path) -> bool:
     >>> is_packed(Path("emnist_all.sqlite.lzma")), is_packed(Path("emnist_all.sqlite"))
     (True, False)
     """
-    return path.suffix.lower() in OPENERS
+    return path.suffix.lower() in MODULES
 
 
 def unpacked(path: Path) -> Path:
@@ -61,7 +54,7 @@ def _name_inside(path: Path) -> str | None:
 def _unpack(path: Path, name: str | None, folder: Path) -> None:
     """Unpack `path` into a folder: as the file `name`, or as what a tar archive holds."""
     try:
-        with path.open("rb") as raw, OPENERS[path.suffix.lower()](raw, "rb") as content:
+        with path.open("rb") as raw, _opener(path)(raw, "rb") as content:
             watched = _Watched(content, raw, path)
             if name is None:
                 with tarfile.open(fileobj=watched, mode="r|") as archive:  # type: ignore[call-overload]
@@ -71,18 +64,31 @@ def _unpack(path: Path, name: str | None, folder: Path) -> None:
                     while block := watched.read(_CHUNK):
                         target.write(block)
             watched.end()
-    except _DAMAGED as error:
-        raise _damaged(path, error) from error
-    except OSError as error:
-        if error.errno is None:  # of the packed form; a full disk has a number
-            raise _damaged(path, error) from error
+    except FedmfError:
         raise
+    except _DAMAGED as error:
+        if (
+            isinstance(error, OSError) and error.errno is not None
+        ):  # such as a full disk; the packed form has no number
+            raise
+        raise _damaged(path, error) from error
+
+
+def _opener(path: Path) -> Callable[..., Any]:
+    """Return what opens a packed file."""
+    module = MODULES[path.suffix.lower()]
+    try:
+        return importlib.import_module(module).open  # type: ignore[no-any-return]
+    except ImportError as error:
+        raise DataError(
+            f"{path} needs Python's module {module}, which this Python lacks; unpack the file."
+        ) from error
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
     """Return what to say of a file that cannot be unpacked."""
     return DataError(
-        f"{path} cannot be read: it is no whole {path.suffix.lower()} file ({error}); fetch it again, or rename it if it is "
+        f"{path} cannot be read: it is no whole {path.suffix.lower()} file ({brief(error)}); fetch it again, or rename it if it is "
         "not packed."
     )
 

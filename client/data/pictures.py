@@ -2,13 +2,13 @@
 
 import io
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from client.data.reading import reading
 from client.data.rows import Rows
 from client.imports import need
 from fedmf.errors import DataError
@@ -25,11 +25,11 @@ class FileBytes:
 
     def __call__(self, row: int) -> bytes:
         """Return the content of one file."""
-        return (self.folder / self.name(row)).read_bytes()
+        return Path(self.name(row)).read_bytes()
 
     def name(self, row: int) -> str:
         """Return what an error calls the picture of a row."""
-        return os.fsdecode(bytes(self.names[row]))
+        return str(self.folder / os.fsdecode(bytes(self.names[row])))
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,15 @@ def pictures(source: FileBytes | ColumnBytes, count: int, test: np.ndarray) -> P
 
 def decode(source: FileBytes | ColumnBytes, row: int) -> np.ndarray:
     """Return one picture as uint8 [H, W] or [H, W, 3], or raise `DataError`."""
-    image: Callable[..., Any] = need("PIL.Image", "Decoding pictures").open
-    try:
-        with image(io.BytesIO(source(row))) as opened:
-            mode = opened.mode
-            array = np.asarray(opened)
-    except Exception as error:  # of many kinds, by the format that a damaged picture resembles
-        raise DataError(f"{source.name(row)} cannot be read as a picture ({error}).") from error
+    library: Any = need("PIL.Image", "Decoding pictures")
+    name = source.name(row)
+    with reading(name, "a picture", also=(library.DecompressionBombError,)):
+        try:
+            with library.open(io.BytesIO(source(row))) as opened:
+                mode = opened.mode
+                array = np.asarray(opened)
+        except library.UnidentifiedImageError as error:  # which would name a buffer
+            raise DataError(f"{name} is no picture of a known format.") from error
     if mode not in MODES:
         raise DataError(
             f"{source.name(row)} is a picture of mode {mode}; it must be {' or '.join(MODES.values())}."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from client.data.packed import is_packed, unpacked
+from client.data.reading import reading
 from fedmf.errors import DataError
 
 TFF_FOLDER = "~/.tff"
@@ -38,18 +39,24 @@ def found(name: str, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         _refuse_unnamed(name, given)
         for key in ("path", "vocabulary"):
             if key in given:
+                with reading(given[key], "a file or folder"):  # a name may be too long to be one
+                    Path(located[key]).exists()
                 located[key] = str(
                     opened(in_tff(name, Path(located[key])) if key == "path" else located[key])
                 )
     try:
         yield located
     except DataError as error:
-        message = str(error)
-        for key in ("path", "vocabulary"):
-            if key in given and located[key] != str(given[key]):
-                message = message.replace(located[key], str(given[key]))
-        error.args = (message,)
+        error.args = (as_given(str(error), given, located),)
         raise
+
+
+def as_given(text: str, given: Mapping[str, Any], located: Mapping[str, Any]) -> str:
+    """Return `text` with the files as they were given, not as they were found."""
+    for key in ("path", "vocabulary"):
+        if key in given and located[key] != str(given[key]):
+            text = text.replace(located[key], str(given[key]))
+    return text
 
 
 def expanded(path: str | Path) -> str:

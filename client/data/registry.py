@@ -26,7 +26,7 @@ from client.data import (
 from client.data.checked import check_examples, checked
 from client.data.dataset import Dataset
 from client.data.limits import limited
-from client.data.places import found
+from client.data.places import as_given, found
 from client.imports import check_takes, import_maker, own_code
 from fedmf.errors import DataError, SettingError
 
@@ -115,6 +115,7 @@ def load(
     check_examples(dataset.test, f"the test set of dataset {dataset.name}")
     if clients_only:
         dataset = replace(dataset, test=dataset.test.take(np.arange(1)))
+    dataset = replace(dataset, notes=tuple(as_given(note, given, located) for note in dataset.notes))
     return checked(limited(dataset, **limits), path=path, is_own=is_own)
 
 

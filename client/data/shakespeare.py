@@ -46,7 +46,7 @@ FILES = TffFiles(("train", "test"), ("shakespeare_train.h5", "shakespeare_test.h
 VOCABULARY = Vocabulary(tuple(LEAF_CHARACTERS))
 WHERE = (
     "Dataset shakespeare needs files: set path to the folder of TFF's shakespeare_train.h5 and "
-    "shakespeare_test.h5, to TFF's shakespeare.sqlite, to a LEAF folder with train/*.json and test/*.json, "
+    "shakespeare_test.h5, to TFF's shakespeare.sqlite (~/.tff where TFF has put it), to a LEAF folder with train/*.json and test/*.json, "
     f"or to the folder of shakespeare.csv of {HUB}; or set download=True."
 )
 

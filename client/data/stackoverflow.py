@@ -34,11 +34,11 @@ HELD_OUT_FILES = TffFiles(
 FOR_VALIDATION = 10_000
 """Sentences of the test split on which settings are chosen, and which are not reported on (Kairouz et al. 2021)."""
 WHERE = (
-    "Dataset stackoverflow needs a file: set path to TFF's stackoverflow.sqlite (unpacked), or to "
+    "Dataset stackoverflow needs a file: set path to TFF's stackoverflow.sqlite (~/.tff where TFF has put it), or to "
     "the folder of stackoverflow_train.h5, stackoverflow_held_out.h5 and stackoverflow_test.h5."
 )
 WHICH_WORDS = (
-    "Dataset stackoverflow needs a public vocabulary: set vocabulary to TFF's stackoverflow.word_count (unpacked), or "
+    "Dataset stackoverflow needs a public vocabulary: set vocabulary to TFF's stackoverflow.word_count, or "
     "to a file with one word on each line. `python -m experiments.vocabulary` makes one from public text."
 )
 OTHER_WORDS = "set vocabulary to TFF's stackoverflow.word_count, or to another public file of English words."

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from client.data.reading import reading
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -24,7 +25,7 @@ class Table:
     """Columns by name: `types` are Arrow's, `read(name)` returns one column, `rows` is their length.
 
     `test` [rows] says which rows are test rows where the files are split already. `class_names` are those that the
-    table's schema declares for a column of label numbers.
+    table's schema declares for a column of label numbers. A table that is not `typed` holds whole numbers as texts.
     """
 
     path: Path
@@ -33,6 +34,7 @@ class Table:
     read: Callable[[str], Column]
     test: np.ndarray | None = None
     class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    typed: bool = True
 
     def column(self, name: str, key: str, *, may_be_empty: bool = False) -> Column:
         """Return a column, or raise `DataError` about the setting `key` that names it.
@@ -44,10 +46,10 @@ class Table:
             raise DataError(
                 f"{self.path} has no column {name!r}; it has {', '.join(self.types) or 'none'}: set {key} to one of them."
             )
-        try:
+        arrow = need("pyarrow", f"Reading {self.path}")
+        with reading(f"The column {name!r} of {self.path}", "a table", also=(arrow.ArrowException,)):
             column = self.read(name)
-        except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
-            raise DataError(f"The column {name!r} of {self.path} cannot be read ({error}).") from error
+            column.validate(full=True)  # also that texts are UTF-8: nothing after this fails
         if column.null_count and not may_be_empty:
             raise DataError(
                 f"The column {name!r} of {self.path} is empty in {column.null_count} of {self.rows} rows; it must hold a "

@@ -210,7 +210,8 @@ MODELS: dict[str, type[ModelSettings]] = {
 
 
 PREDICTS = {"lstm": "words", "char_lstm": "characters"}
-"""What the language models predict: the level of by_user_text that each is for."""
+"""What the language models predict: the level of texts of one's own that each is for."""
+WITH_TEXTS = ("by_user_csv", "by_user_parquet", "by_user_hub")  # tables, of which one column may be texts
 OF_THE_DATA = ("input_shape", "classes", "task", "seed")  # what every model is given besides its settings
 
 
@@ -310,12 +311,15 @@ def print_notes(dataset: "Dataset") -> None:
 
 
 def _at_level(arguments: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
-    """Return the arguments of by_user_text at the level that `model` predicts; those of another data set as they are.
+    """Return the arguments of texts of one's own at the level that `model` predicts; other data sets' as they are.
 
     Raises `SettingError` for a level that is another one. Models of one's own take either, words where none is given.
     """
     predicted = PREDICTS.get(model or "")
-    if arguments.get("name") != "by_user_text" or predicted is None:
+    of_texts = arguments.get("name") == "by_user_text" or (
+        arguments.get("name") in WITH_TEXTS and arguments.get("text") is not None
+    )
+    if not of_texts or predicted is None:
         return arguments
     if arguments.get("level") not in (None, predicted):
         raise SettingError(

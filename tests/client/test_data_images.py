@@ -105,7 +105,7 @@ def test_pictures_are_read_when_their_client_takes_its_turn(tmp_path: Path) -> N
     draw(tmp_path / "train" / "zoe" / "cat" / "00.png", 0, "RGB")
     dataset = load("by_user_images", path=str(tmp_path))
     assert len(dataset.clients[0]) == 6
-    with pytest.raises(DataError, match=r"01\.png cannot be read as a picture"):
+    with pytest.raises(DataError, match=r"01\.png is no picture of a known format"):
         dataset.clients[1]
     with pytest.raises(
         DataError, match=r"00\.png is 4 x 6 RGB, but a picture of this data set is 4 x 6 grey"

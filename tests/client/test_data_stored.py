@@ -294,7 +294,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_name_twice_in_the_metadata_is_one_client_with_all_its_examples(tmp_path: Path) -> None:
     """TFF asks client_metadata for distinct names (sql_client_data.py), whatever its counts are."""
     data = handwriting()
-    path = write_sqlite(tmp_path / "emnist_all.sqlite", data)
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
     with sqlite3.connect(path) as file:
         again = "SELECT client_id, split_name, 1 FROM client_metadata WHERE client_id = 'f0001_41'"
         file.execute(f"INSERT INTO client_metadata {again}")
@@ -320,7 +320,7 @@ def test_the_folder_of_tff_is_read_as_it_lies(
     }
     posts = {split: {str(user): {"tokens": [b"how to"]} for user in range(3)} for split in ("train", "test")}
     for name, data in (
-        ("emnist_all", handwriting()),
+        ("emnist_all", named(handwriting(), "all_train", "all_test")),
         ("shakespeare", plays),
         ("stackoverflow", posts),
         ("cifar100", posts),

@@ -73,7 +73,9 @@ def test_clients_are_the_users_of_the_training_rows_in_the_order_of_their_names(
     assert dataset.test.x[:, 0].tolist() == [9, 10, 11]
     assert dataset.test.y.tolist() == [1, 0, 1]
     assert (dataset.input_shape, dataset.classes, dataset.unit) == ((2,), 2, "one user = one client")
-    assert [sentence[:13] for sentence in dataset.uncovered] == ["Test examples"]
+    assert [sentence[:40] for sentence in dataset.uncovered] == [
+        "3 of 3 users of the test split also train"[:40]
+    ]
 
 
 @in_every_form
@@ -141,10 +143,26 @@ def test_a_training_row_with_none_of_the_classes_cannot_be_trained_and_does_not_
     labels = ["cat", "dog"] * 6
     labels[0] = "ant"
     dataset = opened(tmp_path, "csv", rows() | {"label": labels}, labels=["cat", "dog"])
-    assert [client.y.tolist() for client in dataset.clients] == [[0, 1, 0], [1, 0, 1], [-1, 1, 0]]
+    assert [client.y.tolist() for client in dataset.clients[:2]] == [[0, 1, 0], [1, 0, 1]]
+    with pytest.raises(DataError, match="client 2 of dataset by_user_csv holds the label -1"):
+        dataset.clients[2]
     numbers = [9, *([0, 1] * 6)[1:]]
     dataset = opened(tmp_path, "parquet", rows() | {"label": numbers}, classes=2)
-    assert dataset.clients[2].y.tolist() == [-1, 1, 0]
+    with pytest.raises(DataError, match="client 2 of dataset by_user_parquet holds the label -1"):
+        dataset.clients[2]
+
+
+def test_a_training_label_that_is_no_number_does_not_make_names_of_all(tmp_path: Path) -> None:
+    """What the labels are must not depend on one user's value; an empty cell is no name either."""
+    for odd in ("ant", ""):
+        labels = [odd, *map(str, ([0, 1] * 6)[1:])]
+        dataset = opened(tmp_path, "csv", rows() | {"label": labels})
+        assert (dataset.classes, dataset.test.y.tolist(), len(dataset.uncovered)) == (2, [1, 0, 1], 1)
+        assert len(dataset.clients[1]) == 3
+        with pytest.raises(DataError, match="holds the label -1"):
+            dataset.clients[2]
+    dataset = opened(tmp_path, "csv", rows() | {"label": ["", *["dog", "cat"] * 5, "dog"]})
+    assert (dataset.classes, len(dataset.uncovered)) == (2, 1)
 
 
 def test_whole_numbers_with_a_list_of_names_are_names(tmp_path: Path) -> None:
@@ -156,7 +174,9 @@ def test_an_empty_number_is_no_number_and_concerns_its_user_alone(tmp_path: Path
     table = rows()
     table["height"][1] = None
     dataset = opened(tmp_path, "csv", table)
-    assert [bool(np.isnan(client.x).any()) for client in dataset.clients] == [False, True, False]
+    assert len(dataset.clients[0]) == len(dataset.clients[2]) == 3
+    with pytest.raises(DataError, match="client 1 of dataset by_user_csv holds inputs that are not finite"):
+        dataset.clients[1]
     table["height"][11] = None
     with pytest.raises(DataError, match=r"test rows of .* empty or not finite"):
         opened(tmp_path, "csv", table)
@@ -173,7 +193,7 @@ def test_csv_holds_numbers_as_float32_from_the_start_and_only_the_columns_that_a
     tmp_path: Path,
 ) -> None:
     path = Path(write(tmp_path, "csv", rows()))
-    table = read_csv(path, Columns("user", "label", features=["height"]), False, ",")
+    table = read_csv(path, Columns("user", "label", features=["height"]), ",")
     assert list(table.types) == ["user", "height", "label", "split"]
     assert str(table.types["height"]) == "float"
 
@@ -192,7 +212,7 @@ def test_a_line_break_in_quotes_may_lie_anywhere_in_a_big_file(tmp_path: Path) -
     """Arrow reads a megabyte at once, and a block must not end within quotes."""
     lines = ["user,said", *['ann,"a\n,b\n,c"'] * 200_000]
     (tmp_path / "big.csv").write_text("\n".join(lines))
-    table = read_csv(tmp_path / "big.csv", Columns("user", "label", text="said"), False, ",")
+    table = read_csv(tmp_path / "big.csv", Columns("user", "label", text="said"), ",")
     assert (table.rows, set(table.read("said").to_pylist())) == (200_000, {"a\n,b\n,c"})
 
 
@@ -216,6 +236,34 @@ def test_texts_are_those_of_by_user_text(tmp_path: Path, form: str) -> None:
             np.testing.assert_array_equal(one.x, other.x)
             np.testing.assert_array_equal(one.y, other.y)
         assert (dataset.uncovered, dataset.classes) == (expected.uncovered, expected.classes)
+
+
+@pytest.mark.parametrize("form", ["parquet", "hub"])
+@pytest.mark.parametrize("empty", [None, ["to", None]])
+def test_an_empty_text_concerns_its_user_alone_and_a_test_row_must_have_one(
+    tmp_path: Path, form: str, empty: list[str | None] | None
+) -> None:
+    said = [["To", "be"], ["or"], ["not"], ["it"], ["to"], ["be"]]
+    table: Rows = {"user": ["ann", "bob"] * 3, "said": said, "split": [0, 0, 0, 0, 1, 1]}
+    said[1] = empty  # type: ignore[call-overload]
+    dataset = opened(tmp_path, form, table, text="said", length=3)
+    assert len(dataset.clients[0]) == 2
+    with pytest.raises(DataError, match=r"client 1 .* holds the token -1"):
+        dataset.clients[1]
+    said[5] = empty  # type: ignore[call-overload]
+    (tmp_path / "again").mkdir()
+    with pytest.raises(DataError, match=r"A test row of data\..* holds no text"):
+        opened(tmp_path / "again", form, table, text="said", length=3)
+
+
+def test_tokens_of_a_table_are_compared_in_lower_case(tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("to\nbe\n")
+    said = [["To", "be"], ["TO"], ["be"], ["to"], ["Be"], ["TO"]]
+    table: Rows = {"user": ["ann", "bob"] * 3, "said": said, "split": [0, 0, 0, 0, 1, 1]}
+    given = {"text": "said", "vocabulary": str(tmp_path / "words"), "length": 2}
+    dataset = opened(tmp_path, "parquet", table, **given)
+    assert dataset.clients[0].y.tolist() == [[4, 5], [3, -100], [5, 3]]
+    assert dataset.test.y.tolist() == [[5, 3], [4, 3]]
 
 
 def png(array: np.ndarray) -> bytes:
@@ -296,7 +344,7 @@ def test_lists_in_many_chunks_are_taken_in_any_order(tmp_path: Path) -> None:
     dataset = load("by_user_parquet", path=str(tmp_path), features=["x"])
     assert dataset.clients[1].x.tolist() == [[0, 1], [1, 1], [2, 1]]
     assert dataset.test.x.tolist() == [[n, row] for n in range(3) for row in (2, 3)]
-    assert dataset.clients.x[np.array([11, 9, 0, 4])].tolist() == [[2, 3], [2, 1], [0, 0], [1, 0]]  # type: ignore[attr-defined]
+    assert dataset.clients.held.x[np.array([11, 9, 0, 4])].tolist() == [[2, 3], [2, 1], [0, 0], [1, 0]]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", ["bytes", "lists"])

@@ -12,7 +12,9 @@ from PIL import Image
 
 from experiments.cli.command import guard
 from experiments.run_files.reader import read_config
+from experiments.settings.data import load_dataset
 from experiments.settings.recorded import restored
+from fedmf.errors import SettingError
 from runs import composed, run, simulate, summary
 
 SMALL = ("population.cohort_size=3", "population.rounds_per_epoch=2", "population.epochs=1", "model=logistic")
@@ -101,6 +103,18 @@ def test_a_language_model_and_dealt_out_arrays_have_their_keys_on_the_command_li
     directory = run(tmp_path / "dealt", *SMALL, *settings)
     assert "made-up client (pathological partition)" in (directory / "privacy.json").read_text()
     assert restored(read_config(directory)).dataset == composed(*settings).dataset
+
+
+def test_texts_of_a_table_follow_the_model_as_other_texts_do(tmp_path: Path) -> None:
+    lines = [f"u{n % 4},to be or not,{int(n > 15)}" for n in range(20)]
+    (tmp_path / "said.csv").write_text("\n".join(["user,said,split", *lines]))
+    table = {"name": "by_user_csv", "path": str(tmp_path / "said.csv"), "text": "said", "level": None}
+    assert load_dataset(table, "char_lstm").input_shape == (80,)
+    assert load_dataset(table, "lstm").input_shape == (20,)
+    with pytest.raises(
+        SettingError, match=r"dataset\.level is 'words', but model=char_lstm predicts characters"
+    ):
+        load_dataset(table | {"level": "words"}, "char_lstm")
 
 
 @pytest.mark.parametrize(
