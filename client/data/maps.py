@@ -102,6 +102,6 @@ def as_bytes(x: np.ndarray) -> np.ndarray | None:
 
 
 def mapped(path: Path) -> np.ndarray:
-    """Return the array in a .npy file, mapped; an empty one cannot be and is read."""
+    """Return the array in a .npy file, mapped."""
     array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    return np.asarray(array)
+    return array
