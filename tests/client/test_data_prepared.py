@@ -5,6 +5,8 @@ Each loader is held against a slow, obvious reading of the same files.
 
 import io
 import json
+import os
+import sqlite3
 import stat
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from PIL import Image
 
 import big_data
 import small_files
-from client.data import by_user_npz, converted, hub, leaf, load, prepared
+from client.data import by_user_npz, converted, hub, leaf, load, prepared, sqlite_index, stores
 from client.data.dataset import Dataset, as_float32
 from client.data.maps import ArrayFile, as_bytes, mapped
 from client.data.text import LEAF_CHARACTERS, OOV, SPECIAL
@@ -319,6 +321,47 @@ def test_an_entry_of_another_format_is_not_used(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(prepared, "_FORMAT", 2)
     load("femnist", path=path)
     assert len(entries(tmp_path)) == 4
+
+
+def test_a_sqlite_file_without_an_index_of_clients_gets_one_in_the_cache_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = small_files.settings("femnist_sqlite", tmp_path)
+    path = Path(given["path"])
+    with sqlite3.connect(path) as file:  # rows of clients mixed, as no reader would guess
+        file.execute("UPDATE examples SET rowid = (rowid * 7919) % 100003 + 1000000")
+    file.close()
+    before = path.read_bytes()
+    plain = [(client.x, client.y) for client in load(**given).clients]
+    assert entries(tmp_path) == []
+    monkeypatch.setattr(sqlite_index, "SMALL", 0)
+    for _ in ("made", "found again"):
+        dataset = load(**given)
+        assert_clients(dataset, plain)
+    (entry,) = entries(tmp_path, "sqlite-index")
+    assert (path.read_bytes(), sorted(file.name for file in tmp_path.iterdir())) == (
+        before,
+        ["cache", path.name],
+    )
+    store = dataset.clients.held.store  # type: ignore[attr-defined]
+    plan = stores._sqlite(path, os.getpid(), store.index).execute(
+        f"EXPLAIN QUERY PLAN {stores._BY_INDEX}", ("all_train", "ann", 9, 0)
+    )
+    assert not [row for row in plan if "SCAN" in row[-1]]
+    assert entry / "index.sqlite" == store.index
+
+
+@pytest.mark.parametrize("columns", ["client_id", "split_name, client_id"])
+def test_a_sqlite_file_with_an_index_of_its_own_is_used_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    given = small_files.settings("femnist_sqlite", tmp_path)
+    with sqlite3.connect(given["path"]) as file:
+        file.execute(f"CREATE INDEX own ON examples ({columns})")
+    file.close()
+    monkeypatch.setattr(sqlite_index, "SMALL", 0)
+    assert len(load(**given).clients) == 3
+    assert entries(tmp_path) == []
 
 
 @pytest.mark.slow
