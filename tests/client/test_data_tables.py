@@ -417,6 +417,14 @@ def test_a_table_that_cannot_be_used_says_what_would_be_right(
         opened(tmp_path, form, rows() | change, **settings)
 
 
+@pytest.mark.parametrize("column", ["user", "label"])
+def test_texts_that_are_no_utf8_are_a_sentence(tmp_path: Path, column: str) -> None:
+    spoilt = pyarrow.array([b"ann", b"\xff", b"bob"] * 4, pyarrow.binary()).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table(rows() | {column: spoilt}), tmp_path / "data.parquet")
+    with pytest.raises(DataError, match=rf"The column '{column}' of .* cannot be read as a table"):
+        load("by_user_parquet", path=str(tmp_path / "data.parquet"))
+
+
 @pytest.mark.parametrize("form", ["parquet", "hub"])
 def test_users_are_no_measures_and_labels_neither(tmp_path: Path, form: str) -> None:
     with pytest.raises(DataError, match="it must hold whole numbers or names"):

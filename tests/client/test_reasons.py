@@ -1,5 +1,8 @@
+from pathlib import Path
+
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 import own_models
 from client.reasons import reason
@@ -23,6 +26,12 @@ def test_a_reason_names_the_users_own_line_and_not_torchs():
 def test_a_reason_names_no_line_where_no_code_of_the_users_is_to_blame():
     assert reason(caught(torch.ones(2).reshape, 3)).startswith("RuntimeError: shape '[3]' is invalid")
     assert ".py:" not in reason(caught(torch.nn.Linear(3, 2), torch.zeros(2, 4)).with_traceback(None))
+
+
+def test_a_reason_names_the_users_line_behind_which_another_library_raised():
+    said = reason(caught(lambda: OmegaConf.create({"a": "${b}"}).a))
+    assert said.startswith("InterpolationKeyError: ")
+    assert "(tests/client/test_reasons.py:" in said.replace(str(Path(__file__).parents[2]) + "/", "")
 
 
 def test_an_error_of_ours_is_its_own_sentence():

@@ -1,6 +1,7 @@
 """A model or data set that would fail at every client is one sentence, exit 2, and nothing written."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,8 +51,11 @@ WRONG_TEXT = {
         "Linear",
     ): "cannot take int64 inputs of shape [7, 4]: RuntimeError: mat1 and mat2 must have the same dtype",
     ("tokens", "DoubleEmbedding"): "embedding.weight of the model is torch.float64",
-    ("too_many_classes", "Single"): "has the target 9; with 9 classes targets must lie in 0 to 8, or be -100",
-    ("other_shape", "Single"): "has the shape [4]; the data set says that inputs have the shape [5]",
+    (
+        "too_many_classes",
+        "Single",
+    ): "the test set of dataset tokens holds the token 9; with classes=9 it must be 0 to 8.",
+    ("other_shape", "Single"): "holds inputs int64 [4]; an input of this data set is int64 [5].",
     ("nothing_counts", "Single"): "has no test example whose target counts",
 }
 
@@ -159,6 +163,19 @@ def test_a_rehearsal_leaves_model_data_and_global_generators_bit_for_bit_as_they
     assert all(parameter.grad is None for parameter in experiment.model.parameters())
     torch.rand(3), random.random(), np.random.rand()  # noqa: NPY002
     assert everything() != before  # the comparison sees a generator that moved
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"classes": 9}, r"has the target 9; with 9 classes targets must lie in 0 to 8, or be -100"),
+        ({"input_shape": (5,)}, r"has the shape \[4\]; the data set says that inputs have the shape \[5\]"),
+    ],
+)
+def test_a_data_set_that_no_loader_has_checked_is_held_to_what_it_says_too(change, said):
+    given = arguments(experiment_of("Linear"), dataset=replace(own_models.tokens(), **change))
+    with pytest.raises(SettingError, match=said):
+        rehearse(**given)
 
 
 class Own(Trainer):
