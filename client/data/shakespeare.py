@@ -70,14 +70,13 @@ def load(path: str | None = None, *, as_published: bool = False, download: bool 
     else:
         train, test = _from_leaf(files) if leaf.is_leaf(files) else _from_tff(files, as_published)
         rows, tested = np.arange(len(train.y)), np.arange(len(test.y))
-    note = note_unknown(
-        test.y[tested], "the benchmark's 86 characters", "the files must hold the English plays."
-    )
+    examples = stored_examples(test.x, test.y, tested, as_tokens)
+    note = note_unknown(examples.y, "the benchmark's 86 characters", "the files must hold the English plays.")
     order, bounds = group_by_user(train.user[rows])
     return Dataset(
         name="shakespeare",
         clients=ArrayClients(train.x, train.y, rows[order], bounds, convert=as_tokens),
-        test=stored_examples(test.x, test.y, tested, as_tokens),
+        test=examples,
         input_shape=(LENGTH,),
         classes=VOCABULARY.size,
         task=NEXT_TOKEN,
