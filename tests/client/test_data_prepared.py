@@ -369,7 +369,7 @@ def test_a_sqlite_file_with_an_index_of_its_own_is_used_as_it_is(
     ("what", "rows", "most"),
     # Megabytes beyond the libraries': the old lists took 36 kB an image, so that 40,000 of them were 1.4 GB; the float
     # arrays are 440 MB, of which a copy of a fifth was converted and held.
-    [("leaf", 40_000, 200), ("npy", 140_000, 60), ("hub", 100_000, 100)],
+    [("leaf", 40_000, 200), ("npy", 140_000, 60)],
 )
 def test_a_big_file_takes_little_memory(tmp_path: Path, what: str, rows: int, most: int) -> None:
     name, write = big_data.WRITES[what]
