@@ -3,10 +3,9 @@
 import sys
 import time
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
 _PATIENCE = 2.0  # seconds after which something is said
+_PAUSE = 0.2  # seconds between two looks of the bar
+_WIDTH = 30
 
 
 class Preparation:
@@ -14,32 +13,28 @@ class Preparation:
 
     def __init__(self, text: str, total: float) -> None:
         self._text, self._total, self._done = f"{text}, once", max(total, 1.0), 0.0
-        self._began = time.monotonic()
-        self._bar: tuple[Progress, TaskID] | None = None
+        self._next = time.monotonic() + _PATIENCE
+        self._terminal = sys.stderr.isatty()
         self._said = False
 
     def __enter__(self) -> "Preparation":
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar[0].stop()
+        """End the bar's line."""
+        if self._said and self._terminal:
+            print(file=sys.stderr, flush=True)
 
     def advance(self, amount: float) -> None:
         """Show that `amount` more was done."""
         self._done += amount
-        if not self._said and time.monotonic() - self._began > _PATIENCE:
-            self._said = True
-            if sys.stderr.isatty():
-                self._bar = self._started()
-            else:
-                print(f"{self._text} ...", file=sys.stderr, flush=True)
-        if self._bar is not None:
-            self._bar[0].update(self._bar[1], completed=self._done)
-
-    def _started(self) -> tuple[Progress, TaskID]:
-        """Return a bar that is shown, and the number of its only line."""
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        bar = Progress(*columns, console=Console(stderr=True))
-        bar.start()
-        return bar, bar.add_task(self._text, total=self._total)
+        if time.monotonic() < self._next or (self._said and not self._terminal):
+            return
+        self._next = time.monotonic() + _PAUSE
+        self._said = True
+        if self._terminal:
+            share = min(1.0, self._done / self._total)
+            bar = ("#" * round(share * _WIDTH)).ljust(_WIDTH, ".")
+            print(f"\r{self._text} [{bar}] {share:4.0%}", end="", file=sys.stderr, flush=True)
+        else:
+            print(f"{self._text} ...", file=sys.stderr, flush=True)

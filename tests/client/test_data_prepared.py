@@ -309,6 +309,7 @@ def test_progress_is_said_once_where_it_takes_long(
     load("femnist", path=path)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("client.data.progress._PATIENCE", -1)
+    monkeypatch.setattr("client.data.progress._PAUSE", -1)
     monkeypatch.setenv("FEDMF_CACHE", str(tmp_path / "other"))
     load("femnist", path=path)
     said = capsys.readouterr().err
