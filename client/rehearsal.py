@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from client.data.converted import pieces
 from client.data.dataset import IGNORED_TARGET, Dataset, Examples
 from client.losses import Loss, counted
 from client.parameters import layout_of, set_training_mode, trained_parameters
@@ -89,8 +90,8 @@ def public_batch(examples: Examples, size: int) -> Examples:
     >>> public_batch(Examples(np.arange(3.0), np.array([IGNORED_TARGET, 1, 2])), 1).x.tolist()
     [1.0]
     """
-    counts = (np.asarray(examples.y) != IGNORED_TARGET).reshape(len(examples), -1).any(axis=1)
-    rows = np.flatnonzero(counts)[:size]
+    parts = [(part != IGNORED_TARGET).reshape(len(part), -1).any(axis=1) for part in pieces(examples.y)]
+    rows = np.flatnonzero(np.concatenate(parts or [np.empty(0, bool)]))[:size]
     return Examples(examples.x[rows], examples.y[rows])  # an array of indices copies
 
 
@@ -120,15 +121,15 @@ def _check_data(dataset: Dataset, examples: Examples) -> None:
             f"a test example of dataset {dataset.name} has the shape {list(shape)}; the data set says that inputs have "
             f"the shape {list(dataset.input_shape)}."
         )
-    targets = np.asarray(dataset.test.y)
-    if not np.issubdtype(targets.dtype, np.integer):
-        return  # for a loss that takes no classes; it says itself what it cannot use
-    wrong = targets[((targets < 0) | (targets >= dataset.classes)) & (targets != IGNORED_TARGET)]
-    if wrong.size:
-        raise SettingError(
-            f"a test example of dataset {dataset.name} has the target {wrong.flat[0]}; with {dataset.classes} classes "
-            f"targets must lie in 0 to {dataset.classes - 1}, or be {IGNORED_TARGET}, which is not counted."
-        )
+    for targets in map(np.asarray, pieces(dataset.test.y)):
+        if not np.issubdtype(targets.dtype, np.integer):
+            return  # for a loss that takes no classes; it says itself what it cannot use
+        wrong = targets[((targets < 0) | (targets >= dataset.classes)) & (targets != IGNORED_TARGET)]
+        if wrong.size:
+            raise SettingError(
+                f"a test example of dataset {dataset.name} has the target {wrong.flat[0]}; with {dataset.classes} classes "
+                f"targets must lie in 0 to {dataset.classes - 1}, or be {IGNORED_TARGET}, which is not counted."
+            )
 
 
 def _check_passes(model: nn.Module, x: Tensor, y: Tensor, classes: int, loss: Loss, accumulate: int) -> str:

@@ -2,11 +2,15 @@
 
 import zipfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
+from client.data.made import opened
+from client.data.maps import mapped
+from client.data.progress import Preparation
 from client.data.reading import reading
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
@@ -16,6 +20,9 @@ SOURCE = "a file of the user's own"
 TEST_USERS = "counted when loaded, and said in the privacy statement"
 REQUIRED = ("x", "y", "user")
 MOST_CLASSES = 10**6  # that a test label may stand for by itself: more is a mistake, or must be said
+HELD = 1 << 26
+"""Bytes of an unpacked .npz file up to which it is read into memory."""
+_BLOCK = 1 << 20
 SPLIT_SEED = 0
 """Public and fixed: it chooses the test examples of a file without `split`, whatever a run's seed is."""
 
@@ -60,19 +67,53 @@ def load(path: str | Path, *, classes: int | None = None) -> Dataset:
 
 
 def read_arrays(path: Path) -> Mapping[str, np.ndarray]:
-    """Return the arrays stored in an .npz file, or, memory-mapped, in a folder of .npy files."""
+    """Return the arrays stored in an .npz file, or, memory-mapped, in a folder of .npy files.
+
+    Those of a big .npz file are unpacked into the cache and mapped too, so that all processes share them.
+    """
     with reading(path, "arrays of numbers or strings"):
         if path.is_dir():
-            return {file.stem: np.load(file, mmap_mode="r") for file in sorted(path.glob("*.npy"))}
+            return {file.stem: mapped(file) for file in sorted(path.glob("*.npy"))}
         if not path.is_file():
             raise DataError(f"The data file {path} does not exist; path must name an .npz file.")
         if not zipfile.is_zipfile(path):
             raise DataError(f"{path} is no .npz file; it must be one, with {', '.join(REQUIRED)}.")
-        with path.open("rb") as file, np.load(file) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size <= HELD:
+            with path.open("rb") as file, np.load(file) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        else:
+            arrays = _unpacked(path)
     if foreign := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
         raise DataError(f"{path} holds {foreign[0]}, which is no array; an .npz file holds arrays alone.")
     return arrays
+
+
+def _unpacked(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a big .npz file, unpacked once into the cache and mapped."""
+    with opened([path], "arrays", partial(_unpack, path)) as folder:
+        return {file.stem: mapped(file) for file in sorted(folder.iterdir())}
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    """Write the arrays of an .npz file into a folder of .npy files, none of them whole in memory."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if foreign := [member.filename for member in members if not _is_array_name(member.filename)]:
+            raise DataError(f"{path} holds {foreign[0]}, which is no array; an .npz file holds arrays alone.")
+        total = sum(member.file_size for member in members)
+        with Preparation(f"unpacking {path} into the cache", total) as progress:
+            for member in members:
+                with archive.open(member) as content, (folder / member.filename).open("wb") as target:
+                    while block := content.read(_BLOCK):
+                        target.write(block)
+                        progress.advance(len(block))
+
+
+def _is_array_name(name: str) -> bool:
+    """Say whether a member of an archive is called as an array is: NAME.npy, in no folder."""
+    return name.endswith(".npy") and PurePosixPath(name).name == name and "\\" not in name
 
 
 def fifth_of_each(users: np.ndarray, *, seed: int) -> np.ndarray:

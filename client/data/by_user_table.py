@@ -8,6 +8,7 @@ import numpy as np
 
 from client.data import by_user_text
 from client.data.by_user_npz import SPLIT_SEED, fifth_of_each
+from client.data.converted import pieces
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.labels import LEARNT_NAMES, read_labels
 from client.data.pictures import ColumnBytes, pictures
@@ -119,7 +120,7 @@ def from_table(
     x = inputs(table, test) if inputs is not None else _inputs(table, columns, test)
     # Rows are an array as far as clients need one.
     clients, tested = split_by_user(cast(np.ndarray, x), known.y, users, test)
-    if not np.isfinite(tested.x).all():
+    if not all(np.isfinite(part).all() for part in pieces(tested.x)):
         raise DataError(
             f"The test rows of {table.path} hold inputs that are empty or not finite; all must be numbers."
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from client.data.converted import is_array, pieces
 from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, Dataset, Examples, LazyClients, identify_each
 from client.data.fingerprint import Fingerprint
 from client.imports import own_code
@@ -51,13 +52,15 @@ class Public:
                 f"{self.y_type} {list(self.target_shape)}."
             )
         for name, array in (("inputs", x), ("targets", y)):
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
+            if array.dtype.kind == "f" and not all(np.isfinite(part).all() for part in pieces(array)):
                 raise DataError(f"{who} holds {name} that are not finite; all must be finite numbers.")
         if self.task == NEXT_TOKEN:
-            _check_range(x, self.classes, who, "the token")
+            for part in pieces(x):
+                _check_range(part, self.classes, who, "the token")
         if y.dtype.kind != "f":
-            counted = y[y != IGNORED_TARGET] if self.task == NEXT_TOKEN or y.ndim > 1 else y
-            _check_range(counted, self.classes, who, "the label")
+            for part in pieces(y):
+                counted = part[part != IGNORED_TARGET] if self.task == NEXT_TOKEN or y.ndim > 1 else part
+                _check_range(counted, self.classes, who, "the label")
 
 
 def _check_range(values: np.ndarray, classes: int, who: str, name: str) -> None:
@@ -77,7 +80,7 @@ def check_examples(examples: object, who: str) -> None:
     if not isinstance(examples, Examples):
         raise DataError(f"{who} is {type(examples).__name__}; it must be client.data.Examples.")
     for name, array in (("x", examples.x), ("y", examples.y)):
-        if not isinstance(array, np.ndarray):
+        if not is_array(array):
             raise DataError(f"{name} of {who} is {type(array).__name__}; it must be a numpy array.")
     if examples.x.dtype.kind not in "fiub" or examples.y.dtype.kind not in "fiu":
         raise DataError(

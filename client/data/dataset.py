@@ -11,6 +11,7 @@ from typing import overload
 
 import numpy as np
 
+from client.data.converted import converted, take
 from client.data.fingerprint import Fingerprint
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
@@ -30,7 +31,8 @@ class Examples:
     """The examples of one client, or of the test set.
 
     `x` is float32 [n, *input_shape] and `y` int64 [n] for classification; both are int64 [n, length] for
-    text, where `y` is `x` moved on by one token and `IGNORED_TARGET` where `x` is padding.
+    text, where `y` is `x` moved on by one token and `IGNORED_TARGET` where `x` is padding. Of a big test set they
+    may be `client.data.converted.Converted`, whose slices and rows are arrays made when they are asked for.
     """
 
     x: np.ndarray
@@ -46,6 +48,10 @@ class Examples:
     def __len__(self) -> int:
         """Return the number of examples."""
         return len(self.y)
+
+    def take(self, rows: np.ndarray) -> "Examples":
+        """Return the examples with the numbers `rows`."""
+        return Examples(take(self.x, rows), take(self.y, rows))
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ def as_float32(x: np.ndarray) -> np.ndarray:
 
 
 def as_tokens(x: np.ndarray) -> np.ndarray:
-    """Return token numbers as int64."""
+    """Return numbers of tokens or classes as int64."""
     return x.astype(np.int64)
 
 
@@ -227,7 +233,17 @@ def split_by_user(
     train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
     order, bounds = group_by_user(users[train_rows])
     clients = ArrayClients(x, y, train_rows[order], bounds, convert)
-    return clients, Examples(convert(x[test_rows]), y[test_rows].astype(np.int64))
+    return clients, stored_examples(x, y, test_rows, convert)
+
+
+def stored_examples(
+    x: np.ndarray,
+    y: np.ndarray,
+    rows: np.ndarray,
+    convert: Callable[[np.ndarray], np.ndarray] = as_float32,
+) -> Examples:
+    """Return the examples `rows` of two big arrays, converted now where they are few and batch by batch where not."""
+    return Examples(converted(x, rows, convert), converted(y, rows, as_tokens))
 
 
 def group_by_user(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

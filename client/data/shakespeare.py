@@ -1,7 +1,9 @@
 """Shakespeare's plays by role, for next-character prediction; TFF, LEAF or hub files."""
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +14,14 @@ from client.data.dataset import (
     NEXT_TOKEN,
     ArrayClients,
     Dataset,
-    Examples,
     as_tokens,
     describe_unit,
     group_by_user,
     shared_users,
+    stored_examples,
 )
 from client.data.fields import TEXTS, Field, texts
+from client.data.prepared import Part, Prepared, prepared
 from client.data.reading import Unreadable, user_names
 from client.data.stores import Columns, Store, TffFiles, converted, given_path, open_tff
 from client.data.text import (
@@ -46,8 +49,6 @@ WHERE = (
     "shakespeare_test.h5, to TFF's shakespeare.sqlite (~/.tff where TFF has put it), to a LEAF folder with train/*.json and test/*.json, "
     f"or to the folder of shakespeare.csv of {HUB}; or set download=True."
 )
-Tokens = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""x and y int32 [n, 80], and the role of each row."""
 
 
 def load(path: str | None = None, *, as_published: bool = False, download: bool = False) -> Dataset:
@@ -65,59 +66,84 @@ def load(path: str | None = None, *, as_published: bool = False, download: bool 
     if files is None and not download:
         raise DataError(WHERE)
     if files is None or hub.is_table(files):
-        train, test = _from_hub(files)
+        train, rows, test, tested = _from_hub(files)
     else:
-        train, test = _from_disk(files, as_published)
-    note = note_unknown(test[1], "the benchmark's 86 characters", "the files must hold the English plays.")
+        train, test = _from_leaf(files) if leaf.is_leaf(files) else _from_tff(files, as_published)
+        rows, tested = np.arange(len(train.y)), np.arange(len(test.y))
+    examples = stored_examples(test.x, test.y, tested, as_tokens)
+    note = note_unknown(examples.y, "the benchmark's 86 characters", "the files must hold the English plays.")
+    order, bounds = group_by_user(train.user[rows])
     return Dataset(
         name="shakespeare",
-        clients=ArrayClients(train[0], train[1], *group_by_user(train[2]), convert=as_tokens),
-        test=Examples(as_tokens(test[0]), as_tokens(test[1])),
+        clients=ArrayClients(train.x, train.y, rows[order], bounds, convert=as_tokens),
+        test=examples,
         input_shape=(LENGTH,),
         classes=VOCABULARY.size,
         task=NEXT_TOKEN,
         licence=LICENCE,
         source=SOURCE,
         unit=describe_unit(ROLE),
-        uncovered=shared_users(train[2], test[2]),
+        uncovered=shared_users(train.users(rows), test.users(tested)),
         uncounted=() if as_published else UNCOUNTED,
         person=ROLE,
         notes=(note,),
     )
 
 
-def _from_disk(path: Path, as_published: bool) -> tuple[Tokens, Tokens]:
-    """Return (train, test) of TFF's or LEAF's files."""
-    if leaf.is_leaf(path):
-        train, test = (_leaf_pairs(path, split) for split in leaf.SPLITS)
-        return train, test
-    train_store, test_store = open_tff(path, FILES)
-    return (
-        _snippets(train_store, as_published, Unreadable(path, False)),
-        _snippets(test_store, as_published, Unreadable(path, True)),
-    )
-
-
-def _leaf_pairs(path: Path, split: str) -> Tokens:
-    """Return tokens of one split of a LEAF folder."""
-    unreadable = Unreadable(path / split, is_public=split == "test")
-    rows = leaf.read_leaf(path, split, unreadable)
-    return _pairs(rows.users, rows.x, rows.y, unreadable)
-
-
-def _from_hub(path: Path | None) -> tuple[Tokens, Tokens]:
-    """Return (train, test) of the hub's file, from disk or downloaded."""
-    columns = ("character_id", "x", "y")
-    table = hub.download(HUB, columns) if path is None else hub.read_table(path, columns)
+def _from_hub(path: Path | None) -> tuple[Prepared, np.ndarray, Prepared, np.ndarray]:
+    """Return the hub's file, from disk or downloaded, with its training rows, and again with its test rows."""
+    source = hub.source(HUB, path)
     # Marked examples that turn out to be test examples are refused with the test set.
     unreadable = Unreadable(path or HUB, is_public=False)
-    x, y, roles = _pairs(table["character_id"], table["x"], table["y"], unreadable)
-    test = fifth_of_each(roles, seed=SPLIT_SEED)
-    return (x[~test], y[~test], roles[~test]), (x[test], y[test], roles[test])
+    held = prepared(source.files, "shakespeare-hub", partial(_hub_parts, source), unreadable)
+    test = fifth_of_each(held.user, seed=SPLIT_SEED)
+    return held, np.flatnonzero(~test), held, np.flatnonzero(test)
 
 
-def _pairs(roles: list[str], contexts: list[str], characters: list[str], unreadable: Unreadable) -> Tokens:
-    """Return tokens of pairs of 80 characters and the next one.
+def _from_tff(path: Path, as_published: bool) -> tuple[Prepared, Prepared]:
+    """Return (train, test) of TFF's files, which are small enough for memory."""
+    train_store, test_store = open_tff(path, FILES)
+    train, test = (
+        _snippets(store, as_published, Unreadable(path, is_public))
+        for store, is_public in ((train_store, False), (test_store, True))
+    )
+    return train, test
+
+
+def _from_leaf(path: Path) -> tuple[Prepared, Prepared]:
+    """Return (train, test) of a LEAF folder."""
+    train, test = (
+        prepared(
+            leaf.files(path, split),
+            f"shakespeare-leaf-{split}",
+            partial(_leaf_parts, path, split),
+            Unreadable(path / split, is_public=split == "test"),
+        )
+        for split in leaf.SPLITS
+    )
+    return train, test
+
+
+def _leaf_parts(path: Path, split: str, unreadable: Unreadable) -> Iterator[Part]:
+    """Yield a LEAF split as tokens, file by file."""
+    for rows in leaf.read_leaf(path, split, unreadable):
+        yield _pairs(rows.users, rows.x, rows.y, unreadable, 1)
+
+
+def _hub_parts(source: hub.Files | hub.Download, unreadable: Unreadable) -> Iterator[Part]:
+    """Yield the hub's file as tokens, some rows at a time."""
+    for table in source.read(("character_id", "x", "y")):
+        yield _pairs(table["character_id"], table["x"], table["y"], unreadable, table.share)
+
+
+def _pairs(
+    roles: Sequence[Any],
+    contexts: Sequence[Any],
+    characters: Sequence[Any],
+    unreadable: Unreadable,
+    share: float,
+) -> Part:
+    """Return tokens of pairs of 80 characters and the next one, as int8, in which all of them fit.
 
     Raises `DataError` for values that are no texts; texts of another length are `unreadable`.
     """
@@ -135,35 +161,35 @@ def _pairs(roles: list[str], contexts: list[str], characters: list[str], unreada
                 f"An example of {roles[row]!r} in {unreadable.where} has {len(context)} and {len(character)} characters "
                 f"as x and y; there must be {LENGTH} and 1."
             )
-    unreadable.warn()
-    x, y = (np.full((len(contexts), LENGTH), UNREADABLE, dtype=np.int32) for _ in "xy")
+    x, y = (np.full((len(contexts), LENGTH), UNREADABLE, dtype=np.int8) for _ in "xy")
     if good.any():
-        chosen = np.flatnonzero(good)
+        chosen = np.flatnonzero(good).tolist()
         x[good], y[good] = next_characters(
             [contexts[row] for row in chosen], [characters[row] for row in chosen], VOCABULARY, LENGTH
         )
-    return x, y, user_names(unreadable.where, roles)
+    return Part(user_names(unreadable.where, roles).tolist(), x, y, share)
 
 
-def _snippets(store: Store, as_published: bool, unreadable: Unreadable) -> Tokens:
+def _snippets(store: Store, as_published: bool, unreadable: Unreadable) -> Prepared:
     """Return tokens of TFF's snippets; the data set is small enough for memory. A user that fails is `unreadable`."""
     encode = partial(
         _encode, encoding="latin-1" if as_published else "utf-8"
     )  # TFF takes bytes for characters
     sentences, roles = [], []
-    for user, count in enumerate(store.counts):
+    for number, count in enumerate(store.counts):
         try:
-            encoded = converted(store, encode, user, 0, int(count)) if count else []
+            encoded = converted(store, encode, number, 0, int(count)) if count else []
         except DataError as error:
             unreadable.note(str(error))
             encoded = [np.full(2, UNREADABLE, dtype=np.int32)]
         sentences += encoded
-        roles += [store.users[user]] * len(encoded)
+        roles += [store.users[number]] * len(encoded)
     unreadable.warn()
     if not sentences:
         raise DataError(f"{unreadable.where} holds no snippets; it must hold at least one.")
     x, y, owner = (separate_pieces if as_published else windows)(sentences, LENGTH)
-    return x, y, user_names(unreadable.where, roles)[owner]
+    names, user = np.unique(user_names(unreadable.where, roles), return_inverse=True)
+    return Prepared(x, y, user[owner], names)
 
 
 def _encode(columns: Columns, encoding: str) -> list[np.ndarray]:

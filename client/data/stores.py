@@ -19,6 +19,7 @@ from client.data.dataset import DivisibleClients, Examples, cut
 from client.data.fields import Fields, check_group
 from client.data.fingerprint import Fingerprint
 from client.data.reading import naming, reading
+from client.data.sqlite_index import index_of
 from client.data.tf_example import read_example
 from client.imports import need
 from fedmf.errors import DataError
@@ -170,21 +171,34 @@ class Hdf5Store:
         return read
 
 
+_OF_A_CLIENT = (
+    "SELECT serialized_example_proto FROM examples WHERE split_name = ? AND client_id = ? "
+    "ORDER BY rowid LIMIT ? OFFSET ?"
+)
+_BY_INDEX = (  # CROSS: sqlite keeps this order
+    "SELECT serialized_example_proto FROM made.place AS p CROSS JOIN main.examples AS e ON e.rowid = p.row "
+    "WHERE p.split_name = ? AND p.client_id = ? ORDER BY p.row LIMIT ? OFFSET ?"
+)
+
+
 @dataclass(frozen=True)
 class SqliteStore:
-    """One split of a TFF sqlite file: table client_metadata, and examples as serialised tf.train.Example."""
+    """One split of a TFF sqlite file: table client_metadata, and examples as serialised tf.train.Example.
+
+    `index` is another file that says where a client's examples stand, None where the file itself does.
+    """
 
     path: Path
     split: str
     users: tuple[str, ...]
     counts: np.ndarray
+    index: Path | None = None
 
     def read(self, user: int, start: int, stop: int) -> Columns:
         """Return the user's rows, decoded and stacked column by column."""
         with reading(self.path, "a sqlite file of TFF"):
-            rows = _sqlite(self.path, os.getpid()).execute(
-                "SELECT serialized_example_proto FROM examples WHERE split_name = ? AND client_id = ? "
-                "ORDER BY rowid LIMIT ? OFFSET ?",
+            rows = _sqlite(self.path, os.getpid(), self.index).execute(
+                _OF_A_CLIENT if self.index is None else _BY_INDEX,
                 (self.split, self.users[user], stop - start, start),
             )
             messages = [message for (message,) in rows]
@@ -258,6 +272,7 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
         found = list(rows)
         file.execute("SELECT split_name, client_id, serialized_example_proto, rowid FROM examples LIMIT 0")
         (held,) = file.execute("SELECT max(rowid) FROM examples").fetchone()
+        index = index_of(path, file)
     if not found:
         others = ", ".join(repr(name) for name in _splits(path)) or "none"
         raise DataError(
@@ -280,7 +295,7 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
             f"client_metadata of {path} counts {sum(counts.values())} examples in the split {split!r}; the file holds "
             f"{held or 0}."
         )
-    return SqliteStore(path, split, tuple(counts), np.array(list(counts.values()), dtype=np.int64))
+    return SqliteStore(path, split, tuple(counts), np.array(list(counts.values()), dtype=np.int64), index)
 
 
 def _counted(path: Path, split: str, users: Sequence[str]) -> dict[str, int]:
@@ -311,12 +326,15 @@ def _hdf5(path: Path, process: int) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _sqlite(path: Path, process: int) -> sqlite3.Connection:
-    """Return a read-only connection; `process` keeps it from crossing into a forked worker."""
+def _sqlite(path: Path, process: int, index: Path | None = None) -> sqlite3.Connection:
+    """Return a read-only connection, with `index` as `made`; `process` keeps it from crossing into a forked worker."""
     if not path.is_file():
         raise DataError(f"The data file {path} does not exist; path must name a sqlite file of TFF.")
     with reading(path, "a sqlite file of TFF"):
-        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        file = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        if index is not None:
+            file.execute("ATTACH ? AS made", (f"{index.resolve().as_uri()}?mode=ro",))
+        return file
 
 
 def _column(values: Sequence[list[bytes] | np.ndarray]) -> Any:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from client.data.converted import pieces
 from client.data.dataset import IGNORED_TARGET
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
@@ -162,8 +163,11 @@ def unknown_share(targets: np.ndarray) -> float:
     >>> unknown_share(np.array([[7, OOV, EOS, IGNORED_TARGET]]))
     0.5
     """
-    real = int((~np.isin(targets, (IGNORED_TARGET, EOS))).sum())
-    return float((targets == OOV).sum() / real) if real else 0.0
+    real = unknown = 0
+    for part in pieces(targets):
+        real += int((~np.isin(part, (IGNORED_TARGET, EOS))).sum())
+        unknown += int((part == OOV).sum())
+    return float(unknown / real) if real else 0.0
 
 
 def note_unknown(test: np.ndarray, vocabulary: str, advice: str, *, most: float = 1.0) -> str:

@@ -1,6 +1,7 @@
 """Who calls the clients of a simulation: processes of this machine under our own grid, or Flower's Ray engine.
 
-The apps are the same. Worker processes get the settings and build data and model themselves.
+The apps are the same. Worker processes get the settings and build data and model themselves, without the
+test set; what is prepared once in the cache or mapped they share.
 """
 
 import pickle
@@ -19,7 +20,7 @@ from experiments.players.local_grid import InProcessPlayer, Player, run_locally
 from experiments.players.ray import run_on_ray, with_failures
 from experiments.players.worker_pool import WorkerPool
 from experiments.settings.engine import LocalSettings, RaySettings
-from experiments.settings.experiment import Experiment, build
+from experiments.settings.experiment import Experiment, build_for_clients
 from experiments.settings.schema import Settings
 from fedmf.randomness import PublicSeed
 from server.app import make_server_app
@@ -67,14 +68,14 @@ _resident: list[tuple[Settings, ClientApp]] = []  # of this worker process: at m
 def resident_client_app(settings: Settings) -> ClientApp:
     """Return the ClientApp of a run's clients, built once per process."""
     if not _resident or _resident[0][0] != settings:
-        _resident[:] = [(settings, _client_app(build(settings)))]
+        _resident[:] = [(settings, _client_app(build_for_clients(settings)))]
     return _resident[0][1]
 
 
 def play_with(settings: Settings, message: Message, context: Context) -> Message:
     """Return the reply of a run's clients to `message`, in a process that may lose its device in its turn."""
     elsewhere = partial(in_another_process, partial(play_with, settings))
-    return _client_app(build(settings), elsewhere)(message, context)
+    return _client_app(build_for_clients(settings), elsewhere)(message, context)
 
 
 def play_remotely(settings: Settings, message: Message, context: Context) -> Message:

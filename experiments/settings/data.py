@@ -286,16 +286,19 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
             raise ValueError(f"holds {value!r} as {group}.{key}, which must be {wanted}")
 
 
-def load_dataset(arguments: Mapping[str, Any], model: str | None = None) -> "Dataset":
+def load_dataset(
+    arguments: Mapping[str, Any], model: str | None = None, *, clients_only: bool = False
+) -> "Dataset":
     """Return the data set that a composed group `dataset` names; what it says of itself names keys too.
 
     `model` is the name of the model that it is for: texts of one's own are parted into what that predicts.
+    `clients_only`: of the test set one example is enough, in a process that plays clients.
     """
     from client.data import load  # with all loaders: not for a node that only says how many clients it holds
 
     arguments = _at_level(arguments, model)
     with keyed("dataset", arguments.keys()):
-        dataset = load(**arguments)
+        dataset = load(**arguments, clients_only=clients_only)
     uncovered = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.uncovered)
     notes = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.notes)
     return replace(dataset, uncovered=uncovered, notes=notes)

@@ -129,6 +129,12 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
     )
 
 
+def build_for_clients(settings: Settings) -> Experiment:
+    """Return the experiment as a process needs it that plays clients: of the test set it has one example."""
+    named = arguments(settings.dataset)
+    return build(settings, load_dataset(named, settings.model.name, clients_only=True))
+
+
 def run_secret(settings: Settings) -> SecretKey:
     """Return the run secret: from the system, or from the seed for a run that is reproducible, NOT private."""
     if settings.run.reproducible:

@@ -1,0 +1,194 @@
+"""Data files of the published sizes with made-up content, and what it takes to load them.
+
+    python tests/big_data.py leaf FOLDER              805,263 images of 3,550 writers in LEAF's JSON (5 GB)
+    python tests/big_data.py npy FOLDER --rows 3300000   3.3 million float32 images of 3,550 users as .npy files (10 GB)
+    python tests/big_data.py hub FOLDER               814,277 pictures in parquet files as on the hub
+    python tests/big_data.py plays FOLDER             4.2 million rows of shakespeare.csv as on the hub
+
+Each writes the files unless the folder is there, loads them twice in processes of their own, with nothing kept before
+(FEDMF_CACHE below the folder), and prints seconds and peak memory: what the process held alone, and with what it had
+mapped of files, which is shared and which the system takes back when it needs room.
+"""
+
+import argparse
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+WRITERS, IMAGES = 3550, 805263
+USERS_A_FILE = 36
+LINE = "to be or not to be that is the question "
+
+
+def pictures(count, rng):
+    """Return made-up images as uint8 [count, 784]: paper, and a fifth ink of any grey."""
+    x = np.full((count, 784), 255, dtype=np.uint8)
+    x[:, 300:456] = rng.integers(0, 256, (count, 156))
+    return x
+
+
+def leaf(folder, images=IMAGES, writers=WRITERS):
+    """Write a LEAF femnist: nine tenths of each writer to train, numbers as json writes k / 255."""
+    texts = [json.dumps(value / 255) for value in range(256)]
+    rng = np.random.default_rng(0)
+    sizes = np.diff(np.linspace(0, images, writers + 1).astype(int))
+    for first in range(0, writers, USERS_A_FILE):
+        users = range(first, min(writers, first + USERS_A_FILE))
+        for split in ("train", "test"):
+            data = []
+            for user in users:
+                tested = sizes[user] // 10
+                count = tested if split == "test" else sizes[user] - tested
+                rows = ", ".join(
+                    "[" + ", ".join(map(texts.__getitem__, row)) + "]"
+                    for row in pictures(count, rng).tolist()
+                )
+                labels = json.dumps(rng.integers(0, 62, count).tolist())
+                data.append(f'"f{user:04d}_00": {{"x": [{rows}], "y": {labels}}}')
+            (folder / split).mkdir(parents=True, exist_ok=True)
+            file = folder / split / f"all_data_{first // USERS_A_FILE}_niid_0_keep_0_{split}_9.json"
+            file.write_text(f'{{"users": [], "num_samples": [], "user_data": {{{", ".join(data)}}}}}')
+
+
+def npy(folder, rows, users=WRITERS):
+    """Write float32 images [rows, 28, 28] as a folder of .npy files without split."""
+    folder.mkdir(parents=True)
+    x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (rows, 28, 28))
+    rng = np.random.default_rng(0)
+    for start in range(0, rows, 10000):
+        part = x[start : start + 10000]
+        part[:] = pictures(len(part), rng).reshape(-1, 28, 28) / np.float32(300)
+    x.flush()
+    np.save(folder / "y.npy", rng.integers(0, 62, rows))
+    np.save(folder / "user.npy", rng.integers(0, users, rows))
+
+
+def hub(folder, images=814277, writers=3597):
+    """Write the parquet files of flwrlabs/femnist."""
+    import pyarrow
+    import pyarrow.parquet
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    struct = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    schema = pyarrow.schema([("image", struct), ("writer_id", "string"), ("character", pyarrow.int64())])
+    with pyarrow.parquet.ParquetWriter(folder / "train.parquet", schema) as file:
+        for start in range(0, images, 5000):
+            rows = range(start, min(images, start + 5000))
+            column = []
+            for picture in pictures(len(rows), rng):
+                data = io.BytesIO()
+                Image.fromarray(picture.reshape(28, 28)).save(data, "png")
+                column.append({"bytes": data.getvalue(), "path": None})
+            names = [f"f{row * writers // images:04d}" for row in rows]
+            table = {"image": column, "writer_id": names, "character": rng.integers(0, 62, len(rows))}
+            file.write_table(pyarrow.table(table, schema))
+
+
+def plays(folder, rows=4_226_158, roles=1129):
+    """Write the CSV file of flwrlabs/shakespeare."""
+    folder.mkdir(parents=True)
+    text = LINE * 4
+    with (folder / "shakespeare.csv").open("w") as file:
+        file.write("character_id,x,y\n")
+        for row in range(rows):
+            at = row % len(LINE)
+            file.write(f"ROLE{row * roles // rows},{text[at : at + 80]},{text[at + 80]}\n")
+
+
+def memory(kind):
+    """Return bytes of this process: RssAnon is what it shares with nobody, VmHWM the most with what it has mapped."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{kind}:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def measure(name, path):
+    """Load a data set, read all examples of ten clients and a hundred of the test set; print what it took."""
+    from client.data import load
+
+    peak, ended = memory("RssAnon"), threading.Event()
+
+    def watch():
+        nonlocal peak
+        while not ended.wait(0.01):
+            peak = max(peak, memory("RssAnon"))
+
+    before = peak
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    began = time.monotonic()
+    dataset = load(name, path=str(path))
+    seconds = time.monotonic() - began
+    for client in range(0, len(dataset.clients), max(1, len(dataset.clients) // 10)):
+        assert len(dataset.clients[client]) > 0
+    assert len(dataset.test.x[:100]) > 0
+    ended.set()
+    watcher.join()
+    print(
+        json.dumps(
+            {
+                "seconds": round(seconds, 1),
+                "clients": len(dataset.clients),
+                "test": len(dataset.test),
+                "alone_mb": round(peak / 1e6),
+                "before_mb": round(before / 1e6),
+                "with_maps_mb": round(memory("VmHWM") / 1e6),
+            }
+        )
+    )
+
+
+def measured(name, path, cache):
+    """Return what `measure` prints in a process of its own."""
+    root = Path(__file__).resolve().parents[1]
+    environment = {**os.environ, "FEDMF_CACHE": str(cache), "PYTHONPATH": str(root)}
+    command = [sys.executable, __file__, "measure", str(path), "--name", name]
+    done = subprocess.run(
+        command, env=environment, check=True, stdout=subprocess.PIPE, text=True, timeout=3000
+    )
+    return json.loads(done.stdout)
+
+
+WRITES = {
+    "leaf": ("femnist", leaf),
+    "npy": ("by_user_npz", npy),
+    "hub": ("femnist", hub),
+    "plays": ("shakespeare", plays),
+}
+
+
+def main():
+    """Write, measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=[*WRITES, "measure"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--name")
+    given = parser.parse_args()
+    if given.what == "measure":
+        measure(given.name, given.folder)
+        return
+    name, write = WRITES[given.what]
+    if not given.folder.exists():
+        write(given.folder, *([given.rows] if given.rows else []))
+    cache = given.folder.parent / f"{given.folder.name}-cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    for start in ("cold", "warm"):
+        print(start, measured(name, given.folder, cache), flush=True)
+
+
+if __name__ == "__main__":
+    main()
