@@ -103,14 +103,14 @@ def test_without_noise_mask_and_clipping_the_model_is_that_of_fedavg(tmp_path, r
 @pytest.mark.parametrize("mechanism", ["independent", "optimal"])
 @pytest.mark.parametrize("workload", ["run", "prefix_sum"])
 def test_noise_in_the_released_model_is_what_the_run_says(tmp_path, mechanism, workload):
-    """Clients that learn nothing: the model moves by the noise of all epochs, momentum and schedule counted.
+    """Clients that learn next to nothing: the model moves by the noise of all epochs, momentum and schedule counted.
 
     std(final - initial) = sigma ||last row of B|| / (gamma n) with the B of the whole run, not half of it.
     """
     run(
         tmp_path / "r", f"mechanism={mechanism}", f"workload={workload}", "model=mlp",
         "population.cohort_size=20", "population.rounds_per_epoch=4", "population.epochs=3",
-        "client.learning_rate=1e-12", "optimizer.momentum=0.7", "optimizer.schedule=cooldown",
+        "client.learning_rate=1e-5", "optimizer.momentum=0.7", "optimizer.schedule=cooldown",
         "optimizer.learning_rate=1", "run.evaluate_every=12",
     )  # fmt: skip
     moved = model(tmp_path / "r") - model(tmp_path / "r", "model_initial.npz")
