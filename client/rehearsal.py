@@ -19,13 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from client.contents import Same, contents
 from client.data.converted import pieces
 from client.data.dataset import IGNORED_TARGET, Dataset, Examples
 from client.losses import Loss, counted
 from client.parameters import layout_of, set_training_mode, trained_parameters
 from client.reasons import reason
 from client.scoring import SCORED_AT_ONCE
-from client.training import Trainer
+from client.training import TABLES, Trainer
 from fedmf.errors import FedmfError, SettingError
 from fedmf.updates.vectors import Layout, Vector
 
@@ -143,7 +144,7 @@ def _check_passes(model: nn.Module, x: Tensor, y: Tensor, classes: int, loss: Lo
     _calling("the gradient of the loss could not be computed", torch.autograd.backward, value)
     _check_gradients(model)
     after = _attributes(model)
-    changed = [name for name in {**before, **after} if before.get(name) is not after.get(name)]
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return changed[0] if changed else ""
 
 
@@ -312,13 +313,18 @@ def _check_turn(trainer: Trainer, start: Vector, examples: Examples, changed: st
 
 
 def _attributes(model: nn.Module) -> dict[str, object]:
-    """Return what the attributes of all modules hold, by name: tables of parameters and modules one by one."""
+    """Return what the attributes of all modules hold, by name: tables of modules and hooks one by one."""
     found: dict[str, object] = {}
     for name, module in model.named_modules():
         for key, value in vars(module).items():
             held = value if isinstance(value, dict) else {"": value}
+            inside = key not in TABLES  # what a parameter holds may change
             found |= {
-                ".".join(part for part in (name, key, str(inner)) if part): it for inner, it in held.items()
+                ".".join(part for part in (name, key, str(inner)) if part): (
+                    Same(it),
+                    contents(it) if inside else None,
+                )
+                for inner, it in held.items()
             }
     return found
 

@@ -197,7 +197,7 @@ def _structure(model: nn.Module) -> list[object]:
     for module in model.modules():
         for name, value in vars(module).items():
             held = list(value.items()) if isinstance(value, dict) else [(name, value)]
-            inside = [None if name in _TABLES else contents(inner) for _, inner in held]
+            inside = [None if name in TABLES else contents(inner) for _, inner in held]
             found.append((Same(module), name, [(key, Same(inner)) for key, inner in held], inside))
     for parameter in model.parameters():
         hooks = [len(getattr(parameter, table, None) or ()) for table in _HOOKS]
@@ -205,7 +205,7 @@ def _structure(model: nn.Module) -> list[object]:
     return found
 
 
-_TABLES = ("_parameters", "_buffers", "_modules")  # whose values are compared elsewhere
+TABLES = ("_parameters", "_buffers", "_modules")  # whose values are compared elsewhere
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
