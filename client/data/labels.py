@@ -13,7 +13,7 @@ from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
 
 LEARNT_NAMES = (
-    "The names of the classes were collected from the training users: an uncovered release. "
+    "The names of the classes were collected from all rows, those of the training users too: an uncovered release. "
     "Give a public list of them as labels."
 )
 
@@ -22,7 +22,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class Labels:
-    """Class numbers `y` int64 [rows] below `classes`; whether the names were `learnt` from training rows."""
+    """Class numbers `y` int64 [rows] below `classes`; whether the names were `learnt` from all rows."""
 
     y: np.ndarray
     classes: int
@@ -35,10 +35,11 @@ def read_labels(
     """Return the labels in the column `name` of a table whose test rows are `test` [rows].
 
     Whole numbers are class numbers, unless `labels` lists the names of the classes, class 0 first; in a table without
-    types they are such if all test rows hold whole numbers, whatever a training row holds. Names without such a
-    list are those of the test rows, which are public, in alphabetical order; if training rows have more, all names are
-    collected. The number of classes is `classes`, or what the schema, the list or the test rows say. Raises `DataError`
-    for a test row that has none of the classes; such a training row is `UNREADABLE`.
+    types they are such if all test rows hold whole numbers, whatever a training row holds. Names without such a list
+    are in alphabetical order: those of the test rows where `classes` says how many there are, else those of all rows,
+    which are `learnt` then, whether or not training rows have more than test rows. The number of classes is `classes`,
+    or what the schema, the list, the names or the test rows say. Raises `DataError` for a test row that has none of the
+    classes; such a training row is `UNREADABLE`.
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "label", may_be_empty=True))
@@ -103,9 +104,9 @@ def _named(
 ) -> Labels:
     """Return the labels whose names are `values[numbers]`."""
     tested = set(numbers[test].tolist())
-    learnt = labels is None and not set(numbers[numbers >= 0].tolist()) <= tested
+    learnt = labels is None and classes is None  # not: some training row has another name, which would tell of it
     if labels is None:
-        labels = list(values)  # of the test rows, unless more were learnt
+        labels = [value for number, value in enumerate(values) if learnt or number in tested]
     if not labels or len(set(labels)) != len(labels):
         raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
     known = len(labels) if classes is None else classes

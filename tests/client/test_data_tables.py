@@ -125,16 +125,30 @@ def test_names_of_labels_become_numbers_by_the_public_list(tmp_path: Path, form:
     assert not [sentence for sentence in dataset.uncovered if "names of the classes" in sentence]
 
 
-def test_names_of_labels_are_those_of_the_public_test_rows_or_else_an_uncovered_release(
+def test_names_without_a_list_are_an_uncovered_release_whether_or_not_a_user_has_another_name(
     tmp_path: Path,
 ) -> None:
-    labels = ["cat", "dog"] * 6
-    dataset = opened(tmp_path, "csv", rows() | {"label": labels})
-    assert (dataset.classes, dataset.test.y.tolist(), len(dataset.uncovered)) == (2, [1, 0, 1], 1)
-    labels[0] = "ant"  # a training row
-    dataset = opened(tmp_path, "csv", rows() | {"label": labels})
-    assert (dataset.classes, dataset.test.y.tolist()) == (3, [2, 1, 2])
-    assert "collected from the training users: an uncovered release" in dataset.uncovered[0]
+    """That the sentence stands must not tell that some training row has a name which no test row has."""
+    said = []
+    for first, names in (("cat", 2), ("ant", 3)):  # neighbours: a training row of bob
+        dataset = opened(tmp_path, "csv", rows() | {"label": [first, "dog", *["cat", "dog"] * 5]})
+        assert (dataset.classes, dataset.test.y.tolist()) == (names, [names - 1, names - 2, names - 1])
+        said.append(dataset.uncovered)
+    assert said[0] == said[1]
+    assert "names of the classes were collected from all rows" in said[0][0]
+
+
+def test_a_number_of_classes_is_not_exceeded_by_the_name_in_a_training_row(tmp_path: Path) -> None:
+    """Then the names are those of the test rows: nothing is collected, and the odd row concerns its user alone."""
+    for classes in (2, 3):
+        table = rows() | {"label": ["ant", "dog", *["cat", "dog"] * 5]}
+        dataset = opened(tmp_path, "csv", table, classes=classes)
+        assert (dataset.classes, dataset.test.y.tolist(), len(dataset.uncovered)) == (classes, [1, 0, 1], 1)
+        assert [client.y.tolist() for client in dataset.clients[:2]] == [[0, 1, 0], [1, 0, 1]]
+        with pytest.raises(DataError, match="holds the label -1"):
+            dataset.clients[2]
+    with pytest.raises(SettingError, match="classes is 1, but there are 2 names"):
+        opened(tmp_path, "csv", table, classes=1)
 
 
 def test_a_training_row_with_none_of_the_classes_cannot_be_trained_and_does_not_stop_the_others(
@@ -162,7 +176,7 @@ def test_a_training_label_that_is_no_number_does_not_make_names_of_all(tmp_path:
         with pytest.raises(DataError, match="holds the label -1"):
             dataset.clients[2]
     dataset = opened(tmp_path, "csv", rows() | {"label": ["", *["dog", "cat"] * 5, "dog"]})
-    assert (dataset.classes, len(dataset.uncovered)) == (2, 1)
+    assert dataset.classes == 2
 
 
 def test_whole_numbers_with_a_list_of_names_are_names(tmp_path: Path) -> None:
