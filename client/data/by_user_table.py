@@ -165,10 +165,10 @@ def _inputs(table: Table, columns: Columns, test: np.ndarray) -> np.ndarray | Ro
         return lists(table, columns.image, "image", test)
     names = columns.features
     if names is None:
-        names = numeric_columns(table, (columns.user, columns.label, columns.split or "split"))
+        names = numeric_columns(table, (columns.user, columns.label, columns.split or "split"), test)
     if len(names) == 1 and names[0] in table.types and is_list(storage(table.types[names[0]])):
         return lists(table, names[0], "features", test)
-    return numbers(table, names)
+    return numbers(table, names, test)
 
 
 def _of_texts(

@@ -104,7 +104,7 @@ def _named(
 ) -> Labels:
     """Return the labels whose names are `values[numbers]`."""
     tested = set(numbers[test].tolist())
-    learnt = labels is None and classes is None  # not: some training row has another name, which would tell of it
+    learnt = labels is None and classes is None
     if labels is None:
         labels = [value for number, value in enumerate(values) if learnt or number in tested]
     if not labels or len(set(labels)) != len(labels):
