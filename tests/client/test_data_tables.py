@@ -179,6 +179,36 @@ def test_a_training_label_that_is_no_number_does_not_make_names_of_all(tmp_path:
     assert dataset.classes == 2
 
 
+def test_a_label_that_no_int64_is_concerns_its_user_alone(tmp_path: Path) -> None:
+    for form, label in (("parquet", 2**63), ("csv", 10**20)):
+        values = [label, *([0, 1] * 6)[1:]]
+        column = pyarrow.array(values, pyarrow.uint64()) if form == "parquet" else [str(v) for v in values]
+        dataset = opened(tmp_path, form, rows() | {"label": column})
+        assert (dataset.classes, len(dataset.clients[1])) == (2, 3)
+        with pytest.raises(DataError, match=r"client 2 .* the label -1"):
+            dataset.clients[2]
+
+
+@pytest.mark.parametrize("label", [10**13, 10**6, 2**63])
+def test_a_test_label_does_not_stand_for_a_million_classes_by_itself(tmp_path: Path, label: int) -> None:
+    for form in ("csv", "parquet"):
+        values = [*([0, 1] * 6)[:11], label]
+        column = pyarrow.array(values, pyarrow.uint64()) if form == "parquet" else [str(v) for v in values]
+        with pytest.raises(DataError, match=f"the label {label} in a test row.*Set classes"):
+            opened(tmp_path, form, rows() | {"label": column})
+    column = [*([0, 1] * 6)[:11], 10**6]
+    assert opened(tmp_path, "parquet", rows() | {"label": column}, classes=10**6 + 1).classes == 10**6 + 1
+
+
+def test_labels_of_a_csv_that_are_written_otherwise_are_the_same_classes(tmp_path: Path) -> None:
+    numbers = opened(tmp_path, "csv", rows() | {"label": ["1", "+1", "1.0", " 2", "0", "2 "] * 2})
+    assert (numbers.classes, numbers.test.y.tolist()) == (3, [2, 0, 2])
+    assert [client.y.tolist() for client in numbers.clients] == [[1, 2, 1], [1, 0, 1], [1, 2, 1]]
+    for settings in ({}, {"labels": ["cat ", "dog"]}):
+        names = opened(tmp_path, "csv", rows() | {"label": ["cat", " dog", "cat "] * 4}, **settings)
+        assert (names.classes, names.test.y.tolist()) == (2, [0, 1, 0])
+
+
 def test_whole_numbers_with_a_list_of_names_are_names(tmp_path: Path) -> None:
     dataset = opened(tmp_path, "csv", rows() | {"label": ["01", "02"] * 6}, labels=["02", "01"])
     assert dataset.test.y.tolist() == [0, 1, 0]
@@ -217,11 +247,13 @@ def test_a_cell_of_a_csv_that_is_no_number_concerns_its_user_alone(
         opened(tmp_path, "csv", table | {"height": held}, **settings)
 
 
-def test_a_number_far_behind_texts_in_a_csv_does_not_depend_on_where_types_are_inferred(
-    tmp_path: Path,
+@pytest.mark.parametrize(("first", "last"), [("", ""), ("1", "-"), ("-", "1"), ("", "-")])
+def test_what_a_column_of_a_csv_is_does_not_depend_on_its_first_megabyte(
+    tmp_path: Path, first: str, last: str
 ) -> None:
-    """Arrow infers types from the first megabyte: a column that is empty, or odd, there is a column of numbers."""
-    lines = ["user,height,label,split", *["ann,,0,0"] * 200_000, *[f"bob,{n}.5,1,{n % 2}" for n in range(4)]]
+    """Arrow infers types from there: numbers, texts or nothing in it may be followed by anything."""
+    end = [f"bob,{n}.5,1,{n % 2}" for n in range(4)]
+    lines = ["user,height,label,split", *[f"ann,{first},0,0"] * 200_000, f"ann,{last},0,0", *end]
     (tmp_path / "data.csv").write_text("\n".join(lines))
     dataset = load("by_user_csv", path=str(tmp_path / "data.csv"))
     assert dataset.clients[1].x.tolist() == [[0.5], [2.5]]
