@@ -83,11 +83,11 @@ def _names(file: Path, delimiter: str) -> dict[str, Any]:
     """Return the columns that the first line of a CSV file names, with the types that its beginning shows."""
     csv = need("pyarrow.csv", f"Reading {file}")
     with reading(file, "CSV"), csv.open_csv(file, parse_options=_parsing(delimiter)) as reader:
-        schema = reader.schema
-    twice = [name for name in schema.names if schema.names.count(name) > 1]
+        names, kinds = reader.schema.names, reader.schema.types  # names are decoded here
+    twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise DataError(f"{file} has two columns {twice[0]!r}; every column must have a name of its own.")
-    return dict(zip(schema.names, schema.types, strict=True))
+    return dict(zip(names, kinds, strict=True))
 
 
 def _table(path: Path, files: Sequence[Path], kinds: dict[str, Any], delimiter: str) -> Any:

@@ -66,7 +66,7 @@ def users_of(table: Table, name: str) -> np.ndarray:
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "user"))
-    if not (types.is_integer(column.type) or _is_text(column.type)):
+    if not (types.is_integer(column.type) or is_text(column.type)):
         raise DataError(
             f"The column {name!r} of {table.path} is {column.type}; it must name users by whole numbers or texts."
         )
@@ -131,7 +131,7 @@ def _no_number(table: Table, name: str, test: np.ndarray) -> str | None:
     """Return why a column is no column of numbers, by its type or by the `test` rows of a table without types, or None."""
     if is_number(table.types[name]):
         return None
-    if table.typed or not _is_text(table.types[name]):
+    if table.typed or not is_text(table.types[name]):
         return f"{name!r} of {table.path} is {table.types[name]}"
     cell = odd_cell(table.column(name, "features", may_be_empty=True), test)
     return None if cell is None else f"{name!r} of {table.path} holds {cell!r} in a test row"
@@ -148,7 +148,7 @@ def numbers(table: Table, names: Sequence[str], test: np.ndarray) -> np.ndarray:
         column = plain(table.column(name, "features", may_be_empty=True))
         if odd := _no_number(table, name, test):
             raise DataError(f"The column {odd}; it must hold numbers.")
-        if _is_text(column.type):
+        if is_text(column.type):
             x[:, place] = numbers_of(column, test)
             continue
         if types.is_boolean(column.type):
@@ -195,6 +195,6 @@ def is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
     types = need("pyarrow.types", "Reading a table")
     return bool(types.is_string(kind) or types.is_large_string(kind))

@@ -345,6 +345,21 @@ def test_an_empty_text_concerns_its_user_alone_and_a_test_row_must_have_one(
         opened(tmp_path / "again", form, table, text="said", length=3)
 
 
+@pytest.mark.parametrize("kind", [pyarrow.list_(pyarrow.string()), pyarrow.struct([("t", pyarrow.string())])])
+def test_lists_of_what_is_no_token_are_refused_by_the_schema(tmp_path: Path, kind: Any) -> None:
+    column = pyarrow.array([None] * 12, pyarrow.list_(kind))
+    with pytest.raises(DataError, match=r"'said' of .* is list<.*; it must hold texts, or lists of tokens"):
+        opened(tmp_path, "parquet", rows() | {"said": column}, text="said")
+
+
+@in_every_form
+@pytest.mark.parametrize("given", [[1, 2], "xy", 5])
+@pytest.mark.parametrize("key", ["labels", "features"])
+def test_what_is_no_list_of_names_is_refused(tmp_path: Path, form: str, key: str, given: Any) -> None:
+    with pytest.raises(SettingError, match=f"{key} is .*; it must be a list of names"):
+        opened(tmp_path, form, rows(), **{key: given})
+
+
 def test_tokens_of_a_table_are_compared_in_lower_case(tmp_path: Path) -> None:
     (tmp_path / "words").write_text("to\nbe\n")
     said = [["To", "be"], ["TO"], ["be"], ["to"], ["Be"], ["TO"]]
@@ -557,6 +572,7 @@ def test_a_file_that_is_missing_empty_or_something_else_is_a_sentence(tmp_path: 
         ("user,label,x\n1,2\n", "cannot be read as CSV .*Expected 3 columns"),
         ("user,user,x\n1,2,3\n", "two columns 'user'"),
         ("user,label,x\n" + "1,0,2\n" * 400_000 + "1,0\n", "cannot be read as CSV .*Expected 3 columns"),
+        ("user,label,\xff\n1,0,1\n", "cannot be read as CSV"),
         ("user,label,x\n\xff,0,1\n", "cannot be read as CSV|cannot be read"),
     ],
 )
