@@ -33,7 +33,7 @@ def load(
     """Return the data set in a CSV file whose first line names the columns, or in the *.csv files of a folder.
 
     Each row is an example of the user in the column `user`. Its input is the `features`, columns of numbers (None: all
-    other columns) as float32 [n, features], taken as they are, and its target the column `label`: whole numbers from
+    other columns; the test rows say what is one) as float32 [n, features], taken as they are, and its target the column `label`: whole numbers from
     0, or names, which `labels` lists; or both are the column `text`, as in by_user_text. `split`
     names a column of 0 or train, 1 or test (None: the column split, if there is one; else a fifth of each user's rows
     is the test set). Raises `DataError` for a missing or malformed file.
