@@ -6,7 +6,7 @@ from typing import Any
 
 from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
 from client.data.dataset import Dataset
-from client.data.reading import reading
+from client.data.reading import PARSERS_RAISE, reading
 from client.data.table import Table
 from client.imports import need
 from fedmf.errors import DataError, SettingError
@@ -33,7 +33,7 @@ def load(
     """Return the data set in a CSV file whose first line names the columns, or in the *.csv files of a folder.
 
     Each row is an example of the user in the column `user`. Its input is the `features`, columns of numbers (None: all
-    other columns) as float32 [n, features], taken as they are, and its target the column `label`: whole numbers from
+    other columns; the test rows say what is one) as float32 [n, features], taken as they are, and its target the column `label`: whole numbers from
     0, or names, which `labels` lists; or both are the column `text`, as in by_user_text. `split`
     names a column of 0 or train, 1 or test (None: the column split, if there is one; else a fifth of each user's rows
     is the test set). Raises `DataError` for a missing or malformed file.
@@ -49,10 +49,10 @@ def load(
     )
 
 
-def read_csv(path: Path, columns: Columns, delimiter: str) -> Table:
+def read_csv(path: Path, columns: Columns, delimiter: str, *, more_texts: Sequence[str] = ()) -> Table:
     """Return a CSV file, or the CSV files of a folder, as a table.
 
-    Users, texts and labels are read as texts, so that 7 and 007 stay two users.
+    Users, texts, labels and `more_texts` are read as texts, so that 7 and 007 stay two users.
     """
     if len(delimiter) != 1:
         raise SettingError(f"delimiter is {delimiter!r}; it must be one character.")
@@ -63,9 +63,13 @@ def read_csv(path: Path, columns: Columns, delimiter: str) -> Table:
             f"The data file {path} does not exist; path must name a CSV file, or a folder of them."
         )
     names = _names(files[0], delimiter)
-    parts = [_part(file, names, columns, delimiter) for file in files]
-    with reading(path, "CSV files with the same columns"):
-        table = arrow.concat_tables(parts)
+    texts = {columns.user, columns.label, columns.text, columns.split or "split", *more_texts}
+    kinds = {
+        name: arrow.string() if name in texts or not _begins_as_number(arrow, kind) else arrow.float32()
+        for name, kind in names.items()
+        if columns.features is None or name in texts or name in columns.features
+    }
+    table = _table(path, files, kinds, delimiter)
     return Table(
         path,
         dict(zip(table.column_names, table.schema.types, strict=True)),
@@ -79,31 +83,42 @@ def _names(file: Path, delimiter: str) -> dict[str, Any]:
     """Return the columns that the first line of a CSV file names, with the types that its beginning shows."""
     csv = need("pyarrow.csv", f"Reading {file}")
     with reading(file, "CSV"), csv.open_csv(file, parse_options=_parsing(delimiter)) as reader:
-        schema = reader.schema
-    twice = [name for name in schema.names if schema.names.count(name) > 1]
+        names, kinds = reader.schema.names, reader.schema.types  # names are decoded here
+    twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise DataError(f"{file} has two columns {twice[0]!r}; every column must have a name of its own.")
-    return dict(zip(schema.names, schema.types, strict=True))
+    return dict(zip(names, kinds, strict=True))
 
 
-def _part(file: Path, names: dict[str, Any], columns: Columns, delimiter: str) -> Any:
-    """Return one file as an Arrow table: numbers as float32 from the start, in the columns that are needed."""
-    csv, arrow = need("pyarrow.csv", f"Reading {file}"), need("pyarrow", f"Reading {file}")
-    texts = {columns.user, columns.label, columns.text, columns.split or "split"}
-    wanted = {
-        name: arrow.string() if name in texts else _feature(arrow, kind)
-        for name, kind in names.items()
-        if columns.features is None or name in texts or name in columns.features
-    }
-    converting = csv.ConvertOptions(column_types=wanted, include_columns=list(wanted))
-    with reading(file, "CSV"):
-        return csv.read_csv(file, parse_options=_parsing(delimiter), convert_options=converting)
+def _table(path: Path, files: Sequence[Path], kinds: dict[str, Any], delimiter: str) -> Any:
+    """Return files as one Arrow table with the columns `kinds`, numbers as float32 from the start.
+
+    If a cell of these is no number, all columns are read as texts instead: which of them hold numbers is then said by
+    the test rows (`client.data.cells`), and the numbers are the same, but it takes more memory.
+    """
+    arrow = need("pyarrow", f"Reading {path}")
+    try:
+        parts = [_part(file, kinds, delimiter) for file in files]
+    except (arrow.ArrowException, *PARSERS_RAISE):  # what else it is, the second reading says
+        kinds, parts = dict.fromkeys(kinds, arrow.string()), []
+        for file in files:
+            with reading(file, "CSV", also=(arrow.ArrowException,)):
+                parts.append(_part(file, kinds, delimiter))
+    with reading(path, "CSV files with the same columns"):
+        return arrow.concat_tables(parts)
 
 
-def _feature(arrow: Any, kind: Any) -> Any:
-    """Return the type to read a column of numbers as; one that begins with something else stays what it is."""
-    number = arrow.types.is_integer(kind) or arrow.types.is_floating(kind)
-    return arrow.float32() if number else kind
+def _part(file: Path, kinds: dict[str, Any], delimiter: str) -> Any:
+    """Return one file as an Arrow table; raises what Arrow raises for a cell that is not of its column's kind."""
+    csv = need("pyarrow.csv", f"Reading {file}")
+    converting = csv.ConvertOptions(column_types=kinds, include_columns=list(kinds))
+    return csv.read_csv(file, parse_options=_parsing(delimiter), convert_options=converting)
+
+
+def _begins_as_number(arrow: Any, kind: Any) -> bool:
+    """Return whether to try a column as numbers, by the type that its beginning shows: null where it is empty."""
+    types = arrow.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind))
 
 
 def _parsing(delimiter: str) -> Any:

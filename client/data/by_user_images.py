@@ -54,7 +54,11 @@ def load(
         )
         found = _folders(folder)
     else:
-        found = read_parquet(listed) if listed.suffix == ".parquet" else read_csv(listed, columns, ",")
+        found = (
+            read_parquet(listed)
+            if listed.suffix == ".parquet"
+            else read_csv(listed, columns, ",", more_texts=[file or "file_name"])
+        )
     file = file or "file_name"
 
     def inputs(held: Table, test: np.ndarray) -> Pictures:

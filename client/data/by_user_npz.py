@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from client.data.checked import MOST_CLASSES
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.made import opened
 from client.data.maps import mapped
@@ -19,7 +20,6 @@ LICENCE = "the file's own"
 SOURCE = "a file of the user's own"
 TEST_USERS = "counted when loaded, and said in the privacy statement"
 REQUIRED = ("x", "y", "user")
-MOST_CLASSES = 10**6  # that a test label may stand for by itself: more is a mistake, or must be said
 HELD = 1 << 26
 """Bytes of an unpacked .npz file up to which it is read into memory."""
 _BLOCK = 1 << 20

@@ -18,6 +18,7 @@ from client.data.table import (
     encoded,
     is_encoded,
     is_list,
+    is_text,
     numbers,
     numeric_columns,
     plain,
@@ -50,6 +51,7 @@ class Columns:
         given = [name for name in ("features", "text", "image") if getattr(self, name) is not None]
         if len(given) > 1:
             raise SettingError(f"{' and '.join(given)} are given; an input is one of them.")
+        _check_names("features", self.features)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def from_table(
 
     `inputs(table, test)` returns the inputs [rows, ...] where the columns do not hold them.
     """
+    _check_names("labels", labels)
     users = users_of(table, columns.user)
     test = test_rows(table, columns.split)
     if columns.text is not None:
@@ -156,6 +159,16 @@ def refuse_given(why: str, given: dict[str, Any]) -> None:
             raise SettingError(f"{key} is {value!r}, but {why}, so that it would be ignored; leave it out.")
 
 
+def _check_names(key: str, given: object) -> None:
+    """Raise `SettingError` unless a setting is a list of texts, or None; one text is no list of its letters."""
+    if given is not None and (
+        isinstance(given, str)
+        or not isinstance(given, Sequence)
+        or not all(isinstance(name, str) for name in given)
+    ):
+        raise SettingError(f"{key} is {given!r}; it must be a list of names, such as ['one', 'two'].")
+
+
 def _inputs(table: Table, columns: Columns, test: np.ndarray) -> np.ndarray | Rows:
     """Return the inputs of all rows."""
     if columns.image is not None:
@@ -165,10 +178,10 @@ def _inputs(table: Table, columns: Columns, test: np.ndarray) -> np.ndarray | Ro
         return lists(table, columns.image, "image", test)
     names = columns.features
     if names is None:
-        names = numeric_columns(table, (columns.user, columns.label, columns.split or "split"))
+        names = numeric_columns(table, (columns.user, columns.label, columns.split or "split"), test)
     if len(names) == 1 and names[0] in table.types and is_list(storage(table.types[names[0]])):
         return lists(table, names[0], "features", test)
-    return numbers(table, names)
+    return numbers(table, names, test)
 
 
 def _of_texts(
@@ -185,10 +198,9 @@ def _of_texts(
     level = of_text.level or by_user_text.LEVELS[0]
     check_choice("level", level, by_user_text.LEVELS)
     texts = plain(table.column(column, "text", may_be_empty=True))
-    kind = str(texts.type)
-    if not kind.endswith("string") and not ("list" in kind and "string" in kind):
+    if not is_text(texts.type.value_type if is_list(texts.type) else texts.type):
         raise DataError(
-            f"The column {column!r} of {table.path} is {kind}; it must hold texts, or lists of tokens."
+            f"The column {column!r} of {table.path} is {texts.type}; it must hold texts, or lists of tokens."
         )
     return by_user_text.from_texts(
         name,

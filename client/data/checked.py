@@ -21,6 +21,9 @@ from fedmf.errors import DataError
 UNREADABLE = -1
 """The label, or token, of an example that is there but cannot be read: its client cannot be trained."""
 
+MOST_CLASSES = 10**6
+"""How many classes the largest test label may stand for by itself: more is a mistake, or must be said."""
+
 _UNREADABLE = f" ({UNREADABLE} stands for what could not be read)"
 
 

@@ -3,26 +3,27 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from client.data.checked import UNREADABLE
+from client.data.checked import MOST_CLASSES, UNREADABLE
 from client.data.table import Table, plain, ranked
 from client.imports import need
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
 
 LEARNT_NAMES = (
-    "The names of the classes were collected from the training users: an uncovered release. "
+    "The names of the classes were collected from all rows, those of the training users too: an uncovered release. "
     "Give a public list of them as labels."
 )
 
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}(\.0*)?")
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Class numbers `y` int64 [rows] below `classes`; whether the names were `learnt` from training rows."""
+    """Class numbers `y` int64 [rows] below `classes`; whether the names were `learnt` from all rows."""
 
     y: np.ndarray
     classes: int
@@ -35,10 +36,11 @@ def read_labels(
     """Return the labels in the column `name` of a table whose test rows are `test` [rows].
 
     Whole numbers are class numbers, unless `labels` lists the names of the classes, class 0 first; in a table without
-    types they are such if all test rows hold whole numbers, whatever a training row holds. Names without such a
-    list are those of the test rows, which are public, in alphabetical order; if training rows have more, all names are
-    collected. The number of classes is `classes`, or what the schema, the list or the test rows say. Raises `DataError`
-    for a test row that has none of the classes; such a training row is `UNREADABLE`.
+    types they are such if all test rows hold whole numbers, whatever a training row holds. Names without such a list
+    are in alphabetical order: those of the test rows where `classes` says how many there are, else those of all rows,
+    which are `learnt` then, whether or not training rows have more than test rows. The number of classes is `classes`,
+    or what the schema, the list, the names or the test rows say. Raises `DataError` for a test row that has none of the
+    classes; such a training row is `UNREADABLE`.
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "label", may_be_empty=True))
@@ -49,9 +51,7 @@ def read_labels(
         )
     if classes is not None:
         check_at_least("classes", classes, 1)
-    numbers, values = ranked(column)
-    if values[:1] == [""]:  # an empty cell, which sorts first, is no name
-        numbers, values = np.maximum(numbers - 1, -1), values[1:]
+    numbers, values = _ranked(column, strip=not table.typed)
     if (numbers[test] < 0).any():
         raise DataError(
             f"The column {name!r} of {table.path} is empty in a test row; every one must have a label."
@@ -61,11 +61,23 @@ def read_labels(
         and not table.typed
         and _are_whole(values[number] for number in set(numbers[test].tolist()))
     ):
-        values = [int(value) if _WHOLE.fullmatch(value) else UNREADABLE for value in values]
+        values = [int(value.partition(".")[0]) if _WHOLE.fullmatch(value) else UNREADABLE for value in values]
         whole = True
     if whole and labels is None:
         return _whole(table, name, numbers, values, test, classes)
+    if labels is not None and not table.typed:
+        labels = [label.strip() for label in labels]
     return _named(table, name, numbers, [str(value) for value in values], test, classes, labels)
+
+
+def _ranked(column: Any, *, strip: bool) -> tuple[np.ndarray, list[Any]]:
+    """Return `ranked` of a column of labels; an empty cell is no name (-1), nor are blanks around one where `strip`."""
+    numbers, values = ranked(column)
+    if strip:
+        values = [value.strip() for value in values]
+    kept = sorted({value for value in values if value != ""})
+    place = {value: number for number, value in enumerate(kept)}
+    return np.array([*(place.get(value, -1) for value in values), -1], dtype=np.int64)[numbers], kept
 
 
 def _are_whole(values: Iterable[str]) -> bool:
@@ -76,20 +88,27 @@ def _whole(
     table: Table, name: str, numbers: np.ndarray, values: Sequence[int], test: np.ndarray, classes: int | None
 ) -> Labels:
     """Return the labels `values[numbers]`, whole numbers from 0."""
-    y = np.append(np.array(values, dtype=np.int64), UNREADABLE)[numbers]
-    smallest, largest = int(y[test].min()), int(y[test].max())
+    tested = [values[number] for number in np.unique(numbers[test])]
+    smallest, largest = min(tested), max(tested)
     declared = len(table.class_names.get(name, ())) or None
     known = classes or declared or largest + 1
     if smallest < 0:
         raise DataError(
             f"The column {name!r} of {table.path} holds the label {smallest}; labels count from 0."
         )
+    if classes is None and declared is None and largest >= MOST_CLASSES:
+        raise DataError(
+            f"The column {name!r} of {table.path} holds the label {largest} in a test row, so that there would be "
+            f"{largest + 1} classes; labels count from 0. Set classes if there are as many."
+        )
     if largest >= known:
         raise DataError(
             f"The column {name!r} of {table.path} holds the label {largest} but there are {known} classes, as the "
             f"{'setting' if classes else 'schema'} says; set classes to at least {largest + 1}."
         )
-    return Labels(np.where(y < known, y, UNREADABLE), known)
+    # Before they are an array: a training row may hold a number that no int64 is.
+    counted = [value if 0 <= value < known else UNREADABLE for value in values]
+    return Labels(np.array([*counted, UNREADABLE], dtype=np.int64)[numbers], known)
 
 
 def _named(
@@ -103,9 +122,9 @@ def _named(
 ) -> Labels:
     """Return the labels whose names are `values[numbers]`."""
     tested = set(numbers[test].tolist())
-    learnt = labels is None and not set(numbers[numbers >= 0].tolist()) <= tested
+    learnt = labels is None and classes is None
     if labels is None:
-        labels = list(values)  # of the test rows, unless more were learnt
+        labels = [value for number, value in enumerate(values) if learnt or number in tested]
     if not labels or len(set(labels)) != len(labels):
         raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
     known = len(labels) if classes is None else classes

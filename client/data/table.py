@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from client.data.cells import numbers_of, odd_cell
 from client.data.reading import reading
 from client.imports import need
 from fedmf.errors import DataError
@@ -25,7 +26,7 @@ class Table:
     """Columns by name: `types` are Arrow's, `read(name)` returns one column, `rows` is their length.
 
     `test` [rows] says which rows are test rows where the files are split already. `class_names` are those that the
-    table's schema declares for a column of label numbers. A table that is not `typed` holds whole numbers as texts.
+    table's schema declares for a column of label numbers. A table that is not `typed` may hold numbers as texts.
     """
 
     path: Path
@@ -65,7 +66,7 @@ def users_of(table: Table, name: str) -> np.ndarray:
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "user"))
-    if not (types.is_integer(column.type) or _is_text(column.type)):
+    if not (types.is_integer(column.type) or is_text(column.type)):
         raise DataError(
             f"The column {name!r} of {table.path} is {column.type}; it must name users by whole numbers or texts."
         )
@@ -109,13 +110,16 @@ def ranked(column: Column) -> tuple[np.ndarray, list[Any]]:
     ]
 
 
-def numeric_columns(table: Table, others: Sequence[str | None]) -> list[str]:
-    """Return the columns that are features when none are named: all but `others`, which must be numbers."""
+def numeric_columns(table: Table, others: Sequence[str | None], test: np.ndarray) -> list[str]:
+    """Return the columns that are features when none are named: all but `others`, which must be numbers.
+
+    In a table without types the rows where `test` [rows] is true say whether a column is numbers.
+    """
     names = [name for name in table.types if name not in others and not name.startswith("__index_level_")]
-    odd = [name for name in names if not is_number(table.types[name])]
+    odd = next((what for name in names if (what := _no_number(table, name, test))), None)
     if odd or not names:
         what = (
-            f"The column {odd[0]!r} of {table.path} is {table.types[odd[0]]}, no number"
+            f"The column {odd}, no number"
             if odd
             else f"{table.path} has no column of numbers besides {', '.join(name for name in others if name)}"
         )
@@ -123,14 +127,30 @@ def numeric_columns(table: Table, others: Sequence[str | None]) -> list[str]:
     return names
 
 
-def numbers(table: Table, names: Sequence[str]) -> np.ndarray:
-    """Return float32 [rows, columns] of columns of numbers; an empty cell is not a number."""
+def _no_number(table: Table, name: str, test: np.ndarray) -> str | None:
+    """Return why a column is no column of numbers, by its type or by the `test` rows of a table without types, or None."""
+    if is_number(table.types[name]):
+        return None
+    if table.typed or not is_text(table.types[name]):
+        return f"{name!r} of {table.path} is {table.types[name]}"
+    cell = odd_cell(table.column(name, "features", may_be_empty=True), test)
+    return None if cell is None else f"{name!r} of {table.path} holds {cell!r} in a test row"
+
+
+def numbers(table: Table, names: Sequence[str], test: np.ndarray) -> np.ndarray:
+    """Return float32 [rows, columns] of columns of numbers; an empty cell is not a number.
+
+    Nor is what else is no number in a training row of a table without types; `test` [rows] says which are test rows.
+    """
     types = need("pyarrow.types", f"Reading {table.path}")
     x = np.empty((table.rows, len(names)), dtype=np.float32)
     for place, name in enumerate(names):
         column = plain(table.column(name, "features", may_be_empty=True))
-        if not is_number(column.type):
-            raise DataError(f"The column {name!r} of {table.path} is {column.type}; it must hold numbers.")
+        if odd := _no_number(table, name, test):
+            raise DataError(f"The column {odd}; it must hold numbers.")
+        if is_text(column.type):
+            x[:, place] = numbers_of(column, test)
+            continue
         if types.is_boolean(column.type):
             column = column.cast("int8")
         x[:, place] = column.to_numpy()
@@ -175,6 +195,6 @@ def is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
     types = need("pyarrow.types", "Reading a table")
     return bool(types.is_string(kind) or types.is_large_string(kind))

@@ -125,16 +125,30 @@ def test_names_of_labels_become_numbers_by_the_public_list(tmp_path: Path, form:
     assert not [sentence for sentence in dataset.uncovered if "names of the classes" in sentence]
 
 
-def test_names_of_labels_are_those_of_the_public_test_rows_or_else_an_uncovered_release(
+def test_names_without_a_list_are_an_uncovered_release_whether_or_not_a_user_has_another_name(
     tmp_path: Path,
 ) -> None:
-    labels = ["cat", "dog"] * 6
-    dataset = opened(tmp_path, "csv", rows() | {"label": labels})
-    assert (dataset.classes, dataset.test.y.tolist(), len(dataset.uncovered)) == (2, [1, 0, 1], 1)
-    labels[0] = "ant"  # a training row
-    dataset = opened(tmp_path, "csv", rows() | {"label": labels})
-    assert (dataset.classes, dataset.test.y.tolist()) == (3, [2, 1, 2])
-    assert "collected from the training users: an uncovered release" in dataset.uncovered[0]
+    """That the sentence stands must not tell that some training row has a name which no test row has."""
+    said = []
+    for first, names in (("cat", 2), ("ant", 3)):  # neighbours: a training row of bob
+        dataset = opened(tmp_path, "csv", rows() | {"label": [first, "dog", *["cat", "dog"] * 5]})
+        assert (dataset.classes, dataset.test.y.tolist()) == (names, [names - 1, names - 2, names - 1])
+        said.append(dataset.uncovered)
+    assert said[0] == said[1]
+    assert "names of the classes were collected from all rows" in said[0][0]
+
+
+def test_a_number_of_classes_is_not_exceeded_by_the_name_in_a_training_row(tmp_path: Path) -> None:
+    """Then the names are those of the test rows: nothing is collected, and the odd row concerns its user alone."""
+    for classes in (2, 3):
+        table = rows() | {"label": ["ant", "dog", *["cat", "dog"] * 5]}
+        dataset = opened(tmp_path, "csv", table, classes=classes)
+        assert (dataset.classes, dataset.test.y.tolist(), len(dataset.uncovered)) == (classes, [1, 0, 1], 1)
+        assert [client.y.tolist() for client in dataset.clients[:2]] == [[0, 1, 0], [1, 0, 1]]
+        with pytest.raises(DataError, match="holds the label -1"):
+            dataset.clients[2]
+    with pytest.raises(SettingError, match="classes is 1, but there are 2 names"):
+        opened(tmp_path, "csv", table, classes=1)
 
 
 def test_a_training_row_with_none_of_the_classes_cannot_be_trained_and_does_not_stop_the_others(
@@ -162,7 +176,37 @@ def test_a_training_label_that_is_no_number_does_not_make_names_of_all(tmp_path:
         with pytest.raises(DataError, match="holds the label -1"):
             dataset.clients[2]
     dataset = opened(tmp_path, "csv", rows() | {"label": ["", *["dog", "cat"] * 5, "dog"]})
-    assert (dataset.classes, len(dataset.uncovered)) == (2, 1)
+    assert dataset.classes == 2
+
+
+def test_a_label_that_no_int64_is_concerns_its_user_alone(tmp_path: Path) -> None:
+    for form, label in (("parquet", 2**63), ("csv", 10**20)):
+        values = [label, *([0, 1] * 6)[1:]]
+        column = pyarrow.array(values, pyarrow.uint64()) if form == "parquet" else [str(v) for v in values]
+        dataset = opened(tmp_path, form, rows() | {"label": column})
+        assert (dataset.classes, len(dataset.clients[1])) == (2, 3)
+        with pytest.raises(DataError, match=r"client 2 .* the label -1"):
+            dataset.clients[2]
+
+
+@pytest.mark.parametrize("label", [10**13, 10**6, 2**63])
+def test_a_test_label_does_not_stand_for_a_million_classes_by_itself(tmp_path: Path, label: int) -> None:
+    for form in ("csv", "parquet"):
+        values = [*([0, 1] * 6)[:11], label]
+        column = pyarrow.array(values, pyarrow.uint64()) if form == "parquet" else [str(v) for v in values]
+        with pytest.raises(DataError, match=f"the label {label} in a test row.*Set classes"):
+            opened(tmp_path, form, rows() | {"label": column})
+    column = [*([0, 1] * 6)[:11], 10**6]
+    assert opened(tmp_path, "parquet", rows() | {"label": column}, classes=10**6 + 1).classes == 10**6 + 1
+
+
+def test_labels_of_a_csv_that_are_written_otherwise_are_the_same_classes(tmp_path: Path) -> None:
+    numbers = opened(tmp_path, "csv", rows() | {"label": ["1", "+1", "1.0", " 2", "0", "2 "] * 2})
+    assert (numbers.classes, numbers.test.y.tolist()) == (3, [2, 0, 2])
+    assert [client.y.tolist() for client in numbers.clients] == [[1, 2, 1], [1, 0, 1], [1, 2, 1]]
+    for settings in ({}, {"labels": ["cat ", "dog"]}):
+        names = opened(tmp_path, "csv", rows() | {"label": ["cat", " dog", "cat "] * 4}, **settings)
+        assert (names.classes, names.test.y.tolist()) == (2, [0, 1, 0])
 
 
 def test_whole_numbers_with_a_list_of_names_are_names(tmp_path: Path) -> None:
@@ -180,6 +224,51 @@ def test_an_empty_number_is_no_number_and_concerns_its_user_alone(tmp_path: Path
     table["height"][11] = None
     with pytest.raises(DataError, match=r"test rows of .* empty or not finite"):
         opened(tmp_path, "csv", table)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("odd", ["-", "true", "1,5", "1e"])
+def test_a_cell_of_a_csv_that_is_no_number_concerns_its_user_alone(
+    tmp_path: Path, odd: str, named: bool
+) -> None:
+    """Wherever it stands: in the first rows, from which types are inferred, or far behind them."""
+    table = rows() | {"height": [0.1 * n for n in range(12)]}
+    settings = {"features": ["place", "height"]} if named else {}
+    whole = opened(tmp_path, "csv", table, **settings)
+    for row in (1, 4):
+        held = [odd if n == row else f" {value:.17g}" for n, value in enumerate(table["height"])]
+        dataset = opened(tmp_path, "csv", table | {"height": held}, **settings)
+        for client in (0, 2):
+            assert dataset.clients[client].x.tolist() == whole.clients[client].x.tolist()
+        with pytest.raises(DataError, match=r"client 1 .* inputs that are not finite"):
+            dataset.clients[1]
+    held = [odd if n == 11 else str(n) for n in range(12)]
+    with pytest.raises(DataError, match=f"'height' of .* holds '{odd}' in a test row"):
+        opened(tmp_path, "csv", table | {"height": held}, **settings)
+
+
+@pytest.mark.parametrize(("first", "last"), [("", ""), ("1", "-"), ("-", "1"), ("", "-")])
+def test_what_a_column_of_a_csv_is_does_not_depend_on_its_first_megabyte(
+    tmp_path: Path, first: str, last: str
+) -> None:
+    """Arrow infers types from there: numbers, texts or nothing in it may be followed by anything."""
+    end = [f"bob,{n}.5,1,{n % 2}" for n in range(4)]
+    lines = ["user,height,label,split", *[f"ann,{first},0,0"] * 200_000, f"ann,{last},0,0", *end]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    dataset = load("by_user_csv", path=str(tmp_path / "data.csv"))
+    assert dataset.clients[1].x.tolist() == [[0.5], [2.5]]
+    with pytest.raises(DataError, match="client 0"):
+        dataset.clients[0]
+
+
+def test_true_and_false_of_a_csv_are_numbers_if_the_test_rows_hold_nothing_else(tmp_path: Path) -> None:
+    table = rows() | {"height": ["5", "True", *["false", "true"] * 5]}
+    dataset = opened(tmp_path, "csv", table)
+    assert dataset.clients[0].x[:, 1].tolist() == [0, 1, 0]
+    assert dataset.clients[1].x[:, 1].tolist() == [1, 0, 1]
+    assert dataset.test.x[:, 1].tolist() == [1, 0, 1]
+    with pytest.raises(DataError, match=r"client 2 .* not finite"):
+        dataset.clients[2]
 
 
 def test_features_are_taken_as_they_are(tmp_path: Path) -> None:
@@ -254,6 +343,21 @@ def test_an_empty_text_concerns_its_user_alone_and_a_test_row_must_have_one(
     (tmp_path / "again").mkdir()
     with pytest.raises(DataError, match=r"A test row of data\..* holds no text"):
         opened(tmp_path / "again", form, table, text="said", length=3)
+
+
+@pytest.mark.parametrize("kind", [pyarrow.list_(pyarrow.string()), pyarrow.struct([("t", pyarrow.string())])])
+def test_lists_of_what_is_no_token_are_refused_by_the_schema(tmp_path: Path, kind: Any) -> None:
+    column = pyarrow.array([None] * 12, pyarrow.list_(kind))
+    with pytest.raises(DataError, match=r"'said' of .* is list<.*; it must hold texts, or lists of tokens"):
+        opened(tmp_path, "parquet", rows() | {"said": column}, text="said")
+
+
+@in_every_form
+@pytest.mark.parametrize("given", [[1, 2], "xy", 5])
+@pytest.mark.parametrize("key", ["labels", "features"])
+def test_what_is_no_list_of_names_is_refused(tmp_path: Path, form: str, key: str, given: Any) -> None:
+    with pytest.raises(SettingError, match=f"{key} is .*; it must be a list of names"):
+        opened(tmp_path, form, rows(), **{key: given})
 
 
 def test_tokens_of_a_table_are_compared_in_lower_case(tmp_path: Path) -> None:
@@ -405,7 +509,7 @@ Change = dict[str, Any]
         (
             {"note": ["ink"] * 12},
             {},
-            "'note' of .* is (large_)?string, no number; name the columns of the inputs in features",
+            "'note' of .* (is (large_)?string|holds 'ink' in a test row), no number; name the columns of the inputs in features",
         ),
         ({"note": ["ink"] * 12}, {"features": ["note"]}, "'note' .* it must hold numbers"),
     ],
@@ -467,7 +571,8 @@ def test_a_file_that_is_missing_empty_or_something_else_is_a_sentence(tmp_path: 
     [
         ("user,label,x\n1,2\n", "cannot be read as CSV .*Expected 3 columns"),
         ("user,user,x\n1,2,3\n", "two columns 'user'"),
-        ("user,label,x\n" + "1,0,2\n" * 400_000 + "1,0,two\n", "cannot be read as CSV .*'two'"),
+        ("user,label,x\n" + "1,0,2\n" * 400_000 + "1,0\n", "cannot be read as CSV .*Expected 3 columns"),
+        ("user,label,\xff\n1,0,1\n", "cannot be read as CSV"),
         ("user,label,x\n\xff,0,1\n", "cannot be read as CSV|cannot be read"),
     ],
 )
