@@ -345,3 +345,24 @@ def test_the_folder_of_tff_is_read_as_it_lies(
         DataError, match=r"emnist_all\.\S+ and fed_emnist_train\.h5, of which either may be meant"
     ):
         load("femnist", path="~/.tff")
+
+
+@pytest.mark.parametrize("form", ["sqlite", "hdf5"])
+def test_a_file_that_was_replaced_is_read_anew_and_one_in_use_stays_as_it_was(
+    tmp_path: Path, form: str
+) -> None:
+    def write(folder: Path, label: int) -> Path:
+        folder.mkdir()
+        users = {"a": {"pixels": np.full((2, 28, 28), 0.5, np.float32), "label": np.full(2, label, np.int32)}}
+        names = ("fed_emnist_train", "fed_emnist_test") if form == "hdf5" else ("all_train", "all_test")
+        data = named({"train": users, "test": users}, *names)
+        return Path(write_hdf5(folder, data) if form == "hdf5" else write_sqlite(folder / "f.sqlite", data))
+
+    path, other = write(tmp_path / "one", 1), write(tmp_path / "two", 2)
+    before = load("femnist", path=str(path))
+    assert before.clients[0].y.tolist() == [1, 1]
+    for file in other.iterdir() if form == "hdf5" else [other]:
+        file.replace((path if form == "hdf5" else path.parent) / file.name)
+    after = load("femnist", path=str(path))
+    assert (after.clients[0].y.tolist(), after.test.y.tolist()) == ([2, 2], [2, 2])
+    assert before.clients[0].y.tolist() == [1, 1]
