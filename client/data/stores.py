@@ -264,6 +264,8 @@ def open_hdf5(path: Path, fields: Fields) -> Hdf5Store:
         for user in groups:
             counts.append(check_group(groups[user], fields, f"User {user!r} in {path}"))
             users.append(user)
+    if not sum(counts):
+        raise DataError(f"{path} holds no example; fetch TFF's file again, or set path to another.")
     return Hdf5Store(path, tuple(users), np.array(counts, dtype=np.int64), state)
 
 
@@ -279,6 +281,7 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
         found = list(rows)
         file.execute("SELECT split_name, client_id, serialized_example_proto, rowid FROM examples LIMIT 0")
         (held,) = file.execute("SELECT max(rowid) FROM examples").fetchone()
+        (of_all,) = file.execute("SELECT coalesce(sum(num_examples), 0) FROM client_metadata").fetchone()
         index = index_of(path, file)
     if not found:
         others = ", ".join(repr(name) for name in _splits(path, file)) or "none"
@@ -300,6 +303,13 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
             split,
             [user for user, times in Counter(user for user, _ in found).items() if times > 1],
         )
+    if of_all < (held or 0):  # some examples may not be counted
+        counts = {user: max(count, inside) for (user, count), inside in zip(
+            counts.items(), _counted(path, file, split, tuple(counts)).values(), strict=True)}  # fmt: skip
+    if not sum(counts.values()):
+        raise DataError(
+            f"{path} holds no example in the split {split!r}; fetch TFF's file again, or set path to another."
+        )
     if sum(counts.values()) > (held or 0):
         raise DataError(
             f"client_metadata of {path} counts {sum(counts.values())} examples in the split {split!r}; the file holds "
@@ -313,11 +323,13 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
 def _counted(path: Path, file: sqlite3.Connection, split: str, users: Sequence[str]) -> dict[str, int]:
     """Return how many examples users have in the table of examples itself.
 
-    A user whose name client_metadata holds twice is one user, as for TFF, which asks for distinct names.
+    TFF takes only distinct names from client_metadata and all examples of each, whatever is counted there. All counts
+    are made in one pass: a file may have no index by client.
     """
-    question = "SELECT COUNT(*) FROM examples WHERE split_name = ? AND client_id = ?"
+    question = "SELECT client_id, COUNT(*) FROM examples WHERE split_name = ? GROUP BY client_id"
     with reading(path, "a sqlite file of TFF"):
-        return {user: file.execute(question, (split, user)).fetchone()[0] for user in users}
+        held = dict(file.execute(question, (split,)))
+    return {user: held.get(user, 0) for user in users}
 
 
 def _splits(path: Path, file: sqlite3.Connection) -> list[str]:

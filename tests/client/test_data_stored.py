@@ -366,3 +366,38 @@ def test_a_file_that_was_replaced_is_read_anew_and_one_in_use_stays_as_it_was(
     after = load("femnist", path=str(path))
     assert (after.clients[0].y.tolist(), after.test.y.tolist()) == ([2, 2], [2, 2])
     assert before.clients[0].y.tolist() == [1, 1]
+
+
+def test_examples_that_the_metadata_does_not_count_are_used_as_tff_uses_them(tmp_path: Path) -> None:
+    data = handwriting()
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE client_metadata SET num_examples = 1")
+    file.close()
+    dataset = load("femnist", path=path)
+    assert [client.y.tolist() for client in dataset.clients] == [
+        data["train"][user]["label"].tolist() for user in sorted(data["train"])
+    ]
+
+
+@pytest.mark.parametrize("split", ["all_train", "all_test"])
+def test_a_split_without_examples_is_a_sentence_that_names_the_file(tmp_path: Path, split: str) -> None:
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", named(handwriting(), "all_train", "all_test"))
+    with sqlite3.connect(path) as file:
+        file.execute(f"UPDATE client_metadata SET num_examples = 0 WHERE split_name = '{split}'")
+        file.execute(f"DELETE FROM examples WHERE split_name = '{split}'")
+    file.close()
+    with pytest.raises(
+        DataError, match=rf"emnist_all\.sqlite holds no example in the split '{split}'; fetch"
+    ):
+        load("femnist", path=path)
+
+
+def test_one_sentence_cannot_be_parted_into_validation_and_test(tmp_path: Path) -> None:
+    users = {"a": {"tokens": np.array([b"how to"])}}
+    path = write_sqlite(tmp_path / "stackoverflow.sqlite", {"train": users, "test": users})
+    words = tmp_path / "words.txt"
+    words.write_text("how\nto\n")
+    with pytest.raises(DataError, match=r"stackoverflow\.sqlite holds 1 sentence .* set test=test"):
+        load("stackoverflow", path=path, vocabulary=str(words), test="validation")
+    assert len(load("stackoverflow", path=path, vocabulary=str(words), test="test").test) == 1
