@@ -158,6 +158,16 @@ def checked(dataset: Dataset, *, path: object = None, is_own: bool = False) -> D
     )
 
 
+def check_counted(dataset: Dataset) -> None:
+    """Raise `DataError` where the accuracy would count no target of the test set: padding, or unknown words, alone."""
+    y, left_out = dataset.test.y, (IGNORED_TARGET, *dataset.uncounted)
+    if y.dtype.kind != "f" and all(np.isin(part, left_out).all() for part in pieces(y)):
+        raise DataError(
+            f"The test set of dataset {dataset.name} has no target that the accuracy counts: all are padding, unknown or "
+            "ends of texts. Give test texts that are not empty, of words that the vocabulary knows."
+        )
+
+
 def _check_numbers(dataset: Dataset) -> None:
     """Raise `DataError` unless input_shape and classes of a data set are whole numbers above 0."""
     shape = dataset.input_shape

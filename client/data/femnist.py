@@ -50,6 +50,11 @@ DIGIT_FILES = TffFiles(
     ("fed_emnist_digitsonly_train.h5", "fed_emnist_digitsonly_test.h5"),
     FIELDS,
 )
+BY_LABELS = (
+    "only_digits leaves out the examples with another label: how many examples each training user has, and how many "
+    "users train, follows from their labels, an uncovered release. TFF's files have splits of the digits."
+)
+MOST = 1 << 63  # beyond what an int64 holds
 AT_ONCE = 1000  # rows of a LEAF file that become arrays together
 WHERE = (
     "Dataset femnist needs files: set path to the folder of TFF's fed_emnist_train.h5 and "
@@ -67,6 +72,7 @@ class Writers:
     test: Examples
     training: np.ndarray
     tested: np.ndarray
+    chosen_by_label: bool = False
 
 
 def load(
@@ -79,7 +85,7 @@ def load(
     """Return Federated EMNIST; inputs float32 [n, 28, 28] with ink = 1 and paper = 0, 62 classes.
 
     `only_digits` are the 10 classes 0 to 9: TFF's own splits of them, of LEAF's and the hub's files the examples with
-    such a label. TFF's and LEAF's pixels have white = 1, so they are subtracted from 1; the hub's pictures are black
+    such a label, or with one of no class, whose client fails when it is read. TFF's and LEAF's pixels have white = 1, so they are subtracted from 1; the hub's pictures are black
     on white too. With `as_published` all are left so, paper = 1, as TFF and LEAF train on them.
 
     TFF and LEAF bring a test split of the same writers; of the hub's files, which have none, a fifth of each writer,
@@ -104,7 +110,7 @@ def load(
         licence=LICENCE,
         source=SOURCE,
         unit=describe_unit("writer"),
-        uncovered=shared_users(found.training, found.tested),
+        uncovered=(BY_LABELS,) * found.chosen_by_label + shared_users(found.training, found.tested),
         person="writer",
     )
 
@@ -139,7 +145,7 @@ def _from_leaf(path: Path, only_digits: bool, as_published: bool) -> Writers:
     order, bounds = group_by_user(train.user[rows])
     clients = ArrayClients(train.x, train.y, rows[order], bounds, convert)
     examples = stored_examples(test.x, test.y, tested, convert)
-    return Writers(clients, examples, train.users(rows), test.users(tested))
+    return Writers(clients, examples, train.users(rows), test.users(tested), only_digits)
 
 
 def _leaf_examples(path: Path, split: str) -> Prepared:
@@ -177,12 +183,7 @@ def _leaf_arrays(rows: leaf.Rows, unreadable: Unreadable) -> tuple[np.ndarray, n
             try:
                 x[one], y[one] = _leaf_numbers(rows.x[one], rows.y[one], x.shape[1])
             except DataError as error:
-                who = f"An example of {rows.users[row]!r} in {unreadable.where}"
-                if not _are_numbers(rows.x[row], rows.y[row]):
-                    raise DataError(
-                        f"{who} is not a list of numbers and a whole number; it must be."
-                    ) from error
-                unreadable.note(f"{who}: {error}")
+                unreadable.note(f"An example of {rows.users[row]!r} in {unreadable.where}: {error}")
     return x.reshape(-1, *SHAPE), y
 
 
@@ -192,21 +193,14 @@ def _leaf_numbers(x: list[Any], y: list[Any], pixels: int) -> tuple[np.ndarray, 
         inputs, labels = np.array(x), np.array(y)
     if inputs.dtype.kind not in "iuf" or inputs.shape != (len(x), pixels):
         raise DataError(f"It holds inputs {inputs.dtype} {inputs.shape[1:]}; each must hold {pixels} pixels.")
-    if labels.dtype.kind != "i" or labels.shape != (len(x),):
+    # numpy takes true for 1 beside whole numbers
+    if labels.dtype.kind != "i" or labels.shape != (len(x),) or any(isinstance(label, bool) for label in y):
         raise DataError(
             f"It holds labels {labels.dtype} {labels.shape[1:]}; each must be 0 to {CLASSES - 1}."
         )
     if not ((inputs >= 0) & (inputs <= 1)).all():
         raise DataError("It holds pixels that are not 0 (black) to 1 (white).")
     return inputs.astype(np.float32), labels
-
-
-def _are_numbers(x: object, y: object) -> bool:
-    """Say whether an example of a LEAF file is of the right types: a list of numbers, and a whole number."""
-    is_list = isinstance(x, list) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in x
-    )
-    return is_list and isinstance(y, int) and not isinstance(y, bool)
 
 
 def _from_hub(path: Path | None, only_digits: bool, as_published: bool) -> Writers:
@@ -225,7 +219,7 @@ def _from_hub(path: Path | None, only_digits: bool, as_published: bool) -> Write
     order, bounds = group_by_user(held.user[training])
     clients = ArrayClients(held.x, y, training[order], bounds, convert)
     examples = stored_examples(held.x, y, tested, convert)
-    return Writers(clients, examples, held.users(training), held.users(tested))
+    return Writers(clients, examples, held.users(training), held.users(tested), only_digits)
 
 
 def turned(x: np.ndarray) -> np.ndarray:
@@ -236,14 +230,14 @@ def turned(x: np.ndarray) -> np.ndarray:
 def _hub_parts(source: hub.Files | hub.Download, unreadable: Unreadable) -> Iterator[Part]:
     """Yield the hub's pictures, decoded, some rows at a time; targets are labels [n, 2], and 0 where no picture is."""
     where = unreadable.where
-    for table in source.read(("image", "writer_id", "character")):
-        if wrong := [
-            label for label in table["character"] if not isinstance(label, int) or isinstance(label, bool)
-        ]:
-            raise DataError(f"character in {where} holds {wrong[0]!r}; it must hold integer labels from 0.")
+    for table in source.read(("image", "writer_id", "character"), "writer_id"):
         y = np.ones((len(table["character"]), 2), dtype=np.int64)
-        with reading(where, "labels"):
-            y[:, 0] = table["character"]
+        for row, label in enumerate(table["character"]):
+            if label is not None and type(label) is not int:
+                raise DataError(f"character in {where} holds {label!r}; it must hold integer labels from 0.")
+            if label is None or not -MOST <= label < MOST:
+                unreadable.note(f"Row {table.first + row + 1} of {where} has the character {label}.")
+            y[row, 0] = label if label is not None and -MOST <= label < MOST else UNREADABLE
         writers = user_names(where, table["writer_id"]).tolist()
         x = np.zeros((len(y), *SHAPE), dtype=np.uint8)
         for row, image in enumerate(table["image"]):
@@ -256,10 +250,13 @@ def _hub_parts(source: hub.Files | hub.Download, unreadable: Unreadable) -> Iter
 
 
 def chosen_rows(labels: np.ndarray, only_digits: bool) -> np.ndarray | slice:
-    """Return which rows are used: all, or those of the digits. Raises `DataError` where these are none."""
+    """Return which rows are used: all, or those of the digits and of no class at all.
+
+    What is no label of this data set is an error of its client, not a letter. Raises `DataError` where no row is used.
+    """
     if not only_digits:
         return slice(None)
-    rows: np.ndarray = np.flatnonzero(labels < DIGITS)
+    rows: np.ndarray = np.flatnonzero((labels < DIGITS) | (labels >= CLASSES))
     if not len(rows):
         raise DataError("only_digits is True, but the files hold no label below 10; they must hold digits.")
     return rows

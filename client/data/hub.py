@@ -45,8 +45,8 @@ class Download:
         """Return the files that hold it, none where it is only in memory."""
         return [Path(held["filename"]) for held in getattr(self.table, "cache_files", [])]
 
-    def read(self, columns: Sequence[str]) -> Iterator[Rows]:
-        """Yield its rows, some at a time."""
+    def read(self, columns: Sequence[str], user: str) -> Iterator[Rows]:
+        """Yield its rows, some at a time; `user` is one of the `columns`."""
         count = len(self.table[columns[0]])
         for start in range(0, count, AT_ONCE):
             stop = min(count, start + AT_ONCE)
@@ -60,17 +60,19 @@ class Files:
 
     files: list[Path]
 
-    def read(self, columns: Sequence[str]) -> Iterator[Rows]:
-        """Yield the rows of all files, some at a time, or raise `DataError` when a column or a value is missing."""
+    def read(self, columns: Sequence[str], user: str) -> Iterator[Rows]:
+        """Yield the rows of all files, some at a time, or raise `DataError` when a column, or a row's `user`, is missing.
+
+        Other values may be None: they are one user's mistake.
+        """
         first = 0
         for file in self.files:
             parts = _read_parquet(file, columns) if file.suffix == ".parquet" else _read_csv(file, columns)
             begin = first
             for part, share in parts:
-                for name, values in part.items():
-                    if None in values:
-                        row = first - begin + list(values).index(None) + 1
-                        raise DataError(f"Row {row} of {file} has no {name}; every row must have one.")
+                if None in part[user]:
+                    row = first - begin + list(part[user]).index(None) + 1
+                    raise DataError(f"Row {row} of {file} has no {user}; every row must have one.")
                 yield Rows(part, first, share)
                 first += len(part[columns[0]])
         if not first:
@@ -116,6 +118,8 @@ def pixels(image: Any, shape: tuple[int, int]) -> np.ndarray:
     Raises `DataError` for what is no such picture of `shape`.
     """
     library = need("PIL.Image", "Decoding pictures")
+    if image is None or (isinstance(image, Mapping) and not isinstance(image.get("bytes"), bytes)):
+        raise DataError("There is no picture.")
     with reading("A picture", "PNG or another format", also=(library.DecompressionBombError,)):
         if isinstance(image, Mapping):
             image = library.open(io.BytesIO(image["bytes"]))

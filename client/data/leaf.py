@@ -9,7 +9,7 @@ from client.data.reading import Unreadable, read_json, reading, user_names
 from fedmf.errors import DataError
 
 SPLITS = ("train", "test")
-UNEQUAL = object()  # the input and label of a user whose inputs and labels differ in number
+UNEQUAL = object()  # the input and label of a user who has no lists of as many inputs as labels
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ def files(path: Path, split: str) -> list[Path]:
 def read_leaf(path: Path, split: str, unreadable: Unreadable) -> Iterator[Rows]:
     """Yield the examples of one split file by file, user by user, or raise `DataError`.
 
-    One file is in memory at a time. A user with more inputs than labels, or fewer, is `unreadable`: one example of
-    `UNEQUAL` stands for it.
+    One file is in memory at a time. A user without lists of as many inputs as labels is `unreadable`: one example
+    of `UNEQUAL` stands for it.
     """
     empty = True
     for file in files(path, split):
@@ -43,8 +43,9 @@ def read_leaf(path: Path, split: str, unreadable: Unreadable) -> Iterator[Rows]:
         for user, examples in _user_data(file).items():
             x, y = examples.get("x"), examples.get("y")
             if not isinstance(x, list) or not isinstance(y, list):
-                raise DataError(f"User {user!r} in {file} must have lists x and y.")
-            if len(x) != len(y):
+                unreadable.note(f"User {user!r} in {file} must have lists x and y.")
+                x, y = [UNEQUAL], [UNEQUAL]
+            elif len(x) != len(y):
                 unreadable.note(f"User {user!r} in {file} has {len(x)} x and {len(y)} y.")
                 x, y = [UNEQUAL], [UNEQUAL]
             user_names(file, [user])

@@ -14,7 +14,9 @@ from client.data.made import made
 from client.data.reading import PARSERS_RAISE, brief
 from fedmf.errors import DataError, FedmfError
 
-MODULES = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma", ".tgz": "gzip"}
+MODULES = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma"}
+TARS = {".tgz": "gzip", ".tbz2": "bz2", ".txz": "lzma"}  # of a tar archive, in one word
+MODULES |= TARS
 """Of Python itself, which may be built without some: they are imported where a file needs them."""
 _CHUNK = 1 << 20
 _DAMAGED: tuple[type[Exception], ...] = (*PARSERS_RAISE, tarfile.TarError)
@@ -48,7 +50,7 @@ def unpacked(path: Path) -> Path:
 def _name_inside(path: Path) -> str | None:
     """Return the name of the file that `path` packs, or None for a tar archive."""
     stem = Path(path.stem)
-    return None if stem.suffix.lower() == ".tar" or path.suffix.lower() == ".tgz" else stem.name
+    return None if stem.suffix.lower() == ".tar" or path.suffix.lower() in TARS else stem.name
 
 
 def _unpack(path: Path, name: str | None, folder: Path) -> None:
@@ -97,7 +99,7 @@ def _extract(path: Path, archive: tarfile.TarFile, folder: Path) -> None:
     """Write the plain files of an archive below `folder`. Raises `DataError` for one that would lie outside."""
     for member in archive:
         parts = [part for part in PurePosixPath(member.name).parts if part != "."]
-        if member.isdir():
+        if member.isdir() or (parts and parts[-1].startswith("._")):  # macOS adds the latter beside each file
             continue
         if not member.isreg() or not parts or ".." in parts or PurePosixPath(member.name).is_absolute():
             raise DataError(

@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 
 from client.data.by_user_npz import SPLIT_SEED, check_arrays, fifth_of_each, public_classes, read_arrays
-from client.data.dataset import CLASSIFICATION, ArrayClients, Dataset, stored_examples
+from client.data.dataset import CLASSIFICATION, ArrayClients, Dataset, shared_users, stored_examples
 from client.data.partitioners import Dealer
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import DataError
 
 LICENCE = "the file's own"
 SOURCE = "a file of the user's own"
-TEST_USERS = "no users: clients are made up"
+TEST_USERS = "no users: clients are made up; with partitioner=grouped counted when loaded"
+DEALT_BY_LABEL = (
+    "Made-up clients: which rows a client has follows from the labels of all training rows, which is not covered. "
+    "Use such clients to study a method; real users belong in by_user_npz."
+)
 DEFAULTS = {"min_partition_size": 0, "self_balancing": False, "num_classes_per_partition": 2}
 """Settings of partitioners that have no key of their own."""
 
@@ -58,6 +62,10 @@ def load(
             f"it must have at least one for each of {clients} clients, and one to test on: set clients to fewer, or mark "
             "test examples with split = 1."
         )
+    unit, overlap = f"one made-up client ({partitioner} partition) = one client", tuple[str, ...]()
+    if dealer.groups_users and "user" in arrays:
+        unit = f"one group of users, each whole in it ({partitioner} partition) = one client"
+        overlap = shared_users(arrays["user"][train_rows], arrays["user"][test_rows])
     parts = dealer.deal(y[train_rows], arrays["user"][train_rows] if "user" in arrays else None)
     bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     return Dataset(
@@ -69,5 +77,6 @@ def load(
         task=CLASSIFICATION,
         licence=LICENCE,
         source=path.name,
-        unit=f"one made-up client ({partitioner} partition) = one client",
+        unit=unit,
+        uncovered=(DEALT_BY_LABEL,) * dealer.looks_at_labels + overlap,
     )

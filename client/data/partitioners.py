@@ -99,6 +99,16 @@ class Dealer:
         return parts
 
     @property
+    def looks_at_labels(self) -> bool:
+        """Say whether the labels decide which rows a client gets."""
+        return "partition_by" in self._takes() and not self.groups_users
+
+    @property
+    def groups_users(self) -> bool:
+        """Say whether the clients are groups of whole users of the file."""
+        return self._kind == OF_USERS
+
+    @property
     def _kind(self) -> str:
         return SHORT.get(self.name, self.name)
 

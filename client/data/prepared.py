@@ -20,7 +20,7 @@ from fedmf.errors import DataError
 
 _WHERE = "\0"  # stands in a note for the path, which another start may have another name for
 
-_FORMAT = 1  # of the files below: another number makes them anew
+_FORMAT = 2  # of the files below: another number makes them anew
 
 
 @dataclass(frozen=True)

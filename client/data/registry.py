@@ -23,7 +23,7 @@ from client.data import (
     stackoverflow,
     synthetic,
 )
-from client.data.checked import check_examples, checked
+from client.data.checked import check_counted, check_examples, checked
 from client.data.dataset import Dataset
 from client.data.limits import limited
 from client.data.places import as_given, found
@@ -113,6 +113,7 @@ def load(
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     check_examples(dataset.test, f"the test set of dataset {dataset.name}")
+    check_counted(dataset)
     if clients_only:
         dataset = replace(dataset, test=dataset.test.take(np.arange(1)))
     dataset = replace(dataset, notes=tuple(as_given(note, given, located) for note in dataset.notes))

@@ -132,7 +132,7 @@ def _leaf_parts(path: Path, split: str, unreadable: Unreadable) -> Iterator[Part
 
 def _hub_parts(source: hub.Files | hub.Download, unreadable: Unreadable) -> Iterator[Part]:
     """Yield the hub's file as tokens, some rows at a time."""
-    for table in source.read(("character_id", "x", "y")):
+    for table in source.read(("character_id", "x", "y"), "character_id"):
         yield _pairs(table["character_id"], table["x"], table["y"], unreadable, table.share)
 
 
@@ -145,14 +145,15 @@ def _pairs(
 ) -> Part:
     """Return tokens of pairs of 80 characters and the next one, as int8, in which all of them fit.
 
-    Raises `DataError` for values that are no texts; texts of another length are `unreadable`.
+    Values that are no texts, and texts of another length, are `unreadable`.
     """
     good = np.ones(len(contexts), dtype=bool)
     for row, (context, character) in enumerate(zip(contexts, characters, strict=True)):
         if context is leaf.UNEQUAL:  # noted by `read_leaf`
             good[row] = False
         elif not isinstance(context, str) or not isinstance(character, str):
-            raise DataError(
+            good[row] = False
+            unreadable.note(
                 f"{unreadable.where} holds an x or y of {roles[row]!r} that is no text; both must be."
             )
         elif len(context) != LENGTH or len(character) != 1:

@@ -106,6 +106,11 @@ def _place(tested: Store, test: str, most: int) -> tuple[int, int]:
     held = int(tested.counts.sum())
     border = min(FOR_VALIDATION, held // 2)
     begins, ends = {TEST: (border, held), VALIDATION: (0, border), HELD_OUT: (0, held)}[test]
+    if begins == ends:
+        raise DataError(
+            f"{tested.path} holds {held} sentence in its test split, too few to part them; set test={TEST}, or path to a "
+            "file with more."
+        )
     return begins, min(ends, begins + most)
 
 

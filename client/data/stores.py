@@ -24,6 +24,9 @@ from client.data.tf_example import read_example
 from client.imports import need
 from fedmf.errors import DataError
 
+State = tuple[int, ...]
+"""Size, time of the last change and inode of a file, as it was when it was loaded."""
+
 Columns = Mapping[str, Any]
 """Column name -> the values of some examples of one user: an array, or a list of bytes."""
 
@@ -159,11 +162,12 @@ class Hdf5Store:
     path: Path
     users: tuple[str, ...]
     counts: np.ndarray
+    state: State = ()
 
     def read(self, user: int, start: int, stop: int) -> Columns:
         """Return slices of the user's columns."""
         with reading(self.path, "an HDF5 file of TFF"):
-            group = _hdf5(self.path, os.getpid())["examples"][self.users[user]]
+            group = _hdf5(self.path, os.getpid(), self.state)["examples"][self.users[user]]
             lengths = {name: column.shape[:1] for name, column in group.items()}
             read = {name: column[start:stop] for name, column in group.items()}
         if len(set(lengths.values())) != 1:
@@ -193,11 +197,12 @@ class SqliteStore:
     users: tuple[str, ...]
     counts: np.ndarray
     index: Path | None = None
+    state: State = ()
 
     def read(self, user: int, start: int, stop: int) -> Columns:
         """Return the user's rows, decoded and stacked column by column."""
         with reading(self.path, "a sqlite file of TFF"):
-            rows = _sqlite(self.path, os.getpid(), self.index).execute(
+            rows = _sqlite(self.path, os.getpid(), self.index, self.state).execute(
                 _OF_A_CLIENT if self.index is None else _BY_INDEX,
                 (self.split, self.users[user], stop - start, start),
             )
@@ -252,19 +257,23 @@ def open_hdf5(path: Path, fields: Fields) -> Hdf5Store:
     """Return the store of a TFF HDF5 file, or raise `DataError`."""
     users, counts = [], []
     with reading(path, "an HDF5 file of TFF"):
-        groups = _hdf5(path, os.getpid()).get("examples")
+        state = _state(path)
+        groups = _hdf5(path, os.getpid(), state).get("examples")
         if not hasattr(groups, "keys") or not len(groups):
             raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
         for user in groups:
             counts.append(check_group(groups[user], fields, f"User {user!r} in {path}"))
             users.append(user)
-    return Hdf5Store(path, tuple(users), np.array(counts, dtype=np.int64))
+    if not sum(counts):
+        raise DataError(f"{path} holds no example; fetch TFF's file again, or set path to another.")
+    return Hdf5Store(path, tuple(users), np.array(counts, dtype=np.int64), state)
 
 
 def open_sqlite(path: Path, split: str) -> SqliteStore:
     """Return the store of one split of a TFF sqlite file, or raise `DataError`."""
     with reading(path, "a sqlite file of TFF"):
-        file = _sqlite(path, os.getpid())
+        state = _state(path)
+        file = _sqlite(path, os.getpid(), None, state)
         rows = file.execute(
             "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY client_id",
             (split,),
@@ -272,9 +281,10 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
         found = list(rows)
         file.execute("SELECT split_name, client_id, serialized_example_proto, rowid FROM examples LIMIT 0")
         (held,) = file.execute("SELECT max(rowid) FROM examples").fetchone()
+        (of_all,) = file.execute("SELECT coalesce(sum(num_examples), 0) FROM client_metadata").fetchone()
         index = index_of(path, file)
     if not found:
-        others = ", ".join(repr(name) for name in _splits(path)) or "none"
+        others = ", ".join(repr(name) for name in _splits(path, file)) or "none"
         raise DataError(
             f"{path} has no clients in the split {split!r}; its splits are {others}, and it must be the sqlite file of "
             "TFF for this data set."
@@ -288,46 +298,68 @@ def open_sqlite(path: Path, split: str) -> SqliteStore:
     counts = dict(found)
     if len(counts) < len(found):
         counts |= _counted(
-            path, split, [user for user, times in Counter(user for user, _ in found).items() if times > 1]
+            path,
+            file,
+            split,
+            [user for user, times in Counter(user for user, _ in found).items() if times > 1],
+        )
+    if of_all < (held or 0):  # some examples may not be counted
+        counts = {user: max(count, inside) for (user, count), inside in zip(
+            counts.items(), _counted(path, file, split, tuple(counts)).values(), strict=True)}  # fmt: skip
+    if not sum(counts.values()):
+        raise DataError(
+            f"{path} holds no example in the split {split!r}; fetch TFF's file again, or set path to another."
         )
     if sum(counts.values()) > (held or 0):
         raise DataError(
             f"client_metadata of {path} counts {sum(counts.values())} examples in the split {split!r}; the file holds "
             f"{held or 0}."
         )
-    return SqliteStore(path, split, tuple(counts), np.array(list(counts.values()), dtype=np.int64), index)
+    return SqliteStore(
+        path, split, tuple(counts), np.array(list(counts.values()), dtype=np.int64), index, state
+    )
 
 
-def _counted(path: Path, split: str, users: Sequence[str]) -> dict[str, int]:
+def _counted(path: Path, file: sqlite3.Connection, split: str, users: Sequence[str]) -> dict[str, int]:
     """Return how many examples users have in the table of examples itself.
 
-    A user whose name client_metadata holds twice is one user, as for TFF, which asks for distinct names.
+    TFF takes only distinct names from client_metadata and all examples of each, whatever is counted there. All counts
+    are made in one pass: a file may have no index by client.
     """
-    question = "SELECT COUNT(*) FROM examples WHERE split_name = ? AND client_id = ?"
+    question = "SELECT client_id, COUNT(*) FROM examples WHERE split_name = ? GROUP BY client_id"
     with reading(path, "a sqlite file of TFF"):
-        file = _sqlite(path, os.getpid())
-        return {user: file.execute(question, (split, user)).fetchone()[0] for user in users}
+        held = dict(file.execute(question, (split,)))
+    return {user: held.get(user, 0) for user in users}
 
 
-def _splits(path: Path) -> list[str]:
+def _splits(path: Path, file: sqlite3.Connection) -> list[str]:
     """Return the names of the splits in a TFF sqlite file."""
     with reading(path, "a sqlite file of TFF"):
-        rows = _sqlite(path, os.getpid()).execute(
-            "SELECT DISTINCT split_name FROM client_metadata ORDER BY 1"
-        )
+        rows = file.execute("SELECT DISTINCT split_name FROM client_metadata ORDER BY 1")
         return [str(name) for (name,) in rows]
 
 
+def _state(path: Path) -> State:
+    """Return what tells a file from another one that was put in its place; nothing for one that is not there."""
+    if not path.is_file():
+        return ()
+    held = path.stat()
+    return held.st_size, held.st_mtime_ns, held.st_ino
+
+
 @lru_cache(maxsize=8)
-def _hdf5(path: Path, process: int) -> Any:
-    """Return an open HDF5 file; `process` keeps a handle from crossing into a forked worker."""
+def _hdf5(path: Path, process: int, state: State) -> Any:
+    """Return an open HDF5 file; `process` keeps a handle from crossing into a forked worker.
+
+    `state` is that of the file when it was loaded: another file under the same name gets a handle of its own.
+    """
     with reading(path, "an HDF5 file"):
         return need("h5py", f"Reading {path}").File(path, "r")
 
 
 @lru_cache(maxsize=8)
-def _sqlite(path: Path, process: int, index: Path | None = None) -> sqlite3.Connection:
-    """Return a read-only connection, with `index` as `made`; `process` keeps it from crossing into a forked worker."""
+def _sqlite(path: Path, process: int, index: Path | None, state: State) -> sqlite3.Connection:
+    """Return a read-only connection, with `index` as `made`; `process` and `state` as for `_hdf5`."""
     if not path.is_file():
         raise DataError(f"The data file {path} does not exist; path must name a sqlite file of TFF.")
     with reading(path, "a sqlite file of TFF"):

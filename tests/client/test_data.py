@@ -190,3 +190,25 @@ def test_clients_behave_like_a_sequence() -> None:
 def test_examples_refuse_unequal_lengths() -> None:
     with pytest.raises(DataError, match="2 inputs but 3 targets"):
         Examples(np.zeros((2, 1), np.float32), np.zeros(3, np.int64))
+
+
+@pytest.mark.parametrize("kind", [int, str], ids=["numbers", "names"])
+def test_the_split_of_a_user_does_not_depend_on_what_other_users_have(kind: type) -> None:
+    def split(first: int) -> np.ndarray:
+        users = np.repeat(np.arange(50), [first, *[10] * 49])
+        return fifth_of_each(users.astype(kind), seed=0)[first:]
+
+    np.testing.assert_array_equal(split(10), split(11))
+    without = fifth_of_each(np.repeat(np.arange(1, 50), 10).astype(kind), seed=0)
+    np.testing.assert_array_equal(split(10), without)
+
+
+def test_the_split_chooses_every_place_of_a_user_as_often() -> None:
+    chosen = fifth_of_each(np.repeat(np.arange(20_000), 10), seed=0).reshape(-1, 10)
+    assert (chosen.sum(axis=1) == 2).all()
+    assert np.abs(chosen.mean(axis=0) - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 20_000)
+    pairs = chosen.T.astype(float) @ chosen / 20_000  # of ten places two: each pair once in 45
+    off = pairs[~np.eye(10, dtype=bool)]
+    assert np.abs(off - 1 / 45).max() < 5 * np.sqrt(1 / 45 / 20_000)
+    neighbours = (chosen[1:] & chosen[:-1]).mean()  # of one user and the next
+    assert abs(neighbours - 0.04) < 5 * np.sqrt(0.04 / 200_000)

@@ -205,3 +205,12 @@ def test_a_loader_of_ones_own_gets_its_file_as_it_is(tmp_path: Path, monkeypatch
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "data.own.gz").write_bytes(b"mine")
     assert load("packed_loader:load", path="~/data.own.gz").name == "digits"
+
+
+@pytest.mark.parametrize(("name", "mode"), [("a.tgz", "gz"), ("a.tbz2", "bz2"), ("a.txz", "xz")])
+def test_an_archive_is_known_by_its_short_suffix_and_loses_what_macos_added(
+    tmp_path: Path, name: str, mode: str
+) -> None:
+    packed = archive(tmp_path / f"b.{mode}", **{"._top": b"0", "top__data": b"1", "top__._data": b"2"})
+    folder = unpacked(packed.rename(tmp_path / name))
+    assert (folder.name, [file.name for file in folder.iterdir()]) == ("top", ["data"])

@@ -127,7 +127,7 @@ def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(
         tmp_path / "hub", image=column, writer_id=["b"] * 10 + ["a"] * 10, character=labels
     )
     dataset = load("femnist", path=str(path))
-    test = by_user_npz.fifth_of_each(np.repeat(["b", "a"], 10), seed=0)
+    test = by_user_npz.fifth_of_each(np.repeat([1, 0], 10), seed=0)  # names by their place in the alphabet
     np.testing.assert_array_equal(dataset.test.x, as_float32(255 - pictures[test]))
     assert dataset.clients[0].x.tobytes() == as_float32(255 - pictures[10:][~test[10:]]).tobytes()
     with pytest.raises(DataError, match="could not be read"):
@@ -319,7 +319,7 @@ def test_progress_is_said_once_where_it_takes_long(
 def test_an_entry_of_another_format_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_leaf(tmp_path / "leaf", odd=False)
     load("femnist", path=path)
-    monkeypatch.setattr(prepared, "_FORMAT", 2)
+    monkeypatch.setattr(prepared, "_FORMAT", 0)
     load("femnist", path=path)
     assert len(entries(tmp_path)) == 4
 
@@ -345,7 +345,7 @@ def test_a_sqlite_file_without_an_index_of_clients_gets_one_in_the_cache_alone(
         ["cache", path.name],
     )
     store = dataset.clients.held.store  # type: ignore[attr-defined]
-    plan = stores._sqlite(path, os.getpid(), store.index).execute(
+    plan = stores._sqlite(path, os.getpid(), store.index, store.state).execute(
         f"EXPLAIN QUERY PLAN {stores._BY_INDEX}", ("all_train", "ann", 9, 0)
     )
     assert not [row for row in plan if "SCAN" in row[-1]]

@@ -117,6 +117,33 @@ def test_digits_of_leafs_and_the_hubs_files_are_those_with_such_a_label(tmp_path
         )
 
 
+@pytest.mark.parametrize("wrong", [62, -3, None])
+def test_a_label_of_no_class_fails_its_client_with_only_digits_too(tmp_path: Path, wrong: int | None) -> None:
+    picture = [[0.5] * 784]
+    good = (picture * 2, [1, 40])
+    path = write_leaf(tmp_path, {"train": {"a": good, "b": (picture, [wrong])}, "test": {"a": good}})
+    dataset = load("femnist", path=path, only_digits=True)
+    assert (len(dataset.clients), dataset.clients[0].y.tolist()) == (2, [1])
+    with pytest.raises(DataError, match=r"client 1 .* the label"):
+        dataset.clients[1]
+    (tmp_path / "other").mkdir()
+    path = write_leaf(tmp_path / "other", {"train": {"a": good}, "test": {"a": (picture * 2, [1, wrong])}})
+    with pytest.raises(DataError, match="label"):
+        load("femnist", path=path, only_digits=True)
+
+
+def test_choosing_examples_by_their_labels_is_said_where_the_file_has_no_split_of_digits(
+    tmp_path: Path,
+) -> None:
+    users = {"a": ([[0.5] * 784] * 2, [1, 40])}
+    path = write_leaf(tmp_path / "leaf", {"train": users, "test": users})
+    said = ["follows from their labels" in " ".join(load("femnist", path=path, only_digits=chosen).uncovered)
+            for chosen in (True, False)]  # fmt: skip
+    assert said == [True, False]
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", emnist())
+    assert "labels" not in " ".join(load("femnist", path=path, only_digits=True).uncovered)
+
+
 @pytest.mark.parametrize("form", ["sqlite", "leaf", "hub"])
 def test_pixels_as_published_have_paper_as_one(tmp_path: Path, form: str) -> None:
     data = emnist()

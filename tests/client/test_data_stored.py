@@ -345,3 +345,59 @@ def test_the_folder_of_tff_is_read_as_it_lies(
         DataError, match=r"emnist_all\.\S+ and fed_emnist_train\.h5, of which either may be meant"
     ):
         load("femnist", path="~/.tff")
+
+
+@pytest.mark.parametrize("form", ["sqlite", "hdf5"])
+def test_a_file_that_was_replaced_is_read_anew_and_one_in_use_stays_as_it_was(
+    tmp_path: Path, form: str
+) -> None:
+    def write(folder: Path, label: int) -> Path:
+        folder.mkdir()
+        users = {"a": {"pixels": np.full((2, 28, 28), 0.5, np.float32), "label": np.full(2, label, np.int32)}}
+        names = ("fed_emnist_train", "fed_emnist_test") if form == "hdf5" else ("all_train", "all_test")
+        data = named({"train": users, "test": users}, *names)
+        return Path(write_hdf5(folder, data) if form == "hdf5" else write_sqlite(folder / "f.sqlite", data))
+
+    path, other = write(tmp_path / "one", 1), write(tmp_path / "two", 2)
+    before = load("femnist", path=str(path))
+    assert before.clients[0].y.tolist() == [1, 1]
+    for file in other.iterdir() if form == "hdf5" else [other]:
+        file.replace((path if form == "hdf5" else path.parent) / file.name)
+    after = load("femnist", path=str(path))
+    assert (after.clients[0].y.tolist(), after.test.y.tolist()) == ([2, 2], [2, 2])
+    assert before.clients[0].y.tolist() == [1, 1]
+
+
+def test_examples_that_the_metadata_does_not_count_are_used_as_tff_uses_them(tmp_path: Path) -> None:
+    data = handwriting()
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE client_metadata SET num_examples = 1")
+    file.close()
+    dataset = load("femnist", path=path)
+    assert [client.y.tolist() for client in dataset.clients] == [
+        data["train"][user]["label"].tolist() for user in sorted(data["train"])
+    ]
+
+
+@pytest.mark.parametrize("split", ["all_train", "all_test"])
+def test_a_split_without_examples_is_a_sentence_that_names_the_file(tmp_path: Path, split: str) -> None:
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", named(handwriting(), "all_train", "all_test"))
+    with sqlite3.connect(path) as file:
+        file.execute(f"UPDATE client_metadata SET num_examples = 0 WHERE split_name = '{split}'")
+        file.execute(f"DELETE FROM examples WHERE split_name = '{split}'")
+    file.close()
+    with pytest.raises(
+        DataError, match=rf"emnist_all\.sqlite holds no example in the split '{split}'; fetch"
+    ):
+        load("femnist", path=path)
+
+
+def test_one_sentence_cannot_be_parted_into_validation_and_test(tmp_path: Path) -> None:
+    users = {"a": {"tokens": np.array([b"how to"])}}
+    path = write_sqlite(tmp_path / "stackoverflow.sqlite", {"train": users, "test": users})
+    words = tmp_path / "words.txt"
+    words.write_text("how\nto\n")
+    with pytest.raises(DataError, match=r"stackoverflow\.sqlite holds 1 sentence .* set test=test"):
+        load("stackoverflow", path=path, vocabulary=str(words), test="validation")
+    assert len(load("stackoverflow", path=path, vocabulary=str(words), test="test").test) == 1

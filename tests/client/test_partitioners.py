@@ -138,3 +138,30 @@ def test_settings_of_a_partitioner_reach_it_through_the_data_set(tmp_path: Path)
     )
     assert [sorted(set(client.y)) for client in dataset.clients] == [[0], [1], [2], [3], [4]]
     assert [len(client) for client in dataset.clients] == [36] * 5
+
+
+def statement_of(tmp_path: Path, name: str, **settings: Any) -> tuple[str, str]:
+    """Return unit and uncovered of 40 rows of ten users, each with a row in the test set, dealt out."""
+    rows = np.arange(40)
+    arrays = {"x": np.ones((40, 2), np.float32), "y": rows % 2, "user": rows % 10, "split": rows >= 30}
+    np.savez(tmp_path / "data.npz", **arrays)
+    path = str(tmp_path / "data.npz")
+    dataset = load("partitioned", path=path, partitioner=name, partitioner_settings=settings, clients=5)
+    return dataset.unit, " ".join(dataset.uncovered)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("dirichlet", True), ("shards", True), ("pathological", True), ("iid", False), ("linear", False)]
+)  # fmt: skip
+def test_clients_dealt_by_label_say_that_labels_of_all_decide_about_each(
+    tmp_path: Path, name: str, said: bool
+) -> None:
+    unit, uncovered = statement_of(tmp_path, name)
+    assert ("labels of all training rows" in uncovered) is said
+    assert "made-up client" in unit
+
+
+def test_groups_of_users_are_the_unit_and_users_in_both_splits_are_counted(tmp_path: Path) -> None:
+    unit, uncovered = statement_of(tmp_path, "grouped", group_size=2)
+    assert unit == "one group of users, each whole in it (grouped partition) = one client"
+    assert uncovered.startswith("10 of 10 users of the test split also train")
