@@ -61,7 +61,7 @@ WRONG_TEXT = {
         "Single",
     ): "the test set of dataset tokens holds the token 9; with classes=9 it must be 0 to 8.",
     ("other_shape", "Single"): "holds inputs int64 [4]; an input of this data set is int64 [5].",
-    ("nothing_counts", "Single"): "has no test example whose target counts",
+    ("nothing_counts", "Single"): "has no target that the accuracy counts",
 }
 
 
