@@ -1,6 +1,5 @@
 """Your own arrays: x, y, user and optionally split, in one .npz file or a folder of .npy files."""
 
-import hashlib
 import zipfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from client.data.made import opened
 from client.data.maps import mapped
 from client.data.progress import Preparation
 from client.data.reading import reading
+from client.data.split import SPLIT_SEED, check_split, fifth_of_each
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
@@ -24,9 +24,6 @@ REQUIRED = ("x", "y", "user")
 HELD = 1 << 26
 """Bytes of an unpacked .npz file up to which it is read into memory."""
 _BLOCK = 1 << 20
-_STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 (Steele, Lea and Flood 2014)
-SPLIT_SEED = 0
-"""Public and fixed: it chooses the test examples of a file without `split`, whatever a run's seed is."""
 
 
 def load(path: str | Path, *, classes: int | None = None) -> Dataset:
@@ -46,12 +43,7 @@ def load(path: str | Path, *, classes: int | None = None) -> Dataset:
     check_arrays(path, arrays, REQUIRED)
     x, y, user = arrays["x"], arrays["y"], arrays["user"]
     test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
-    if test.all() or not test.any():
-        missing = "training" if test.all() else "test"
-        raise DataError(
-            f"{path} has no {missing} example; mark some with split = {0 if test.all() else 1}, or leave split out: a fifth "
-            "of each user's examples is the test set then."
-        )
+    check_split(path, test, mark="split = {}")
     clients, test_examples = split_by_user(x, y, user, test)
     return Dataset(
         name="by_user_npz",
@@ -116,51 +108,6 @@ def _unpack(path: Path, folder: Path) -> None:
 def _is_array_name(name: str) -> bool:
     """Say whether a member of an archive is called as an array is: NAME.npy, in no folder."""
     return name.endswith(".npy") and PurePosixPath(name).name == name and "\\" not in name
-
-
-def fifth_of_each(users: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return a boolean mask [N] that chooses floor(n/5) of the n rows of each user, by a public seed.
-
-    Which rows of a user are chosen follows from the seed, the user's name and number of rows, and from nothing of other
-    users: what a client trains on must be a function of its own data. Raises `DataError` where no test example is left.
-
-    >>> mask = fifth_of_each(np.repeat([4, 9], [10, 4]), seed=0)
-    >>> int(mask[:10].sum()), int(mask[10:].sum())
-    (2, 0)
-    """
-    names, numbers, counts = np.unique(users, return_inverse=True, return_counts=True)
-    starts = np.cumsum(counts) - counts
-    place = np.empty(len(users), dtype=np.int64)  # among the rows of its user
-    within = np.arange(len(users)) - np.repeat(starts, counts)
-    place[np.argsort(numbers, kind="stable")] = within
-    streams = _mixed(_as_numbers(names) + np.uint64(seed))
-    draws = _mixed(streams[numbers] + place.astype(np.uint64) * _STEP)
-    place[np.lexsort((draws, numbers))] = within  # and now in the order of the draws
-    chosen: np.ndarray = place < counts[numbers] // 5
-    if not chosen.any():
-        raise DataError(
-            "A fifth of each user's examples is the test set where the data have no split, but no user has five: the "
-            f"largest has {counts.max(initial=0)}. Mark test examples with split = 1 and the others with 0."
-        )
-    return chosen
-
-
-def _as_numbers(names: np.ndarray) -> np.ndarray:
-    """Return a number for each user, uint64, by its name alone: a whole number is its own, a text has a digest."""
-    if names.dtype.kind in "iu":
-        return names.astype(np.uint64)
-    texts = (str(name).encode("utf-8", "surrogatepass") for name in names.tolist())
-    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
-    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
-
-
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """Return draws that look uniform, uint64, each a function of one number: the steps of SplitMix64."""
-    mixed = numbers + _STEP
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
 
 
 def public_classes(path: Path, test: np.ndarray, classes: int | None) -> int:

@@ -7,12 +7,13 @@ from typing import Any, cast, overload
 import numpy as np
 
 from client.data import by_user_text
-from client.data.by_user_npz import SPLIT_SEED, fifth_of_each
+from client.data.by_user_npz import LICENCE, SOURCE, TEST_USERS
 from client.data.converted import pieces
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.labels import LEARNT_NAMES, read_labels
 from client.data.pictures import ColumnBytes, pictures
 from client.data.rows import Rows, lists
+from client.data.split import SPLIT_SEED, check_split, fifth_of_each
 from client.data.table import (
     Table,
     encoded,
@@ -30,9 +31,9 @@ from client.data.text import words
 from fedmf.checks import check_choice
 from fedmf.errors import DataError, SettingError
 
-LICENCE = "the file's own"
-SOURCE = "a file of the user's own"
-TEST_USERS = "counted when loaded, and said in the privacy statement"
+__all__ = ["LICENCE", "SOURCE", "TEST_USERS", "Columns", "OfText", "from_table", "refuse_given"]
+
+MARK = "{} in the split column"
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def from_table(
     refuse_given("text is not given", of_text.given())
     if test is None:
         test = fifth_of_each(users, seed=SPLIT_SEED)
-    check_split(table.path, test)
+    check_split(table.path, test, mark=MARK)
     known = read_labels(table, columns.label, test, classes, labels)
     x = inputs(table, test) if inputs is not None else _inputs(table, columns, test)
     # Rows are an array as far as clients need one.
@@ -140,16 +141,6 @@ def from_table(
         uncovered=(LEARNT_NAMES,) * known.learnt + shared_users(users[~test], users[test]),
         person="user",
     )
-
-
-def check_split(path: object, test: np.ndarray) -> None:
-    """Raise `DataError` unless there are training and test rows."""
-    if test.all() or not test.any():
-        missing, other = ("training", 0) if test.all() else ("test", 1)
-        raise DataError(
-            f"{path} has no {missing} example; mark some with {other} in the split column, or leave the split out: a "
-            "fifth of each user's examples is the test set then."
-        )
 
 
 def refuse_given(why: str, given: dict[str, Any]) -> None:
@@ -194,7 +185,7 @@ def _of_texts(
 ) -> Dataset:
     """Return the next-token data set of a column of texts or lists of tokens."""
     if test is not None:
-        check_split(table.path, test)
+        check_split(table.path, test, mark=MARK)
     level = of_text.level or by_user_text.LEVELS[0]
     check_choice("level", level, by_user_text.LEVELS)
     texts = plain(table.column(column, "text", may_be_empty=True))

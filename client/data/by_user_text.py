@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from client.data.by_user_npz import SPLIT_SEED, fifth_of_each
+from client.data.by_user_npz import LICENCE, SOURCE, TEST_USERS
 from client.data.checked import UNREADABLE
 from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, shared_users, split_by_user
 from client.data.reading import read_json, reading, user_names
+from client.data.split import SPLIT_SEED, fifth_of_each
 from client.data.text import (
     CHARACTERS,
     UNCOUNTED,
@@ -26,9 +27,8 @@ from client.data.text import (
 from fedmf.checks import check_choice
 from fedmf.errors import DataError
 
-LICENCE = "the file's own"
-SOURCE = "a file of the user's own"
-TEST_USERS = "counted when loaded, and said in the privacy statement"
+__all__ = ["LEVELS", "LICENCE", "SOURCE", "TEST_USERS", "WORDS", "Texts", "from_texts", "load"]
+
 WORDS, ALPHABET = LEVELS = ("words", "characters")
 LEARNT = (
     "The vocabulary was built from the training users: an uncovered release. "

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from client.data import hub, leaf
-from client.data.by_user_npz import SPLIT_SEED, fifth_of_each
 from client.data.checked import UNREADABLE
 from client.data.dataset import (
     CLASSIFICATION,
@@ -25,6 +24,7 @@ from client.data.dataset import (
 from client.data.fields import FLOATS, INTEGERS, Field, numbers
 from client.data.prepared import Part, Prepared, prepared
 from client.data.reading import Unreadable, reading, user_names
+from client.data.split import SPLIT_SEED, fifth_of_each
 from client.data.stores import (
     Columns,
     TffFiles,

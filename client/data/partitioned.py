@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from client.data.by_user_npz import SPLIT_SEED, check_arrays, fifth_of_each, public_classes, read_arrays
+from client.data.by_user_npz import LICENCE, SOURCE, check_arrays, public_classes, read_arrays
 from client.data.dataset import CLASSIFICATION, ArrayClients, Dataset, shared_users, stored_examples
 from client.data.partitioners import Dealer
+from client.data.split import SPLIT_SEED, fifth_of_each
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import DataError
 
-LICENCE = "the file's own"
-SOURCE = "a file of the user's own"
+__all__ = ["LICENCE", "SOURCE", "TEST_USERS", "load"]
+
 TEST_USERS = "no users: clients are made up; with partitioner=grouped counted when loaded"
 DEALT_BY_LABEL = (
     "Made-up clients: which rows a client has follows from the labels of all training rows, which is not covered. "

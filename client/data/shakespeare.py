@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from client.data import hub, leaf
-from client.data.by_user_npz import SPLIT_SEED, fifth_of_each
 from client.data.checked import UNREADABLE
 from client.data.dataset import (
     NEXT_TOKEN,
@@ -23,6 +22,7 @@ from client.data.dataset import (
 from client.data.fields import TEXTS, Field, texts
 from client.data.prepared import Part, Prepared, prepared
 from client.data.reading import Unreadable, user_names
+from client.data.split import SPLIT_SEED, fifth_of_each
 from client.data.stores import Columns, Store, TffFiles, converted, given_path, open_tff
 from client.data.text import (
     LEAF_CHARACTERS,

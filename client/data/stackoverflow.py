@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from client.data.by_user_npz import SPLIT_SEED
 from client.data.dataset import NEXT_TOKEN, Dataset, Examples, as_tokens, describe_unit, shared_users
 from client.data.fields import TEXTS, Field, texts
+from client.data.split import SPLIT_SEED
 from client.data.stores import (
     Columns,
     Store,

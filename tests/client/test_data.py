@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from client.data import Dataset, Examples, load
-from client.data.by_user_npz import fifth_of_each
 from client.data.dataset import cut, group_by_user
+from client.data.split import fifth_of_each
 from fedmf.errors import DataError, SettingError
 
 
@@ -131,7 +131,7 @@ def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> 
         ({"y": np.full(30, "a")}, "<U1; it must hold integer labels"),
         ({"user": np.full(30, 0.5)}, "integers or strings"),
         ({"split": np.full(30, 2)}, "0 .train. or 1"),
-        ({"split": np.zeros(30, int)}, "no test example; mark some with split = 1, or leave split out"),
+        ({"split": np.zeros(30, int)}, "no test example; mark some with split = 1, or leave the split out"),
         ({"split": np.ones(30, int)}, "no training example; mark some with split = 0"),
         ({"user": np.arange(30)}, "no user has five: the largest has 1. Mark test examples with split = 1"),
     ],

@@ -20,6 +20,7 @@ import small_files
 from client.data import by_user_npz, converted, hub, leaf, load, prepared, sqlite_index, stores
 from client.data.dataset import Dataset, as_float32
 from client.data.maps import ArrayFile, as_bytes, mapped
+from client.data.split import fifth_of_each
 from client.data.text import LEAF_CHARACTERS, OOV, SPECIAL
 from client.scoring import score
 from fedmf.errors import DataError
@@ -127,7 +128,7 @@ def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(
         tmp_path / "hub", image=column, writer_id=["b"] * 10 + ["a"] * 10, character=labels
     )
     dataset = load("femnist", path=str(path))
-    test = by_user_npz.fifth_of_each(np.repeat([1, 0], 10), seed=0)  # names by their place in the alphabet
+    test = fifth_of_each(np.repeat([1, 0], 10), seed=0)  # names by their place in the alphabet
     np.testing.assert_array_equal(dataset.test.x, as_float32(255 - pictures[test]))
     assert dataset.clients[0].x.tobytes() == as_float32(255 - pictures[10:][~test[10:]]).tobytes()
     with pytest.raises(DataError, match="could not be read"):

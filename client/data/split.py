@@ -1,0 +1,69 @@
+"""Which examples are the test set where the files of users do not say it: a fifth of each user's, by a public seed."""
+
+import hashlib
+
+import numpy as np
+
+from fedmf.errors import DataError
+
+SPLIT_SEED = 0
+"""Public and fixed: it chooses the test examples of files without a split, whatever a run's seed is."""
+_STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 (Steele, Lea and Flood 2014)
+
+
+def fifth_of_each(users: np.ndarray, *, seed: int) -> np.ndarray:
+    """Return a boolean mask [N] that chooses floor(n/5) of the n rows of each user, by a public seed.
+
+    Which rows of a user are chosen follows from the seed, the user's name and number of rows, and from nothing of other
+    users: what a client trains on must be a function of its own data. Raises `DataError` where no test example is left.
+
+    >>> mask = fifth_of_each(np.repeat([4, 9], [10, 4]), seed=0)
+    >>> int(mask[:10].sum()), int(mask[10:].sum())
+    (2, 0)
+    """
+    names, numbers, counts = np.unique(users, return_inverse=True, return_counts=True)
+    starts = np.cumsum(counts) - counts
+    place = np.empty(len(users), dtype=np.int64)  # among the rows of its user
+    within = np.arange(len(users)) - np.repeat(starts, counts)
+    place[np.argsort(numbers, kind="stable")] = within
+    streams = _mixed(_as_numbers(names) + np.uint64(seed))
+    draws = _mixed(streams[numbers] + place.astype(np.uint64) * _STEP)
+    place[np.lexsort((draws, numbers))] = within  # and now in the order of the draws
+    chosen: np.ndarray = place < counts[numbers] // 5
+    if not chosen.any():
+        raise DataError(
+            "A fifth of each user's examples is the test set where the data have no split, but no user has five: the "
+            f"largest has {counts.max(initial=0)}. Mark test examples with split = 1 and the others with 0."
+        )
+    return chosen
+
+
+def _as_numbers(names: np.ndarray) -> np.ndarray:
+    """Return a number for each user, uint64, by its name alone: a whole number is its own, a text has a digest."""
+    if names.dtype.kind in "iu":
+        return names.astype(np.uint64)
+    texts = (str(name).encode("utf-8", "surrogatepass") for name in names.tolist())
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Return draws that look uniform, uint64, each a function of one number: the steps of SplitMix64."""
+    mixed = numbers + _STEP
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def check_split(path: object, test: np.ndarray, *, mark: str) -> None:
+    """Raise `DataError` unless `test` [rows] says of some rows that they are test rows, and of others not.
+
+    `mark` says how the file at `path` marks a row, with {} for 0 or 1.
+    """
+    if test.all() or not test.any():
+        missing, other = ("training", 0) if test.all() else ("test", 1)
+        raise DataError(
+            f"{path} has no {missing} example; mark some with {mark.format(other)}, or leave the split out: a fifth of each "
+            "user's examples is the test set then."
+        )
