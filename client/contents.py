@@ -20,6 +20,29 @@ from torch import Tensor, nn
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, deque, SimpleNamespace)
 _CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
+_TABLES = ("_parameters", "_buffers", "_modules")  # whose values are compared elsewhere, and may change
+
+
+def attributes(model: nn.Module) -> dict[tuple[object, ...], tuple[object, object]]:
+    """Return which objects the attributes of all modules are and what they hold, by module and attribute.
+
+    The items of a dictionary, such as a module's tables of parameters, modules and hooks, are there one by one.
+
+    >>> [".".join(map(str, key)) for key in attributes(nn.Flatten()) if "_dim" in key[-1]]
+    ['.start_dim', '.end_dim']
+    """
+    found: dict[tuple[object, ...], tuple[object, object]] = {}
+    for module, own in model.named_modules():
+        for name, value in vars(own).items():
+            held = (
+                {(module, name, key): item for key, item in value.items()}
+                if isinstance(value, dict)
+                else {(module, name): value}
+            )
+            found |= {
+                key: (Same(item), None if name in _TABLES else contents(item)) for key, item in held.items()
+            }
+    return found
 
 
 def contents(held: object) -> object:

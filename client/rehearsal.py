@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client.contents import Same, contents
+from client.contents import attributes
 from client.data.converted import pieces
 from client.data.dataset import IGNORED_TARGET, Dataset, Examples
 from client.losses import Loss, counted
 from client.parameters import layout_of, set_training_mode, trained_parameters
 from client.reasons import reason
 from client.scoring import SCORED_AT_ONCE
-from client.training import TABLES, Trainer
+from client.training import Trainer
 from fedmf.errors import FedmfError, SettingError
 from fedmf.updates.vectors import Layout, Vector
 
@@ -136,16 +136,16 @@ def _check_data(dataset: Dataset, examples: Examples) -> None:
 def _check_passes(model: nn.Module, x: Tensor, y: Tensor, classes: int, loss: Loss, accumulate: int) -> str:
     """Check one pass in training, whose gradients are left; return which attribute of `model` it changed, or ""."""
     model.zero_grad()
-    before = _attributes(model)
+    before = attributes(model)
     outputs = _outputs(model, x, y, classes, "")
     value = _loss_of(loss, outputs, y)
     if accumulate > 1:
         _check_is_mean(loss, outputs.detach(), y, value.item())
     _calling("the gradient of the loss could not be computed", torch.autograd.backward, value)
     _check_gradients(model)
-    after = _attributes(model)
-    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return changed[0] if changed else ""
+    after = attributes(model)
+    changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    return ".".join(filter(None, map(str, changed[0]))) if changed else ""
 
 
 def _said_of_one(model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> str | None:
@@ -310,23 +310,6 @@ def _check_turn(trainer: Trainer, start: Vector, examples: Examples, changed: st
             "the next one; forward, and a training loop of one's own, must leave the module as it is."
         )
     return update
-
-
-def _attributes(model: nn.Module) -> dict[str, object]:
-    """Return what the attributes of all modules hold, by name: tables of modules and hooks one by one."""
-    found: dict[str, object] = {}
-    for name, module in model.named_modules():
-        for key, value in vars(module).items():
-            held = value if isinstance(value, dict) else {"": value}
-            inside = key not in TABLES  # what a parameter holds may change
-            found |= {
-                ".".join(part for part in (name, key, str(inner)) if part): (
-                    Same(it),
-                    contents(it) if inside else None,
-                )
-                for inner, it in held.items()
-            }
-    return found
 
 
 def _calling(failed: str, function: Callable[..., T], *arguments: object) -> T:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client.contents import Same, are_same_bits, contents
+from client.contents import Same, are_same_bits, attributes
 from client.drawing import may_draw, seeded
 from client.loop import train
 from client.losses import find_loss
@@ -189,23 +189,15 @@ def _point_into(parameters: list[nn.Parameter], flat: torch.Tensor, gradient: to
 
 
 def _structure(model: nn.Module) -> list[object]:
-    """Return what tells whether a model is still the same: its objects themselves and where its tensors lie.
-
-    A module's attributes hold its tables of parameters, buffers, modules and hooks: these are compared one by one.
-    """
-    found: list[object] = []
-    for module in model.modules():
-        for name, value in vars(module).items():
-            held = list(value.items()) if isinstance(value, dict) else [(name, value)]
-            inside = [None if name in TABLES else contents(inner) for _, inner in held]
-            found.append((Same(module), name, [(key, Same(inner)) for key, inner in held], inside))
+    """Return what tells whether a model is still the same: its objects themselves and where its tensors lie."""
+    found: list[object] = [(Same(module), list(vars(module))) for module in model.modules()]
+    found.extend(attributes(model).items())
     for parameter in model.parameters():
         hooks = [len(getattr(parameter, table, None) or ()) for table in _HOOKS]
         found.append((_place(parameter), _place(parameter.grad), hooks, parameter.requires_grad))
     return found
 
 
-TABLES = ("_parameters", "_buffers", "_modules")  # whose values are compared elsewhere
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
