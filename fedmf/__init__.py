@@ -79,7 +79,6 @@ else:
                 "Workload",
                 "design",
                 "design_run",
-                "design_run",
                 "momentum",
                 "of_run",
                 "prefix_sum",
