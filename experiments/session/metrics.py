@@ -5,13 +5,11 @@ from copy import deepcopy
 
 from client.data import Examples
 from client.metrics import NamedMetric, find_metrics
-from client.scoring import refuse_failures, score
+from client.scoring import SCORED_AT_ONCE, refuse_failures, score
 from client.training import pick_device
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
 from fedmf.accounting.caveats import CHOOSING
-
-_ENOUGH = 256  # test examples on which the project's own metrics are tried; a user's see the whole split
 
 
 def tried_metrics(settings: Settings, experiment: Experiment) -> tuple[NamedMetric, ...]:
@@ -24,8 +22,8 @@ def tried_metrics(settings: Settings, experiment: Experiment) -> tuple[NamedMetr
     if not metrics:
         return ()
     test = experiment.dataset.test
-    if all(metric.path is None for metric in metrics):
-        test = Examples(test.x[:_ENOUGH], test.y[:_ENOUGH])
+    if all(metric.path is None for metric in metrics):  # one batch is enough for the project's own
+        test = Examples(test.x[:SCORED_AT_ONCE], test.y[:SCORED_AT_ONCE])
     model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
     tried = score(model, test, uncounted=experiment.dataset.uncounted, metrics=metrics)
     refuse_failures(tried, metrics, "the model before training")
