@@ -25,12 +25,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmf.checks import check_below_one, check_choice, check_positive
-from fedmf.choices import SCHEDULES
+from fedmf.checks import check_below_one, check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms.schedules import share
 from fedmf.updates.vectors import Vector
-from server.optimizer import Optimizer, Slots, as_vector, check_decay, decayed
+from server.optimizer import Optimizer, Slots, as_vector, check_descent, decayed
 from server.preconditioning import preconditioner
 
 LEAST_TAU, LARGEST_TAU = 1.1e-19, 1.8e19  # their squares are just inside the normal float32 numbers
@@ -48,12 +47,9 @@ class Adaptive(Optimizer):
     precondition: bool = False
 
     def __post_init__(self) -> None:
-        check_positive("learning_rate", self.learning_rate)
-        check_below_one("momentum", self.momentum)
-        check_choice("schedule", self.schedule, SCHEDULES)
+        check_descent(self.learning_rate, self.momentum, self.schedule, self.weight_decay)
         check_positive("tau", self.tau)
         _check_tau(self.tau)
-        check_decay(self.weight_decay, self.learning_rate)
 
     @abstractmethod
     def second_moment(self, v: Vector, square: Vector) -> Vector:

@@ -75,10 +75,7 @@ class Sgd(Optimizer):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        check_positive("learning_rate", self.learning_rate)
-        check_below_one("momentum", self.momentum)
-        check_choice("schedule", self.schedule, SCHEDULES)
-        check_decay(self.weight_decay, self.learning_rate)
+        check_descent(self.learning_rate, self.momentum, self.schedule, self.weight_decay)
         if self.nesterov and not self.momentum:
             raise SettingError(
                 "nesterov is True, but momentum is 0, without which it is plain SGD; set both."
@@ -120,8 +117,11 @@ def is_finite(slots: Slots) -> bool:
     return all(bool(np.isfinite(array).all()) for array in slots.values())
 
 
-def check_decay(weight_decay: float, learning_rate: float) -> None:
-    """Raise `SettingError` for a decay below 0, or one that would turn the model's sign in one round."""
+def check_descent(learning_rate: float, momentum: float, schedule: str, weight_decay: float) -> None:
+    """Raise `SettingError` for what no rule descends with, and a decay that would turn the model's sign in one round."""
+    check_positive("learning_rate", learning_rate)
+    check_below_one("momentum", momentum)
+    check_choice("schedule", schedule, SCHEDULES)
     check_non_negative("weight_decay", weight_decay)
     if weight_decay * learning_rate >= 1:
         raise SettingError(
