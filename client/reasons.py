@@ -22,15 +22,24 @@ def reason(error: BaseException) -> str:
     >>> reason(ValueError("a\\nb"))
     'ValueError: a b'
     """
-    said = _message(error)
     if isinstance(error, FedmfError):
-        return said
-    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        return _message(error)
+    text = one_line(error)
     try:
         place = _place(error)
     except OSError:  # no working directory any more
         place = ""
     return f"{text} ({place})" if place else text
+
+
+def one_line(error: BaseException) -> str:
+    """Return the type and message of `error` on one line of printable text.
+
+    >>> one_line(ValueError("a\\nb")), one_line(KeyError())
+    ('ValueError: a b', 'KeyError')
+    """
+    said = _message(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _message(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from client.data.dataset import IGNORED_TARGET, Examples
 from client.losses import Loss, counted, cross_entropy
 from client.metrics import Metric, NamedMetric, as_number
+from client.reasons import one_line
 from fedmf.errors import SettingError
 
 SCORED_AT_ONCE = 256  # examples
@@ -125,4 +126,4 @@ class _Collected:
             with torch.random.fork_rng(self._drawing):
                 yield
         except (Exception, SystemExit) as error:
-            self.failures[metric.name] = " ".join(f"{type(error).__name__}: {error}".split())
+            self.failures[metric.name] = one_line(error)

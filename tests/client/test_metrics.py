@@ -287,6 +287,19 @@ def test_a_class_that_fails_at_any_step_is_left_alone_after_it(own):
     assert Fails.calls == 1
 
 
+def test_a_metric_whose_error_cannot_say_what_it_is_loses_itself_only(own):
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("nothing to say")
+
+    def mute(outputs, targets) -> float:
+        raise Mute
+
+    got = scored([own("mute", mute), own("half", give(0.5))], *draw())
+    assert got.failures == {"mute": "Mute"}
+    assert got.metrics["half"] == 0.5
+
+
 def test_a_metric_that_writes_into_its_inputs_spoils_no_other(own):
     class Zeroes(Metric):
         def add(self, outputs, targets):
