@@ -26,7 +26,6 @@ from experiments.session.metrics import say_what_choosing_costs, tried_metrics
 from experiments.session.recorder import Recorder
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
-from experiments.settings.optimizer import steps_of_own
 from experiments.settings.recorded import to_yaml
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
@@ -213,7 +212,7 @@ def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]
     change would have a larger sensitivity than either. Frozen weights are in no checkpoint: what trains on top of them
     would go on with others.
     """
-    configuration = {**fixed(settings), **steps_of_own(experiment.optimizer, experiment.initial)}
+    configuration = {**fixed(settings), **experiment.own_steps}
     if ":" in settings.mechanism.name:
         configuration["the matrix of mechanism.name"] = experiment.plan.factorization.fingerprint
     if experiment.fixed_digest:

@@ -55,6 +55,11 @@ class Experiment:
         """A public digest of what of the model does not train, "" where all does."""
         return digest_tensors(fixed_tensors(self.model))
 
+    @cached_property
+    def own_steps(self) -> dict[str, str]:
+        """A digest of what an optimizer of one's own does to the first model, by its name: `steps_of_own`."""
+        return steps_of_own(self.optimizer, self.initial)
+
     @property
     def client_plan(self) -> ClientPlan:
         """What a client enforces itself."""
@@ -114,19 +119,19 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
             factorization=factorization,
             seed=PublicSeed(settings.seed),
         )
-    initial = flat_parameters(model)
-    steps_of_own(optimizer, initial)  # refuses one that cannot run
-    with keyed("client", TrainingSettings):
-        check_available(settings.client)
-    return Experiment(
+    experiment = Experiment(
         dataset,
         model,
-        initial,
+        flat_parameters(model),
         plan,
         optimizer,
         settings.client,
         settings.population.replies,
     )
+    _ = experiment.own_steps  # refuses an optimizer that cannot run
+    with keyed("client", TrainingSettings):
+        check_available(settings.client)
+    return experiment
 
 
 def build_for_clients(settings: Settings) -> Experiment:

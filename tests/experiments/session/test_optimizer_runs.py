@@ -10,6 +10,7 @@ from experiments.cli.command import guard
 from experiments.session.runner import run as door
 from fedmf.errors import SettingError
 from runs import composed, metrics, model, run, simulate, summary
+from server.checked import rehearse
 from server.checkpoint import Checkpoint
 
 SMALL = (
@@ -97,6 +98,22 @@ def test_a_custom_optimizer_that_is_sgd_makes_the_model_of_sgd(tmp_path, own):
     np.testing.assert_allclose(model(mine), model(sgd), rtol=1e-5, atol=1e-6)
     for file in ("privacy.json", "mechanism.json"):
         assert json.loads((mine / file).read_text()) == json.loads((sgd / file).read_text())
+
+
+def test_an_optimizer_of_ones_own_is_rehearsed_once_in_a_run(tmp_path, monkeypatch, own):
+    seen = []
+
+    def counting(optimizer, start):
+        seen.append(rehearse(optimizer, start))
+        return seen[-1]
+
+    monkeypatch.setattr("experiments.settings.optimizer.rehearse", counting)
+    run(tmp_path / "r", *SMALL, *CHOICES["custom"])
+    assert len(seen) == 1
+    (base,) = sorted((tmp_path / "r/checkpoint").glob("base-*.npz"))[-1:]
+    with np.load(base) as stored:
+        configuration = json.loads(str(stored["about"]))["configuration"]
+    assert configuration["what optimizer.name does"] == seen[0]
 
 
 def cut_short(directory, monkeypatch, *overrides):
