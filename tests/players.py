@@ -1,11 +1,17 @@
 """Players for tests: clients whose replies a function makes."""
 
+import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from client.privatize import privatize
+from experiments.players.local_grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from plans import random_vector, small_plan
+from plans import KEY, random_vector, small_plan
+from server.cohort import SimulatedPopulation
+from server.optimizer import Sgd
+from server.state import first_state
+from server.strategy import FedMF
 
 PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)
 UPDATE = random_vector(50, 0.5)
@@ -44,3 +50,17 @@ def honest(fields, message, update=UPDATE, plan=PLAN):
 
 def replying(message, data):
     return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: data})}), reply_to=message)
+
+
+def run(answer, plan=PLAN, rounds=1, order=1, **options):
+    player = Answering(answer, order)
+    grid = LocalGrid(player)
+    state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
+    strategy = FedMF(plan, Sgd(1.0), SimulatedPopulation(), state, **options)
+    strategy.start(grid, num_rounds=rounds, timeout=0.05)
+    return strategy, player
+
+
+def strategy_with(**options):
+    state = first_state(PLAN, np.zeros(50, "f4"), KEY)
+    return FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), state, **options)

@@ -2,7 +2,6 @@ import json
 import os
 import stat
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,48 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from checkpoints import SGD, advance, begun, same
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
-from fedmf.mechanisms import design, design_run, prefix_sum
-from fedmf.mechanisms.run_factorization import RunFactorization
-from plans import KEY, random_vector, small_plan
+from plans import KEY, small_plan
 from server import tables
-from server.checkpoint import SECRETS, Checkpoint
-from server.optimizer import Sgd
+from server.checkpoint import SECRETS
 from server.origin import ORIGIN
-from server.state import apply_release, begin_epoch, first_state, make_release
-
-SGD = Sgd(0.5, 0.9)
-SETTINGS = {"seed": 1, "privacy.epsilon": 8.0}
-
-
-def advance(plan, state, checkpoint=None, names=None):
-    """Release one round, as the strategy and its callbacks do."""
-    state = begin_epoch(plan, state)
-    names = [f"{state.position(plan)[1]}-{k}" for k in range(3)] if names is None else names
-    vector = random_vector(plan.rotation.padded, 1.0, state.round)
-    made, secrets = make_release(plan, state, vector, names)
-    after = apply_release(plan, SGD, state, made, secrets)
-    if checkpoint is not None:
-        checkpoint.commit(made)
-        checkpoint.settle(plan, after)
-    return after
-
-
-def begun(plan, folder, every=3):
-    folder.mkdir(exist_ok=True)
-    checkpoint = Checkpoint(folder, SETTINGS, plan.factorization.epochs, every)
-    state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
-    checkpoint.begin(state)
-    return checkpoint, state
-
-
-def same(one, other):
-    np.testing.assert_array_equal(one.model, other.model)
-    assert sorted(one.slots) == sorted(other.slots)
-    for name in one.slots:
-        np.testing.assert_array_equal(one.slots[name], other.slots[name], strict=True)
-    np.testing.assert_array_equal(one.scale, other.scale)
-    assert (one.round, one.ledger, one.register) == (other.round, other.ledger, other.register)
+from server.state import first_state
 
 
 @pytest.mark.parametrize("every", [1, 3, 100])
@@ -258,30 +222,6 @@ def test_another_version_is_refused_by_name(tmp_path):
         checkpoint.restore(small_plan(), SGD)
 
 
-def test_another_configuration_is_refused_by_the_name_of_the_field(tmp_path):
-    begun(small_plan(), tmp_path / "c")
-    with pytest.raises(RunDirectoryError, match=r"privacy\.epsilon is 2\.0, but the run in .* has 8\.0"):
-        Checkpoint(tmp_path / "c", {**SETTINGS, "privacy.epsilon": 2.0}).restore(small_plan(), SGD)
-
-
-@pytest.mark.parametrize("changed", ["noise", "radius"])
-def test_another_calculation_is_refused_with_both_values(tmp_path, changed):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c")
-    checkpoint = replace(checkpoint, calculated={"the L2 radius": 1.0}, every=1)
-    advance(plan, state, checkpoint)
-    now = replace(checkpoint, calculated={"the L2 radius": 1.5 if changed == "radius" else 1 + 1e-12})
-    if changed == "radius":
-        with pytest.raises(RunDirectoryError, match=r"the L2 radius is 1\.5 as .* began with 1\.0"):
-            now.restore(plan, SGD)
-    else:
-        now.restore(plan.with_noise_multiplier(1 + 1e-12), SGD)
-        with pytest.raises(
-            RunDirectoryError, match=r"epoch 1 .*noise_multiplier=1\.0.*noise_multiplier=1\.5"
-        ):
-            now.restore(plan.with_noise_multiplier(1.5), SGD)
-
-
 def test_lost_secrets_stop_the_run(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c")
@@ -289,138 +229,6 @@ def test_lost_secrets_stop_the_run(tmp_path):
     (checkpoint.folder / SECRETS).unlink()
     with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
         checkpoint.restore(plan, SGD)
-
-
-def computing_others(plan, family="banded_toeplitz"):
-    """Return the plan as another version would make it: other tables, whose errors and sensitivity are valid."""
-    epochs = design_run(family, plan.factorization.workloads).epochs
-    return replace(
-        plan, factorization=RunFactorization(tuple(replace(one, family="optimal") for one in epochs))
-    )
-
-
-def test_within_an_epoch_other_tables_are_refused_and_at_its_boundary_they_are_free(tmp_path):
-    plan = small_plan()
-    other = computing_others(plan)
-    for rounds in range(1, 8):
-        checkpoint, state = begun(plan, tmp_path / str(rounds), every=1)
-        for _ in range(rounds):
-            state = advance(plan, state, checkpoint)
-        elsewhere = replace(checkpoint, mechanisms=other.factorization.epochs)
-        if rounds == 4:
-            restored, _ = elsewhere.restore(other, SGD)
-            same(restored, state)
-            continue
-        with pytest.raises(RunDirectoryError, match=r"other tables .* larger sensitivity"):
-            elsewhere.restore(other, SGD)
-
-
-def test_rows_of_two_matrices_in_one_epoch_have_a_larger_sensitivity_than_either():
-    first = design("independent", prefix_sum(64)).stream.materialize_noising()
-    second = design("optimal", prefix_sum(64)).stream.materialize_noising()
-    hybrid = max(
-        np.linalg.norm(np.linalg.inv(np.vstack([first[:cut], second[cut:]])), axis=0).max()
-        for cut in range(1, 64)
-    )
-    assert hybrid == pytest.approx(1.8527, abs=1e-3)
-    for one in (first, second):
-        assert np.linalg.norm(np.linalg.inv(one), axis=0).max() == pytest.approx(1, abs=1e-6)
-
-
-@pytest.mark.parametrize("every", [1, 3, 100])
-@pytest.mark.parametrize("cut", [1, 2, 3, 5, 7])
-def test_an_epoch_goes_on_with_the_tables_it_began_with(tmp_path, every, cut, caplog):
-    """Another version of the code computes others: kept tables are used, so that the releases are those of one run."""
-    plan = small_plan()
-    straight = [first_state(plan, np.zeros(50, "f4"), KEY)]
-    for _ in range(8):
-        straight.append(advance(plan, straight[-1]))
-    checkpoint, state = begun(plan, tmp_path / "c", every)
-    for _ in range(cut):
-        state = advance(plan, state, checkpoint)
-    other = computing_others(plan, "blt")
-    with caplog.at_level("WARNING"):
-        kept = tables.going_on(checkpoint.folder, other, checkpoint.began_with())
-    assert f"epoch {cut // 4 + 1} goes on with the tables that it began with" in caplog.text
-    under_way, ended = kept.factorization.epochs[cut // 4], plan.factorization.epochs[cut // 4]
-    assert under_way.fingerprint == ended.fingerprint
-    assert under_way.sensitivity == pytest.approx(ended.sensitivity, rel=1e-9)
-    np.testing.assert_allclose(under_way.per_round_error, ended.per_round_error, rtol=1e-9)
-    state, _ = replace(checkpoint, mechanisms=kept.factorization.epochs).restore(kept, SGD)
-    while state.round < 4 * (cut // 4 + 1):
-        state = advance(kept, state)
-        same(state, straight[state.round])
-
-
-@pytest.mark.parametrize("spoil", ["missing", "cut short", "other tables", "other epoch", "no file of ours"])
-def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, spoil, caplog):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c", every=1)
-    advance(plan, advance(plan, state, checkpoint), checkpoint)
-    path = checkpoint.folder / tables.FILE
-    with np.load(path) as stored:
-        arrays = dict(stored)
-    if spoil == "missing":
-        path.unlink()
-    elif spoil == "cut short":
-        path.write_bytes(path.read_bytes()[:100])
-    elif spoil == "no file of ours":
-        path.write_bytes(b"tables")
-    else:
-        changed = {
-            "other tables": {"tables": arrays["tables"] * np.float32(1.5)},
-            "other epoch": {"epoch": 7},
-        }
-        np.savez(path, **arrays | changed[spoil])
-    caplog.set_level("WARNING")
-    for now, refused in ((plan, False), (computing_others(plan), True)):
-        kept = tables.going_on(checkpoint.folder, now, checkpoint.began_with())
-        restoring = replace(checkpoint, mechanisms=kept.factorization.epochs)
-        if refused:
-            with pytest.raises(RunDirectoryError, match="began with other tables"):
-                restoring.restore(kept, SGD)
-        else:
-            restoring.restore(kept, SGD)
-    assert "goes on with" not in caplog.text
-
-
-def test_kept_tables_of_another_family_are_not_taken_for_this_ones(tmp_path):
-    """Both are made from one row of coefficients."""
-    other = small_plan(family="banded_toeplitz").factorization.epochs
-    tables.save(tmp_path, 0, other)
-    plan = small_plan(family="sqrt_toeplitz")
-    assert tables.going_on(tmp_path, plan, (0, other[0].fingerprint)) is plan
-
-
-def test_where_no_tables_are_known_none_are_kept(tmp_path):
-    tables.save(tmp_path, 0, ())
-    assert not list(tmp_path.iterdir())
-    (tmp_path / "c").mkdir()
-    plan, checkpoint = small_plan(), Checkpoint(tmp_path / "c", SETTINGS)
-    checkpoint.begin(first_state(plan, np.zeros(50, "f4"), KEY))
-    same(checkpoint.restore(plan, SGD)[0], first_state(plan, np.zeros(50, "f4"), KEY))
-
-
-def test_tables_are_kept_for_one_epoch_and_not_beyond_the_run(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c", every=100)
-    for released in range(8):
-        with np.load(checkpoint.folder / tables.FILE) as stored:
-            assert int(stored["epoch"]) == released // 4
-        state = advance(plan, state, checkpoint)
-    assert not (checkpoint.folder / tables.FILE).exists()
-
-
-def test_a_resumed_run_keeps_the_tables_of_its_epoch_for_the_next_resume(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c")
-    before = (checkpoint.folder / tables.FILE).read_bytes()
-    state = advance(plan, advance(plan, state, checkpoint), checkpoint)
-    for _ in range(2):
-        restored, _ = checkpoint.restore(plan, SGD)
-        checkpoint.rebase(restored)
-        assert (checkpoint.folder / tables.FILE).read_bytes() == before
-        same(restored, state)
 
 
 def test_a_run_that_released_nothing_may_begin_anew(tmp_path):

@@ -1,0 +1,41 @@
+"""Checkpoints for tests: of small plans, round by round."""
+
+import numpy as np
+
+from plans import KEY, random_vector
+from server.checkpoint import Checkpoint
+from server.optimizer import Sgd
+from server.state import apply_release, begin_epoch, first_state, make_release
+
+SGD = Sgd(0.5, 0.9)
+SETTINGS = {"seed": 1, "privacy.epsilon": 8.0}
+
+
+def advance(plan, state, checkpoint=None, names=None):
+    """Release one round, as the strategy and its callbacks do."""
+    state = begin_epoch(plan, state)
+    names = [f"{state.position(plan)[1]}-{k}" for k in range(3)] if names is None else names
+    vector = random_vector(plan.rotation.padded, 1.0, state.round)
+    made, secrets = make_release(plan, state, vector, names)
+    after = apply_release(plan, SGD, state, made, secrets)
+    if checkpoint is not None:
+        checkpoint.commit(made)
+        checkpoint.settle(plan, after)
+    return after
+
+
+def begun(plan, folder, every=3):
+    folder.mkdir(exist_ok=True)
+    checkpoint = Checkpoint(folder, SETTINGS, plan.factorization.epochs, every)
+    state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
+    checkpoint.begin(state)
+    return checkpoint, state
+
+
+def same(one, other):
+    np.testing.assert_array_equal(one.model, other.model)
+    assert sorted(one.slots) == sorted(other.slots)
+    for name in one.slots:
+        np.testing.assert_array_equal(one.slots[name], other.slots[name], strict=True)
+    np.testing.assert_array_equal(one.scale, other.scale)
+    assert (one.round, one.ledger, one.register) == (other.round, other.ledger, other.register)
