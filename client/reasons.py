@@ -1,12 +1,16 @@
-"""Says in one line what an exception was, and where in the user's own code it came from."""
+"""Says in one line what an exception was, and where in the user's own code it came from, or raises it as a sentence."""
 
 import os
 import sys
 import sysconfig
 import traceback
+from collections.abc import Callable
 from types import FrameType
+from typing import TypeVar
 
-from fedmf.errors import FedmfError
+from fedmf.errors import FedmfError, SettingError
+
+T = TypeVar("T")
 
 _LONGEST = 300  # characters of a message: torch's can hold whole tensors
 # Whose frames are not where a user's mistake stands.
@@ -40,6 +44,16 @@ def one_line(error: BaseException) -> str:
     """
     said = _message(error)
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def calling(failed: str, function: Callable[..., T], *arguments: object) -> T:
+    """Return what `function` returns; what it raises becomes a sentence that begins with `failed`."""
+    try:
+        return function(*arguments)
+    except FedmfError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise SettingError(f"{failed}: {reason(error)}.") from error
 
 
 def _message(error: BaseException) -> str:
