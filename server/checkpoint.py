@@ -12,7 +12,6 @@ whose files are damaged, of another version or of another configuration is refus
 copy of a run, and an older state than the one whose rounds were counted outside (`server.marks`).
 """
 
-import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -20,17 +19,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fedmf.accounting import Ledger
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.streams.protocol import StreamState
-from fedmf.participation import Register
 from fedmf.plan import Plan
-from fedmf.randomness import SecretKey
 from server import journal, marks, origin, tables
-from server.files import UNREADABLE, erase, packed, sync_folder, temporary_path, unpacked, write_atomically
+from server.files import erase, sync_folder
 from server.optimizer import Optimizer
 from server.origin import ELSEWHERE, Clients, Origin, Place
 from server.same_run import (
@@ -40,14 +33,12 @@ from server.same_run import (
     refuse_other_slots,
 )
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
+from server.state_files import SECRETS, Base, erase_secrets, read_secrets, save_secrets
 
 log = logging.getLogger(__name__)
 
-FORMAT = "fedmf-checkpoint-3"
-SECRETS = "secrets.npz"
 LOCK = "lock"
 _OURS = re.compile(r"(base-\d+\.npz|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster)\.json)(\.new)?")
-_SLOT = "slot_"  # before the name of each array of the optimizer's state
 _KEPT = 2  # base files: the newest and the one before it
 
 
@@ -133,7 +124,7 @@ class Checkpoint:
         """
         if (
             not self.has_begun()
-            or self._read_secrets() is None
+            or read_secrets(self.folder) is None
             or (begun := origin.load(self.folder)) is None
         ):
             return  # it never began, or is over: without its secrets nothing can be released
@@ -234,45 +225,21 @@ class Checkpoint:
         return [release for release in found if release.round > base]
 
     def _save_base(self, state: ServerState) -> None:
-        about = {
-            "format": FORMAT,
-            "round": state.round,
-            "configuration": dict(self.configuration),
-            "calculated": dict(self.calculated),
-            "ledger": state.ledger.to_json(),
-            "register": state.register.to_json(),
-        }
-        slots = {f"{_SLOT}{name}": array for name, array in state.slots.items()}
-        scale = {} if state.scale is None else {"scale": state.scale}
-        data = packed(model=state.model, about=np.array(json.dumps(about)), **scale, **slots)
-        write_atomically(self.folder / _base_name(state.round), data)
+        Base(state, self.configuration, self.calculated).save(self.folder / _base_name(state.round))
         for old in self._bases()[:-_KEPT]:
             (self.folder / _base_name(old)).unlink()
             self._journal(old).unlink(missing_ok=True)
 
     def _load_base(self, number: int, others: list[int]) -> ServerState:
-        path = self.folder / _base_name(number)
         offer = (
             f" The checkpoint of round {others[-1]} before it is kept: move this file away to use it."
             if others
             else ""
         )
-        try:
-            arrays = unpacked(path)
-            about, model = json.loads(str(arrays.pop("about"))), arrays.pop("model")
-        except UNREADABLE as error:
-            raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{offer}") from error
-        if about.get("format") != FORMAT:
-            raise RunDirectoryError(
-                f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}.{offer}"
-            )
-        run = self.folder.parent
-        refuse_other_configuration(run, about["configuration"], self.configuration)
-        refuse_other_calculation(run, about.get("calculated", {}), self.calculated)
-        register, ledger = Register.from_json(about["register"]), Ledger.from_json(about["ledger"])
-        scale = arrays.pop("scale", None)
-        slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
-        return ServerState(about["round"], model, ledger, register, None, slots, scale)
+        base, run = Base.load(self.folder / _base_name(number), otherwise=offer), self.folder.parent
+        refuse_other_configuration(run, base.configuration, self.configuration)
+        refuse_other_calculation(run, base.calculated, self.calculated)
+        return base.state
 
     def _save_tables(self, secrets: Secrets | None) -> None:
         """Keep the tables of the epoch under way; before its key, so that no round of it is without them."""
@@ -282,51 +249,34 @@ class Checkpoint:
         tables.save(self.folder, secrets.epoch, self.mechanisms)
 
     def _save_secrets(self, secrets: Secrets | None) -> None:
-        path = self.folder / SECRETS
         if secrets is None:
-            erase(path)
-            erase(temporary_path(path))
-            return
-        stream = {} if secrets.stream is None else secrets.stream.to_arrays()
-        key = np.frombuffer(secrets.key.reveal(), np.uint8)
-        about = {"epoch": np.array(secrets.epoch), "mechanism": np.array(self._mechanism(secrets.epoch))}
-        data = packed(**about, key=key, **{f"stream_{k}": v for k, v in stream.items()})
-        write_atomically(path, data, mode=0o600, erase_old=True)
+            erase_secrets(self.folder)
+        else:
+            save_secrets(self.folder, secrets, self._mechanism(secrets.epoch))
 
     def _load_secrets(self, plan: Plan, released: int) -> Secrets:
         """Return the secrets saved last.
 
         Raises `RunDirectoryError` where they are lost, or belong to rounds of this epoch that had other tables.
         """
-        if (read := self._read_secrets()) is None:
+        if (held := read_secrets(self.folder)) is None:
             raise RunDirectoryError(
                 f"{self.folder / SECRETS} is missing or damaged, so that the noise of the epoch under way cannot be "
                 "continued; the model so far stays, but this run cannot go on."
             )
-        epoch, mechanism, key, arrays = read
-        stream = {name.removeprefix("stream_"): array for name, array in arrays.items()}
         under_way, step = divmod(released, plan.participation.rounds_per_epoch)
-        if epoch == under_way and step and mechanism != self._mechanism(epoch):
+        if held.epoch == under_way and step and held.mechanism != self._mechanism(held.epoch):
             raise RunDirectoryError(
-                f"epoch {epoch + 1} of the run in {self.folder.parent} began with other tables of its mechanism, and "
+                f"epoch {held.epoch + 1} of the run in {self.folder.parent} began with other tables of its mechanism, and "
                 f"{tables.FILE} does not hold them; rows of two matrices in one epoch would have a larger sensitivity "
                 "than is accounted. Restore that file, or the version of fedmf and its libraries that began the epoch."
             )
-        return Secrets(epoch, key, StreamState.from_arrays(stream) if stream else None)
+        return held.secrets()
 
     def began_with(self) -> tuple[int, str] | None:
         """Return the epoch of the key that is kept and the fingerprint of its tables; None where they are lost."""
-        held = self._read_secrets()
-        return None if held is None else held[:2]
-
-    def _read_secrets(self) -> tuple[int, str, SecretKey, dict[str, np.ndarray]] | None:
-        """Return epoch, mechanism, key and arrays of secrets.npz; None where it is gone, erased or damaged."""
-        try:
-            arrays = unpacked(self.folder / SECRETS)
-            key = SecretKey(arrays.pop("key").tobytes())
-            return int(arrays.pop("epoch")), str(arrays.pop("mechanism")), key, arrays
-        except UNREADABLE:
-            return None
+        held = read_secrets(self.folder)
+        return None if held is None else (held.epoch, held.mechanism)
 
     def _mechanism(self, epoch: int) -> str:
         """Return the fingerprint of the factorization of `epoch`; empty where none are known."""

@@ -1,0 +1,111 @@
+"""The files that hold a server's state: the base, which is public, and the secrets, which are its key and noise stream.
+
+`server.checkpoint` says when they are written, and what may go on from them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmf.accounting import Ledger
+from fedmf.errors import RunDirectoryError
+from fedmf.mechanisms.streams.protocol import StreamState
+from fedmf.participation import Register
+from fedmf.randomness import SecretKey
+from server.files import UNREADABLE, erase, packed, temporary_path, unpacked, write_atomically
+from server.state import Secrets, ServerState
+
+FORMAT = "fedmf-checkpoint-3"
+SECRETS = "secrets.npz"
+_SLOT = "slot_"  # before the name of each array of the optimizer's state
+
+
+@dataclass(frozen=True)
+class Base:
+    """What is public of a state, with the configuration of its run and what was calculated from it."""
+
+    state: ServerState
+    configuration: Mapping[str, Any]
+    calculated: Mapping[str, float | None]
+
+    def save(self, path: Path) -> None:
+        """Put it at `path`, whole or not at all."""
+        state = self.state
+        about = {
+            "format": FORMAT,
+            "round": state.round,
+            "configuration": dict(self.configuration),
+            "calculated": dict(self.calculated),
+            "ledger": state.ledger.to_json(),
+            "register": state.register.to_json(),
+        }
+        slots = {f"{_SLOT}{name}": array for name, array in state.slots.items()}
+        scale = {} if state.scale is None else {"scale": state.scale}
+        data = packed(model=state.model, about=np.array(json.dumps(about)), **scale, **slots)
+        write_atomically(path, data)
+
+    @classmethod
+    def load(cls, path: Path, *, otherwise: str) -> "Base":
+        """Return the base at `path`. Raises `RunDirectoryError`, which ends with `otherwise`, if it cannot be read."""
+        try:
+            arrays = unpacked(path)
+            about, model = json.loads(str(arrays.pop("about"))), arrays.pop("model")
+        except UNREADABLE as error:
+            raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{otherwise}") from error
+        if about.get("format") != FORMAT:
+            raise RunDirectoryError(
+                f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}.{otherwise}"
+            )
+        register, ledger = Register.from_json(about["register"]), Ledger.from_json(about["ledger"])
+        scale = arrays.pop("scale", None)
+        slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
+        state = ServerState(about["round"], model, ledger, register, None, slots, scale)
+        return cls(state, about["configuration"], about.get("calculated", {}))
+
+
+@dataclass(frozen=True)
+class Held:
+    """The secrets as they were read, with the fingerprint of the tables that their epoch has."""
+
+    epoch: int
+    mechanism: str
+    key: SecretKey
+    stream: Mapping[str, np.ndarray] = field(repr=False)
+
+    def secrets(self) -> Secrets:
+        """Return them as a state has them."""
+        return Secrets(
+            self.epoch, self.key, StreamState.from_arrays(dict(self.stream)) if self.stream else None
+        )
+
+
+def save_secrets(folder: Path, secrets: Secrets, mechanism: str) -> None:
+    """Put the secrets into `folder`, for the owner alone; those that were there are overwritten."""
+    stream = {} if secrets.stream is None else secrets.stream.to_arrays()
+    key = np.frombuffer(secrets.key.reveal(), np.uint8)
+    about = {"epoch": np.array(secrets.epoch), "mechanism": np.array(mechanism)}
+    data = packed(**about, key=key, **{f"stream_{k}": v for k, v in stream.items()})
+    write_atomically(folder / SECRETS, data, mode=0o600, erase_old=True)
+
+
+def erase_secrets(folder: Path) -> None:
+    """Overwrite and remove the secrets in `folder`, also those that a crash left half-written."""
+    erase(folder / SECRETS)
+    erase(temporary_path(folder / SECRETS))
+
+
+def read_secrets(folder: Path) -> Held | None:
+    """Return the secrets in `folder`; None where they are gone, erased or damaged."""
+    try:
+        arrays = unpacked(folder / SECRETS)
+        key = SecretKey(arrays.pop("key").tobytes())
+        epoch, mechanism = int(arrays.pop("epoch")), str(arrays.pop("mechanism"))
+    except UNREADABLE:
+        return None
+    return Held(
+        epoch, mechanism, key, {name.removeprefix("stream_"): array for name, array in arrays.items()}
+    )
