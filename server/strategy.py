@@ -10,17 +10,17 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError
 from fedmf.plan import Plan
 from fedmf.updates import wire
-from fedmf.updates.vectors import Vector
 from server.aggregation import FixedPoint
 from server.cohort import Population, ReplyPolicy
 from server.exchange import exchange
+from server.messages import model_record, payloads, with_scale
 from server.optimizer import Optimizer
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, make_release
 
@@ -135,7 +135,7 @@ class FedMF(Strategy):
             raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
         self.state = state
         self._asked = []
-        arrays = _with_scale(arrays, state.scale)
+        arrays = with_scale(arrays, state.scale)
         for node, clients in places.items():
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
@@ -298,28 +298,3 @@ class FedMF(Strategy):
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
         return grid.value(total), answered
-
-
-def model_record(model: Vector) -> ArrayRecord:
-    """Return the flat model (d,) as the ArrayRecord of tasks, made once a round and shared by all of them."""
-    return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
-
-
-def _with_scale(arrays: ArrayRecord, scale: Vector | None) -> ArrayRecord:
-    """Return the model's record with what its clients scale their updates by, if they do."""
-    if scale is None:
-        return arrays
-    sent = Array("float32", scale.shape, wire.STYPE, wire.to_bytes(scale))
-    return ArrayRecord({wire.VECTOR: arrays[wire.VECTOR], wire.SCALE: sent})
-
-
-def payloads(reply: Message, count: int) -> list[object]:
-    """Return the bytes of the values of a message's `count` tasks; never raises.
-
-    A value is None for an error or anything malformed.
-    """
-    try:
-        fields = reply.content.config_records[wire.UPDATE]
-        return [fields.get(wire.numbered(wire.VALUES, position)) for position in range(count)]
-    except Exception:  # whatever a hostile client sends counts as the zero vector
-        return [None] * count

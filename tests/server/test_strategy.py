@@ -15,9 +15,10 @@ from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
 from players import PLAN, UPDATE, Answering, honest, replying, run, strategy_with
 from server.cohort import ReplyPolicy, SimulatedPopulation, cohort_indices
+from server.messages import model_record
 from server.optimizer import Sgd
 from server.state import first_state
-from server.strategy import FedMF, model_record
+from server.strategy import FedMF
 
 
 def test_every_client_gets_its_own_key_and_its_own_task():

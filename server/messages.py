@@ -1,0 +1,31 @@
+"""What a round's messages hold: the model and its scale on the way out, the values of clients on the way back."""
+
+from flwr.app import Array, ArrayRecord, Message
+
+from fedmf.updates import wire
+from fedmf.updates.vectors import Vector
+
+
+def model_record(model: Vector) -> ArrayRecord:
+    """Return the flat model (d,) as the ArrayRecord of tasks, made once a round and shared by all of them."""
+    return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
+
+
+def with_scale(arrays: ArrayRecord, scale: Vector | None) -> ArrayRecord:
+    """Return the model's record with what its clients scale their updates by, if they do."""
+    if scale is None:
+        return arrays
+    sent = Array("float32", scale.shape, wire.STYPE, wire.to_bytes(scale))
+    return ArrayRecord({wire.VECTOR: arrays[wire.VECTOR], wire.SCALE: sent})
+
+
+def payloads(reply: Message, count: int) -> list[object]:
+    """Return the bytes of the values of a message's `count` tasks; never raises.
+
+    A value is None for an error or anything malformed.
+    """
+    try:
+        fields = reply.content.config_records[wire.UPDATE]
+        return [fields.get(wire.numbered(wire.VALUES, position)) for position in range(count)]
+    except Exception:  # whatever a hostile client sends counts as the zero vector
+        return [None] * count
