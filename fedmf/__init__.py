@@ -15,6 +15,7 @@ from fedmf.lazy import lazily
 if TYPE_CHECKING:
     from fedmf.accounting import EpochEvent, Ledger, PrivacySpent, calibrate_noise_multiplier, privacy_spent
     from fedmf.choices import ACCOUNTANTS, ADJACENCIES, ROTATIONS, VALUE_TYPES
+    from fedmf.conduct import Conduct, write_statement
     from fedmf.counting import continual_counter, online_learner
     from fedmf.errors import (
         DataError,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from fedmf.participation import rounds_that_fit
     from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
     from fedmf.randomness import PublicSeed, SecretKey
-    from fedmf.statement import Conduct, Statement, write_statement
+    from fedmf.statement import Statement
     from fedmf.updates.client_plan import ClientPlan, make_client_plan
     from fedmf.updates.compression import Compression, make_bounds
     from fedmf.updates.vectors import Layout
@@ -60,6 +61,7 @@ else:
                 "privacy_spent",
             ],
             "fedmf.choices": ["ACCOUNTANTS", "ADJACENCIES", "ROTATIONS", "VALUE_TYPES"],
+            "fedmf.conduct": ["Conduct", "write_statement"],
             "fedmf.counting": ["continual_counter", "online_learner"],
             "fedmf.errors": [
                 "DataError",
@@ -87,7 +89,7 @@ else:
             "fedmf.participation": ["rounds_that_fit"],
             "fedmf.plan": ["Participation", "Plan", "PrivacyTarget", "make_plan"],
             "fedmf.randomness": ["PublicSeed", "SecretKey"],
-            "fedmf.statement": ["Conduct", "Statement", "write_statement"],
+            "fedmf.statement": ["Statement"],
             "fedmf.updates.client_plan": ["ClientPlan", "make_client_plan"],
             "fedmf.updates.compression": ["Compression", "make_bounds"],
             "fedmf.updates.vectors": ["Layout"],

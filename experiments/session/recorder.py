@@ -22,9 +22,9 @@ from experiments.session.progress import Standing, View
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
 from fedmf.accounting import Ledger
+from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.mechanisms import design_run, run_lower_bound
-from fedmf.statement import Conduct, write_statement
 from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.state import Release, ServerState

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from fedmf.accounting import Ledger
+from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import SettingError
-from fedmf.statement import Conduct, write_statement
 from plans import small_plan
 
 SPARSE = {"noise_multiplier": 0.05, "keep_probability": 0.01, "l2_norm": 1.0, "linf_norm": 0.006}
