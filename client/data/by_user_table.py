@@ -195,7 +195,7 @@ def _of_texts(
         )
     return by_user_text.from_texts(
         name,
-        table.path.name,
+        table.path,
         by_user_text.Texts(users, Sentences(texts, level), test),
         **{**of_text.given(), "level": level},
     )

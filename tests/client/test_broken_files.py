@@ -106,6 +106,19 @@ def member(name, data, **how):
     return write
 
 
+def bobs_line(values):
+    """Return what gives a training line of JSON lines these `values` instead of its text."""
+
+    def write(path):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        record = next(record for record in records if record["user"] == "bob" and not record["split"])
+        del record["text"]
+        record |= values
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    return write
+
+
 def parquet(**changed):
     return lambda path: small_files.parquet(path, **changed)
 
@@ -125,7 +138,10 @@ LINES = small_files.lines()
 CSV = small_files.csv_text()
 INTEGER_PIXELS = small_files.message({"pixels": np.full(784, 200), "label": np.array([1])}).hex()
 BOB = f"bob,{small_files.LINE},a\n"
-TEST_LINE = {"user": "ann", "split": 1}
+NO_TEXTS = (
+    {}, {"text": None}, {"text": 3}, {"text": ["to"]}, {"tokens": None}, {"tokens": [1, None]}, {"tokens": {"b": 1}},
+    {"text": "to", "tokens": 3}, {"text": None, "tokens": "to"},
+)  # fmt: skip
 HEAD = b"\x93NUMPY\x01\x00"
 
 # What is public: (form, what breaks it, what the sentence says).
@@ -166,9 +182,9 @@ BROKEN = [
     ("jsonl", text(LINES + '{"user": ' + "9" * 5000 + ', "text": "a"}'), "Line 19 .* cannot be read as JSON"),
     ("jsonl", text(b"\xff\xfe\x00" + LINES.encode()), "UTF-8"),
     ("jsonl", text(LINES + "\0"), "cannot be read as JSON"),
-    ("jsonl", text(LINES + '{"user": "a", "text": null}'), "must be a string"),
-    ("jsonl", text(LINES + '{"user": "a", "tokens": [1, null]}'), "list of strings"),
-    ("jsonl", text(LINES + '{"user": "a", "tokens": {"b": 1}}'), "list of strings"),
+    ("jsonl", text(LINES + '{"user": "a", "text": null, "split": 1}'), "Row 19 .* is a test row and holds no text"),
+    ("jsonl", text(LINES + '{"user": "a", "tokens": [1], "split": 1}'), "Row 19 .* is a test row and holds no text"),
+    ("jsonl", text(LINES.replace('"text"', '"body"')), "No line of .* has text or tokens"),
     ("jsonl", text(LINES + '{"user": null, "text": "a", "split": 0}'), "names a user None"),
     ("jsonl", text(LINES + '{"user": NaN, "text": "a", "split": 0}'), "names a user nan"),
     ("jsonl", text(LINES + '{"user": ["a"], "text": "a", "split": 0}'), "names a user"),
@@ -299,6 +315,7 @@ VALUES = [
     ("npz", arrays(y=np.where(np.arange(COUNT) == 7, 3, np.arange(COUNT) % 6 % 3)), "label 3; .* 0 to 2"),
     ("npz", arrays(y=np.where(np.arange(COUNT) == 7, -1, np.arange(COUNT) % 6 % 3)), "label -1"),
     ("npy", arrays(y=np.where(np.arange(COUNT) == 7, 2**62, np.arange(COUNT) % 6 % 3)), "label"),
+    *(("jsonl", bobs_line(value), r"token -1 \(-1 stands for what could not be read") for value in NO_TEXTS),
     ("femnist_hdf5", changed_hdf5("train", replaced("bob", "label", np.full(6, 62))), "label 62; .* 0 to 61"),
     ("femnist_hdf5", changed_hdf5("train", replaced("bob", "label", np.full(5, 1))), "not of one length"),
     ("femnist_hdf5", changed_hdf5("train", replaced("bob", "pixels", np.full((6, 28, 28), 255.0))), "pixels that"),
@@ -391,11 +408,36 @@ def test_values_of_training_users_are_not_looked_at_when_a_file_is_loaded(tmp_pa
     assert (len(dataset.clients), dataset.classes) == (3, 3)
 
 
-def test_a_file_of_json_lines_has_fields_and_types_on_every_line(tmp_path: Path) -> None:
+def test_a_test_line_without_a_text_and_a_line_without_a_user_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "texts.jsonl"
-    path.write_text(LINES + json.dumps(TEST_LINE) + "\n")
-    with pytest.raises(DataError, match=r"Line 19 of .*texts\.jsonl must be an object with user and text"):
-        load("by_user_text", path=str(path))
+    for record, sentence in (
+        ({"user": "ann", "split": 1}, r"Row 19 of .*texts\.jsonl is a test row and holds no text"),
+        ({"text": "to", "split": 0}, r"Line 20 of .*texts\.jsonl must be an object with user and text"),
+    ):
+        path.write_text(LINES + "\n" + json.dumps(record) + "\n")
+        with pytest.raises(DataError, match=sentence):
+            load("by_user_text", path=str(path))
+
+
+def test_a_line_whose_text_is_no_text_changes_nothing_for_its_neighbours_and_is_said_on_stderr(
+    tmp_path: Path, caplog
+) -> None:
+    """With a public vocabulary, so that nothing is learnt from the lines."""
+    given = small_files.settings("jsonl", tmp_path)
+    whole = load(**given)
+    for number, values in enumerate(NO_TEXTS, start=1):
+        small_files.jsonl(Path(given["path"]))
+        bobs_line(values)(Path(given["path"]))
+        odd = load(**given)
+        assert (odd.classes, odd.uncovered, odd.notes) == (whole.classes, whole.uncovered, whole.notes)
+        for one, other in (
+            (odd.clients[0], whole.clients[0]),
+            (odd.clients[2], whole.clients[2]),
+            (odd.test, whole.test),
+        ):
+            np.testing.assert_array_equal(one.x, other.x)
+            np.testing.assert_array_equal(one.y, other.y)
+        assert caplog.text.count(f"text or tokens on line 7 of {given['path']} must be a string") == number
 
 
 @pytest.mark.parametrize(

@@ -341,7 +341,7 @@ def test_an_empty_text_concerns_its_user_alone_and_a_test_row_must_have_one(
         dataset.clients[1]
     said[5] = empty  # type: ignore[call-overload]
     (tmp_path / "again").mkdir()
-    with pytest.raises(DataError, match=r"A test row of data\..* holds no text"):
+    with pytest.raises(DataError, match=r"Row 6 of .*again/data\..* is a test row and holds no text"):
         opened(tmp_path / "again", form, table, text="said", length=3)
 
 

@@ -107,7 +107,11 @@ def test_characters_have_a_public_alphabet_and_longer_windows(tmp_path: Path) ->
         ("{", "Line 1 .* cannot be read as JSON"),
         ('{"user": "a"}', "user and text"),
         ('["a"]', "user and text"),
-        ('{"user": "a", "text": 3}', "must be a string"),
+        ('{"text": "b"}', "user and text"),
+        (
+            '{"user": "a", "text": 3, "split": 1}\n{"user": "a", "text": "b", "split": 0}',
+            "Row 1 .* holds no text",
+        ),
         ('{"user": "a", "text": "b", "split": 0}', "both present, or on none"),
         ('{"user": "a", "text": "b", "split": 0}\n{"user": "a", "text": "b"}', "both present, or on none"),
     ],
