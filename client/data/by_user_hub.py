@@ -8,7 +8,7 @@ import numpy as np
 
 from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
 from client.data.dataset import Dataset
-from client.data.table import Table
+from client.data.table import Table, joined
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -53,7 +53,7 @@ def read_saved(path: Path) -> Table:
     """Return a data set on disk as a table: of a `DatasetDict` the rows of train, then those of test."""
     if not path.is_dir():
         raise DataError(f"The data folder {path} does not exist; path must name what save_to_disk wrote.")
-    library, arrow = need("datasets", f"Reading {path}"), need("pyarrow", f"Reading {path}")
+    library = need("datasets", f"Reading {path}")
     try:
         saved = library.load_from_disk(str(path))
     except Exception as error:  # of many kinds, by what is missing or damaged
@@ -75,10 +75,7 @@ def read_saved(path: Path) -> Table:
     stored = [part.flatten_indices() if part._indices is not None else part for part in parts]
 
     def read(name: str) -> Any:
-        columns = [part.data.column(name) for part in stored]
-        return arrow.chunked_array(
-            [chunk for column in columns for chunk in column.chunks], type=columns[0].type
-        )
+        return joined([part.data.column(name) for part in stored])
 
     schema = stored[0].data.schema
     names = {

@@ -7,7 +7,7 @@ from typing import Any
 from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
 from client.data.dataset import Dataset
 from client.data.reading import reading
-from client.data.table import Table
+from client.data.table import Table, joined
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -66,7 +66,6 @@ def read_parquet(path: Path) -> Table:
             )
 
     def read(name: str) -> Any:
-        parts = [part.read(columns=[name]).column(0) for part in opened]
-        return arrow.chunked_array([chunk for part in parts for chunk in part.chunks], type=parts[0].type)
+        return joined([part.read(columns=[name]).column(0) for part in opened])
 
     return Table(path, dict(zip(schema.names, schema.types, strict=True)), rows, read)
