@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from client.data import Dataset, load
+from client.data import Dataset, by_user_parquet, converted, load, pictures
 from client.data.by_user_csv import read_csv
+from client.data.by_user_parquet import read_parquet
 from client.data.by_user_table import Columns
 from client.data.identity import digest_clients
+from client.data.table import Table
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
 
@@ -449,6 +452,32 @@ def test_lists_in_many_chunks_are_taken_in_any_order(tmp_path: Path) -> None:
     assert dataset.clients[1].x.tolist() == [[0, 1], [1, 1], [2, 1]]
     assert dataset.test.x.tolist() == [[n, row] for n in range(3) for row in (2, 3)]
     assert dataset.clients.held.x[np.array([11, 9, 0, 4])].tolist() == [[2, 3], [2, 1], [0, 0], [1, 0]]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "lists"])
+def test_each_column_is_read_once_and_a_picture_of_the_test_rows_decoded_once_more_for_its_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A column of lists that is read twice is held twice; that of 800,000 pictures takes ten seconds to decode."""
+    read: list[str] = []
+    decoded: list[int] = []
+
+    def counted(path: Path) -> Table:
+        table = read_parquet(path)
+        return replace(table, read=lambda name: read.append(name) or table.read(name))  # type: ignore[func-returns-value]
+
+    def decode(source: pictures.FileBytes | pictures.ColumnBytes, row: int) -> np.ndarray:
+        decoded.append(int(row))
+        return original(source, row)
+
+    original = pictures.decode
+    monkeypatch.setattr(converted, "HELD", 0)
+    monkeypatch.setattr(by_user_parquet, "read_parquet", counted)
+    monkeypatch.setattr(pictures, "decode", decode)
+    opened(tmp_path, "parquet", with_pictures(kind), image="image")
+    assert sorted(read) == ["image", "label", "split", "user"]
+    assert sorted(set(decoded)) == ([9, 10, 11] if kind == "bytes" else [])
+    assert decoded.count(11) == decoded.count(10) == (kind == "bytes")
 
 
 @pytest.mark.parametrize("kind", ["bytes", "lists"])
