@@ -32,6 +32,7 @@ def load(
     vocabulary_size: int | None = None,
     level: str | None = None,
     length: int | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the data set that `datasets` saved into the folder `path`; nothing is downloaded and no code of it runs.
 
@@ -46,6 +47,7 @@ def load(
         classes=classes,
         labels=labels,
         of_text=OfText(vocabulary, vocabulary_size, level, length),
+        clients_only=clients_only,
     )
 
 

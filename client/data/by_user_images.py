@@ -34,13 +34,15 @@ def load(
     split: str | None = None,
     classes: int | None = None,
     labels: Sequence[str] | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the pictures below the folder `path`, 8-bit grey [n, H, W] or RGB [n, H, W, 3], divided by 255.
 
     A picture lies at USER/LABEL/FILE, or at train/USER/LABEL/FILE and test/USER/LABEL/FILE; or a table names them: the
     CSV or parquet file `table`, or metadata.csv or metadata.parquet in the folder, with the columns `file` (None:
     file_name, a path below the folder), `user` (None: user), `label` (None: label) and `split` (None: split, if there
-    is one). Without a split a fifth of each user's pictures is the test set. All pictures must have one size.
+    is one). Without a split a fifth of each user's pictures is the test set. All pictures must have one size. With
+    `clients_only` only the first test picture is decoded, which says what shape all have.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -75,6 +77,7 @@ def load(
         classes=classes,
         labels=labels,
         inputs=inputs,
+        clients_only=clients_only,
     )
 
 

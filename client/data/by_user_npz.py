@@ -26,14 +26,14 @@ HELD = 1 << 26
 _BLOCK = 1 << 20
 
 
-def load(path: str | Path, *, classes: int | None = None) -> Dataset:
+def load(path: str | Path, *, classes: int | None = None, clients_only: bool = False) -> Dataset:
     """Return the classification data set stored at `path`.
 
     The file holds x [N, ...] (uint8, divided by the public constant 255, or floats taken as they are), y [N]
     (integer labels from 0), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
     may overlap or not). Without `split` a fifth of each user's examples, chosen by a public seed, is the test
     set. A folder of .npy files of the same names is memory-mapped. `classes` is public: without it the test
-    labels, which are treated as public, say how many there are.
+    labels, which are treated as public, say how many there are. With `clients_only` no test input is read.
 
     Raises `DataError` for a missing or malformed file. The values of training examples are not looked at before their
     client is read (`client.data.checked`).
@@ -44,7 +44,7 @@ def load(path: str | Path, *, classes: int | None = None) -> Dataset:
     x, y, user = arrays["x"], arrays["y"], arrays["user"]
     test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
     check_split(path, test, mark="split = {}")
-    clients, test_examples = split_by_user(x, y, user, test)
+    clients, test_examples = split_by_user(x, y, user, test, clients_only=clients_only)
     return Dataset(
         name="by_user_npz",
         clients=clients,

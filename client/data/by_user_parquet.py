@@ -33,12 +33,14 @@ def load(
     vocabulary_size: int | None = None,
     level: str | None = None,
     length: int | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the data set in a parquet file, or in the parquet files of a folder, one after another.
 
     Columns are named as in by_user_csv. One column of `features` may hold lists of numbers, all of one shape; `image`
     names a column of pictures: PNG or JPEG bytes, the hub's {bytes, path}, or lists of pixels (uint8 is divided by
-    255). Pictures and lists stay as they are stored until a client takes its turn.
+    255). Pictures and lists stay as they are stored until a client takes its turn. With `clients_only` no test input is
+    made, but the first for its shape.
     """
     columns = Columns(user, label, features=features, text=text, image=image, split=split)
     return from_table(
@@ -48,6 +50,7 @@ def load(
         classes=classes,
         labels=labels,
         of_text=OfText(vocabulary, vocabulary_size, level, length),
+        clients_only=clients_only,
     )
 
 

@@ -66,6 +66,7 @@ def load(
     vocabulary_size: int = 10_000,
     level: str = WORDS,
     length: int | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the next-token data set of a JSON-lines file.
 
@@ -82,7 +83,8 @@ def load(
 
     Raises `DataError` for a missing or malformed file, for a test line whose text is no text, where nothing of the test
     texts is known, and where more than a fifth of their characters are not ASCII and no vocabulary is given. A training
-    line whose text is no text becomes the token `UNREADABLE`.
+    line whose text is no text becomes the token `UNREADABLE`. With `clients_only` no test line becomes tokens, and
+    nothing is said of the test texts.
     """
     path = Path(path)
     check_choice("level", level, LEVELS)
@@ -95,6 +97,7 @@ def load(
         vocabulary_size=vocabulary_size,
         level=level,
         length=length,
+        clients_only=clients_only,
     )
 
 
@@ -107,29 +110,36 @@ def from_texts(
     vocabulary_size: int = 10_000,
     level: str = WORDS,
     length: int | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the data set `name` of texts from the file or folder at `path`; the settings are those of `load`.
 
     A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`.
     """
     test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
-    pairs = list(zip(texts.sentences, test, strict=True))
-    for row, (sentence, held_out) in enumerate(pairs, start=1):
-        if held_out and sentence is None:
-            raise DataError(f"Row {row} of {path} is a test row and holds no text; every test row must.")
-    training = [sentence for sentence, held_out in pairs if not held_out and sentence is not None]
+    used = np.flatnonzero(~test) if clients_only else np.arange(len(test))
+    sentences = [texts.sentences[row] for row in used.tolist()]
+    for row, sentence in zip(used, sentences, strict=True):
+        if test[row] and sentence is None:
+            raise DataError(f"Row {row + 1} of {path} is a test row and holds no text; every test row must.")
+    training = [
+        sentence
+        for row, sentence in zip(used, sentences, strict=True)
+        if not test[row] and sentence is not None
+    ]
     known = choose_vocabulary(vocabulary, level, training, vocabulary_size)
     if length is None:
         length = 20 if level == WORDS else 80
-    x, y, owner = windows([_encoded(known.vocabulary, sentence) for sentence, _ in pairs], length)
-    clients, test_examples = split_by_user(x, y, texts.users[owner], test[owner], as_tokens)
-    ascii_only = level == ALPHABET and vocabulary is None
-    note = note_unknown(
-        test_examples.y,
-        known.source,
-        OTHER_WORDS if level == WORDS else OTHER_CHARACTERS,
-        most=WORRYING if ascii_only else 1.0,
+    x, y, place = windows([_encoded(known.vocabulary, sentence) for sentence in sentences], length)
+    owner = used[place]
+    clients, test_examples = split_by_user(
+        x, y, texts.users[owner], test[owner], as_tokens, clients_only=clients_only
     )
+    notes: tuple[str, ...] = ()
+    if not clients_only:
+        ascii_only = level == ALPHABET and vocabulary is None
+        advice = OTHER_WORDS if level == WORDS else OTHER_CHARACTERS
+        notes = (note_unknown(test_examples.y, known.source, advice, most=WORRYING if ascii_only else 1.0),)
     return Dataset(
         name=name,
         clients=clients,
@@ -143,7 +153,7 @@ def from_texts(
         uncovered=(LEARNT,) * known.learnt + shared_users(texts.users[~test], texts.users[test]),
         uncounted=UNCOUNTED,
         person="user",
-        notes=(note,),
+        notes=notes,
     )
 
 

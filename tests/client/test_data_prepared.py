@@ -292,17 +292,6 @@ def test_the_cache_can_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert entries(tmp_path) == []
 
 
-@pytest.mark.parametrize("form", ["npz", "femnist_leaf", "shakespeare_csv"])
-def test_a_process_that_plays_clients_has_one_test_example_and_the_same_clients(
-    tmp_path: Path, form: str
-) -> None:
-    given = small_files.settings(form, tmp_path)
-    whole, part = load(**given), load(**given, clients_only=True)
-    assert (len(part.test), len(whole.test) > 1) == (1, True)
-    assert (part.input_shape, part.classes) == (whole.input_shape, whole.classes)
-    assert_clients(part, [(client.x, client.y) for client in whole.clients])
-
-
 def test_progress_is_said_once_where_it_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
