@@ -37,7 +37,8 @@ def load(
     """Return the data set that `datasets` saved into the folder `path`; nothing is downloaded and no code of it runs.
 
     Columns are named as in by_user_parquet. The splits train and test of a `DatasetDict` are the training and test
-    rows; others are left alone. Class names that the schema declares (`ClassLabel`) say how many classes there are.
+    rows; others are left alone. Class names that the schema declares (`ClassLabel`) say how many classes there are;
+    `labels` may name them in another order, or more of them.
     """
     columns = Columns(user, label, features=features, text=text, image=image, split=split)
     return from_table(

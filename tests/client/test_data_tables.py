@@ -427,6 +427,57 @@ def test_a_saved_data_set_may_have_declared_pictures_class_names_and_splits(tmp_
     np.testing.assert_allclose(dataset.test.x, IMAGES[[11, 9]] / 255, atol=1e-6)
 
 
+def saved_with_class_names(folder: Path, labels: list[int]) -> str:
+    """Write a data set whose label column declares the classes no, yes and unsure."""
+    whole = datasets.Dataset.from_dict(rows() | {"label": labels})
+    whole = whole.cast_column("label", datasets.ClassLabel(names=["no", "yes", "unsure"]))
+    whole.save_to_disk(str(folder / "saved"))
+    return str(folder / "saved")
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "numbers"),
+    [
+        (None, None, [0, 1, 2]),
+        (["no", "yes", "unsure"], None, [0, 1, 2]),
+        (["unsure", "no", "yes"], None, [1, 2, 0]),
+        (["unsure", "no", "yes", "later"], 5, [1, 2, 0]),
+        (None, 4, [0, 1, 2]),
+    ],
+)
+def test_the_class_names_that_a_saved_data_set_declares_may_be_given_as_labels(
+    tmp_path: Path, labels: list[str] | None, classes: int | None, numbers: list[int]
+) -> None:
+    path = saved_with_class_names(tmp_path, [0, 1, 2] * 4)
+    dataset = load("by_user_hub", path=path, labels=labels, classes=classes)
+    assert dataset.test.y.tolist() == numbers
+    assert dataset.classes == (classes or len(labels or "abc"))
+    assert not [sentence for sentence in dataset.uncovered if "names of the classes" in sentence]
+
+
+def test_fewer_classes_than_a_saved_data_set_declares_and_names_that_it_lacks_are_refused(
+    tmp_path: Path,
+) -> None:
+    path = saved_with_class_names(tmp_path, [0, 1, 2] * 4)
+    with pytest.raises(SettingError, match=r"classes is 2, but the column 'label' of .* declares 3 names"):
+        load("by_user_hub", path=path, classes=2)
+    with pytest.raises(
+        DataError, match=r"'label' of .* holds the label 'unsure', which labels=\[no, yes\] lacks"
+    ):
+        load("by_user_hub", path=path, labels=["no", "yes"])
+    with pytest.raises(DataError, match=r"holds the label 'no', which labels=\[0, 1, 2\] lacks"):
+        load("by_user_hub", path=path, labels=["0", "1", "2"])
+
+
+def test_a_number_without_a_declared_name_spoils_its_client(tmp_path: Path) -> None:
+    path = saved_with_class_names(tmp_path, [-1, *[0, 1, 2] * 3, 1, 2])
+    for labels in (None, ["unsure", "no", "yes", "-1"]):
+        dataset = load("by_user_hub", path=path, labels=labels)
+        assert len(dataset.clients[1]) == 3
+        with pytest.raises(DataError, match=r"client 2 .* holds the label -1"):
+            dataset.clients[2]
+
+
 def test_a_declared_array_of_a_saved_data_set_is_an_input(tmp_path: Path) -> None:
     values = np.arange(72, dtype=np.float32).reshape(12, 2, 3)
     kinds = {
