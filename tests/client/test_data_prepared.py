@@ -17,7 +17,7 @@ from PIL import Image
 
 import big_data
 import small_files
-from client.data import by_user_npz, converted, hub, leaf, load, prepared, sqlite_index, stores
+from client.data import by_user_npz, converted, hub, leaf, load, sqlite_index, stores
 from client.data.dataset import Dataset, as_float32
 from client.data.maps import ArrayFile, as_bytes, mapped
 from client.data.split import fifth_of_each
@@ -304,14 +304,6 @@ def test_progress_is_said_once_where_it_takes_long(
     load("femnist", path=path)
     said = capsys.readouterr().err
     assert said.count(f"preparing {tmp_path / 'leaf' / 'train'} in the cache, once") == 1
-
-
-def test_an_entry_of_another_format_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_leaf(tmp_path / "leaf", odd=False)
-    load("femnist", path=path)
-    monkeypatch.setattr(prepared, "_FORMAT", 0)
-    load("femnist", path=path)
-    assert len(entries(tmp_path)) == 4
 
 
 def test_a_sqlite_file_without_an_index_of_clients_gets_one_in_the_cache_alone(
