@@ -12,7 +12,7 @@ from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, from
 from client.data.dataset import Dataset
 from client.data.pictures import FileBytes, Pictures, pictures
 from client.data.reading import reading
-from client.data.table import Table, plain
+from client.data.table import Table, is_text, plain
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -65,7 +65,7 @@ def load(
 
     def inputs(held: Table, test: np.ndarray) -> Pictures:
         names = plain(held.column(file, "file"))
-        if not str(names.type).endswith("string"):
+        if not is_text(names.type):
             raise DataError(f"The column {file!r} of {held.path} is {names.type}; it must name files.")
         paths = np.array([os.fsencode(name.as_py()) for name in names])
         return pictures(FileBytes(folder, paths), held.rows, test)

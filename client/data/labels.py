@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from client.data.checked import MOST_CLASSES, UNREADABLE
-from client.data.table import Table, plain, ranked
+from client.data.table import Table, is_text, plain, ranked
 from client.imports import need
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
@@ -46,7 +46,7 @@ def read_labels(
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "label", may_be_empty=True))
     whole = types.is_integer(column.type)
-    if not (whole or types.is_string(column.type) or types.is_large_string(column.type)):
+    if not (whole or is_text(column.type)):
         raise DataError(
             f"The column {name!r} of {table.path} is {column.type}; it must hold whole numbers or names."
         )
