@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from client.data.checked import MOST_CLASSES
+from client.data.checked import count_classes
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.made import opened
 from client.data.maps import mapped
@@ -114,20 +114,7 @@ def public_classes(path: Path, test: np.ndarray, classes: int | None) -> int:
     """Return the number of classes: the setting, or one more than the largest of the `test` labels, which are public."""
     if classes is not None:
         check_at_least("classes", classes, 1)
-    smallest, largest = int(test.min()), int(test.max())
-    if smallest < 0:
-        raise DataError(f"A test example in {path} has the label {smallest}; labels count from 0.")
-    if classes is None and largest >= MOST_CLASSES:
-        raise DataError(
-            f"A test example in {path} has the label {largest}, so that there would be {largest + 1} classes; "
-            "labels count from 0. Set classes if there are as many."
-        )
-    if classes is not None and largest >= classes:
-        raise DataError(
-            f"A test example in {path} has the label {largest} but there are {classes} classes, as the setting says; "
-            f"set classes to at least {largest + 1}."
-        )
-    return largest + 1 if classes is None else classes
+    return count_classes(f"A test example in {path}", int(test.min()), int(test.max()), classes)
 
 
 def check_arrays(path: Path, arrays: Mapping[str, np.ndarray], required: Sequence[str]) -> None:

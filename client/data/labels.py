@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from client.data.checked import MOST_CLASSES, UNREADABLE
+from client.data.checked import UNREADABLE, count_classes
 from client.data.table import Table, is_text, plain, ranked
 from client.imports import need
 from fedmf.checks import check_at_least
@@ -99,23 +99,9 @@ def _whole(
 ) -> Labels:
     """Return the labels `values[numbers]`, whole numbers from 0."""
     tested = [values[number] for number in np.unique(numbers[test])]
-    smallest, largest = min(tested), max(tested)
     declared = len(table.class_names.get(name, ())) or None
-    known = classes or declared or largest + 1
-    if smallest < 0:
-        raise DataError(
-            f"The column {name!r} of {table.path} holds the label {smallest}; labels count from 0."
-        )
-    if classes is None and declared is None and largest >= MOST_CLASSES:
-        raise DataError(
-            f"The column {name!r} of {table.path} holds the label {largest} in a test row, so that there would be "
-            f"{largest + 1} classes; labels count from 0. Set classes if there are as many."
-        )
-    if largest >= known:
-        raise DataError(
-            f"The column {name!r} of {table.path} holds the label {largest} but there are {known} classes, as the "
-            f"{'setting' if classes else 'schema'} says; set classes to at least {largest + 1}."
-        )
+    who = f"A test row in the column {name!r} of {table.path}"
+    known = count_classes(who, min(tested), max(tested), classes, declared)
     # Before they are an array: a training row may hold a number that no int64 is.
     counted = [value if 0 <= value < known else UNREADABLE for value in values]
     return Labels(np.array([*counted, UNREADABLE], dtype=np.int64)[numbers], known)
