@@ -63,7 +63,7 @@ def _unpack(path: Path, name: str | None, folder: Path) -> None:
             watched = _Watched(content, raw, progress)
             progress.advance(
                 0
-            )  # said before anything is read: the user's own file is not parsed but unpacked
+            )  # also said of a file that is damaged from its first byte
             if name is None:
                 with tarfile.open(fileobj=watched, mode="r|") as archive:  # type: ignore[call-overload]
                     _extract(path, archive, folder)
