@@ -17,7 +17,9 @@ from experiments.settings.output import Output
 
 def node_check(settings: NodeSettings) -> None:
     """Print what this node would bring into a run."""
-    node = Node.of(settings)
+    node = Node.of(
+        settings, clients_only=False
+    )  # also what is to be said of the texts, which test lines tell
     found = examine(node, settings)
     print_notes(node.dataset)
     if settings.output is Output.json:

@@ -4,6 +4,9 @@
     python tests/big_data.py npy FOLDER --rows 3300000   3.3 million float32 images of 3,550 users as .npy files (10 GB)
     python tests/big_data.py hub FOLDER               814,277 pictures in parquet files as on the hub
     python tests/big_data.py plays FOLDER             4.2 million rows of shakespeare.csv as on the hub
+    python tests/big_data.py parquet FOLDER           805,263 pictures of 3,550 users in a parquet file of one's own
+    python tests/big_data.py saved FOLDER             the same as `save_to_disk` of Hugging Face's datasets writes it
+    python tests/big_data.py lists FOLDER             the same in parquet, as lists of pixels
 
 Each writes the files unless the folder is there, loads them twice in processes of their own, with nothing kept before
 (FEDMF_CACHE below the folder), and prints seconds and peak memory: what the process held alone, and with what it had
@@ -19,7 +22,9 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -94,6 +99,80 @@ def hub(folder, images=814277, writers=3597):
             file.write_table(pyarrow.table(table, schema))
 
 
+def encoded(images, users):
+    """Yield rows of a table of one's own, some at a time: made-up pictures as PNG, users and labels."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for start in range(0, images, 5000):
+        rows = range(start, min(images, start + 5000))
+        column = []
+        for picture in pictures(len(rows), rng):
+            data = io.BytesIO()
+            Image.fromarray(picture.reshape(28, 28)).save(data, "png")
+            column.append({"bytes": data.getvalue(), "path": None})
+        names = [f"f{row * users // images:04d}" for row in rows]
+        yield {"image": column, "user": names, "label": rng.integers(0, 62, len(rows))}
+
+
+def parquet(folder, images=IMAGES, users=WRITERS):
+    """Write a parquet file of one's own."""
+    import pyarrow
+    import pyarrow.parquet
+
+    folder.mkdir(parents=True)
+    parts = map(pyarrow.table, encoded(images, users))
+    first = next(parts)
+    with pyarrow.parquet.ParquetWriter(folder / "data.parquet", first.schema) as file:
+        for part in chain([first], parts):
+            file.write_table(part.cast(first.schema))
+
+
+def lists(folder, images=IMAGES, users=WRITERS):
+    """Write a parquet file of one's own with pictures as lists of pixels."""
+    import pyarrow
+    import pyarrow.parquet
+
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    kind = pyarrow.list_(pyarrow.list_(pyarrow.uint8()))
+    schema = pyarrow.schema([("image", kind), ("user", pyarrow.string()), ("label", pyarrow.int64())])
+    with pyarrow.parquet.ParquetWriter(folder / "data.parquet", schema) as file:
+        for start in range(0, images, 5000):
+            rows = range(start, min(images, start + 5000))
+            values = pyarrow.array(pictures(len(rows), rng).ravel())
+            of_rows = pyarrow.ListArray.from_arrays(
+                np.arange(0, 784 * len(rows) + 1, 28, dtype=np.int32), values
+            )
+            of_pictures = pyarrow.ListArray.from_arrays(
+                np.arange(0, 28 * len(rows) + 1, 28, dtype=np.int32), of_rows
+            )
+            names = [f"f{row * users // images:04d}" for row in rows]
+            table = {"image": of_pictures, "user": names, "label": rng.integers(0, 62, len(rows))}
+            file.write_table(pyarrow.table(table, schema))
+
+
+def saved(folder, images=IMAGES, users=WRITERS):
+    """Write a data set of one's own as `save_to_disk` does."""
+    import datasets
+
+    features = datasets.Features(
+        {"image": datasets.Image(), "user": datasets.Value("string"), "label": datasets.Value("int64")}
+    )
+    with TemporaryDirectory(dir=folder.parent) as cache:
+        made = datasets.Dataset.from_generator(
+            rows_one_by_one, features=features, cache_dir=cache, gen_kwargs={"images": images, "users": users}
+        )
+        made.save_to_disk(str(folder))
+
+
+def rows_one_by_one(images, users):
+    """Yield the rows of `encoded` one by one."""
+    for part in encoded(images, users):
+        for image, user, label in zip(part["image"], part["user"], part["label"].tolist(), strict=True):
+            yield {"image": image, "user": user, "label": label}
+
+
 def plays(folder, rows=4_226_158, roles=1129):
     """Write the CSV file of flwrlabs/shakespeare."""
     folder.mkdir(parents=True)
@@ -128,7 +207,7 @@ def measure(name, path):
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     began = time.monotonic()
-    dataset = load(name, path=str(path))
+    dataset = load(name, path=str(path), **SETTINGS.get(name, {}))
     seconds = time.monotonic() - began
     for client in range(0, len(dataset.clients), max(1, len(dataset.clients) // 10)):
         assert len(dataset.clients[client]) > 0
@@ -165,7 +244,11 @@ WRITES = {
     "npy": ("by_user_npz", npy),
     "hub": ("femnist", hub),
     "plays": ("shakespeare", plays),
+    "parquet": ("by_user_parquet", parquet),
+    "saved": ("by_user_hub", saved),
+    "lists": ("by_user_parquet", lists),
 }
+SETTINGS = {"by_user_parquet": {"image": "image"}, "by_user_hub": {"image": "image"}}
 
 
 def main():

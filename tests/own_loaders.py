@@ -34,3 +34,13 @@ def load_cutting(examples_per_client: int = 4) -> Dataset:
 
 def load_capping(examples_per_client: int = 4, max_examples_per_user: int = 4) -> Dataset:
     return load()
+
+
+def load_telling(clients_only: bool = False) -> Dataset:
+    return replace(load(), source="clients" if clients_only else "clients and test set")
+
+
+def load_with_an_odd_test_example() -> Dataset:
+    test = load().test
+    test.x[2], test.y[1:] = np.nan, 1
+    return replace(load(), test=test, uncounted=(0,))

@@ -126,3 +126,21 @@ def write_leaf(folder: Path, data: dict[str, dict[str, tuple[list[Any], list[Any
                 json.dumps(document)
             )
     return str(folder)
+
+
+RNG = np.random.default_rng(5)
+WRITERS = {"f0000_14": 3, "f0001_41": 5, "f0002_07": 1}
+
+
+def handwriting() -> dict[str, dict[str, dict[str, np.ndarray]]]:
+    """Return split -> writer -> TFF's columns; pixels have white = 1."""
+    return {
+        split: {
+            writer: {
+                "pixels": (RNG.integers(0, 256, (count, 28, 28)) / 255).astype(np.float32),
+                "label": RNG.integers(0, 62, count).astype(np.int32),
+            }
+            for writer, count in WRITERS.items()
+        }
+        for split in ("train", "test")
+    }

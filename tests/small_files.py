@@ -216,16 +216,16 @@ def own_csv(path):
     return path
 
 
-def own_parquet(path):
+def own_parquet(path, **changed):
     """Write a table of one's own as parquet, with a column of texts and one of pictures."""
-    more = {"said": [LINE] * len(USERS) * ROWS, "picture": [png()] * len(USERS) * ROWS}
+    more = {"said": [LINE] * len(USERS) * ROWS, "picture": [png()] * len(USERS) * ROWS} | changed
     pyarrow.parquet.write_table(pyarrow.table(table() | more), path)
     return path
 
 
-def own_hub(folder):
+def own_hub(folder, **changed):
     """Write a table of one's own as `save_to_disk` does."""
-    datasets.Dataset.from_dict(table()).save_to_disk(str(folder))
+    datasets.Dataset.from_dict(table() | changed).save_to_disk(str(folder))
     return folder
 
 

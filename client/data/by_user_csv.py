@@ -29,6 +29,7 @@ def load(
     vocabulary_size: int | None = None,
     level: str | None = None,
     length: int | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the data set in a CSV file whose first line names the columns, or in the *.csv files of a folder.
 
@@ -36,7 +37,7 @@ def load(
     other columns; the test rows say what is one) as float32 [n, features], taken as they are, and its target the column `label`: whole numbers from
     0, or names, which `labels` lists; or both are the column `text`, as in by_user_text. `split`
     names a column of 0 or train, 1 or test (None: the column split, if there is one; else a fifth of each user's rows
-    is the test set). Raises `DataError` for a missing or malformed file.
+    is the test set). With `clients_only` no test input is made. Raises `DataError` for a missing or malformed file.
     """
     columns = Columns(user, label, features=features, text=text, split=split)
     return from_table(
@@ -46,6 +47,7 @@ def load(
         classes=classes,
         labels=labels,
         of_text=OfText(vocabulary, vocabulary_size, level, length),
+        clients_only=clients_only,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
 from client.data.dataset import Dataset
-from client.data.table import Table
+from client.data.table import Table, joined
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -32,11 +32,13 @@ def load(
     vocabulary_size: int | None = None,
     level: str | None = None,
     length: int | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the data set that `datasets` saved into the folder `path`; nothing is downloaded and no code of it runs.
 
     Columns are named as in by_user_parquet. The splits train and test of a `DatasetDict` are the training and test
-    rows; others are left alone. Class names that the schema declares (`ClassLabel`) say how many classes there are.
+    rows; others are left alone. Class names that the schema declares (`ClassLabel`) say how many classes there are;
+    `labels` may name them in another order, or more of them.
     """
     columns = Columns(user, label, features=features, text=text, image=image, split=split)
     return from_table(
@@ -46,6 +48,7 @@ def load(
         classes=classes,
         labels=labels,
         of_text=OfText(vocabulary, vocabulary_size, level, length),
+        clients_only=clients_only,
     )
 
 
@@ -53,7 +56,7 @@ def read_saved(path: Path) -> Table:
     """Return a data set on disk as a table: of a `DatasetDict` the rows of train, then those of test."""
     if not path.is_dir():
         raise DataError(f"The data folder {path} does not exist; path must name what save_to_disk wrote.")
-    library, arrow = need("datasets", f"Reading {path}"), need("pyarrow", f"Reading {path}")
+    library = need("datasets", f"Reading {path}")
     try:
         saved = library.load_from_disk(str(path))
     except Exception as error:  # of many kinds, by what is missing or damaged
@@ -75,10 +78,7 @@ def read_saved(path: Path) -> Table:
     stored = [part.flatten_indices() if part._indices is not None else part for part in parts]
 
     def read(name: str) -> Any:
-        columns = [part.data.column(name) for part in stored]
-        return arrow.chunked_array(
-            [chunk for column in columns for chunk in column.chunks], type=columns[0].type
-        )
+        return joined([part.data.column(name) for part in stored])
 
     schema = stored[0].data.schema
     names = {

@@ -12,7 +12,7 @@ from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, from
 from client.data.dataset import Dataset
 from client.data.pictures import FileBytes, Pictures, pictures
 from client.data.reading import reading
-from client.data.table import Table, plain
+from client.data.table import Table, is_text, plain
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -34,13 +34,15 @@ def load(
     split: str | None = None,
     classes: int | None = None,
     labels: Sequence[str] | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the pictures below the folder `path`, 8-bit grey [n, H, W] or RGB [n, H, W, 3], divided by 255.
 
     A picture lies at USER/LABEL/FILE, or at train/USER/LABEL/FILE and test/USER/LABEL/FILE; or a table names them: the
     CSV or parquet file `table`, or metadata.csv or metadata.parquet in the folder, with the columns `file` (None:
     file_name, a path below the folder), `user` (None: user), `label` (None: label) and `split` (None: split, if there
-    is one). Without a split a fifth of each user's pictures is the test set. All pictures must have one size.
+    is one). Without a split a fifth of each user's pictures is the test set. All pictures must have one size. With
+    `clients_only` only the first test picture is decoded, which says what shape all have.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -63,7 +65,7 @@ def load(
 
     def inputs(held: Table, test: np.ndarray) -> Pictures:
         names = plain(held.column(file, "file"))
-        if not str(names.type).endswith("string"):
+        if not is_text(names.type):
             raise DataError(f"The column {file!r} of {held.path} is {names.type}; it must name files.")
         paths = np.array([os.fsencode(name.as_py()) for name in names])
         return pictures(FileBytes(folder, paths), held.rows, test)
@@ -75,6 +77,7 @@ def load(
         classes=classes,
         labels=labels,
         inputs=inputs,
+        clients_only=clients_only,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from client.data.checked import MOST_CLASSES
+from client.data.checked import count_classes
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.made import opened
 from client.data.maps import mapped
@@ -26,14 +26,14 @@ HELD = 1 << 26
 _BLOCK = 1 << 20
 
 
-def load(path: str | Path, *, classes: int | None = None) -> Dataset:
+def load(path: str | Path, *, classes: int | None = None, clients_only: bool = False) -> Dataset:
     """Return the classification data set stored at `path`.
 
     The file holds x [N, ...] (uint8, divided by the public constant 255, or floats taken as they are), y [N]
     (integer labels from 0), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
     may overlap or not). Without `split` a fifth of each user's examples, chosen by a public seed, is the test
     set. A folder of .npy files of the same names is memory-mapped. `classes` is public: without it the test
-    labels, which are treated as public, say how many there are.
+    labels, which are treated as public, say how many there are. With `clients_only` no test input is read.
 
     Raises `DataError` for a missing or malformed file. The values of training examples are not looked at before their
     client is read (`client.data.checked`).
@@ -44,7 +44,7 @@ def load(path: str | Path, *, classes: int | None = None) -> Dataset:
     x, y, user = arrays["x"], arrays["y"], arrays["user"]
     test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
     check_split(path, test, mark="split = {}")
-    clients, test_examples = split_by_user(x, y, user, test)
+    clients, test_examples = split_by_user(x, y, user, test, clients_only=clients_only)
     return Dataset(
         name="by_user_npz",
         clients=clients,
@@ -114,20 +114,7 @@ def public_classes(path: Path, test: np.ndarray, classes: int | None) -> int:
     """Return the number of classes: the setting, or one more than the largest of the `test` labels, which are public."""
     if classes is not None:
         check_at_least("classes", classes, 1)
-    smallest, largest = int(test.min()), int(test.max())
-    if smallest < 0:
-        raise DataError(f"A test example in {path} has the label {smallest}; labels count from 0.")
-    if classes is None and largest >= MOST_CLASSES:
-        raise DataError(
-            f"A test example in {path} has the label {largest}, so that there would be {largest + 1} classes; "
-            "labels count from 0. Set classes if there are as many."
-        )
-    if classes is not None and largest >= classes:
-        raise DataError(
-            f"A test example in {path} has the label {largest} but there are {classes} classes, as the setting says; "
-            f"set classes to at least {largest + 1}."
-        )
-    return largest + 1 if classes is None else classes
+    return count_classes(f"A test example in {path}", int(test.min()), int(test.max()), classes)
 
 
 def check_arrays(path: Path, arrays: Mapping[str, np.ndarray], required: Sequence[str]) -> None:

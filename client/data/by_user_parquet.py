@@ -7,9 +7,13 @@ from typing import Any
 from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
 from client.data.dataset import Dataset
 from client.data.reading import reading
-from client.data.table import Table
+from client.data.table import Table, joined
 from client.imports import need
 from fedmf.errors import DataError
+
+AT_ONCE = (
+    1 << 14
+)  # rows that are decoded together: of lists, what parquet needs for it is ten times what they are
 
 __all__ = ["LICENCE", "SOURCE", "TEST_USERS", "load"]
 
@@ -29,12 +33,14 @@ def load(
     vocabulary_size: int | None = None,
     level: str | None = None,
     length: int | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the data set in a parquet file, or in the parquet files of a folder, one after another.
 
     Columns are named as in by_user_csv. One column of `features` may hold lists of numbers, all of one shape; `image`
     names a column of pictures: PNG or JPEG bytes, the hub's {bytes, path}, or lists of pixels (uint8 is divided by
-    255). Pictures and lists stay as they are stored until a client takes its turn.
+    255). Pictures and lists stay as they are stored until a client takes its turn. With `clients_only` no test input is
+    made, but the first for its shape.
     """
     columns = Columns(user, label, features=features, text=text, image=image, split=split)
     return from_table(
@@ -44,6 +50,7 @@ def load(
         classes=classes,
         labels=labels,
         of_text=OfText(vocabulary, vocabulary_size, level, length),
+        clients_only=clients_only,
     )
 
 
@@ -66,7 +73,12 @@ def read_parquet(path: Path) -> Table:
             )
 
     def read(name: str) -> Any:
-        parts = [part.read(columns=[name]).column(0) for part in opened]
-        return arrow.chunked_array([chunk for part in parts for chunk in part.chunks], type=parts[0].type)
+        held = arrow.schema([schema.field(name)])
+        return joined(
+            [
+                arrow.Table.from_batches(part.iter_batches(AT_ONCE, columns=[name]), held).column(0)
+                for part in opened
+            ]
+        )
 
     return Table(path, dict(zip(schema.names, schema.types, strict=True)), rows, read)

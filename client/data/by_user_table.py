@@ -11,7 +11,7 @@ from client.data.by_user_npz import LICENCE, SOURCE, TEST_USERS
 from client.data.converted import pieces
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.labels import LEARNT_NAMES, read_labels
-from client.data.pictures import ColumnBytes, pictures
+from client.data.pictures import ColumnBytes, Pictures, pictures
 from client.data.rows import Rows, lists
 from client.data.split import SPLIT_SEED, check_split, fifth_of_each
 from client.data.table import (
@@ -105,17 +105,19 @@ def from_table(
     labels: Sequence[str] | None = None,
     of_text: OfText = OfText(),
     inputs: Callable[[Table, np.ndarray], np.ndarray | Rows] | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the data set `name` in a table; without a split a fifth of each user's rows is the test set.
 
-    `inputs(table, test)` returns the inputs [rows, ...] where the columns do not hold them.
+    `inputs(table, test)` returns the inputs [rows, ...] where the columns do not hold them. With `clients_only` no
+    test input is read but the first, where that says the shape of all.
     """
     _check_names("labels", labels)
     users = users_of(table, columns.user)
     test = test_rows(table, columns.split)
     if columns.text is not None:
         refuse_given("text is given", {"classes": classes, "labels": labels})
-        return _of_texts(name, table, columns.text, users, test, of_text)
+        return _of_texts(name, table, columns.text, users, test, of_text, clients_only)
     refuse_given("text is not given", of_text.given())
     if test is None:
         test = fifth_of_each(users, seed=SPLIT_SEED)
@@ -123,8 +125,9 @@ def from_table(
     known = read_labels(table, columns.label, test, classes, labels)
     x = inputs(table, test) if inputs is not None else _inputs(table, columns, test)
     # Rows are an array as far as clients need one.
-    clients, tested = split_by_user(cast(np.ndarray, x), known.y, users, test)
-    if not all(np.isfinite(part).all() for part in pieces(tested.x)):
+    clients, tested = split_by_user(cast(np.ndarray, x), known.y, users, test, clients_only=clients_only)
+    # Pictures are whole numbers, and decoding all of them once more would take long.
+    if not isinstance(x, Pictures) and not all(np.isfinite(part).all() for part in pieces(tested.x)):
         raise DataError(
             f"The test rows of {table.path} hold inputs that are empty or not finite; all must be numbers."
         )
@@ -163,10 +166,10 @@ def _check_names(key: str, given: object) -> None:
 def _inputs(table: Table, columns: Columns, test: np.ndarray) -> np.ndarray | Rows:
     """Return the inputs of all rows."""
     if columns.image is not None:
+        if columns.image in table.types and not is_encoded(table.types[columns.image]):
+            return lists(table, columns.image, "image", test)
         column = table.column(columns.image, "image", may_be_empty=True)
-        if is_encoded(column.type):
-            return pictures(ColumnBytes(table.path, encoded(column)), table.rows, test)
-        return lists(table, columns.image, "image", test)
+        return pictures(ColumnBytes(table.path, encoded(column)), table.rows, test)
     names = columns.features
     if names is None:
         names = numeric_columns(table, (columns.user, columns.label, columns.split or "split"), test)
@@ -182,6 +185,7 @@ def _of_texts(
     users: np.ndarray,
     test: np.ndarray | None,
     of_text: OfText,
+    clients_only: bool,
 ) -> Dataset:
     """Return the next-token data set of a column of texts or lists of tokens."""
     if test is not None:
@@ -195,7 +199,7 @@ def _of_texts(
         )
     return by_user_text.from_texts(
         name,
-        table.path.name,
+        table.path,
         by_user_text.Texts(users, Sentences(texts, level), test),
-        **{**of_text.given(), "level": level},
+        **{**of_text.given(), "level": level, "clients_only": clients_only},
     )

@@ -10,7 +10,7 @@ import numpy as np
 from client.data.by_user_npz import LICENCE, SOURCE, TEST_USERS
 from client.data.checked import UNREADABLE
 from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, shared_users, split_by_user
-from client.data.reading import read_json, reading, user_names
+from client.data.reading import Unreadable, read_json, reading, user_names
 from client.data.split import SPLIT_SEED, fifth_of_each
 from client.data.text import (
     CHARACTERS,
@@ -29,6 +29,7 @@ from fedmf.errors import DataError
 
 __all__ = ["LEVELS", "LICENCE", "SOURCE", "TEST_USERS", "WORDS", "Texts", "from_texts", "load"]
 
+FIELDS = {"text", "tokens"}
 WORDS, ALPHABET = LEVELS = ("words", "characters")
 LEARNT = (
     "The vocabulary was built from the training users: an uncovered release. "
@@ -65,6 +66,7 @@ def load(
     vocabulary_size: int = 10_000,
     level: str = WORDS,
     length: int | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the next-token data set of a JSON-lines file.
 
@@ -79,54 +81,65 @@ def load(
     the TRAINING lines, keeping `vocabulary_size` of them, and the data set says that this is an uncovered release;
     characters are printable ASCII. `notes` says how much of the test texts is unknown.
 
-    Raises `DataError` for a missing or malformed file, where nothing of the test texts is known, and where more than
-    a fifth of their characters are not ASCII and no vocabulary is given.
+    Raises `DataError` for a missing or malformed file, for a test line whose text is no text, where nothing of the test
+    texts is known, and where more than a fifth of their characters are not ASCII and no vocabulary is given. A training
+    line whose text is no text becomes the token `UNREADABLE`. With `clients_only` no test line becomes tokens, and
+    nothing is said of the test texts.
     """
     path = Path(path)
     check_choice("level", level, LEVELS)
     texts = read_texts(path, level)
     return from_texts(
         "by_user_text",
-        path.name,
+        path,
         texts,
         vocabulary=vocabulary,
         vocabulary_size=vocabulary_size,
         level=level,
         length=length,
+        clients_only=clients_only,
     )
 
 
 def from_texts(
     name: str,
-    source: str,
+    path: Path,
     texts: Texts,
     *,
     vocabulary: str | None = None,
     vocabulary_size: int = 10_000,
     level: str = WORDS,
     length: int | None = None,
+    clients_only: bool = False,
 ) -> Dataset:
-    """Return the data set `name` of texts from the file called `source`; the settings are those of `load`.
+    """Return the data set `name` of texts from the file or folder at `path`; the settings are those of `load`.
 
     A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`.
     """
     test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
-    pairs = list(zip(texts.sentences, test, strict=True))
-    if any(sentence is None for sentence, held_out in pairs if held_out):
-        raise DataError(f"A test row of {source} holds no text; every one must.")
-    training = [sentence for sentence, held_out in pairs if not held_out and sentence is not None]
+    used = np.flatnonzero(~test) if clients_only else np.arange(len(test))
+    sentences = [texts.sentences[row] for row in used.tolist()]
+    for row, sentence in zip(used, sentences, strict=True):
+        if test[row] and sentence is None:
+            raise DataError(f"Row {row + 1} of {path} is a test row and holds no text; every test row must.")
+    training = [
+        sentence
+        for row, sentence in zip(used, sentences, strict=True)
+        if not test[row] and sentence is not None
+    ]
     known = choose_vocabulary(vocabulary, level, training, vocabulary_size)
     if length is None:
         length = 20 if level == WORDS else 80
-    x, y, owner = windows([_encoded(known.vocabulary, sentence) for sentence, _ in pairs], length)
-    clients, test_examples = split_by_user(x, y, texts.users[owner], test[owner], as_tokens)
-    ascii_only = level == ALPHABET and vocabulary is None
-    note = note_unknown(
-        test_examples.y,
-        known.source,
-        OTHER_WORDS if level == WORDS else OTHER_CHARACTERS,
-        most=WORRYING if ascii_only else 1.0,
+    x, y, place = windows([_encoded(known.vocabulary, sentence) for sentence in sentences], length)
+    owner = used[place]
+    clients, test_examples = split_by_user(
+        x, y, texts.users[owner], test[owner], as_tokens, clients_only=clients_only
     )
+    notes: tuple[str, ...] = ()
+    if not clients_only:
+        ascii_only = level == ALPHABET and vocabulary is None
+        advice = OTHER_WORDS if level == WORDS else OTHER_CHARACTERS
+        notes = (note_unknown(test_examples.y, known.source, advice, most=WORRYING if ascii_only else 1.0),)
     return Dataset(
         name=name,
         clients=clients,
@@ -135,12 +148,12 @@ def from_texts(
         classes=known.vocabulary.size,
         task=NEXT_TOKEN,
         licence=LICENCE,
-        source=source,
+        source=path.name,
         unit=describe_unit("user"),
         uncovered=(LEARNT,) * known.learnt + shared_users(texts.users[~test], texts.users[test]),
         uncounted=UNCOUNTED,
         person="user",
-        notes=(note,),
+        notes=notes,
     )
 
 
@@ -163,16 +176,31 @@ def choose_vocabulary(path: str | None, level: str, training: Sequence[Sequence[
 
 
 def read_texts(path: Path, level: str) -> Texts:
-    """Return the lines of a JSON-lines file as tokens of the given level."""
+    """Return the lines of a JSON-lines file as tokens of the given level.
+
+    Of a line whose text is no text, which is one user's value, a word is said on stderr.
+    """
     users, sentences, splits = [], [], []
-    for number, line in enumerate(_read_lines(path), start=1):
+    # Test lines among them are refused with the test set.
+    unreadable, any_text = Unreadable(path, is_public=False), False
+    for number, line in _read_lines(path):
         record = _record(path, number, line)
         users.append(record["user"])
-        sentences.append(_tokens(path, number, record, level))
+        sentences.append(_tokens(record, level))
         splits.append(record.get("split"))
+        any_text = any_text or bool(FIELDS & record.keys())
+        if sentences[-1] is None:
+            unreadable.note(
+                f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
+            )
     if not users:
         raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
+    if not any_text:
+        raise DataError(
+            f"No line of {path} has text or tokens; each must be an object with user and text (or tokens)."
+        )
     names = user_names(path, users)
+    unreadable.warn()
     known = {split for split in splits if split in (0, 1)}
     if all(split is None for split in splits):
         return Texts(names, sentences, None)
@@ -183,33 +211,31 @@ def read_texts(path: Path, level: str) -> Texts:
     return Texts(names, sentences, np.array(splits) == 1)
 
 
-def _read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file; a byte order mark at its beginning is no part of the text."""
+def _read_lines(path: Path) -> list[tuple[int, str]]:
+    """Return the lines of a text file that are not blank, with their numbers; a byte order mark is no part of the text."""
     with reading(path, "lines of UTF-8 text"):
         if not path.is_file():
             problem = "is a folder" if path.is_dir() else "does not exist"
             raise DataError(f"The data file {path} {problem}; path must name a file of JSON lines.")
         with path.open(encoding="utf-8-sig") as file:
-            return [line for line in file if line.strip()]
+            return [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
-    """Return one line as an object with a user and a text."""
+    """Return one line as an object with a user."""
     record = read_json(line, f"Line {number} of {path}")
-    if not isinstance(record, dict) or "user" not in record or not {"text", "tokens"} & set(record):
+    if not isinstance(record, dict) or "user" not in record:
         raise DataError(f"Line {number} of {path} must be an object with user and text (or tokens).")
     return record
 
 
-def _tokens(path: Path, number: int, record: dict[str, Any], level: str) -> Sequence[str]:
-    """Return the tokens of one record."""
+def _tokens(record: dict[str, Any], level: str) -> Sequence[str] | None:
+    """Return the tokens of one record, None where it holds no text."""
     tokens = record.get("tokens")
     is_list = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
     text = record.get("text", " ".join(tokens) if is_list else tokens)  # type: ignore[arg-type]
     if not isinstance(text, str) or not (tokens is None or isinstance(tokens, str) or is_list):
-        raise DataError(
-            f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
-        )
+        return None
     if level == ALPHABET:
         return text
     if tokens is None:

@@ -24,6 +24,30 @@ UNREADABLE = -1
 MOST_CLASSES = 10**6
 """How many classes the largest test label may stand for by itself: more is a mistake, or must be said."""
 
+
+def count_classes(
+    who: str, smallest: int, largest: int, classes: int | None, declared: int | None = None
+) -> int:
+    """Return the number of classes: the setting `classes`, or what a schema has `declared`, or one more than `largest`.
+
+    `smallest` and `largest` of the test labels, which are public. Raises `DataError` about `who`, which has such a label.
+    """
+    if smallest < 0:
+        raise DataError(f"{who} has the label {smallest}; labels count from 0.")
+    known = classes or declared
+    if known is None and largest >= MOST_CLASSES:
+        raise DataError(
+            f"{who} has the label {largest}, so that there would be {largest + 1} classes; labels count from 0. Set "
+            "classes if there are as many."
+        )
+    if known is not None and largest >= known:
+        raise DataError(
+            f"{who} has the label {largest} but there are {known} classes, as the {'setting' if classes else 'schema'} "
+            f"says; set classes to at least {largest + 1}."
+        )
+    return largest + 1 if known is None else known
+
+
 _UNREADABLE = f" ({UNREADABLE} stands for what could not be read)"
 
 

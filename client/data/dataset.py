@@ -225,15 +225,18 @@ def split_by_user(
     users: np.ndarray,
     test: np.ndarray,
     convert: Callable[[np.ndarray], np.ndarray] = as_float32,
+    *,
+    clients_only: bool = False,
 ) -> tuple[ArrayClients, Examples]:
     """Return (clients, test set) of `x` [N, ...] and `y` [N, ...].
 
-    The clients hold the rows where `test` [N] is false, by `users` [N]; the test set holds the others.
+    The clients hold the rows where `test` [N] is false, by `users` [N]; the test set holds the others, of which nothing
+    is read with `clients_only`.
     """
     train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
     order, bounds = group_by_user(users[train_rows])
     clients = ArrayClients(x, y, train_rows[order], bounds, convert)
-    return clients, stored_examples(x, y, test_rows, convert)
+    return clients, stored_examples(x, y, test_rows, convert, clients_only=clients_only)
 
 
 def stored_examples(
@@ -241,9 +244,27 @@ def stored_examples(
     y: np.ndarray,
     rows: np.ndarray,
     convert: Callable[[np.ndarray], np.ndarray] = as_float32,
+    *,
+    clients_only: bool = False,
 ) -> Examples:
-    """Return the examples `rows` of two big arrays, converted now where they are few and batch by batch where not."""
+    """Return the examples `rows` of two big arrays, converted now where they are few and batch by batch where not.
+
+    With `clients_only` none of them is read: `stand_in` is returned.
+    """
+    if clients_only:
+        return stand_in(tuple(x.shape[1:]), CLASSIFICATION if y.ndim == 1 else NEXT_TOKEN)
     return Examples(converted(x, rows, convert), converted(y, rows, as_tokens))
+
+
+def stand_in(input_shape: tuple[int, ...], task: str) -> Examples:
+    """Return a made-up example in place of a test set, in a process that plays clients and scores nothing.
+
+    >>> stand_in((2, 2), CLASSIFICATION).x.tolist(), stand_in((2,), NEXT_TOKEN).y.tolist()
+    ([[[0.0, 0.0], [0.0, 0.0]]], [[0, 0]])
+    """
+    if task == CLASSIFICATION:
+        return Examples(np.zeros((1, *input_shape), np.float32), np.zeros(1, np.int64))
+    return Examples(np.zeros((1, *input_shape), np.int64), np.zeros((1, *input_shape), np.int64))
 
 
 def group_by_user(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

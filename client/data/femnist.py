@@ -19,6 +19,7 @@ from client.data.dataset import (
     describe_unit,
     group_by_user,
     shared_users,
+    stand_in,
     stored_examples,
 )
 from client.data.fields import FLOATS, INTEGERS, Field, numbers
@@ -31,7 +32,8 @@ from client.data.stores import (
     active_users,
     first_examples,
     given_path,
-    open_tff,
+    open_test,
+    open_training,
     stored_clients,
 )
 from fedmf.errors import DataError
@@ -43,6 +45,8 @@ HUB = "flwrlabs/femnist"
 CLASSES = 62
 DIGITS = 10
 SHAPE = (28, 28)
+STAND_IN = stand_in(SHAPE, CLASSIFICATION)
+NOBODY = np.array([], dtype=str)
 FIELDS = {"pixels": Field(FLOATS, SHAPE), "label": Field(INTEGERS)}
 FILES = TffFiles(("all_train", "all_test"), ("fed_emnist_train.h5", "fed_emnist_test.h5"), FIELDS)
 DIGIT_FILES = TffFiles(
@@ -81,6 +85,7 @@ def load(
     only_digits: bool = False,
     as_published: bool = False,
     download: bool = False,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return Federated EMNIST; inputs float32 [n, 28, 28] with ink = 1 and paper = 0, 62 classes.
 
@@ -89,17 +94,18 @@ def load(
     on white too. With `as_published` all are left so, paper = 1, as TFF and LEAF train on them.
 
     TFF and LEAF bring a test split of the same writers; of the hub's files, which have none, a fifth of each writer,
-    chosen by a public seed, is the test set. Raises `DataError` with the file to put where, when there is none.
+    chosen by a public seed, is the test set. With `clients_only` no test example is read, nor TFF's and LEAF's test files.
+    Raises `DataError` with the file to put where, when there is none.
     """
     files = given_path(path, WHERE)
     if files is None and not download:
         raise DataError(WHERE)
     if files is None or hub.is_table(files):
-        found = _from_hub(files, only_digits, as_published)
+        found = _from_hub(files, only_digits, as_published, clients_only)
     elif leaf.is_leaf(files):
-        found = _from_leaf(files, only_digits, as_published)
+        found = _from_leaf(files, only_digits, as_published, clients_only)
     else:
-        found = _from_tff(files, only_digits, as_published)
+        found = _from_tff(files, only_digits, as_published, clients_only)
     return Dataset(
         name="femnist",
         clients=found.clients,
@@ -115,10 +121,14 @@ def load(
     )
 
 
-def _from_tff(path: Path, only_digits: bool, as_published: bool) -> Writers:
+def _from_tff(path: Path, only_digits: bool, as_published: bool, clients_only: bool) -> Writers:
     """Return the data in TFF's files, of which the training examples stay on disk."""
-    train, test = open_tff(path, DIGIT_FILES if only_digits else FILES)
+    names = DIGIT_FILES if only_digits else FILES
+    train = open_training(path, names)
     convert: Callable[[Columns], Examples] = partial(images, as_published=as_published)
+    if clients_only:
+        return Writers(stored_clients(train, convert), STAND_IN, active_users(train), NOBODY)
+    test = open_test(path, names)
     examples = first_examples(test, convert, seed=SPLIT_SEED)
     return Writers(stored_clients(train, convert), examples, active_users(train), active_users(test))
 
@@ -137,13 +147,17 @@ def ink(x: np.ndarray) -> np.ndarray:
     return 1 - as_float32(x)
 
 
-def _from_leaf(path: Path, only_digits: bool, as_published: bool) -> Writers:
+def _from_leaf(path: Path, only_digits: bool, as_published: bool, clients_only: bool) -> Writers:
     """Return the data in LEAF's files."""
     convert = as_float32 if as_published else ink
-    train, test = (_leaf_examples(path, split) for split in leaf.SPLITS)
-    rows, tested = (np.arange(len(part.y))[chosen_rows(part.y, only_digits)] for part in (train, test))
+    train = _leaf_examples(path, "train")
+    rows = np.arange(len(train.y))[chosen_rows(train.y, only_digits)]
     order, bounds = group_by_user(train.user[rows])
     clients = ArrayClients(train.x, train.y, rows[order], bounds, convert)
+    if clients_only:
+        return Writers(clients, STAND_IN, train.users(rows), NOBODY, only_digits)
+    test = _leaf_examples(path, "test")
+    tested = np.arange(len(test.y))[chosen_rows(test.y, only_digits)]
     examples = stored_examples(test.x, test.y, tested, convert)
     return Writers(clients, examples, train.users(rows), test.users(tested), only_digits)
 
@@ -203,7 +217,7 @@ def _leaf_numbers(x: list[Any], y: list[Any], pixels: int) -> tuple[np.ndarray, 
     return inputs.astype(np.float32), labels
 
 
-def _from_hub(path: Path | None, only_digits: bool, as_published: bool) -> Writers:
+def _from_hub(path: Path | None, only_digits: bool, as_published: bool, clients_only: bool) -> Writers:
     """Return the data in the hub's files, from disk or downloaded."""
     source = hub.source(HUB, path)
     # Marked examples that turn out to be test examples are refused with the test set.
@@ -218,7 +232,7 @@ def _from_hub(path: Path | None, only_digits: bool, as_published: bool) -> Write
     convert = as_float32 if as_published else turned
     order, bounds = group_by_user(held.user[training])
     clients = ArrayClients(held.x, y, training[order], bounds, convert)
-    examples = stored_examples(held.x, y, tested, convert)
+    examples = stored_examples(held.x, y, tested, convert, clients_only=clients_only)
     return Writers(clients, examples, held.users(training), held.users(tested), only_digits)
 
 

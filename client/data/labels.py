@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from client.data.checked import MOST_CLASSES, UNREADABLE
-from client.data.table import Table, plain, ranked
+from client.data.checked import UNREADABLE, count_classes
+from client.data.table import Table, is_text, plain, ranked
 from client.imports import need
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
@@ -36,7 +36,8 @@ def read_labels(
     """Return the labels in the column `name` of a table whose test rows are `test` [rows].
 
     Whole numbers are class numbers, unless `labels` lists the names of the classes, class 0 first; in a table without
-    types they are such if all test rows hold whole numbers, whatever a training row holds. Names without such a list
+    types they are such if all test rows hold whole numbers, whatever a training row holds. With `labels`, numbers in a
+    column whose schema declares class names stand for these. Names without such a list
     are in alphabetical order: those of the test rows where `classes` says how many there are, else those of all rows,
     which are `learnt` then, whether or not training rows have more than test rows. The number of classes is `classes`,
     or what the schema, the list, the names or the test rows say. Raises `DataError` for a test row that has none of the
@@ -45,12 +46,18 @@ def read_labels(
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "label", may_be_empty=True))
     whole = types.is_integer(column.type)
-    if not (whole or types.is_string(column.type) or types.is_large_string(column.type)):
+    if not (whole or is_text(column.type)):
         raise DataError(
             f"The column {name!r} of {table.path} is {column.type}; it must hold whole numbers or names."
         )
+    declared = table.class_names.get(name, ())
     if classes is not None:
         check_at_least("classes", classes, 1)
+        if classes < len(declared):
+            raise SettingError(
+                f"classes is {classes}, but the column {name!r} of {table.path} declares {len(declared)} names of classes; "
+                "it must be at least as many."
+            )
     numbers, values = _ranked(column, strip=not table.typed)
     if (numbers[test] < 0).any():
         raise DataError(
@@ -67,7 +74,10 @@ def read_labels(
         return _whole(table, name, numbers, values, test, classes)
     if labels is not None and not table.typed:
         labels = [label.strip() for label in labels]
-    return _named(table, name, numbers, [str(value) for value in values], test, classes, labels)
+    names = [str(value) for value in values]
+    if whole and declared:
+        names = [declared[value] if 0 <= value < len(declared) else value for value in values]
+    return _named(table, name, numbers, names, test, classes, labels)
 
 
 def _ranked(column: Any, *, strip: bool) -> tuple[np.ndarray, list[Any]]:
@@ -89,23 +99,9 @@ def _whole(
 ) -> Labels:
     """Return the labels `values[numbers]`, whole numbers from 0."""
     tested = [values[number] for number in np.unique(numbers[test])]
-    smallest, largest = min(tested), max(tested)
     declared = len(table.class_names.get(name, ())) or None
-    known = classes or declared or largest + 1
-    if smallest < 0:
-        raise DataError(
-            f"The column {name!r} of {table.path} holds the label {smallest}; labels count from 0."
-        )
-    if classes is None and declared is None and largest >= MOST_CLASSES:
-        raise DataError(
-            f"The column {name!r} of {table.path} holds the label {largest} in a test row, so that there would be "
-            f"{largest + 1} classes; labels count from 0. Set classes if there are as many."
-        )
-    if largest >= known:
-        raise DataError(
-            f"The column {name!r} of {table.path} holds the label {largest} but there are {known} classes, as the "
-            f"{'setting' if classes else 'schema'} says; set classes to at least {largest + 1}."
-        )
+    who = f"A test row in the column {name!r} of {table.path}"
+    known = count_classes(who, min(tested), max(tested), classes, declared)
     # Before they are an array: a training row may hold a number that no int64 is.
     counted = [value if 0 <= value < known else UNREADABLE for value in values]
     return Labels(np.array([*counted, UNREADABLE], dtype=np.int64)[numbers], known)
@@ -115,16 +111,16 @@ def _named(
     table: Table,
     name: str,
     numbers: np.ndarray,
-    values: Sequence[str],
+    values: Sequence[str | int],
     test: np.ndarray,
     classes: int | None,
     labels: Sequence[str] | None,
 ) -> Labels:
-    """Return the labels whose names are `values[numbers]`."""
+    """Return the labels whose names are `values[numbers]`; a number is the name of no class."""
     tested = set(numbers[test].tolist())
     learnt = labels is None and classes is None
     if labels is None:
-        labels = [value for number, value in enumerate(values) if learnt or number in tested]
+        labels = [str(value) for number, value in enumerate(values) if learnt or number in tested]
     if not labels or len(set(labels)) != len(labels):
         raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
     known = len(labels) if classes is None else classes
@@ -132,7 +128,7 @@ def _named(
         raise SettingError(
             f"classes is {classes}, but there are {len(labels)} names; it must be at least as many."
         )
-    place = {label: number for number, label in enumerate(labels)}
+    place: dict[str | int, int] = {label: number for number, label in enumerate(labels)}
     strange = [value for number, value in enumerate(values) if number in tested and value not in place]
     if strange:
         raise DataError(

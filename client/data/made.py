@@ -3,7 +3,7 @@
 The folder is FEDMF_DATA_CACHE, an environment variable, or `data` below FEDMF_CACHE, or below ~/.cache/fedmf; only its
 owner may read it, for it holds other people's data. With FEDMF_DATA_CACHE=off nothing is kept: each process makes its
 own in a temporary folder, which is removed as soon as it is opened. What is made is found again by a digest of its
-source's content, and made anew where it is no longer as it was written. Of two processes that want the same, one makes
+source's content and of the code that makes it, and made anew where it is no longer as it was written. Of two processes that want the same, one makes
 it and the other waits.
 """
 
@@ -16,12 +16,35 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from fedmf.errors import DataError
 
 _SETTLED = 2.0  # seconds after its last change from which a file's times tell two contents apart
+LIBRARIES = ("numpy", "pyarrow", "pillow")
+"""What parses besides the code in this folder."""
 _PRIVATE = 0o077  # what nobody but the owner may do
+
+
+def code_version(folder: Path) -> str:
+    """Return a digest of what parses files: of all sources in `folder` and the versions of `LIBRARIES`."""
+    digest = hashlib.sha256(json.dumps([_version(library) for library in LIBRARIES]).encode())
+    for source in sorted(folder.rglob("*.py")):
+        content = source.read_bytes()
+        digest.update(f"{source.relative_to(folder)} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _version(library: str) -> str | None:
+    try:
+        return version(library)
+    except PackageNotFoundError:  # of an extra
+        return None
+
+
+CODE = code_version(Path(__file__).parent)
+"""When this process began: what is edited later is not what it runs."""
 
 
 def is_off() -> bool:
@@ -66,7 +89,7 @@ def made(source: Path, kind: str, make: Callable[[Path], None]) -> Path:
 def made_from(sources: Sequence[Path], kind: str, make: Callable[[Path], None]) -> Path:
     """Return the folder that `make(folder)` fills from `sources`, or what an earlier call of the same `kind` made.
 
-    Another content or another name of a source is another folder. Raises `DataError` where the cache is off or cannot
+    Another content or another name of a source, and other code, is another folder. Raises `DataError` where the cache is off or cannot
     be written, and whatever `make` raises; nothing half made is left.
     """
     source = sources[0]
@@ -75,7 +98,7 @@ def made_from(sources: Sequence[Path], kind: str, make: Callable[[Path], None]) 
             f"{source} must be unpacked into the cache, which FEDMF_DATA_CACHE=off forbids; unpack it yourself and set path "
             "to what it holds."
         )
-    text = kind + "".join(f" {file.name} {digest_of(file)}" for file in sources)
+    text = f"{kind} {CODE}" + "".join(f" {file.name} {digest_of(file)}" for file in sources)
     place = directory() / f"{kind}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
     if _is_whole(place):
         return place

@@ -1,16 +1,14 @@
 """Packed files as they are distributed: .gz, .bz2, .xz and .lzma, also of a tar archive, unpacked once into the cache."""
 
 import importlib
-import os
-import sys
 import tarfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from client.data.made import made
+from client.data.progress import Preparation
 from client.data.reading import PARSERS_RAISE, brief
 from fedmf.errors import DataError, FedmfError
 
@@ -56,8 +54,16 @@ def _name_inside(path: Path) -> str | None:
 def _unpack(path: Path, name: str | None, folder: Path) -> None:
     """Unpack `path` into a folder: as the file `name`, or as what a tar archive holds."""
     try:
-        with path.open("rb") as raw, _opener(path)(raw, "rb") as content:
-            watched = _Watched(content, raw, path)
+        text, size = f"unpacking {path} into the cache", path.stat().st_size
+        with (
+            path.open("rb") as raw,
+            _opener(path)(raw, "rb") as content,
+            Preparation(text, size, patience=0) as progress,
+        ):
+            watched = _Watched(content, raw, progress)
+            progress.advance(
+                0
+            )  # also said of a file that is damaged from its first byte
             if name is None:
                 with tarfile.open(fileobj=watched, mode="r|") as archive:  # type: ignore[call-overload]
                     _extract(path, archive, folder)
@@ -65,7 +71,6 @@ def _unpack(path: Path, name: str | None, folder: Path) -> None:
                 with (folder / name).open("wb") as target:
                     while block := watched.read(_CHUNK):
                         target.write(block)
-            watched.end()
     except FedmfError:
         raise
     except _DAMAGED as error:
@@ -115,27 +120,15 @@ def _extract(path: Path, archive: tarfile.TarFile, folder: Path) -> None:
 
 
 class _Watched:
-    """A stream that says on stderr how much of a packed file was read: one line, renewed on a terminal."""
+    """A stream that tells `progress` how much of a packed file was read."""
 
-    def __init__(self, content: IO[bytes], raw: IO[bytes], path: Path) -> None:
-        self._content, self._raw = content, raw
-        self._size = max(1, os.fstat(raw.fileno()).st_size)
-        self._text, self._last = f"unpacking {path} into the cache, once", 0.0
-        self._terminal = sys.stderr.isatty()
-        if not self._terminal:
-            print(f"{self._text} ...", file=sys.stderr, flush=True)
+    def __init__(self, content: IO[bytes], raw: IO[bytes], progress: Preparation) -> None:
+        self._content, self._raw, self._progress = content, raw, progress
+        self._told = 0
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes."""
         block = self._content.read(size)
-        if self._terminal and time.monotonic() - self._last > 0.2:
-            self._last = time.monotonic()
-            print(
-                f"\r{self._text}: {self._raw.tell() / self._size:4.0%}", end="", file=sys.stderr, flush=True
-            )
+        self._progress.advance((read := self._raw.tell()) - self._told)
+        self._told = read
         return block
-
-    def end(self) -> None:
-        """Finish the line."""
-        if self._terminal:
-            print(f"\r{self._text}: 100%", file=sys.stderr, flush=True)

@@ -34,6 +34,7 @@ def load(
     shards: int = 2,
     classes: int | None = None,
     partition_seed: int = 0,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return the arrays at `path` (x, y as for by_user_npz) dealt out to `clients` made-up clients.
 
@@ -41,8 +42,8 @@ def load(
     (Hsu et al. 2019); shards, where each client gets `shards` pieces of the examples sorted by label
     (McMahan et al. 2017); pathological, where each client gets examples of two classes; or another one of flwr-datasets,
     by its name there (client.data.partitioners). `partitioner_settings` are arguments of its class. Clients that get
-    nothing are left out. The test set is split = 1, or a fifth of all examples drawn by a public seed. Raises
-    `DataError` for a missing or malformed file, `SettingError` for a partitioner that cannot deal them.
+    nothing are left out. The test set is split = 1, or a fifth of all examples drawn by a public seed; with `clients_only` no
+    test input is read. Raises `DataError` for a missing or malformed file, `SettingError` for a partitioner that cannot deal them.
     """
     path = Path(path)
     check_at_least("clients", clients, 1)
@@ -72,7 +73,7 @@ def load(
     return Dataset(
         name="partitioned",
         clients=ArrayClients(x, y, train_rows[np.concatenate(parts)], bounds),
-        test=stored_examples(x, y, test_rows),
+        test=stored_examples(x, y, test_rows, clients_only=clients_only),
         input_shape=tuple(x.shape[1:]),
         classes=public_classes(path, y[test_rows], classes),
         task=CLASSIFICATION,

@@ -3,7 +3,7 @@
 import io
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,25 @@ MODES = {"L": "8-bit grey", "RGB": "8-bit RGB"}
 
 @dataclass(frozen=True)
 class FileBytes:
-    """Files below `folder`; `names` are their names as bytes [n]."""
+    """Files below `folder`; `names` are their names as bytes [n].
+
+    A table of names may come from somebody else: one that leads out of the folder, by `..` or from the root, is an error
+    of its row. Links in the folder are followed: only who may write there can have made them, and stores of big
+    files (the hub's cache, git-annex) consist of them.
+    """
 
     folder: Path
     names: np.ndarray
 
     def __call__(self, row: int) -> bytes:
-        """Return the content of one file."""
-        return Path(self.name(row)).read_bytes()
+        """Return the content of one file, or raise `DataError` for one outside the folder."""
+        name = PurePath(os.fsdecode(bytes(self.names[row])))
+        if name.is_absolute() or ".." in name.parts:
+            raise DataError(
+                f"A picture of {self.folder} is called {str(name)!r}; it must be a file below the folder, named without .. "
+                "and without a / at the beginning."
+            )
+        return (self.folder / name).read_bytes()
 
     def name(self, row: int) -> str:
         """Return what an error calls the picture of a row."""

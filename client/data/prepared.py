@@ -20,8 +20,6 @@ from fedmf.errors import DataError
 
 _WHERE = "\0"  # stands in a note for the path, which another start may have another name for
 
-_FORMAT = 2  # of the files below: another number makes them anew
-
 
 @dataclass(frozen=True)
 class Part:
@@ -65,7 +63,7 @@ def prepared(
     `pixels`: see `ArrayFile`.
     """
     write = partial(_write, parts, unreadable, max(1, len(sources)), pixels)
-    with opened(sources, f"{kind}-{_FORMAT}", write) as folder:
+    with opened(sources, kind, write) as folder:
         notes = json.loads((folder / "notes.json").read_text())
         held = Prepared(*(mapped(folder / f"{name}.npy") for name in ("x", "y", "user", "names")))
     unreadable.noted[:] = [note.replace(_WHERE, str(unreadable.where)) for note in notes]

@@ -9,11 +9,11 @@ _WIDTH = 30
 
 
 class Preparation:
-    """A context in which `advance` says that so much more of `total` was done."""
+    """A context in which `advance` says that so much more of `total` was done, after `patience` seconds."""
 
-    def __init__(self, text: str, total: float) -> None:
+    def __init__(self, text: str, total: float, *, patience: float | None = None) -> None:
         self._text, self._total, self._done = f"{text}, once", max(total, 1.0), 0.0
-        self._next = time.monotonic() + _PATIENCE
+        self._next = time.monotonic() + (_PATIENCE if patience is None else patience)
         self._terminal = sys.stderr.isatty()
         self._said = False
 

@@ -82,8 +82,9 @@ def load(
     The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Of each user the
     first `max_examples_per_user` examples are used; then users are cut into clients of `examples_per_client`, and the
     unit of privacy with them; `max_test_examples` are drawn of the test set by a public seed. A loader that takes one
-    of these three does it itself. With `clients_only` the test set is one example of it, which says what all are: for a
-    process that plays clients and scores nothing.
+    of these three does it itself. With `clients_only` the test set is one example, which says what all are and may be made
+    up: for a process that plays clients and scores nothing. A loader that takes it reads no more of the test set than it
+    must; of what others return, one example is kept and looked at.
 
     Raises `SettingError` for an unknown name or a setting that the loader does not take; `DataError` for data that
     are missing or malformed, for a test set that cannot be right, and for whatever a loader of the user's own raises.
@@ -98,6 +99,8 @@ def load(
     own = {key: limits.pop(key) for key in list(limits) if key in inspect.signature(loader).parameters}
     given = {"path": path, "vocabulary": vocabulary, **own, **settings}
     given = {key: value for key, value in given.items() if value is not None}
+    if clients_only and "clients_only" in inspect.signature(loader).parameters:
+        given["clients_only"] = True
     _refuse_two_orders(name, given, max_examples_per_user)
     check_takes(loader, given, who=f"dataset {name}")
     for key, parameter in inspect.signature(loader).parameters.items():
@@ -113,9 +116,10 @@ def load(
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     check_examples(dataset.test, f"the test set of dataset {dataset.name}")
-    check_counted(dataset)
     if clients_only:
         dataset = replace(dataset, test=dataset.test.take(np.arange(1)))
+    else:
+        check_counted(dataset)
     dataset = replace(dataset, notes=tuple(as_given(note, given, located) for note in dataset.notes))
     return checked(limited(dataset, **limits), path=path, is_own=is_own)
 

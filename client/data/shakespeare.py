@@ -17,13 +17,14 @@ from client.data.dataset import (
     describe_unit,
     group_by_user,
     shared_users,
+    stand_in,
     stored_examples,
 )
 from client.data.fields import TEXTS, Field, texts
 from client.data.prepared import Part, Prepared, prepared
 from client.data.reading import Unreadable, user_names
 from client.data.split import SPLIT_SEED, fifth_of_each
-from client.data.stores import Columns, Store, TffFiles, converted, given_path, open_tff
+from client.data.stores import Columns, Store, TffFiles, converted, given_path, open_test, open_training
 from client.data.text import (
     LEAF_CHARACTERS,
     UNCOUNTED,
@@ -51,7 +52,13 @@ WHERE = (
 )
 
 
-def load(path: str | None = None, *, as_published: bool = False, download: bool = False) -> Dataset:
+def load(
+    path: str | None = None,
+    *,
+    as_published: bool = False,
+    download: bool = False,
+    clients_only: bool = False,
+) -> Dataset:
     """Return Shakespeare's roles; inputs int64 [n, 80], 86 public characters and 4 special tokens.
 
     TFF's snippets are cut into windows of 80 characters, each predicted from those before it. LEAF's and the
@@ -60,18 +67,28 @@ def load(path: str | None = None, *, as_published: bool = False, download: bool 
 
     With `as_published` snippets are read as bytes and cut into pieces of 81 that share no character, the first of
     which is never predicted, and the accuracy leaves out padding alone: unknown characters and ends count, as in TFF.
-    Raises `DataError` with the file to put where, when there is none.
+    With `clients_only` no test example is read, nor TFF's and LEAF's test files. Raises `DataError` with the file to put
+    where, when there is none.
     """
     files = given_path(path, WHERE)
     if files is None and not download:
         raise DataError(WHERE)
     if files is None or hub.is_table(files):
-        train, rows, test, tested = _from_hub(files)
+        train, rows, tested = _from_hub(files)
+        test = train
     else:
-        train, test = _from_leaf(files) if leaf.is_leaf(files) else _from_tff(files, as_published)
-        rows, tested = np.arange(len(train.y)), np.arange(len(test.y))
-    examples = stored_examples(test.x, test.y, tested, as_tokens)
-    note = note_unknown(examples.y, "the benchmark's 86 characters", "the files must hold the English plays.")
+        read = _leaf_split if leaf.is_leaf(files) else partial(_tff_split, as_published=as_published)
+        train = read(files, "train")
+        rows = np.arange(len(train.y))
+        if not clients_only:
+            test = read(files, "test")
+            tested = np.arange(len(test.y))
+    examples, overlap, notes = stand_in((LENGTH,), NEXT_TOKEN), tuple[str, ...](), tuple[str, ...]()
+    if not clients_only:
+        examples = stored_examples(test.x, test.y, tested, as_tokens)
+        overlap = shared_users(train.users(rows), test.users(tested))
+        said = "the files must hold the English plays."
+        notes = (note_unknown(examples.y, "the benchmark's 86 characters", said),)
     order, bounds = group_by_user(train.user[rows])
     return Dataset(
         name="shakespeare",
@@ -83,45 +100,37 @@ def load(path: str | None = None, *, as_published: bool = False, download: bool 
         licence=LICENCE,
         source=SOURCE,
         unit=describe_unit(ROLE),
-        uncovered=shared_users(train.users(rows), test.users(tested)),
+        uncovered=overlap,
         uncounted=() if as_published else UNCOUNTED,
         person=ROLE,
-        notes=(note,),
+        notes=notes,
     )
 
 
-def _from_hub(path: Path | None) -> tuple[Prepared, np.ndarray, Prepared, np.ndarray]:
-    """Return the hub's file, from disk or downloaded, with its training rows, and again with its test rows."""
+def _from_hub(path: Path | None) -> tuple[Prepared, np.ndarray, np.ndarray]:
+    """Return the hub's file, from disk or downloaded, with its training rows and its test rows."""
     source = hub.source(HUB, path)
     # Marked examples that turn out to be test examples are refused with the test set.
     unreadable = Unreadable(path or HUB, is_public=False)
     held = prepared(source.files, "shakespeare-hub", partial(_hub_parts, source), unreadable)
     test = fifth_of_each(held.user, seed=SPLIT_SEED)
-    return held, np.flatnonzero(~test), held, np.flatnonzero(test)
+    return held, np.flatnonzero(~test), np.flatnonzero(test)
 
 
-def _from_tff(path: Path, as_published: bool) -> tuple[Prepared, Prepared]:
-    """Return (train, test) of TFF's files, which are small enough for memory."""
-    train_store, test_store = open_tff(path, FILES)
-    train, test = (
-        _snippets(store, as_published, Unreadable(path, is_public))
-        for store, is_public in ((train_store, False), (test_store, True))
+def _tff_split(path: Path, split: str, *, as_published: bool) -> Prepared:
+    """Return one split of TFF's files, which is small enough for memory."""
+    store = (open_training if split == "train" else open_test)(path, FILES)
+    return _snippets(store, as_published, Unreadable(path, is_public=split == "test"))
+
+
+def _leaf_split(path: Path, split: str) -> Prepared:
+    """Return one split of a LEAF folder."""
+    return prepared(
+        leaf.files(path, split),
+        f"shakespeare-leaf-{split}",
+        partial(_leaf_parts, path, split),
+        Unreadable(path / split, is_public=split == "test"),
     )
-    return train, test
-
-
-def _from_leaf(path: Path) -> tuple[Prepared, Prepared]:
-    """Return (train, test) of a LEAF folder."""
-    train, test = (
-        prepared(
-            leaf.files(path, split),
-            f"shakespeare-leaf-{split}",
-            partial(_leaf_parts, path, split),
-            Unreadable(path / split, is_public=split == "test"),
-        )
-        for split in leaf.SPLITS
-    )
-    return train, test
 
 
 def _leaf_parts(path: Path, split: str, unreadable: Unreadable) -> Iterator[Part]:

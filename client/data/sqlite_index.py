@@ -21,7 +21,7 @@ def index_of(path: Path, file: sqlite3.Connection) -> Path | None:
     """
     if path.stat().st_size <= SMALL or is_off() or not _lacks_index(file):
         return None
-    return made(path, "sqlite-index-1", partial(_write, path)) / NAME
+    return made(path, "sqlite-index", partial(_write, path)) / NAME
 
 
 def _lacks_index(file: sqlite3.Connection) -> bool:

@@ -2,7 +2,15 @@
 
 from functools import partial
 
-from client.data.dataset import NEXT_TOKEN, Dataset, Examples, as_tokens, describe_unit, shared_users
+from client.data.dataset import (
+    NEXT_TOKEN,
+    Dataset,
+    Examples,
+    as_tokens,
+    describe_unit,
+    shared_users,
+    stand_in,
+)
 from client.data.fields import TEXTS, Field, texts
 from client.data.split import SPLIT_SEED
 from client.data.stores import (
@@ -12,7 +20,8 @@ from client.data.stores import (
     active_users,
     first_examples,
     given_path,
-    open_tff,
+    open_test,
+    open_training,
     stored_clients,
 )
 from client.data.text import UNCOUNTED, Vocabulary, note_unknown, read_words, windows
@@ -56,6 +65,7 @@ def load(
     test: str = TEST,
     length: int = 20,
     max_test_examples: int = 10_000,
+    clients_only: bool = False,
 ) -> Dataset:
     """Return TFF's Stack Overflow; inputs int64 [n, 20], one row for each sentence, cut after 20 words.
 
@@ -66,7 +76,7 @@ def load(
     too; its held-out users never do. Of the test split, users in an order drawn by a public seed, "validation" is
     the first 10,000 sentences (half of a smaller split), on which the papers choose their settings, "test" is what
     follows, on which they report. "heldout" is the held-out users in such an order. At most `max_test_examples`
-    sentences are read, from the beginning.
+    sentences are read, from the beginning. With `clients_only` nothing but the training split is opened.
 
     Raises `DataError` when a file is missing, or holds no such sentences.
     """
@@ -79,11 +89,15 @@ def load(
     check_at_least("max_test_examples", max_test_examples, 1)
     listed = read_words(vocabulary, vocabulary_size)
     known = Vocabulary(listed.tokens)
-    training, tested = open_tff(folder, HELD_OUT_FILES if test == HELD_OUT else FILES)
+    training = open_training(folder, FILES)
     convert = partial(sentences, vocabulary=known, length=length)
-    start, stop = _place(tested, test, max_test_examples)
-    examples = first_examples(tested, convert, stop - start, seed=SPLIT_SEED, skip=start)
-    source = f"the {len(listed.tokens):,} words of {vocabulary}"
+    examples, overlap, notes = stand_in((length,), NEXT_TOKEN), tuple[str, ...](), tuple[str, ...]()
+    if not clients_only:
+        tested = open_test(folder, HELD_OUT_FILES if test == HELD_OUT else FILES)
+        start, stop = _place(tested, test, max_test_examples)
+        examples = first_examples(tested, convert, stop - start, seed=SPLIT_SEED, skip=start)
+        overlap = shared_users(active_users(training), active_users(tested))
+        notes = (note_unknown(examples.y, f"the {len(listed.tokens):,} words of {vocabulary}", OTHER_WORDS),)
     return Dataset(
         name="stackoverflow",
         clients=stored_clients(training, convert),
@@ -94,10 +108,10 @@ def load(
         licence=LICENCE,
         source=SOURCE,
         unit=describe_unit("user"),
-        uncovered=(COUNTED,) * listed.counted + shared_users(active_users(training), active_users(tested)),
+        uncovered=(COUNTED,) * listed.counted + overlap,
         uncounted=UNCOUNTED,
         person="user",
-        notes=(note_unknown(examples.y, source, OTHER_WORDS),),
+        notes=notes,
     )
 
 

@@ -234,13 +234,20 @@ class TffFiles:
     fields: Fields
 
 
-def open_tff(path: Path, names: TffFiles) -> tuple[Store, Store]:
-    """Return (train, test) of TFF's files: a folder of HDF5 files, or a sqlite file."""
+def open_training(path: Path, names: TffFiles) -> Store:
+    """Return the training split of TFF's files: a folder of HDF5 files, or a sqlite file."""
+    return _open_split(path, names, 0)
+
+
+def open_test(path: Path, names: TffFiles) -> Store:
+    """Return the test split of TFF's files, as `open_training` does."""
+    return _open_split(path, names, 1)
+
+
+def _open_split(path: Path, names: TffFiles, place: int) -> Store:
     if path.is_dir():
-        train, test = (open_hdf5(tff_file(path, name), names.fields) for name in names.hdf5)
-        return train, test
-    train_split, test_split = names.splits
-    return open_sqlite(path, train_split), open_sqlite(path, test_split)
+        return open_hdf5(tff_file(path, names.hdf5[place]), names.fields)
+    return open_sqlite(path, names.splits[place])
 
 
 def tff_file(path: Path, name: str) -> Path:

@@ -157,6 +157,12 @@ def numbers(table: Table, names: Sequence[str], test: np.ndarray) -> np.ndarray:
     return x
 
 
+def joined(columns: Sequence[Column]) -> Column:
+    """Return columns of one type, of which there is at least one, as one: one after another, without a copy."""
+    arrow = need("pyarrow", "Reading a table")
+    return arrow.chunked_array([chunk for column in columns for chunk in column.chunks], type=columns[0].type)
+
+
 def plain(column: Column) -> Column:
     """Return a column of an extension or dictionary type as its values."""
     types = need("pyarrow.types", "Reading a table")

@@ -241,14 +241,10 @@ def separate_pieces(
 def next_characters(
     contexts: Sequence[str], characters: Sequence[str], vocabulary: Vocabulary, length: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (x, y), int32 [n, length]: contexts of `length`, the only target the character after each.
+    """Return (x, y), int32 [n, length]: `contexts` of that length, the only target the character after each.
 
-    This is how LEAF scores Shakespeare: 80 characters and the next one.
+    This is how LEAF scores Shakespeare: 80 characters and the next one. Lengths are the caller's to check.
     """
-    if any(len(context) != length for context in contexts) or any(
-        len(character) != 1 for character in characters
-    ):
-        raise DataError(f"Every example must hold {length} characters in x and one in y.")
     x = np.stack([vocabulary.encode(context) for context in contexts])
     y = np.full_like(x, IGNORED_TARGET)
     y[:, -1] = vocabulary.encode(characters)

@@ -44,7 +44,7 @@ class Node:
 
     `clients` is what the node declares. It does not depend on whether the data can be loaded: a client whose
     data cannot be takes part with a zero update, as the privacy theorem needs. `start` is the node's own copy of the
-    file that a run names as model.start, None where it has none.
+    file that a run names as model.start, None where it has none. With `clients_only`, as in a run, no test set is read.
     """
 
     arguments: dict[str, Any] = field(repr=False)
@@ -52,16 +52,24 @@ class Node:
     first: int = 0
     start: str | None = None
     model: str | None = None
+    clients_only: bool = True
 
     def __post_init__(self) -> None:
         check_at_least("clients", self.clients, 1)
         check_at_least("first", self.first, 0)
 
     @classmethod
-    def of(cls, settings: NodeSettings) -> "Node":
+    def of(cls, settings: NodeSettings, *, clients_only: bool = True) -> "Node":
         """Return the node that a composed conf/node_check.yaml describes."""
         model = settings.model
-        return cls(arguments(settings.dataset), settings.clients, settings.first, model.start, model.name)
+        return cls(
+            arguments(settings.dataset),
+            settings.clients,
+            settings.first,
+            model.start,
+            model.name,
+            clients_only,
+        )
 
     @property
     def dataset(self) -> "Dataset":
@@ -74,7 +82,7 @@ class Node:
     def _loaded(self) -> "Dataset | Exception":
         """The data set, or why there is none: tried once, for all the clients of a message."""
         try:
-            return load_dataset(self.arguments, self.model)
+            return load_dataset(self.arguments, self.model, clients_only=self.clients_only)
         except Exception as error:
             return error
 

@@ -292,7 +292,7 @@ def load_dataset(
     """Return the data set that a composed group `dataset` names; what it says of itself names keys too.
 
     `model` is the name of the model that it is for: texts of one's own are parted into what that predicts.
-    `clients_only`: of the test set one example is enough, in a process that plays clients.
+    `clients_only`: for a process that plays clients, which needs no test set.
     """
     from client.data import load  # with all loaders: not for a node that only says how many clients it holds
 

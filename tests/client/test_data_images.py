@@ -156,3 +156,35 @@ def test_too_few_pictures_for_a_test_set_say_what_to_do(tmp_path: Path) -> None:
         DataError, match=r"no user has five: the largest has 4\. Mark test examples with split = 1"
     ):
         load("by_user_images", path=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.png", "{tmp}/secret.png", "deep/../../secret.png", "deep/../0.png"]
+)
+def test_a_table_names_no_file_outside_its_folder(tmp_path: Path, name: str) -> None:
+    """As a value of the user whose row it is: a test row is refused, a training row spoils its client alone."""
+    (folder := tmp_path / "pictures").mkdir()
+    draw(tmp_path / "secret.png", 0)
+    for n in range(6):
+        draw(folder / f"{n}.png", n)
+    (folder / "deep").mkdir()
+    (tmp_path / "store").mkdir()
+    (folder / "5.png").rename(tmp_path / "store" / "5.png")
+    (folder / "5.png").symlink_to(tmp_path / "store" / "5.png")
+    name = name.format(tmp=tmp_path)
+    for odd in (0, 4):
+        files = [name if n == odd else f"{n}.png" for n in range(6)]
+        rows = [f"{file},{'ab'[n % 2]},0,{int(n > 3)}" for n, file in enumerate(files)]
+        (folder / "metadata.csv").write_text("\n".join(["file_name,user,label,split", *rows]))
+        refused = pytest.raises(DataError, match=rf"is called '{name}'; it must be a file below the folder")
+        if odd == 4:
+            with refused:
+                load("by_user_images", path=str(folder))
+        else:
+            dataset = load("by_user_images", path=str(folder))
+            np.testing.assert_allclose(
+                dataset.test.x, PIXELS[4:6] / 255, atol=1e-6
+            )  # one of them by its link
+            assert len(dataset.clients[1]) == 2
+            with refused:
+                dataset.clients[0]

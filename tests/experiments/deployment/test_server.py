@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, MessageType, RecordDict
 
+import small_files
 from experiments.cli.command import without_traceback
 from experiments.deployment import apps
 from experiments.deployment.holdings import examine
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
+from experiments.node_check import node_check
 from experiments.players.local_grid import call_app, set_identity
 from experiments.settings.client import build_client_plan
 from experiments.settings.experiment import build
@@ -296,6 +298,18 @@ def test_a_node_plays_its_own_clients_only():
     for number in (7, -1):
         with pytest.raises(DataError, match="declares 7 clients"):
             node.examples_of(f"key:{number}")
+
+
+def test_a_node_plays_its_clients_without_a_look_at_the_test_set_and_its_operator_is_told_of_it(tmp_path):
+    held = small_files.arrays()
+    x = np.where(held["split"][:, None] == 1, np.nan, held["x"])
+    path = small_files.npz(tmp_path / "data.npz", x=x)
+    settings = node_settings(f"clients=3 dataset=by_user_npz dataset.path={path}")
+    node = Node.of(settings)
+    np.testing.assert_array_equal(node.examples_of("key:1").y, held["y"][6:11])
+    assert len(node.dataset.test) == 1
+    with pytest.raises(DataError, match=r"test set .* not finite"):
+        node_check(settings)
 
 
 def test_wire_names_are_distinct():
