@@ -70,7 +70,7 @@ def claim(runs: Sequence[Run]) -> str:
     said = {name: " or ".join(values) for name, values in claims(runs).items()}
     return (
         f"Epsilon holds at delta = {said['delta']}, for {said['unit_of_privacy']}, under "
-        f"{said['adjacency']} adjacency; what it covers and what not stands in each run's {PRIVACY}."
+        f"{said['adjacency'].replace('_', '-')} adjacency; what it covers and what not stands in each run's {PRIVACY}."
     )
 
 

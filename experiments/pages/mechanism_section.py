@@ -9,7 +9,7 @@ from experiments.pages.wording import number
 from experiments.run_files.directory import CONFIG, MECHANISM
 from experiments.run_files.reader import Run
 
-TITLE = "Noise of the mechanism against independent noise"
+TITLE = "Noise against independent noise"
 
 
 def mechanism_sections(run: Run) -> Iterator[Section]:
@@ -67,9 +67,9 @@ def absolute_section(run: Run, released: int) -> Section:
     scale = mechanism["update_noise_std"] * (1.0 if rate is None else rate)
     errors = [scale * error for error in mechanism["per_round_error"][:released]]
     if rate is not None:
-        where, unit, source = "the model", "the parameters", f"; {CONFIG}: optimizer.learning_rate"
+        where, unit, source = "the model", "model", f"; {CONFIG}: optimizer.learning_rate"
     else:
-        where, unit, source = "the accumulated mean updates", "an update", ""
+        where, unit, source = "the accumulated mean updates", "update", ""
     left_aside = (
         ""
         if rate is not None
@@ -85,11 +85,11 @@ def absolute_section(run: Run, released: int) -> Section:
     drawing = LinePlot(
         [Series("noise", range(1, len(errors) + 1), errors)],
         "round",
-        f"noise std (units of {unit})",
+        f"noise std ({unit} units)",
         y_from=0,
     )
     plot = Plot("error", drawing, caption, "absolute_noise_by_round")
-    return Section(f"Noise in {where}, in its own units", figure=plot)
+    return Section(f"Noise in {where}", figure=plot)
 
 
 def plain_learning_rate(optimizer: dict[str, Any]) -> float | None:
@@ -118,7 +118,6 @@ def _above(own: float, best: float | None) -> str:
     """Return how far the error is above the certified least of all mechanisms that restart every epoch."""
     if best is None:
         return ""
-    return (
-        f"; no mechanism that restarts every epoch has less than {number(best)}, and this one is "
-        f"{100 * (own / best - 1):.2g} % above"
-    )
+    above = 100 * (own / best - 1)
+    share = "less than 0.01 %" if above < 0.01 else f"{above:.2g} %"
+    return f"; no mechanism that restarts every epoch has less than {number(best)}, and this one is {share} above"

@@ -29,18 +29,17 @@ def provenance_section(run: Run) -> Section:
             f"The run was resumed: {len(sessions)} sessions are added up. Of one that was killed, what it did after its "
             "last record is missing."
         )
+    if int(sessions[0].get("first_round") or 1) > 1:
+        words.append(f"What was done before round {sessions[0]['first_round']} is not recorded.")
     return Section(TITLE, words, table=Table(("what", "value", SOURCE), rows, numbers=(1,)))
 
 
 def _times(sessions: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    yield "started (UTC)", str(sessions[0].get("started")), _at("started")
+    begun = [_moment(session.get("started")) for session in sessions]
+    yield "started (UTC)", begun[0], _at("started")
     if len(sessions) > 1:
-        yield (
-            "resumed (UTC)",
-            ", ".join(str(session.get("started")) for session in sessions[1:]),
-            _at("started"),
-        )
-    yield "ended (UTC)", str(sessions[-1].get("until")), _at("until")
+        yield "resumed (UTC)", ", ".join(begun[1:]), _at("started")
+    yield "ended (UTC)", _moment(sessions[-1].get("until")), _at("until")
     for key, words in (("wall_seconds", "wall time"), ("cpu_seconds", "CPU time")):
         yield words, duration(sum(float(session.get(key) or 0) for session in sessions)), _at(key)
 
@@ -57,10 +56,16 @@ def _versions(sessions: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str
     yield "git commit of fedmf", ", ".join(commits), _at("software.git_commit")
 
 
+def _moment(text: object) -> str:
+    """Return a recorded time as people write it."""
+    return str(text).replace("T", " ").removesuffix("Z")
+
+
 def _commit(session: Mapping[str, Any]) -> str:
     software = session.get("software") or {}
     changed = ", with changes that no commit holds" if software.get("git_modified") else ""
-    return f"{software.get('git_commit') or '– (not run from a checkout)'}{changed}"
+    commit = software.get("git_commit")
+    return f"{str(commit)[:12]}{changed}" if commit else "– (not run from a checkout)"
 
 
 def _machines(sessions: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:

@@ -92,7 +92,7 @@ def key_figures(run: Run) -> Iterator[KeyFigure]:
     """Yield the result: accuracy, epsilon with all that it needs to mean something, and what a client sends."""
     summary = run.summary
     further = [
-        f"{name}: {value_text(name, summary.get(name))}"
+        f"{name}: {value_text(name, summary[name])}{' nats' if name == 'loss' else ''}"
         for name in ("loss", *run.further_metrics)
         if name in summary
     ]
@@ -119,7 +119,7 @@ def key_figures(run: Run) -> Iterator[KeyFigure]:
 def whose(run: Run) -> str:
     """Return whom a run's epsilon protects, and where the rest stands."""
     unit, adjacency = (run.privacy.get(key) for key in ("unit_of_privacy", "adjacency"))
-    return f'{unit}, {adjacency} adjacency; what it covers stands under "What is private"'
+    return f'{unit}, {str(adjacency).replace("_", "-")} adjacency; what it covers stands under "What is private"'
 
 
 def warnings(run: Run) -> Iterator[str]:

@@ -52,7 +52,7 @@ TEMPLATE = """\
   table.sourced { table-layout: fixed; }
   table.sourced :is(th, td) { width: 36%; text-align: left; white-space: normal; overflow-wrap: anywhere; }
   table.sourced :is(th, td):last-child { width: 28%; padding-right: 0; }
-  figcaption { color: var(--muted); font-size: .85rem; line-height: 1.4; max-width: 46rem; }
+  figcaption { overflow-wrap: anywhere; color: var(--muted); font-size: .85rem; line-height: 1.4; max-width: 46rem; }
   figure { margin: .5rem 0; }
   figure svg { width: 100%; max-width: 31rem; height: auto; display: block; color: var(--ink);
                stroke-linejoin: round; stroke-linecap: butt; }
@@ -68,7 +68,7 @@ TEMPLATE = """\
   @media screen and (max-width: 34rem) { /* a phone: the source goes below its figure */
     .key { grid-template-columns: 1fr; gap: .5rem; }
     .key .value { font-size: 1.7rem; }
-    table.sourced thead { position: absolute; clip-path: inset(50%); width: 1px; height: 1px; overflow: hidden; }
+    table.sourced thead { display: none; }
     table.sourced tr { display: flex; flex-wrap: wrap; justify-content: space-between; column-gap: 1rem;
                        border-bottom: 1px solid var(--hair); padding: .25rem 0; }
     table.sourced td { width: auto; border: 0; padding: 0; }
