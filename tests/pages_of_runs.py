@@ -60,7 +60,11 @@ def long_unit(directory):
     """Return the report of a run whose words are the longest that there are, resumed twice on other machines."""
     from experiments.pages.run_page import write_report
 
-    machine = {"system": "Linux on x86_64", "processor": "A Processor With A Long Name @ 2.40GHz", "cores": 96}
+    machine = {
+        "system": "Linux on x86_64",
+        "processor": "A Processor With A Long Name @ 2.40GHz",
+        "cores": 96,
+    }
     session = {
         "started": "2026-01-01T00:00:00Z",
         "until": "2026-01-02T03:00:00Z",

@@ -44,7 +44,9 @@ class Opened:
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.as_uri(), wait_until="load")
-        self.requests = [address for address in self.requests if not address.startswith((file.as_uri(), "data:"))]
+        self.requests = [
+            address for address in self.requests if not address.startswith((file.as_uri(), "data:"))
+        ]
 
     def __enter__(self):
         return self

@@ -96,7 +96,8 @@ def results_table(groups: Sequence[Group]) -> Table:
         )
         for group in groups
     ]
-    return Table(header, rows, numbers=tuple(range(len(header))))
+    words = _words(groups)
+    return Table(header, rows, numbers=tuple(column for column in range(len(header)) if column not in words))
 
 
 def runs_section(directory: Path, groups: Sequence[Group]) -> Section:
@@ -115,7 +116,15 @@ def runs_section(directory: Path, groups: Sequence[Group]) -> Section:
         for run in group.runs
     ]
     header = ("run", *names, "seed", "accuracy", "epsilon spent", SOURCE)
-    return Section("Runs", table=Table(header, rows, numbers=tuple(range(1, len(header) - 1))))
+    words = _words(groups)
+    numbers = tuple(column for column in range(1, len(header) - 1) if column - 1 not in words)
+    return Section("Runs", table=Table(header, rows, numbers=numbers))
+
+
+def _words(groups: Sequence[Group]) -> set[int]:
+    """Return the places of the settings that hold words and not numbers."""
+    columns = zip(*(group.settings.values() for group in groups), strict=True)
+    return {place for place, column in enumerate(columns) if any(isinstance(value, str) for value in column)}
 
 
 def _percent(value: Estimate | None) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.compare.groups import EITHER, KEEP, Group, bytes_to_reach, label
 from experiments.pages.estimate import Estimate, estimate
@@ -75,7 +76,7 @@ def _measured(
     unit, length = byte_unit(max(values)) if measure.name == "sent" else ("", 1.0)
     for group, x, y in points:
         others = {key: value for key, value in group.settings.items() if key not in measure.keys}
-        lines.setdefault(label(others), []).append((x.mean / length, y))
+        lines.setdefault(_line_name(others), []).append((x.mean / length, y))
     series = [_accuracies(name, found) for name, found in list(lines.items())[:MOST_LINES]]
     scale = Scale.log if max(values) >= 3 * min(values) else Scale.linear
     x_label = f"sent by a client over the run ({unit})" if unit else measure.words
@@ -142,6 +143,15 @@ def shown(count: int) -> str:
     if count > MOST_LINES:
         return f"{MOST_LINES} of {count} lines"
     return f"{count} lines" if count > 1 else "one line"
+
+
+def _line_name(settings: dict[str, Any]) -> str:
+    """Return the settings of a line; a mechanism alone needs no words.
+
+    >>> _line_name({"mechanism.name": "blt"}), _line_name({"mechanism.name": "blt", "model.name": "cnn"})
+    ('blt', 'mechanism = blt, model = cnn')
+    """
+    return str(settings["mechanism.name"]) if list(settings) == ["mechanism.name"] else label(settings)
 
 
 def _accuracies(name: str, points: Sequence[tuple[float, Estimate]]) -> Series:

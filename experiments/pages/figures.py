@@ -34,6 +34,7 @@ STYLE = {
 BAND = 0.2  # opacity of a standard error
 MOST_TICKS = 7  # values of a logarithmic axis that are written one by one
 MOST_MARKERS = 120  # more would be one thick line
+FEW_MARKERS = 6  # of a line among others that has more points than can be marked
 INCH = 72  # points
 
 
@@ -92,7 +93,7 @@ class Drawing(Protocol):
 class LinePlot:
     """Lines with bands. Axis labels carry the units.
 
-    `markers`: whether each point is marked. `y_from`: where the vertical axis begins, None for where the lines do. The
+    `markers`: whether each point is marked; without, each of several lines has a few. `y_from`: where the vertical axis begins, None for where the lines do. The
     values of a logarithmic axis are written where they are few.
     """
 
@@ -126,6 +127,10 @@ class LinePlot:
         """Draw one line in the look of its place among the others; a lone point gets its marker in any case."""
         colour, alone = COLOURS[index % len(COLOURS)], len(line.x) == 1
         marked = alone or (self.markers and len(line.x) <= MOST_MARKERS)
+        among_others = (
+            len(self.series) > 1 and not marked
+        )  # a few markers, at other places than its neighbours'
+        step = max(1, len(line.x) // FEW_MARKERS)
         axes.errorbar(
             line.x,
             line.y,
@@ -134,8 +139,9 @@ class LinePlot:
             color=colour,
             linestyle=DASHES[index % len(DASHES)],
             linewidth=look.line,
-            marker=MARKERS[index % len(MARKERS)] if marked else None,
-            markersize=look.marker if len(line.x) <= MOST_MARKERS // 3 else look.marker / 2,
+            marker=MARKERS[index % len(MARKERS)] if marked or among_others else None,
+            markevery=(index * step // len(self.series), step) if among_others else None,
+            markersize=look.marker if among_others or len(line.x) <= MOST_MARKERS // 3 else look.marker / 2,
             capsize=3,
             drawstyle="steps-post" if self.steps else "default",
         )

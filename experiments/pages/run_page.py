@@ -119,7 +119,9 @@ def key_figures(run: Run) -> Iterator[KeyFigure]:
 def whose(run: Run) -> str:
     """Return whom a run's epsilon protects, and where the rest stands."""
     unit, adjacency = (run.privacy.get(key) for key in ("unit_of_privacy", "adjacency"))
-    return f'{unit}, {str(adjacency).replace("_", "-")} adjacency; what it covers stands under "What is private"'
+    return (
+        f'{unit}, {str(adjacency).replace("_", "-")} adjacency; what it covers stands under "What is private"'
+    )
 
 
 def warnings(run: Run) -> Iterator[str]:

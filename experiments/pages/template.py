@@ -49,6 +49,7 @@ TEMPLATE = """\
   td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
   td.source { color: var(--muted); font-size: .8rem; overflow-wrap: anywhere; }
   table.plain td.text { min-width: 7rem; }
+  table.plain td.source { min-width: 11rem; }
   table.sourced { table-layout: fixed; }
   table.sourced :is(th, td) { width: 36%; text-align: left; white-space: normal; overflow-wrap: anywhere; }
   table.sourced :is(th, td):last-child { width: 28%; padding-right: 0; }

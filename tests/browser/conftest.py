@@ -7,6 +7,7 @@ import pytest
 
 import pages_of_runs
 
+
 def executable():
     """The Chromium to drive: the one that CHROMIUM names, else the first on PATH, None for none."""
     named = os.environ.get("CHROMIUM")

@@ -23,7 +23,7 @@ def test_a_page_says_and_asks_nothing_cuts_nothing_and_has_no_serious_fault(
         assert opened.faults() == []
 
 
-@pytest.mark.parametrize("width", (390, 1280))
+@pytest.mark.parametrize("width", [390, 1280])
 def test_the_summary_keeps_its_values_and_sources_beside_a_long_unit(chromium, pages, width):
     with Opened(chromium, pages["long_unit"], width, "light") as opened:
         row = opened.page.locator("table.sourced tr", has_text="summary.json: unit_of_privacy").first
@@ -42,7 +42,7 @@ def test_the_summary_keeps_its_values_and_sources_beside_a_long_unit(chromium, p
         ) <= 2  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ("private", "cut_users"))
+@pytest.mark.parametrize("name", ["private", "cut_users"])
 def test_the_first_screen_holds_result_and_accuracy_and_where_there_is_room_epsilon(chromium, pages, name):
     with Opened(chromium, pages[name], 1280, "light", height=800) as opened:
         figures = opened.page.locator(".key .value").all()
