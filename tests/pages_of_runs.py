@@ -1,8 +1,4 @@
-"""The pages that runs and comparisons write, of small real runs: what a browser opens in the tests.
-
-`python tests/pages_of_runs.py` writes the screenshots of docs/assets, of longer runs, with the Chromium that CHROMIUM names or
-that is on PATH.
-"""
+"""The pages that runs and comparisons write, of small real runs: what a browser opens in the tests."""
 
 import json
 from pathlib import Path
