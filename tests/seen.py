@@ -5,7 +5,8 @@ from axe_playwright_python.sync_playwright import Axe
 WIDTHS, SCHEMES, HEIGHT = (390, 768, 1280), ("light", "dark"), 844
 
 # Elements that stick out of the window, except inside a container that scrolls; text that sticks out of its cell or of its
-# plot. Half a pixel is rounding.
+# plot. Half a pixel is rounding;
+# a few more are the padding of a code word at a line's end.
 CUT = """(within) => {
   const found = [], slack = 0.5, width = document.documentElement.clientWidth;
   const name = (element) => `${element.tagName.toLowerCase()} ${(element.textContent || '').trim().slice(0, 60)}`;
@@ -19,7 +20,7 @@ CUT = """(within) => {
     if (element.closest('svg') && element.tagName !== 'svg') continue;
     const box = element.getBoundingClientRect();
     if (box.width && !scrolls(element) && (box.right > width + slack || box.left < -slack)) found.push(name(element));
-    if (['TD', 'TH', 'DD', 'DT', 'P', 'LI', 'H1', 'H2', 'FIGCAPTION'].includes(element.tagName) && element.scrollWidth > element.clientWidth + 1)
+    if (['TD', 'TH', 'DD', 'DT', 'P', 'LI', 'H1', 'H2', 'FIGCAPTION'].includes(element.tagName) && element.scrollWidth > element.clientWidth + 4)
       found.push(`text in ${name(element)}`);
   }
   for (const text of document.querySelectorAll(`${within} svg text`)) {

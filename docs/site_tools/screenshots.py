@@ -31,7 +31,7 @@ def main() -> None:
             epsilons=(2, 8, 32),
             keeps=(0.1,),
             seeds=(1, 2, 3),
-            more=("population.epochs=4", "population.rounds_per_epoch=null", "population.cohort_size=64"),
+            more=("population.epochs=2", "population.rounds_per_epoch=null", "population.cohort_size=64"),
         )
         take(digits.directory / "report.html", ASSETS / "report.png", height=680)
         take(sweep, ASSETS / "comparison.png", height=1000)
