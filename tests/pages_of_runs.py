@@ -19,21 +19,34 @@ LONG_UNIT = (
 LONG_NAME = "my_own_package.factorizations.experimental:banded_and_tuned_for_this_federation"
 
 
-def write(folder):
-    """Write every kind of page below `folder` and return {name: file}."""
-    pages = {
-        name: simulated(folder / name, *overrides)
-        for name, overrides in {
-            "private": ("population.epochs=2",),
-            "not_private": ("privacy.epsilon=null", "privacy.noise_multiplier=0"),
-            "unmasked": ("compression.keep_probability=1",),
-            "metrics": ("metrics=[top5,f1,perplexity]", "optimizer=adam", "run.unprotected_metrics=true"),
-            "cut_users": (*by_user(folder / "data.npz"), "dataset.examples_per_client=5"),
-        }.items()
-    }
-    pages["long_unit"] = long_unit(folder / "long_unit")
-    pages["comparison"] = comparison(folder / "sweep")
-    return pages
+RUNS = {
+    "private": ("population.epochs=2",),
+    "not_private": ("privacy.epsilon=null", "privacy.noise_multiplier=0"),
+    "unmasked": ("compression.keep_probability=1",),
+    "metrics": ("metrics=[top5,f1,perplexity]", "optimizer=adam", "run.unprotected_metrics=true"),
+    "cut_users": ("dataset.examples_per_client=5",),
+}
+
+
+class Pages:
+    """The file of each kind of page below `folder`, by name; what is asked for is made once."""
+
+    def __init__(self, folder):
+        self._folder, self._made = folder, {}
+
+    def __getitem__(self, name):
+        """Return the page `name`: one of `RUNS`, long_unit or comparison."""
+        if name not in self._made:
+            self._made[name] = self._make(name, self._folder / name)
+        return self._made[name]
+
+    def _make(self, name, directory):
+        if name == "long_unit":
+            return long_unit(directory)
+        if name == "comparison":
+            return comparison(directory)
+        data = by_user(self._folder / "data.npz") if name == "cut_users" else ()
+        return simulated(directory, *data, *RUNS[name])
 
 
 def simulated(directory, *overrides):

@@ -40,5 +40,5 @@ def chromium():
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory):
-    """{name: file} of every page that a run or a comparison writes."""
-    return pages_of_runs.write(tmp_path_factory.mktemp("pages"))
+    """The file of every page that a run or a comparison writes, by name."""
+    return pages_of_runs.Pages(tmp_path_factory.mktemp("pages"))

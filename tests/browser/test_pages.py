@@ -2,12 +2,12 @@
 
 import pytest
 
-from pages_of_runs import LONG_UNIT
+from pages_of_runs import LONG_UNIT, RUNS
 from seen import SCHEMES, WIDTHS, Opened
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-PAGES = ("private", "not_private", "unmasked", "metrics", "cut_users", "long_unit", "comparison")
+PAGES = (*RUNS, "long_unit", "comparison")
 
 
 @pytest.mark.parametrize("name", PAGES)
