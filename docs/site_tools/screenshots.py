@@ -18,7 +18,7 @@ from experiments import run
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 MOST_BYTES = 150_000
-COLOURS = 64  # of the picture's palette: the pages have few, and letters stay smooth
+COLOURS = 256  # of the picture's palette: the pages have few, and letters stay smooth
 
 
 def main() -> None:
@@ -31,10 +31,10 @@ def main() -> None:
             epsilons=(2, 8, 32),
             keeps=(0.1,),
             seeds=(1, 2, 3),
-            more=("population.epochs=2", "population.rounds_per_epoch=null", "population.cohort_size=64"),
+            more=("population.epochs=4", "population.rounds_per_epoch=null", "population.cohort_size=64"),
         )
         take(digits.directory / "report.html", ASSETS / "report.png", height=680)
-        take(sweep, ASSETS / "comparison.png", height=1000)
+        take(sweep, ASSETS / "comparison.png", height=1150)
 
 
 def take(page: Path, file: Path, *, height: int) -> None:
