@@ -48,6 +48,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return markdown
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Return a page whose search box has a name for those who hear the page."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
+
+
 def from_root(markdown: str, titles: dict[str, str]) -> str:
     """Return a document of the root with its links as they are from within docs/.
 

@@ -1,8 +1,8 @@
 """Compare the runs below a directory: `python -m experiments.compare directory=DIR`.
 
 Runs that differ in nothing but their seed are one group, shown as a mean with its standard error. Prints a
-table (or JSON) and writes DIR/compare.csv and DIR/compare.html, a page with plots. Unfinished and unreadable runs are
-named, not counted.
+table (or JSON) and writes DIR/compare.csv and DIR/compare.html, a page with plots. `plots=FOLDER` writes every plot
+as PNG and SVG besides, sized for a paper. Unfinished and unreadable runs are named, not counted.
 """
 
 import csv
@@ -23,6 +23,7 @@ from experiments.compare.groups import (
 )
 from experiments.compare.page import claim, page, results_table, warnings
 from experiments.pages.page import write_page
+from experiments.pages.plot_files import PlotFiles, PlotWidth
 from experiments.settings.output import Output
 from fedmf.checks import check_open_unit
 
@@ -36,6 +37,9 @@ class CompareSettings:
     directory: str
     target_accuracy: float | None
     output: Output
+    plots: str | None
+    width: PlotWidth
+    overwrite: bool
 
 
 def compare(settings: CompareSettings) -> None:
@@ -49,12 +53,19 @@ def compare(settings: CompareSettings) -> None:
     else:
         check_open_unit("target_accuracy", target)
     document = as_document(groups, left_out, target)
+    whole = page(directory, groups, left_out, target)
+    plots = PlotFiles(
+        None if settings.plots is None else Path(settings.plots), settings.width, settings.overwrite
+    )
+    plots.refuse_what_is_there(whole)
     write_csv(directory / CSV, document["groups"])
-    write_page(page(directory, groups, left_out, target), directory / PAGE)
+    write_page(whole, directory / PAGE)
+    written = plots.write(whole)
     if settings.output is Output.json:
         output.print_json(document)
     else:
         _print_table(directory, groups, left_out)
+        output.print_files("plots", written)
 
 
 def write_csv(file: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from experiments.pages.page import Section, Table
-from experiments.pages.wording import number, times_less
+from experiments.pages.wording import number, size, times_less
 from experiments.settings.recorded import Recorded
 from fedmf.updates.compression import Compression
 from fedmf.updates.rotation import padded_dimension
@@ -28,7 +28,7 @@ def compression_section(summary: dict[str, Any], compression: Compression) -> Se
     ]
     growth = (
         "The loss to padding depends on how far d lies below a power of two; the envelope of a message "
-        f"({number(summary.get('envelope_bytes_per_client'))} bytes) weighs less the larger the model. "
+        f"({size(summary.get('envelope_bytes_per_client'))}) weighs less the larger the model. "
         "Larger models also afford a smaller keep probability at the same epsilon, which is where the ratio "
         "grows. The table holds this run's keep probability and value type fixed."
     )

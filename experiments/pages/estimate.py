@@ -18,7 +18,7 @@ class Estimate:
     def __str__(self) -> str:
         """Return mean ± standard error."""
         known = self.error is not None and self.error > 1e-9 * abs(self.mean)
-        return f"{number(self.mean)} ± {self.error:.2g}" if known else number(self.mean)
+        return f"{number(self.mean)} ± {_spread(self.error or 0.0)}" if known else number(self.mean)
 
 
 def estimate(values: Sequence[float | None]) -> Estimate | None:
@@ -32,3 +32,12 @@ def estimate(values: Sequence[float | None]) -> Estimate | None:
         return None
     error = statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
     return Estimate(statistics.fmean(known), error)
+
+
+def _spread(error: float) -> str:
+    """Return a standard error with two digits, all of them where it is large.
+
+    >>> _spread(0.0123), _spread(1234.5)
+    ('0.012', '1,234')
+    """
+    return f"{error:.2g}" if error < 100 else f"{error:,.0f}"

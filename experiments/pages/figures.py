@@ -1,11 +1,14 @@
-"""Plots as inline SVG: one look for every page, text in the page's own font, nothing fetched."""
+"""Plots: what is drawn, and how, in one look for every page and every file; nothing is fetched.
 
-import io
-import re
+`LinePlot` and `BarPlot` say what is drawn; a `Look` says how large. The same plot stands on a page (`svg.as_svg`) and in
+files for a paper (`plot_files`).
+"""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from textwrap import fill
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -16,25 +19,53 @@ from matplotlib.ticker import MaxNLocator
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-SIZE = (5.0, 3.1)  # inches
-LINE_LENGTH, LINE_HEIGHT = 62, 0.17  # characters and inches of a label's lines
-SHORT_LABEL = 32  # characters that fit into a plot beside its lines
+GRID = "#dddddd"
 STYLE = {
     "svg.fonttype": "none",
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#dddddd",
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "legend.frameon": False,
 }
+BAND = 0.2  # opacity of a standard error
+MOST_TICKS = 7  # values of a logarithmic axis that are written one by one
+MOST_MARKERS = 120  # more would be one thick line
+FEW_MARKERS = 6  # of a line among others that has more points than can be marked
+INCH = 72  # points
+
+
+@dataclass(frozen=True)
+class Look:
+    """How large a plot is drawn: inches, and points for text and lines."""
+
+    width: float
+    height: float
+    text: float
+    small: float  # labels of lines and bars
+    line: float
+    marker: float
+
+    @property
+    def letters(self) -> int:
+        """How many letters of a label fit into one line below the plot."""
+        return int((INCH * self.width - 45) / (0.62 * self.small))
+
+    @property
+    def line_height(self) -> float:
+        """Inches from one line of a label to the next."""
+        return 1.5 * self.small / INCH
+
+
+PAGE = Look(width=4.8, height=2.9, text=10.5, small=9, line=1.5, marker=4)
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a plot; `error` is drawn as bars above and below."""
+    """One line of a plot; `error` is drawn as a band around it, and as a bar where it has one point."""
 
     label: str
     x: Sequence[float]
@@ -42,106 +73,132 @@ class Series:
     error: Sequence[float] | None = None
 
 
-def line_plot(
-    name: str,
-    series: Sequence[Series],
-    *,
-    x_label: str,
-    y_label: str,
-    steps: bool = False,
-    markers: bool = False,
-    log_x: bool = False,
-    log_y: bool = False,
-    y_from: float | None = None,
-) -> str:
-    """Return a line plot as one <svg> element; `name`, unique on its page, becomes the prefix of all ids.
+class Scale(StrEnum):
+    """How a horizontal axis runs: whole rounds, any numbers, or their logarithms."""
 
-    Axis labels carry the units. A legend appears when there is more than one line: in the plot if its labels are
-    short, else below it.
+    rounds = "rounds"
+    linear = "linear"
+    log = "log"
+
+
+class Drawing(Protocol):
+    """What can be drawn in any look."""
+
+    def figure(self, look: Look = PAGE) -> Figure:
+        """Return the plot as a figure of matplotlib, to be saved under `style(look)`."""
+        ...
+
+
+@dataclass(frozen=True)
+class LinePlot:
+    """Lines with bands. Axis labels carry the units.
+
+    `markers`: whether each point is marked; without, each of several lines has a few. `y_from`: where the vertical axis begins, None for where the lines do. The
+    values of a logarithmic axis are written where they are few.
     """
-    style: Any = {**STYLE, "svg.hashsalt": name}
-    labels = [in_lines(line.label) for line in series]
-    below = max(map(len, labels)) > SHORT_LABEL
-    legend_height = below * LINE_HEIGHT * (1 + sum(1 + label.count("\n") for label in labels))
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(SIZE[0], SIZE[1] + legend_height), layout="constrained")
-        axes = figure.add_subplot()
-        for index, line in enumerate(series):
-            _draw(axes, line, index, labels[index], steps=steps, markers=markers)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        if log_x:
-            axes.set_xscale("log")
-            ticks = sorted({value for line in series for value in line.x})
-            axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
-            axes.set_xticks([], minor=True)
-        else:
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-        if log_y:
-            axes.set_yscale("log")
-        if y_from is not None:
-            axes.set_ylim(bottom=y_from)
-        if below and len(series) > 1:
-            figure.legend(fontsize=8, loc="outside lower left")
-        elif len(series) > 1:
-            axes.legend(fontsize=8)
-        return as_svg(figure, name)
 
+    series: Sequence[Series]
+    x_label: str
+    y_label: str
+    steps: bool = False
+    markers: bool = False
+    x_scale: Scale = Scale.rounds
+    y_from: float | None = None
 
-def _draw(axes: Axes, line: Series, index: int, label: str, *, steps: bool, markers: bool) -> None:
-    """Draw one line in the look of its place among the others; a lone point gets its marker in any case."""
-    axes.errorbar(
-        line.x,
-        line.y,
-        yerr=line.error,
-        label=label,
-        color=COLOURS[index % len(COLOURS)],
-        linestyle=DASHES[index % len(DASHES)],
-        marker=MARKERS[index % len(MARKERS)] if markers or len(line.x) == 1 else None,
-        markersize=4,
-        capsize=3,
-        drawstyle="steps-post" if steps else "default",
-    )
+    def figure(self, look: Look = PAGE) -> Figure:
+        """Return the plot; a legend where there is more than one line, in it if the labels are short, else below."""
+        labels = [in_lines(line.label, look.letters) for line in self.series]
+        below = len(labels) > 1 and max(map(len, labels)) > look.letters // 2
+        legend = below * look.line_height * (1 + sum(1 + label.count("\n") for label in labels))
+        with matplotlib.rc_context(style(look)):
+            figure = Figure(figsize=(look.width, look.height + legend), layout="constrained")
+            axes = figure.add_subplot()
+            for index, line in enumerate(self.series):
+                self._draw(axes, line, index, labels[index], look)
+            axes.set(xlabel=self.x_label, ylabel=self.y_label)
+            self._scale(axes)
+            if below:
+                figure.legend(fontsize=look.small, loc="outside lower left")
+            elif len(labels) > 1:
+                axes.legend(fontsize=look.small)
+        return figure
 
-
-def bar_plot(name: str, bars: Sequence[tuple[str, float, float | None]], *, x_label: str) -> str:
-    """Return horizontal bars (label, value, error) as one <svg> element, the first on top, each below its label."""
-    style: Any = {**STYLE, "svg.hashsalt": name}
-    labels = [in_lines(label) for label, _, _ in bars]
-    lines = max(1 + label.count("\n") for label in labels)
-    with matplotlib.rc_context(style):
-        figure = Figure(
-            figsize=(SIZE[0], 0.8 + (0.3 + LINE_HEIGHT * lines) * len(bars)), layout="constrained"
-        )
-        axes = figure.add_subplot()
-        axes.barh(
-            range(len(bars)),
-            [value for _, value, _ in bars],
-            height=0.4,
-            xerr=[error or 0.0 for _, _, error in bars],
-            color=COLOURS[0],
+    def _draw(self, axes: Axes, line: Series, index: int, label: str, look: Look) -> None:
+        """Draw one line in the look of its place among the others; a lone point gets its marker in any case."""
+        colour, alone = COLOURS[index % len(COLOURS)], len(line.x) == 1
+        marked = alone or (self.markers and len(line.x) <= MOST_MARKERS)
+        among_others = (
+            len(self.series) > 1 and not marked
+        )  # a few markers, at other places than its neighbours'
+        step = max(1, len(line.x) // FEW_MARKERS)
+        axes.errorbar(
+            line.x,
+            line.y,
+            yerr=line.error if alone else None,
+            label=label,
+            color=colour,
+            linestyle=DASHES[index % len(DASHES)],
+            linewidth=look.line,
+            marker=MARKERS[index % len(MARKERS)] if marked or among_others else None,
+            markevery=(index * step // len(self.series), step) if among_others else None,
+            markersize=look.marker if among_others or len(line.x) <= MOST_MARKERS // 3 else look.marker / 2,
             capsize=3,
+            drawstyle="steps-post" if self.steps else "default",
         )
-        for place, label in enumerate(labels):
-            axes.text(0, place - 0.25, label, fontsize=8, verticalalignment="bottom")
-        axes.set_yticks([])
-        axes.set_ylim(len(bars) - 0.6, -0.9)
-        axes.set_xlabel(x_label)
-        return as_svg(figure, name)
+        if line.error is not None and not alone:
+            low, high = ([y + sign * e for y, e in zip(line.y, line.error, strict=True)] for sign in (-1, 1))
+            axes.fill_between(line.x, low, high, color=colour, alpha=BAND, linewidth=0)
+
+    def _scale(self, axes: Axes) -> None:
+        """Set scales and ticks."""
+        if self.x_scale is Scale.log:
+            axes.set_xscale("log")
+            names = {f"{value:.3g}": value for line in self.series for value in sorted(line.x)}
+            if len(names) <= MOST_TICKS:
+                axes.set_xticks(list(names.values()), list(names))
+                axes.set_xticks([], minor=True)
+        elif self.x_scale is Scale.rounds:
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+        if self.y_from is not None:
+            axes.set_ylim(bottom=self.y_from)
 
 
-def in_lines(label: str) -> str:
-    """Return a label in lines that fit below a plot, no setting parted from its value."""
-    return fill(label.replace(" = ", "\u00a0=\u00a0"), LINE_LENGTH)
+@dataclass(frozen=True)
+class BarPlot:
+    """Horizontal bars (label, value, error), the first on top, each below its label."""
+
+    bars: Sequence[tuple[str, float, float | None]]
+    x_label: str
+
+    def figure(self, look: Look = PAGE) -> Figure:
+        """Return the plot, as high as its bars and labels need."""
+        labels = [in_lines(label, look.letters) for label, _, _ in self.bars]
+        lines = max(1 + label.count("\n") for label in labels)
+        height = 0.06 * look.text + (0.03 * look.text + look.line_height * lines) * len(labels)
+        with matplotlib.rc_context(style(look)):
+            figure = Figure(figsize=(look.width, height), layout="constrained")
+            axes = figure.add_subplot()
+            axes.barh(
+                range(len(self.bars)),
+                [value for _, value, _ in self.bars],
+                height=0.4,
+                xerr=[error or 0.0 for _, _, error in self.bars],
+                color=COLOURS[0],
+                capsize=3,
+            )
+            for place, label in enumerate(labels):
+                axes.text(0, place - 0.25, label, fontsize=look.small, verticalalignment="bottom")
+            axes.set_yticks([])
+            axes.set_ylim(len(self.bars) - 0.6, -0.9)
+            axes.set_xlabel(self.x_label)
+        return figure
 
 
-def as_svg(figure: Figure, name: str) -> str:
-    """Return `figure` as one <svg> element for a page: no prolog, no metadata, every id prefixed by `name`."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{name}-", svg)
-    return svg.replace("<svg", f'<svg role="img" aria-labelledby="{name}-caption"', 1).strip()
+def style(look: Look) -> Any:
+    """Return matplotlib's settings for a look."""
+    return {**STYLE, "font.size": look.text, "axes.linewidth": 0.5 * look.line}
+
+
+def in_lines(label: str, letters: int) -> str:
+    """Return a label in lines of so many letters, no setting parted from its value."""
+    return fill(label.replace(" = ", "\u00a0=\u00a0"), letters)

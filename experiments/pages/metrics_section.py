@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from experiments.pages.figures import Series, line_plot
+from experiments.pages.figures import LinePlot, Series
 from experiments.pages.page import Plot, Section
 from experiments.pages.wording import number, percent
 from experiments.run_files.directory import METRICS
@@ -48,7 +48,6 @@ def metrics_sections(run: Run) -> Iterator[Section]:
         scale = 100 if name in SHARES else 1
         line = Series(name, rounds, [scale * value for value in values])
         figure = f"metric{place}"  # an id of the page, which a name from a file is not
-        svg = line_plot(figure, [line], x_label="round", y_label=f"{name} (%)" if scale == 100 else name)
-        yield Section(
-            title, figure=Plot(figure, svg, caption[0].upper() + caption[1:] if entry in WORDS else caption)
-        )
+        drawing = LinePlot([line], "round", f"{name} (%)" if scale == 100 else name, markers=True)
+        said = caption[0].upper() + caption[1:] if entry in WORDS else caption
+        yield Section(title, figure=Plot(figure, drawing, said, f"{name}_by_round"))

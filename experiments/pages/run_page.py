@@ -1,16 +1,19 @@
 """report.html of a run: one self-contained page on which every number names the file that it comes from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from experiments.pages.compression_section import FLOAT_BYTES, compression_section, recorded_compression
-from experiments.pages.figures import Series, line_plot
+from experiments.pages.figures import LinePlot, Series
+from experiments.pages.mechanism_section import mechanism_sections
 from experiments.pages.metrics_section import metrics_sections, value_text, words
-from experiments.pages.page import SOURCE, Page, Plot, Section, Table, write_page
-from experiments.pages.wording import number, percent, size, times_less
-from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, REPORT, SUMMARY
+from experiments.pages.page import SOURCE, KeyFigure, Page, Plot, Section, Table, write_page
+from experiments.pages.progress_section import accuracy_section, epsilon_section, loss_section
+from experiments.pages.provenance_section import provenance_section
+from experiments.pages.wording import byte_unit, duration, number, percent, size, times_less
+from experiments.run_files.directory import CONFIG, METRICS, PRIVACY, REPORT, SUMMARY
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.recorded import flattened, to_yaml
 from fedmf.accounting.caveats import CHOOSING
@@ -21,6 +24,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "loss": ("loss on the test set", "nats"),
     "epsilon": ("epsilon spent", ""),
     "delta": ("delta", ""),
+    "adjacency": ("adjacency", ""),
     "unit_of_privacy": ("whom epsilon protects", ""),
     "statement": ("what epsilon covers and what not", ""),
     "rounds": ("rounds", ""),
@@ -38,54 +42,86 @@ WORDS: dict[str, tuple[str, str]] = {
     "envelope_bytes_per_client": ("envelope of its message", "bytes"),
     "wall_seconds": ("wall time", "s"),
 }
+# Units that a number is scaled to.
+MEASURED: dict[str, Callable[[Any], str]] = {"bytes": size, "s": duration}
 
 
 def write_report(directory: Path) -> Path:
     """Write report.html from the other files of the run in `directory` and return its path.
 
-    Reads config.yaml, metrics.jsonl, privacy.json, summary.json and, where there is one, mechanism.json;
-    never a secret file. Raises `RunDirectoryError` for a directory without a finished run.
+    Reads config.yaml, metrics.jsonl, privacy.json, summary.json and, where there are, mechanism.json and
+    provenance.json; never a secret file. Raises `RunDirectoryError` for a directory without a finished run.
     """
     directory = Path(directory)
     return write_page(run_page(read_run(directory)), directory / REPORT)
 
 
 def run_page(run: Run) -> Page:
-    """Return the page of one run."""
+    """Return the page of one run: the result, accuracy and epsilon first."""
     sections = [
-        Section("Summary", table=summary_table(run)),
+        accuracy_section(run),
+        epsilon_section(run, whose(run)),
         privacy_section(run.privacy),
-        *progress_sections(run),
-        mechanism_section(run.mechanism, int(run.summary["rounds"])),
+        loss_section(run),
+        *metrics_sections(run),
+        *mechanism_sections(run),
         bytes_section(run),
+        Section("Summary", table=summary_table(run)),
         compression_section(run.summary, recorded_compression(run.config)),
         statement_section(run.privacy),
+        provenance_section(run),
         Section(f"Settings ({CONFIG})", verbatim=to_yaml(run.config)),
     ]
-    return Page(f"fedmf run {run.directory.resolve().name}", lead(run), sections, tuple(warnings(run)))
+    return Page(
+        f"fedmf run {run.directory.resolve().name}",
+        lead(run),
+        sections,
+        tuple(warnings(run)),
+        tuple(key_figures(run)),
+    )
 
 
 def lead(run: Run) -> str:
-    """Return the run in one sentence."""
+    """Return in one sentence what was trained on what."""
     summary, model, data = run.summary, run.config["model"]["name"], run.config["dataset"]["name"]
-    spent = summary.get("epsilon")
-    private = (
-        f"with epsilon = {number(spent)} at delta = {number(summary.get('delta'))} ({whose(run)})"
-        if spent is not None
-        else "without privacy"
-    )
-    return (
-        f"The {model} model reaches {percent(summary.get('accuracy'))} accuracy on {data} after "
-        f"{number(summary.get('rounds'))} rounds {private}; a client sends "
-        f"{number(summary.get('uplink_bytes_per_client'))} bytes of values a round, "
-        f"{times_less(summary['compression_ratio'])} than uncompressed."
+    cohort = f"{number(summary.get('cohort_size'))} of {number(summary.get('clients'))} clients in each"
+    return f"The {model} model on {data}, {number(summary.get('rounds'))} rounds with {cohort}."
+
+
+def key_figures(run: Run) -> Iterator[KeyFigure]:
+    """Yield the result: accuracy, epsilon with all that it needs to mean something, and what a client sends."""
+    summary = run.summary
+    further = [
+        f"{name}: {value_text(name, summary[name])}{' nats' if name == 'loss' else ''}"
+        for name in ("loss", *run.further_metrics)
+        if name in summary
+    ]
+    yield KeyFigure("accuracy on the test set", percent(summary.get("accuracy")), further)
+    if summary.get("epsilon") is None:
+        yield KeyFigure("epsilon", "not private", ["No noise was added: nobody is protected."])
+    else:
+        exposed = bool((run.config.get("run") or {}).get("reproducible"))
+        yield KeyFigure(
+            "epsilon spent" if not exposed else "epsilon, were its secrets secret",
+            number(summary["epsilon"]),
+            [f"at delta = {number(summary.get('delta'))} ({whose(run)})"],
+        )
+    yield KeyFigure(
+        "a client sends in a round",
+        size(summary.get("uplink_bytes_per_client")),
+        [
+            f"of values, {times_less(summary['compression_ratio'])} than {number(summary.get('parameters'))} parameters "
+            f"of 32 bits; the envelope adds {size(summary.get('envelope_bytes_per_client'))}"
+        ],
     )
 
 
 def whose(run: Run) -> str:
     """Return whom a run's epsilon protects, and where the rest stands."""
     unit, adjacency = (run.privacy.get(key) for key in ("unit_of_privacy", "adjacency"))
-    return f'{unit}, {adjacency} adjacency; what it covers stands under "What is private"'
+    return (
+        f'{unit}, {str(adjacency).replace("_", "-")} adjacency; what it covers stands under "What is private"'
+    )
 
 
 def warnings(run: Run) -> Iterator[str]:
@@ -110,8 +146,8 @@ def summary_table(run: Run) -> Table:
     rows = []
     for key, value in run.summary.items():
         said, unit = {**metrics, **WORDS}.get(key, (key.replace("_", " "), ""))
-        text = value_text(key, value)
-        rows.append((said, f"{text} {unit}".strip(), f"{SUMMARY}: {key}"))
+        text = MEASURED[unit](value) if unit in MEASURED else f"{value_text(key, value)} {unit}".strip()
+        rows.append((said, text, f"{SUMMARY}: {key}"))
     return Table(("figure", "value", SOURCE), rows, numbers=(1,))
 
 
@@ -151,86 +187,6 @@ def _numbers(value: object) -> str:
     return ", ".join(dict.fromkeys(number(item) for item in value))
 
 
-def progress_sections(run: Run) -> Iterator[Section]:
-    """Yield accuracy, further metrics and epsilon by round."""
-    rounds, accuracy = run.column("accuracy")
-    if rounds:
-        best = max(accuracy)
-        caption = (
-            f"Accuracy on the test set after round {rounds[-1]}: {percent(accuracy[-1])}; the highest was "
-            f"{percent(best)} in round {rounds[accuracy.index(best)]}. From {METRICS}: accuracy."
-        )
-        line = Series("accuracy", rounds, [100 * value for value in accuracy])
-        svg = line_plot("accuracy", [line], x_label="round", y_label="test accuracy (%)")
-        yield Section("Accuracy by round", figure=Plot("accuracy", svg, caption))
-    else:
-        yield Section("Accuracy by round", [f"{METRICS} holds no round at which the model was scored."])
-    yield from metrics_sections(run)
-    rounds, epsilon = run.column("epsilon")
-    if rounds:
-        caption = (
-            f"Epsilon spent so far at delta = {number(run.summary.get('delta'))} ({whose(run)}): {number(epsilon[0])} once "
-            f"the first epoch has begun, {number(epsilon[-1])} at the end. An epoch that has begun counts "
-            f"whole. From {METRICS}: epsilon."
-        )
-        svg = line_plot(
-            "epsilon",
-            [Series("epsilon", rounds, epsilon)],
-            x_label="round",
-            y_label="epsilon spent",
-            steps=True,
-            y_from=0,
-        )
-        yield Section("Epsilon by round", figure=Plot("epsilon", svg, caption))
-    else:
-        yield Section("Epsilon by round", ["The run is not private, so there is no epsilon to draw."])
-
-
-def mechanism_section(mechanism: dict[str, Any], released: int) -> Section:
-    """Return the noise in the model against independent noise and the certificate, by round of the whole run.
-
-    Of a run that ended after `released` rounds these are shown: its noise was designed for rounds that did not come.
-    """
-    title = "Noise of the mechanism against independent noise"
-    if not mechanism:
-        return Section(title, [f"The run directory holds no {MECHANISM}, so there is nothing to compare."])
-    planned = len(mechanism["per_round_error"])
-    own, independent = (
-        mechanism[name][:released] for name in ("per_round_error", "independent_per_round_error")
-    )
-    rounds = range(1, len(own) + 1)
-    series = [Series(str(mechanism["family"]), rounds, own), Series("independent", rounds, independent)]
-    best = mechanism.get("lowest_rms_error") if released == planned else None
-    if best is not None:
-        series.append(Series("least possible, root mean square", rounds, [best] * len(own)))
-    early = (
-        ""
-        if released == planned
-        else f" The noise was designed for {planned} rounds: for the {released} that were released it is as private, but "
-        "another design would have left less noise."
-    )
-    gain = root_mean_square(independent) / root_mean_square(own)
-    caption = (
-        "Standard deviation of the noise in the accumulated updates after each round, over noise multiplier times "
-        "clip norm and the first learning rate: the server's momentum and schedule counted, and what earlier epochs "
-        f"left. Root mean square over the run: {number(root_mean_square(own))} for {mechanism['family']}, "
-        f"{number(root_mean_square(independent))} for independent noise at the same privacy, {number(gain)} times as "
-        f"much{_above(root_mean_square(own), best)}.{early} From {MECHANISM}: per_round_error."
-    )
-    svg = line_plot("noise", series, x_label="round", y_label="noise std (relative)", y_from=0)
-    return Section(title, figure=Plot("noise", svg, caption))
-
-
-def _above(own: float, best: float | None) -> str:
-    """Return how far the error is above the certified least of all mechanisms that restart every epoch."""
-    if best is None:
-        return ""
-    return (
-        f"; no mechanism that restarts every epoch has less than {number(best)}, and this one is "
-        f"{100 * (own / best - 1):.2g} % above"
-    )
-
-
 def bytes_section(run: Run) -> Section:
     """Return the bytes sent to the server so far, against a run that sends every parameter as float32."""
     rounds, sent = run.column("uplink_bytes")
@@ -240,9 +196,10 @@ def bytes_section(run: Run) -> Section:
     total, whole = list(accumulate(sent)), list(accumulate(dense * count for count in replies))
     if not rounds or not total[-1]:
         return Section("Bytes against an uncompressed run", [f"{METRICS} records no bytes."])
+    unit, length = byte_unit(max(total[-1], whole[-1]))
     series = [
-        Series("this run", rounds, [value / 1e6 for value in total]),
-        Series("uncompressed", rounds, [value / 1e6 for value in whole]),
+        Series("this run", rounds, [value / length for value in total]),
+        Series("uncompressed", rounds, [value / length for value in whole]),
     ]
     caption = (
         f"Sent by all clients so far, envelopes included: {size(total[-1])} against {size(whole[-1])} if "
@@ -250,10 +207,7 @@ def bytes_section(run: Run) -> Section:
         f"{number(whole[-1] / total[-1])} times as much. Nominal figures (expected, not measured: sizes "
         f"would reveal mask counts). From {METRICS}: uplink_bytes, replies; {SUMMARY}: parameters."
     )
-    svg = line_plot("bytes", series, x_label="round", y_label="sent by clients (MB)", y_from=0)
-    return Section("Bytes against an uncompressed run", figure=Plot("bytes", svg, caption))
-
-
-def root_mean_square(values: Sequence[float]) -> float:
-    """Return the square root of the mean square."""
-    return float((sum(value * value for value in values) / len(values)) ** 0.5)
+    drawing = LinePlot(series, "round", f"sent by clients ({unit})", y_from=0)
+    return Section(
+        "Bytes against an uncompressed run", figure=Plot("bytes", drawing, caption, "bytes_by_round")
+    )

@@ -1,13 +1,15 @@
-"""How pages and tables say a number: digits, shares, bytes and ratios."""
+"""How pages and tables say a number: digits, shares, bytes, times and ratios."""
 
 from typing import Any
+
+_WHOLE = 1e4  # from here on a measured number is said without decimals
 
 
 def number(value: Any) -> str:
     """Return a value as people read it: four significant digits, thousands apart, a dash for the unknown.
 
-    >>> number(1437), number(0.19912), number(1e-4), number(None), number(True)
-    ('1,437', '0.1991', '0.0001', '–', 'yes')
+    >>> number(1437), number(0.19912), number(1e-4), number(419430.4), number(None), number(True)
+    ('1,437', '0.1991', '0.0001', '419,430', '–', 'yes')
     """
     if value is None:
         return "–"
@@ -16,7 +18,8 @@ def number(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{int(value):,}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+        whole = value.is_integer() or abs(value) >= _WHOLE
+        return f"{value:,.0f}" if whole and abs(value) < 1e15 else f"{value:.4g}".replace("e-0", "e-")
     return str(value)
 
 
@@ -34,14 +37,47 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-def size(count: float) -> str:
-    """Return a number of bytes in a unit that people read.
+def size(count: float | None) -> str:
+    """Return a number of bytes in a unit that people read, three digits of it, a dash for the unknown.
 
-    >>> size(512), size(4.2e6)
-    ('512 B', '4.2 MB')
+    >>> size(512), size(419430.4), size(999_900), size(4.2e6)
+    ('512 B', '419 kB', '1 MB', '4.2 MB')
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.4g} {unit}"
+    return "–" if count is None else "{} {}".format(*_scaled(count, ("B", "kB", "MB", "GB", "TB")))
+
+
+def byte_unit(largest: float) -> tuple[str, float]:
+    """Return the unit in which an axis counts bytes up to `largest`, and how many bytes it has.
+
+    >>> byte_unit(354_000), byte_unit(2e9)
+    (('kB', 1000.0), ('GB', 1000000000.0))
+    """
+    units = ("B", "kB", "MB", "GB", "TB")
+    place = next((place for place in range(len(units)) if largest < 1000 ** (place + 1)), len(units) - 1)
+    return units[place], float(1000**place)
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time as people say it, a dash for the unknown.
+
+    >>> duration(0.1234), duration(12.5), duration(754), duration(9000), duration(200_000)
+    ('0.12 s', '12.5 s', '12 min 34 s', '2 h 30 min', '2 d 7 h')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    left = round(seconds)
+    first = next(place for place, (_, length) in enumerate(units) if left >= length)
+    (unit, length), (smaller, part) = units[first : first + 2]
+    return f"{left // length} {unit} {left % length // part} {smaller}"
+
+
+def _scaled(count: float, units: tuple[str, ...]) -> tuple[str, str]:
+    """Return three digits of a count, and the unit in which they count thousands."""
+    for unit in units[:-1]:
+        if count < 999.5:
+            return f"{count:.3g}", unit
         count /= 1000
-    raise AssertionError("the loop returns")
+    return f"{count:.3g}" if count < 999.5 else f"{count:,.0f}", units[-1]

@@ -17,6 +17,7 @@ from server.files import sync_folder, write_atomically
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
 MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
 REPORT = "report.html"
+PROVENANCE = "provenance.json"
 CHECKPOINT = "checkpoint"
 _A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, MODEL, MODEL_INITIAL, CHECKPOINT)
 

@@ -5,19 +5,19 @@ Secret files (checkpoint/) are never opened.
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from client.metric_names import further_metrics
-from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
+from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, PROVENANCE, SUMMARY
 from experiments.settings.recorded import Recorded, from_yaml
 from fedmf.errors import RunDirectoryError
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: `rounds` are the lines of metrics.jsonl, `mechanism` is empty where none was written."""
+    """A finished run: `rounds` are the lines of metrics.jsonl; `mechanism` and `provenance` are empty where none was written."""
 
     directory: Path
     config: Recorded
@@ -25,6 +25,7 @@ class Run:
     privacy: dict[str, Any]
     summary: dict[str, Any]
     mechanism: dict[str, Any]
+    provenance: dict[str, Any] = field(default_factory=dict)
 
     def column(self, key: str) -> tuple[list[int], list[float]]:
         """Return (rounds, values) of the rounds for which `key` was recorded as a number."""
@@ -44,14 +45,16 @@ class Run:
 
 def read_run(directory: Path) -> Run:
     """Return what the run in `directory` recorded; raise `RunDirectoryError` for a missing or malformed file."""
-    mechanism = _read_json(directory / MECHANISM) if (directory / MECHANISM).is_file() else {}
     return Run(
         directory,
         read_config(directory),
         _read_lines(directory / METRICS),
         _read_json(directory / PRIVACY),
         _read_json(directory / SUMMARY),
-        mechanism,
+        *(
+            _read_json(file) if (file := directory / name).is_file() else {}
+            for name in (MECHANISM, PROVENANCE)
+        ),
     )
 
 

@@ -25,6 +25,7 @@ from fedmf.accounting import Ledger
 from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.mechanisms import design_run, run_lower_bound
+from fedmf.plan import Plan
 from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.state import Release, ServerState
@@ -239,7 +240,8 @@ class Recorder:
 
     def _write_mechanism(self) -> None:
         """Write the error of every round of the run, and what it would be with independent noise, for the report."""
-        factorization = self._experiment.plan.factorization
+        plan = self._experiment.plan
+        factorization = plan.factorization
         independent = design_run("independent", factorization.workloads)
         rounds = len(factorization.per_round_error)
         is_certified = factorization.family == "optimal" or rounds <= _LONGEST_CERTIFIED
@@ -254,6 +256,7 @@ class Recorder:
                 "independent_per_round_error": independent.per_round_error.tolist(),
                 "rms_error": factorization.rms_error,
                 "lowest_rms_error": best,
+                "update_noise_std": _update_noise_std(plan),
                 "misgivings": list(self._experiment.misgivings),
             },
         )
@@ -302,6 +305,17 @@ class Recorder:
         )
         statement = write_statement(self._experiment.plan, conduct)
         return {**statement.to_dict(), "paragraph": statement.paragraph()}
+
+
+def _update_noise_std(plan: Plan) -> float | None:
+    """Return z Delta_2/(gamma n), None without noise: what one independent round leaves on a coordinate of the mean update.
+
+    In units of the update. Times `per_round_error`, which counts the sensitivity, it is the noise in the accumulated updates.
+    """
+    if plan.noise_multiplier == 0:
+        return None
+    assert plan.bounds.radius is not None  # make_plan refuses noise without an L2 bound
+    return plan.noise_multiplier * plan.bounds.radius / plan.denominator
 
 
 def _check_finite(state: ServerState) -> None:

@@ -23,6 +23,7 @@ from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger
 from experiments.session.metrics import say_what_choosing_costs, tried_metrics
+from experiments.session.provenance import Clock, Provenance, accelerator_name
 from experiments.session.recorder import Recorder
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
@@ -81,7 +82,7 @@ def run_session(
     returns a digest under a key of who the clients are, in order. `failures` counts the clients that `engine` tells it of;
     None where this machine cannot know.
     """
-    started = time.perf_counter()
+    started, clock = time.perf_counter(), Clock(settings.engine.name)
     # A budget below one epoch, a logger that is not installed and a model that cannot be trained are refused before
     # anything is written.
     experiment.plan.start_epoch(Ledger())
@@ -107,6 +108,9 @@ def run_session(
         recorder = Recorder(experiment, directory, settings.run, log, metrics)
         with stopping_on_disk_errors():
             state = _begin_or_restore(settings, experiment, directory, checkpoint, recorder)
+            provenance = Provenance(
+                directory, clock, accelerator_name(experiment.training.device), state.round + 1
+            )
         if state.round == 0:
             _say_misgivings(experiment)
         strategy = FedMF(
@@ -116,16 +120,18 @@ def run_session(
             state,
             replies=experiment.replies,
             commit=partial(_commit, checkpoint),
-            on_release=[partial(_on_release, experiment.plan, checkpoint, recorder)],
+            on_release=[partial(_on_release, experiment.plan, checkpoint, recorder, provenance)],
             on_heard=go_on if failures is None else partial(failures.on_heard, recorder.say),
             on_reply=recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
             tasks_per_message=tasks_per_message,
             fixed_digest=experiment.fixed_digest,
         )
-        _play(strategy, engine, checkpoint, recorder)
+        with _recorded(provenance):
+            _play(strategy, engine, checkpoint, recorder)
+            with stopping_on_disk_errors():
+                checkpoint.forget_secrets()
+                summary = recorder.finish(time.perf_counter() - started)
         with stopping_on_disk_errors():
-            checkpoint.forget_secrets()
-            summary = recorder.finish(time.perf_counter() - started)
             write_report(directory.path)
     return summary
 
@@ -240,12 +246,33 @@ def _commit(checkpoint: Checkpoint, release: Release) -> None:
 
 
 def _on_release(
-    plan: Plan, checkpoint: Checkpoint, recorder: Recorder, state: ServerState, release: Release
+    plan: Plan,
+    checkpoint: Checkpoint,
+    recorder: Recorder,
+    provenance: Provenance,
+    state: ServerState,
+    release: Release,
 ) -> None:
     """Record and show a release, then settle the checkpoint."""
     with stopping_on_disk_errors():
         recorder.on_release(state, release)
         checkpoint.settle(plan, state)
+        provenance.on_release(state, release)
+
+
+@contextlib.contextmanager
+def _recorded(provenance: Provenance) -> Iterator[None]:
+    """Record the session of the block, also where it is stopped: then what stopped it counts, not a full disk besides."""
+    with stopping_on_disk_errors():
+        provenance.write()
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            provenance.write()
+        raise
+    with stopping_on_disk_errors():
+        provenance.write()
 
 
 @contextlib.contextmanager

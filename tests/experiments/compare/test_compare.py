@@ -106,7 +106,9 @@ def test_the_csv_holds_what_the_json_holds(tmp_path: Path, capsys: pytest.Captur
 def test_the_page_draws_keep_probability_rounds_and_bytes_without_a_request(tmp_path: Path) -> None:
     compare(compose("compare", [f"directory={sweep(tmp_path)}"], CompareSettings))
     html = (tmp_path / "compare.html").read_text()
-    assert html.count("<svg") == html.count("<figcaption") == 3
+    assert (
+        html.count("<svg") == html.count("<figcaption") == 3
+    )  # the runs are written by hand: one epsilon, one number of bytes
     assert "<script" not in html
     assert 'src="' not in html
     for words in (

@@ -8,7 +8,8 @@ import pytest
 
 import written_run
 from experiments.pages.compression_section import ratio
-from experiments.pages.run_page import mechanism_section, privacy_section, statement_section, write_report
+from experiments.pages.mechanism_section import relative_section
+from experiments.pages.run_page import privacy_section, statement_section, write_report
 from fedmf.errors import RunDirectoryError
 from fedmf.updates.compression import Compression
 
@@ -87,11 +88,12 @@ def test_the_privacy_statement_stands_in_words_and_field_by_field(tmp_path: Path
     assert "not covered: hyper-parameter search" in text
 
 
-def test_four_plots_have_axes_units_and_captions_with_numbers_and_files(tmp_path: Path) -> None:
+def test_five_plots_have_axes_units_and_captions_with_numbers_and_files(tmp_path: Path) -> None:
     reader = Reader(page(tmp_path))
-    assert (reader.tags.count("svg"), reader.tags.count("figcaption")) == (4, 4)
+    assert (reader.tags.count("svg"), reader.tags.count("figcaption")) == (5, 5)
     for label in (
         "test accuracy (%)",
+        "test loss (nats)",
         "epsilon spent",
         "noise std (relative)",
         "sent by clients (MB)",
@@ -123,7 +125,7 @@ def test_ids_are_unique_and_every_reference_inside_a_plot_has_its_target(tmp_pat
 def test_bytes_are_compared_with_sending_every_parameter(tmp_path: Path) -> None:
     text = " ".join(Reader(page(tmp_path)).text.split())
     sent, dense = 6 * 64 * 921.6, 6 * 64 * (4 * 650 + 512)
-    assert f"{sent / 1000:.4g} kB against {dense / 1e6:.4g} MB" in text
+    assert f"{sent / 1000:.0f} kB against {dense / 1e6:.3g} MB" in text
 
 
 def test_the_note_says_why_the_ratio_is_not_the_ideal_one(tmp_path: Path) -> None:
@@ -136,15 +138,15 @@ def test_a_run_that_sends_more_than_its_parameters_is_not_called_compressed(tmp_
     everything = {"keep_probability": 1.0, "rotation": "hadamard", "value_type": "float32"}
     html = page(tmp_path, summary={"compression_ratio": 0.6348}, config={"compression": everything})
     text = " ".join(Reader(html).text.split())
-    assert "1.6 times more than uncompressed" in text
+    assert "1.6 times more than 650 parameters of 32 bits" in text
     assert "that is 1.6 times more." in text
 
 
 def test_the_noise_of_a_run_that_ended_early_is_not_called_the_least_possible(tmp_path: Path) -> None:
-    whole = mechanism_section(written_run.MECHANISM, 6).figure.caption
+    whole = relative_section(written_run.MECHANISM, 6).figure.caption
     assert "no mechanism that restarts every epoch has less than 1.5" in whole
     assert "designed for" not in whole
-    short = mechanism_section(written_run.MECHANISM, 2).figure.caption
+    short = relative_section(written_run.MECHANISM, 2).figure.caption
     assert "designed for 6 rounds: for the 2 that were released" in short
     assert "has less than" not in short
     assert f"{((1.2**2 + 1.4**2) / 2) ** 0.5:.4g} for optimal" in short
@@ -168,11 +170,11 @@ def test_the_page_says_once_what_is_not_covered(tmp_path: Path) -> None:
     assert [text.count(words) for words in ("tests", "a search", "Beware.")] == [1, 1, 1]
 
 
-def test_the_lead_says_for_whom_epsilon_holds(tmp_path: Path) -> None:
+def test_the_result_says_for_whom_epsilon_holds(tmp_path: Path) -> None:
     claim = {"unit_of_privacy": "one person = one client", "adjacency": "replace"}
     text = " ".join(Reader(page(tmp_path, privacy=claim)).text.split())
     said = 'at delta = 0.0001 (one person = one client, replace adjacency; what it covers stands under "What is private")'
-    assert text.count(said) == 2  # in the lead and beside the plot
+    assert text.count(said) == 2  # with the result and beside the plot
 
 
 def test_the_ratio_counts_the_bytes_of_a_value() -> None:
@@ -191,7 +193,7 @@ def test_runs_that_are_not_private_say_so_first(tmp_path: Path) -> None:
     assert text.index("NOT private: this run has no finite epsilon") < text.index("Summary")
     assert "reproducible, NOT private" in text
     assert "Unprotected metrics" in text
-    assert html.count("<svg") == 3
+    assert html.count("<svg") == 4
 
 
 def test_a_private_run_carries_no_warning(tmp_path: Path) -> None:
@@ -261,7 +263,7 @@ def test_a_name_of_a_metric_from_somebody_elses_directory_does_not_reach_the_pag
     html = page(tmp_path / "r", config={"metrics": names}, metrics=lines)
     assert requests(html) == []
     assert "<b>" not in html
-    assert html.count("by round</h2>") == 3  # accuracy, epsilon and recall
+    assert html.count("by round</h2>") == 4  # accuracy, loss, epsilon and recall
 
 
 def test_the_page_says_that_choosing_by_this_run_is_not_covered(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""The template of every page. It is Python text because a Flower app bundle carries no HTML files.
+
+Colours are variables of the page, which plots use too: one set for light, one for dark, and on paper always light.
+"""
+
+TEMPLATE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{{ page.title }}</title>
+<style>
+  :root { --paper: #fff; --ink: #1a1a1a; --muted: #555; --rule: #ccc; --hair: #e4e4e4; --grid: #ddd; --well: #f5f6f7;
+          --alarm: #d55e00; --alarm-paper: #fdf1e8; --link: #0b5c94;
+          --line-1: #0072b2; --line-2: #d55e00; --line-3: #009e73; --line-4: #cc79a7; --line-5: #e69f00;
+          --line-6: #56b4e9; }
+  @media screen { :root { color-scheme: light dark; } }
+  @media screen and (prefers-color-scheme: dark) {
+    :root { --paper: #14171a; --ink: #e6e8ea; --muted: #a9b0b7; --rule: #4a5159; --hair: #2d3338; --grid: #30363c;
+            --well: #1d2226; --alarm: #ff8c42; --alarm-paper: #35241a; --link: #7cc4f2;
+            --line-1: #4fb0ea; --line-2: #ff8a4c; --line-3: #35c99b; --line-4: #e29bc4; --line-5: #f2bb45;
+            --line-6: #9bd7f7; }
+  }
+  * { box-sizing: border-box; }
+  body { margin: 0 auto; max-width: 66rem; padding: 1rem; background: var(--paper); color: var(--ink);
+         font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+  h1 { font-size: 1.4rem; line-height: 1.2; margin: .25rem 0 .5rem; overflow-wrap: anywhere; }
+  h2 { font-size: 1.1rem; line-height: 1.3; margin: 1.5rem 0 .5rem; border-bottom: 1px solid var(--rule); overflow-wrap: anywhere; }
+  p { margin: .5rem 0; }
+  p, li { max-width: 46rem; overflow-wrap: break-word; }
+  a { color: var(--link); }
+  .warning { border-left: .4rem solid var(--alarm); padding: .4rem .8rem; background: var(--alarm-paper);
+             font-weight: 600; max-width: none; }
+  .key { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .75rem; margin: .75rem 0 0; }
+  .key > div { background: var(--well); border-radius: .4rem; padding: .5rem .8rem; min-width: 0; }
+  .key dt { color: var(--muted); font-size: .85rem; }
+  .key dd { margin: 0; overflow-wrap: anywhere; }
+  .key .value { font-size: 2.1rem; line-height: 1.15; font-weight: 650; font-variant-numeric: tabular-nums; }
+  .key .note { font-size: .85rem; line-height: 1.35; }
+  main { display: grid; grid-template-columns: minmax(0, 1fr); column-gap: 2rem; }
+  section { min-width: 0; }
+  .wide { overflow-x: auto; }
+  table { border-collapse: collapse; width: 100%; font-size: .92rem; }
+  th, td { text-align: left; vertical-align: top; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--hair);
+           overflow-wrap: break-word; }
+  th.number { text-align: right; vertical-align: bottom; }
+  td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+  td.source { color: var(--muted); font-size: .8rem; overflow-wrap: anywhere; }
+  table.plain td.text { min-width: 7rem; }
+  table.plain td.source { min-width: 11rem; }
+  table.sourced { table-layout: fixed; }
+  table.sourced :is(th, td) { width: 36%; text-align: left; white-space: normal; overflow-wrap: anywhere; }
+  table.sourced :is(th, td):last-child { width: 28%; padding-right: 0; }
+  figcaption { overflow-wrap: anywhere; color: var(--muted); font-size: .85rem; line-height: 1.4; max-width: 46rem; }
+  figure { margin: .5rem 0; }
+  figure svg { width: 100%; max-width: 31rem; height: auto; display: block; color: var(--ink);
+               stroke-linejoin: round; stroke-linecap: butt; }
+  figure svg text { fill: currentColor; font-family: inherit; }
+  pre { overflow-x: auto; font-size: .8rem; line-height: 1.35; background: var(--well); padding: .6rem; }
+  :is(.wide, pre):focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
+  footer { margin-top: 2rem; color: var(--muted); font-size: .85rem; }
+  @media screen and (min-width: 44rem) { /* plots stand side by side */
+    main { grid-template-columns: repeat(2, minmax(0, 1fr)); }
+    section { grid-column: 1 / -1; }
+    section.half { grid-column: auto; }
+  }
+  @media screen and (max-width: 34rem) { /* a phone: the source goes below its figure */
+    .key { grid-template-columns: 1fr; gap: .5rem; }
+    .key .value { font-size: 1.7rem; }
+    table.sourced thead { display: none; }
+    table.sourced tr { display: flex; flex-wrap: wrap; justify-content: space-between; column-gap: 1rem;
+                       border-bottom: 1px solid var(--hair); padding: .25rem 0; }
+    table.sourced td { width: auto; border: 0; padding: 0; }
+    table.sourced td:last-child { width: 100%; }
+  }
+  @media print {
+    body { max-width: none; padding: 0; font-size: 10pt; }
+    figure, table tr { break-inside: avoid; }
+    h2 { break-after: avoid; }
+    figure svg { max-width: 13cm; }
+    pre { white-space: pre-wrap; }
+    .wide { overflow: visible; }
+    table { font-size: 8pt; }
+  }
+</style>
+</head>
+<body>
+<header>
+<h1>{{ page.title }}</h1>
+{% for sentence in page.warnings %}<p class="warning">{{ sentence }}</p>
+{% endfor %}<p class="lead">{{ page.lead }}</p>
+{% if page.key_figures %}<dl class="key">
+{% for figure in page.key_figures %}<div><dt>{{ figure.name }}</dt><dd class="value">{{ figure.value }}</dd>
+{% for note in figure.notes %}<dd class="note">{{ note }}</dd>
+{% endfor %}</div>
+{% endfor %}</dl>
+{% endif %}
+</header>
+<main>
+{% for section in page.sections %}
+<section{% if section.is_half %} class="half"{% endif %}>
+<h2>{{ section.title }}</h2>
+{% for paragraph in section.paragraphs %}<p>{{ paragraph }}</p>
+{% endfor %}
+{% if section.points %}<ul>
+{% for point in section.points %}<li>{{ point }}</li>
+{% endfor %}</ul>
+{% endif %}
+{% if section.table %}<div class="wide" tabindex="0" role="region" aria-label="Table: {{ section.title }}"><table class="{{ section.table.look }}">
+<thead><tr>{% for cell in section.table.header %}<th scope="col" class="{{ section.table.column_look(loop.index0) }}">{{ cell }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in section.table.rows %}<tr>{% for cell in row %}<td class="{{ section.table.cell_look(loop.index0, cell) }}">{{ cell }}</td>{% endfor %}</tr>
+{% endfor %}</tbody>
+</table></div>
+{% endif %}
+{% if section.figure %}<figure>
+{{ section.figure.svg | safe }}
+<figcaption id="{{ section.figure.name }}-caption">{{ section.figure.caption }}</figcaption>
+</figure>
+{% endif %}
+{% if section.verbatim %}<pre tabindex="0">{{ section.verbatim }}</pre>
+{% endif %}
+</section>
+{% endfor %}
+</main>
+<footer>{{ page.footer }}</footer>
+</body>
+</html>
+"""

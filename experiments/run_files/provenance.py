@@ -1,0 +1,85 @@
+"""With what and where a run was made: versions, the commit of the code, and the class of the machine.
+
+No name of a machine or a user and no path is recorded: a run directory is shown to others.
+"""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import fedmf
+
+PACKAGES = ("torch", "flwr", "numpy")
+_CHECKOUT = Path(fedmf.__file__).resolve().parents[1]
+_PROCESSORS, _MEMORY_LIMIT = Path("/proc/cpuinfo"), Path("/sys/fs/cgroup/memory.max")
+
+
+def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
+    """Return versions, and the commit of the checkout that the code comes from, None where it is installed."""
+    commit = _git(checkout, "rev-parse", "HEAD") if (checkout / ".git").exists() else None
+    changes = commit and _git(checkout, "status", "--porcelain", "--untracked-files=no")
+    return {
+        "fedmf": fedmf.__version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+        "git_commit": commit,
+        "git_modified": None if changes is None else bool(changes),
+    }
+
+
+def machine(accelerator: str | None) -> dict[str, Any]:
+    """Return the class of this machine; `accelerator` is the one that the run uses, None for none."""
+    return {
+        "system": f"{platform.system()} on {platform.machine()}",
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": _memory(),
+        "accelerator": accelerator,
+    }
+
+
+def _version(package: str) -> str | None:
+    """Return the version of an installed package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(checkout: Path, *arguments: str) -> str | None:
+    """Return what git says of a checkout, None where there is no git or it will not say."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", "-C", str(checkout), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=10, env=environment
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """Return the model of the processor, its architecture where the system does not say more."""
+    try:
+        lines = _PROCESSORS.read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.machine()
+
+
+def _memory() -> int | None:
+    """Return the bytes of memory that this process could use: those of the machine, or fewer where its group is limited."""
+    try:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return None
+    try:
+        limit = int(_MEMORY_LIMIT.read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return whole
+    return min(whole, limit)

@@ -1,0 +1,121 @@
+"""provenance.json of a run: with what, where and when each of its sessions ran, and the time that it took.
+
+A session is one call that began the run or went on with it. Its entry is written when it begins and brought up to date
+while it runs, so that one that is killed leaves all but its last seconds. Nothing that a resume compares lies in it.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from client.training import pick_device
+from experiments.run_files.directory import PROVENANCE, RunDirectory
+from experiments.run_files.provenance import machine, software
+from server.state import Release, ServerState
+
+_EVERY = 10.0  # seconds between two records
+_COUNTS = {
+    "local": "this process and the worker processes that it started",
+    "ray": "this process alone, not Ray's, in which the clients train",
+    "deployment": "the server's process alone, not the nodes, on which the clients train",
+}
+
+
+class Clock:
+    """When a session began, and what it has taken since; `engine` says which processes play its clients."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+        self._began, self._wall, self._cpu = datetime.now(UTC), time.perf_counter(), self._cpu_now()
+
+    def read(self) -> dict[str, Any]:
+        """Return the times of the session so far."""
+        return {
+            "started": _text(self._began),
+            "until": _text(datetime.now(UTC)),
+            "wall_seconds": time.perf_counter() - self._wall,
+            "cpu_seconds": max(0.0, self._cpu_now() - self._cpu),
+            "cpu_counts": _COUNTS[self._engine],
+        }
+
+    def _cpu_now(self) -> float:
+        """Return the CPU seconds of this process, and of its workers, ended or running, where it has any."""
+        own = _used(resource.RUSAGE_SELF)
+        return own + _used(resource.RUSAGE_CHILDREN) + _running() if self._engine == "local" else own
+
+
+class Provenance:
+    """The entry of a session in provenance.json, and those before it; `first_round` is the first that it plays."""
+
+    def __init__(
+        self, directory: RunDirectory, clock: Clock, accelerator: str | None, first_round: int
+    ) -> None:
+        self._directory, self._clock = directory, clock
+        self._earlier = _earlier_sessions(directory.path / PROVENANCE)
+        self._fixed = {
+            "first_round": first_round,
+            "software": software(),
+            "machine": machine(accelerator),
+        }
+        self._recorded = 0.0
+
+    def write(self) -> None:
+        """Write the entry as it is now, after those of earlier sessions."""
+        session = {**self._clock.read(), **self._fixed}
+        self._directory.write_json(PROVENANCE, {"sessions": [*self._earlier, session]})
+        self._recorded = time.perf_counter()
+
+    def on_release(self, state: ServerState, release: Release) -> None:
+        """Bring the entry up to date, if it has not been for a while."""
+        if time.perf_counter() - self._recorded >= _EVERY:
+            self.write()
+
+
+def accelerator_name(device: str) -> str | None:
+    """Return the kind of accelerator that the setting `client.device` means on this machine, None for none."""
+    chosen = pick_device(device)
+    return torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else None
+
+
+def _earlier_sessions(file: Path) -> list[Any]:
+    """Return the entries of earlier sessions. A file that cannot be read keeps nobody from going on with a run."""
+    if not file.exists():
+        return []
+    try:
+        sessions = json.loads(file.read_text())["sessions"]
+        if not isinstance(sessions, list) or not all(isinstance(entry, dict) for entry in sessions):
+            raise ValueError("sessions must be a list of objects")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"warning: {file} cannot be read ({error}): it begins anew", file=sys.stderr)
+        return []
+    return sessions
+
+
+def _used(whose: int) -> float:
+    used = resource.getrusage(whose)
+    return used.ru_utime + used.ru_stime
+
+
+def _running() -> float:
+    """Return the CPU seconds of the child processes that still run, 0 where the system does not tell."""
+    total, tick = 0, os.sysconf("SC_CLK_TCK")
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread or a child that has just ended
+            for child in children.read_text().split():
+                # utime, stime, cutime and cstime come after the name in brackets, which may hold anything.
+                fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+                total += sum(map(int, fields[11:15]))
+    return total / tick
+
+
+def _text(moment: datetime) -> str:
+    """Return a time in UTC as ISO 8601 writes it, to the second."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,88 @@
+"""Every page in a headless browser: silent, complete in itself, nothing cut, readable with a screen reader."""
+
+import pytest
+
+from pages_of_runs import LONG_UNIT, RUNS
+from seen import SCHEMES, WIDTHS, Opened
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+PAGES = (*RUNS, "long_unit", "comparison")
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_page_says_and_asks_nothing_cuts_nothing_and_has_no_serious_fault(
+    chromium, pages, name, width, scheme
+):
+    with Opened(chromium, pages[name], width, scheme) as opened:
+        assert opened.messages == []
+        assert opened.requests == []
+        assert opened.cut() == []
+        assert opened.faults() == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_summary_keeps_its_values_and_sources_beside_a_long_unit(chromium, pages, width):
+    with Opened(chromium, pages["long_unit"], width, "light") as opened:
+        row = opened.page.locator("table.sourced tr", has_text="summary.json: unit_of_privacy").first
+        what, value, source = (cell.bounding_box() for cell in row.locator("td").all())
+        assert row.locator("td").nth(1).inner_text() == LONG_UNIT
+        table = opened.box("table.sourced")
+        for box in (what, value, source):
+            assert box["width"] >= 0.2 * table["width"]
+            assert table["x"] - 1 <= box["x"]
+            assert box["x"] + box["width"] <= table["x"] + table["width"] + 1
+        # "from" is read in one line: two at most
+        assert source["height"] <= (30 if width == 390 else row.bounding_box()["height"])
+        assert row.locator("td").nth(2).evaluate(
+            "cell => { const range = document.createRange(); range.selectNodeContents(cell); "
+            "return range.getClientRects().length }"
+        ) <= 2  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["private", "cut_users"])
+def test_the_first_screen_holds_result_and_accuracy_and_where_there_is_room_epsilon(chromium, pages, name):
+    with Opened(chromium, pages[name], 1280, "light", height=800) as opened:
+        figures = opened.page.locator(".key .value").all()
+        assert len(figures) == 3
+        for box in (
+            *(figure.bounding_box() for figure in figures),
+            opened.box("svg[aria-labelledby=accuracy-caption]"),
+            opened.box("svg[aria-labelledby=epsilon-caption]"),
+        ):
+            assert box["y"] + box["height"] <= 800
+        assert "at delta" in opened.page.locator(".key").inner_text()
+    with Opened(chromium, pages[name], 390, "light") as opened:
+        assert opened.box("svg[aria-labelledby=accuracy-caption]")["y"] < 844
+
+
+def test_plots_follow_the_scheme_of_the_page(chromium, pages):
+    colours = {}
+    for scheme in SCHEMES:
+        with Opened(chromium, pages["private"], 1280, scheme) as opened:
+            colours[scheme] = opened.page.evaluate(
+                "() => ['svg text', 'svg path[style*=\"--line-1\"]'].map((selector, place) => "
+                "getComputedStyle(document.querySelector(selector))[place ? 'stroke' : 'fill'])"
+            )
+            ink = opened.page.evaluate("() => getComputedStyle(document.body).color")
+            assert colours[scheme][0] == ink
+    assert all(light != dark for light, dark in zip(colours["light"], colours["dark"], strict=True))
+
+
+def test_paper_is_light_whatever_the_screen_is(chromium, pages):
+    with Opened(chromium, pages["private"], 768, "dark") as opened:
+        opened.page.emulate_media(media="print", color_scheme="dark")
+        assert (
+            opened.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+            == "rgb(255, 255, 255)"
+        )
+
+
+def test_a_table_that_scrolls_can_be_scrolled_from_the_keyboard(chromium, pages):
+    with Opened(chromium, pages["comparison"], 390, "light") as opened:
+        region = opened.page.locator(".wide").first
+        assert region.evaluate("box => box.scrollWidth > box.clientWidth")
+        region.focus()
+        assert region.evaluate("box => document.activeElement === box")

@@ -1,0 +1,172 @@
+"""provenance.json: what a run was made with and how long it took, resumes and workers included, and nobody's name."""
+
+import getpass
+import json
+import platform
+import re
+import socket
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedmf
+from experiments.run_files.directory import PROVENANCE, RunDirectory
+from experiments.run_files.provenance import machine, software
+from experiments.session import provenance
+from experiments.session.provenance import Clock, Provenance
+from runs import run, summary
+from server.checkpoint import Checkpoint
+
+SMALL = (
+    "population.cohort_size=6",
+    "population.rounds_per_epoch=3",
+    "population.epochs=2",
+    "run.reproducible=true",
+)
+
+
+class Crash(BaseException):
+    """What a SIGKILL is, inside one process."""
+
+
+def sessions(directory):
+    """Return the recorded sessions."""
+    return json.loads((directory / PROVENANCE).read_text())["sessions"]
+
+
+def burn(seconds):
+    """Use a processor for so long."""
+    began = time.process_time()
+    while time.process_time() - began < seconds:
+        sum(range(1000))
+
+
+def test_versions_machine_and_times_are_those_of_this_process(tmp_path):
+    before, cpu = time.time(), time.process_time()
+    (session,) = sessions(run(tmp_path / "r", *SMALL))
+    said = session["software"]
+    assert said["fedmf"] == fedmf.__version__
+    assert said["python"] == platform.python_version()
+    assert (said["torch"], said["flwr"]) == (torch.__version__, version("flwr"))
+    assert session["machine"]["accelerator"] is None
+    assert session["machine"]["memory_bytes"] > 10**8
+    assert session["machine"]["cores"] >= 1
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", session["started"])
+    assert time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(before)) <= session["started"] <= session["until"]
+    wall = summary(tmp_path / "r")["wall_seconds"]
+    assert wall <= session["wall_seconds"] <= time.time() - before
+    assert 0 < session["cpu_seconds"] <= time.process_time() - cpu
+
+
+def test_neither_a_name_of_machine_or_user_nor_a_path_is_recorded(tmp_path):
+    text = (run(tmp_path / "r", *SMALL) / PROVENANCE).read_text()
+    for name in (socket.gethostname(), platform.node(), getpass.getuser(), str(Path.home()), str(tmp_path)):
+        assert name not in text
+    assert "/" not in re.sub(r"[^\"]*processor[^\n]*", "", text)
+
+
+def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "_EVERY", 0.0)
+    calls = []
+
+    def crash(checkpoint, plan, state, real=Checkpoint.settle):
+        real(checkpoint, plan, state)
+        calls.append(state.round)
+        if len(calls) == 4:
+            burn(0.3)
+            raise Crash
+
+    monkeypatch.setattr(Checkpoint, "settle", crash)
+    with pytest.raises(Crash):
+        run(tmp_path / "r", *SMALL)
+    monkeypatch.undo()
+    (killed,) = sessions(tmp_path / "r")
+    assert killed["cpu_seconds"] >= 0.3
+    run(tmp_path / "r", *SMALL, "run.resume=true")
+    first, second = sessions(tmp_path / "r")
+    assert first == killed
+    assert (first["first_round"], second["first_round"]) == (1, 5)
+    html = (tmp_path / "r" / "report.html").read_text()
+    assert "2 sessions are added up" in html
+    assert f"{first['started'].replace('T', ' ')[:-1]}</td>" in html
+    run(tmp_path / "r", *SMALL, "run.resume=true")  # finished: nothing changes
+    assert sessions(tmp_path / "r") == [first, second]
+
+
+def test_a_killed_session_leaves_what_it_had_recorded(tmp_path, monkeypatch):
+    directory, clock = RunDirectory(tmp_path), Clock("local")
+    entry = Provenance(directory, clock, None, 1)
+    entry.write()
+    burn(0.2)
+    entry.on_release(None, None)
+    assert sessions(tmp_path)[0]["cpu_seconds"] < 0.2  # it was written a moment ago
+    monkeypatch.setattr(provenance, "_EVERY", 0.1)
+    entry.on_release(None, None)
+    assert sessions(tmp_path)[0]["cpu_seconds"] >= 0.2
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"sessions": 3}', '{"sessions": [4]}'])
+def test_a_damaged_record_keeps_nobody_from_resuming(tmp_path, capsys, text):
+    (tmp_path / PROVENANCE).write_text(text)
+    Provenance(RunDirectory(tmp_path), Clock("local"), None, 4).write()
+    assert "cannot be read" in capsys.readouterr().err
+    assert [session["first_round"] for session in sessions(tmp_path)] == [4]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_time_of_workers_counts_while_they_run_and_after(ended):
+    clock, alone = Clock("local"), Clock("ray")
+    code = "import time\nwhile time.process_time() < 0.6: pass\nprint(flush=True)\ninput()"
+    worker = subprocess.Popen(
+        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    worker.stdout.readline()
+    if ended:
+        worker.communicate("\n")
+    with_worker, without = clock.read(), alone.read()
+    if not ended:
+        worker.communicate("\n")
+    assert with_worker["cpu_seconds"] >= 0.55  # of a process that runs, the system counts in hundredths
+    assert without["cpu_seconds"] < 0.3
+    assert "not Ray's" in without["cpu_counts"]
+
+
+def test_the_commit_is_that_of_the_checkout_and_nothing_where_there_is_none(tmp_path):
+    def git(*arguments):
+        name = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
+        done = subprocess.run(
+            ["git", *name, "-C", tmp_path, *arguments], check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    installed = tmp_path / "lib"
+    installed.mkdir()
+    git("init", "-q")
+    (tmp_path / "code").write_text("1")
+    git("add", "code")
+    git("commit", "-qm", "first")
+    said = software(tmp_path)
+    assert (said["git_commit"], said["git_modified"]) == (git("rev-parse", "HEAD"), False)
+    (tmp_path / "code").write_text("2")
+    assert software(tmp_path)["git_modified"] is True
+    said = software(installed)  # inside somebody else's checkout: its commit is not ours
+    assert (said["git_commit"], said["git_modified"]) == (None, None)
+
+
+def test_memory_is_that_of_the_group_where_it_is_limited(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr("experiments.run_files.provenance._MEMORY_LIMIT", limit)
+    whole = machine(None)["memory_bytes"]
+    limit.write_text("max\n")
+    assert machine(None)["memory_bytes"] == whole
+    limit.write_text("1000000\n")
+    assert machine("an accelerator") == {
+        **machine(None),
+        "memory_bytes": 10**6,
+        "accelerator": "an accelerator",
+    }
