@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedmf.accounting import Ledger
-from fedmf.accounting.caveats import CHOICE, NOT_COVERED, TIGHT, delta_warning
+from fedmf.accounting.caveats import CHOICE, LONGER, NOT_COVERED, TIGHT, delta_warning
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.plan import Plan
@@ -57,7 +57,8 @@ class Statement:
     the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
     * l2_norm; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
     K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
-    the observed one is None before a run ends.  Raises `SettingError` for impossible values, also for an
+    the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run began,
+    and how many were added each time that it was extended.  Raises `SettingError` for impossible values, also for an
     observed participation above the epochs started: the accounting would not cover it.
     """
 
@@ -70,6 +71,7 @@ class Statement:
     rounds_per_epoch: int
     epochs: int
     epochs_planned: int
+    parts: tuple[int, ...]
     cohort_size: int
     clients: int
     keep_probability: float
@@ -98,6 +100,10 @@ class Statement:
         check_at_least("rounds_per_epoch", self.rounds_per_epoch, 1)
         check_at_least("epochs", self.epochs, 0)
         check_at_least("epochs_planned", self.epochs_planned, self.epochs)
+        if sum(self.parts) != self.epochs_planned:
+            raise SettingError(
+                f"parts is {self.parts}, which is not epochs_planned={self.epochs_planned} together."
+            )
         check_at_least("cohort_size", self.cohort_size, 1)
         check_at_least("clients", self.clients, 1)
         check_non_negative("sigma", self.sigma)
@@ -184,7 +190,20 @@ class Statement:
             f"{self.epochs} of {_counted(self.epochs_planned, 'planned epoch')} started, each of "
             f"{self.rounds_per_epoch} rounds with {self.cohort_size} of {self.clients} clients; a "
             f"client takes part at most once per epoch, so in at most "
-            f"{_counted(self.participation_planned)}{observed}; a started epoch counts whole."
+            f"{_counted(self.participation_planned)}{observed}; a started epoch counts whole.{self._extension()}"
+        )
+
+    def _extension(self) -> str:
+        """Say of an extended run what its epsilon covers; nothing of another."""
+        if len(self.parts) == 1:
+            return ""
+        first, *added = self.parts
+        return (
+            f" The run had ended after {_counted(first)}, and was extended by "
+            f"{' and then by '.join(map(_counted, added))} when all before had been released. Epsilon is that of all "
+            f"{_counted(self.epochs, 'started epoch')} together; it also covers the choice to go on, which may follow from "
+            f"what was released before, as long as it never leads to more than {self.epochs_planned} (adaptive "
+            "composition of equal epochs)."
         )
 
 
@@ -242,6 +261,7 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
         rounds_per_epoch=who.rounds_per_epoch,
         epochs=conduct.epochs,
         epochs_planned=who.epochs,
+        parts=who.epochs_of_parts,
         cohort_size=who.cohort_size,
         clients=who.clients,
         keep_probability=event.keep_probability,
@@ -263,13 +283,15 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
         participation_planned=who.epochs,
         participation_observed=conduct.participation_observed,
         secrets=SECRETS_REPRODUCIBLE if conduct.reproducible else SECRETS_FROM_SYSTEM,
-        not_covered=(*NOT_COVERED, *_not_covered_besides(conduct)),
+        not_covered=(*NOT_COVERED, *_not_covered_besides(plan, conduct)),
         warnings=_warnings(plan, conduct, noisy=noisy),
     )
 
 
-def _not_covered_besides(conduct: Conduct) -> Iterator[str]:
+def _not_covered_besides(plan: Plan, conduct: Conduct) -> Iterator[str]:
     """Yield what epsilon does not cover of this run though it covers it of others."""
+    if len(plan.participation.parts) > 1:
+        yield LONGER.format(epochs=plan.participation.epochs)
     if conduct.unprotected_metrics:
         yield NOT_COVERED_METRICS
     if conduct.stops_if_all_fail:
