@@ -11,6 +11,7 @@ import pytest
 from experiments import run as door
 from experiments.cli.command import guard
 from experiments.run_files.reader import read_config
+from experiments.settings.experiment import build
 from fedmf.accounting import EpochEvent, privacy_spent
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.randomness import SecretKey
@@ -92,6 +93,9 @@ def test_the_python_door_gives_the_plan_of_both_parts(straight):
     plan = door.load(straight).plan
     assert plan.participation.epochs_of_parts == (2, 1)
     assert plan.noise_multiplier == summary(straight)["noise_multiplier"]
+    two, one = (build(composed(*SMALL, f"population.epochs={n}")).plan.factorization.epochs for n in (2, 1))
+    assert [e.fingerprint for e in plan.factorization.epochs] == [e.fingerprint for e in (*two, *one)]
+    assert two[0].fingerprint != two[1].fingerprint == one[0].fingerprint
 
 
 def test_without_noise_two_epochs_and_one_more_are_the_run_of_three(tmp_path):
@@ -214,7 +218,7 @@ def test_a_limit_from_the_beginning_allows_what_is_left_of_it_and_no_more(tmp_pa
     options = (*SMALL, "privacy.max_epsilon=10")
     directory = run(tmp_path / "r", *options)
     run(directory, *options, "run.extend=1")
-    with pytest.raises(PrivacyBudgetExhausted, match="above privacy.max_epsilon=10"):
+    with pytest.raises(PrivacyBudgetExhausted, match=r"above privacy\.max_epsilon=10"):
         run(directory, *options, "run.extend=1")
     assert summary(directory)["epochs"] == 3
 
