@@ -137,7 +137,9 @@ def _refuse_other_outputs(model: nn.Module, x: Tensor, data: bytes) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                (theirs,) = ReferenceEvaluator(onnx.load_from_string(data)).run(None, {"x": inputs.numpy()})
+                theirs = np.asarray(
+                    ReferenceEvaluator(onnx.load_from_string(data)).run(None, {"x": inputs.numpy()})[0]
+                )
         except Exception as error:  # an operation that it does not know, so that nothing was compared
             raise SettingError(
                 f"this model as ONNX cannot be checked, because ONNX's own evaluator cannot run it: {reason(error)}. "
