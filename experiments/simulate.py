@@ -2,6 +2,8 @@
 
     python -m experiments.simulate [hydra overrides]        e.g. compression.keep_probability=0.01 seed=3
     python -m experiments.simulate -m seed=1,2,3            a sweep
+    python -m experiments.simulate run.directory=DIR run.resume=true            go on after a crash, as the run was begun
+    python -m experiments.simulate run.directory=DIR run.extend=2               two more epochs for a finished run
 
 Shows progress on stderr and a table at the end (output=json: summary.json on stdout). The run directory holds
 config.yaml, metrics.jsonl, privacy.json, summary.json, mechanism.json, model.npz, model_initial.npz and
@@ -16,6 +18,7 @@ from pathlib import Path
 from experiments.cli.command import end_with, guard
 from experiments.cli.result import show
 from experiments.run_files.reader import read_run
+from experiments.session.resuming import with_recorded
 from experiments.session.simulation import simulate
 from experiments.settings.jobs import run_jobs
 from experiments.settings.schema import Settings
@@ -40,7 +43,7 @@ def main() -> None:
     )
     logging.getLogger("flwr").setLevel(logging.WARNING)
     logging.getLogger("flwr").propagate = False  # it has a handler of its own
-    end_with(partial(guard, partial(run_jobs, job)))
+    end_with(partial(guard, partial(run_jobs, job, with_recorded)))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedmf.accounting import Ledger
-from fedmf.accounting.caveats import CHOICE, NOT_COVERED, delta_warning
+from fedmf.accounting.caveats import CHOICE, LONGER, NOT_COVERED, delta_warning
 from fedmf.errors import SettingError
 from fedmf.plan import Plan
 from fedmf.statement import SECRETS_FROM_SYSTEM, Statement, counted
@@ -95,6 +95,7 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
         rounds_per_epoch=who.rounds_per_epoch,
         epochs=conduct.epochs,
         epochs_planned=who.epochs,
+        parts=who.epochs_of_parts,
         cohort_size=who.cohort_size,
         clients=who.clients,
         keep_probability=event.keep_probability,
@@ -116,13 +117,15 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
         participation_planned=who.epochs,
         participation_observed=conduct.participation_observed,
         secrets=SECRETS_REPRODUCIBLE if conduct.reproducible else SECRETS_FROM_SYSTEM,
-        not_covered=(*NOT_COVERED, *_not_covered_besides(conduct)),
+        not_covered=(*NOT_COVERED, *_not_covered_besides(plan, conduct)),
         warnings=_warnings(plan, conduct, noisy=noisy),
     )
 
 
-def _not_covered_besides(conduct: Conduct) -> Iterator[str]:
+def _not_covered_besides(plan: Plan, conduct: Conduct) -> Iterator[str]:
     """Yield what epsilon does not cover of this run though it covers it of others."""
+    if len(plan.participation.parts) > 1:
+        yield LONGER.format(epochs=plan.participation.epochs)
     if conduct.unprotected_metrics:
         yield NOT_COVERED_METRICS
     if conduct.stops_if_all_fail:

@@ -23,7 +23,8 @@ class Statement:
     the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
     * l2_norm; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
     K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
-    the observed one is None before a run ends.  Raises `SettingError` for impossible values, also for an
+    the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run began,
+    and how many were added each time that it was extended.  Raises `SettingError` for impossible values, also for an
     observed participation above the epochs started: the accounting would not cover it.
     """
 
@@ -36,6 +37,7 @@ class Statement:
     rounds_per_epoch: int
     epochs: int
     epochs_planned: int
+    parts: tuple[int, ...]
     cohort_size: int
     clients: int
     keep_probability: float
@@ -64,6 +66,10 @@ class Statement:
         check_at_least("rounds_per_epoch", self.rounds_per_epoch, 1)
         check_at_least("epochs", self.epochs, 0)
         check_at_least("epochs_planned", self.epochs_planned, self.epochs)
+        if sum(self.parts) != self.epochs_planned:
+            raise SettingError(
+                f"parts is {self.parts}, which is not epochs_planned={self.epochs_planned} together."
+            )
         check_at_least("cohort_size", self.cohort_size, 1)
         check_at_least("clients", self.clients, 1)
         check_non_negative("sigma", self.sigma)
@@ -150,7 +156,20 @@ class Statement:
             f"{self.epochs} of {counted(self.epochs_planned, 'planned epoch')} started, each of "
             f"{self.rounds_per_epoch} rounds with {self.cohort_size} of {self.clients} clients; a "
             f"client takes part at most once per epoch, so in at most "
-            f"{counted(self.participation_planned)}{observed}; a started epoch counts whole."
+            f"{counted(self.participation_planned)}{observed}; a started epoch counts whole.{self._extension()}"
+        )
+
+    def _extension(self) -> str:
+        """Say of an extended run what its epsilon covers; nothing of another."""
+        if len(self.parts) == 1:
+            return ""
+        first, *added = self.parts
+        return (
+            f" The run had ended after {counted(first)}, and was extended by "
+            f"{' and then by '.join(map(counted, added))} when all before had been released. Epsilon is that of all "
+            f"{counted(self.epochs, 'started epoch')} together; it also covers the choice to go on, which may follow from "
+            f"what was released before, as long as it never leads to more than {self.epochs_planned} (adaptive "
+            "composition of equal epochs)."
         )
 
 

@@ -156,6 +156,34 @@ class Checkpoint:
         A torn record at the end of the journal was never released and is ignored. Raises `RunDirectoryError` with
         the field and the file where something does not fit.
         """
+        state, replayed = self._replayed(plan, optimizer)
+        if not _goes_on(plan, state):
+            return replace(state, secrets=None), replayed
+        held = self._load_secrets(plan, state.round)
+        self._origin().refuse_other_clients(self.folder.parent, self.clients)
+        return replace(state, secrets=secrets_at(plan, held, state.round)), replayed
+
+    def ended(self, plan: Plan, optimizer: Optimizer) -> ServerState:
+        """Return the last state of a run that is over, without secrets; `plan` may hold more epochs. Raises as `restore`."""
+        state, _ = self._replayed(plan, optimizer)
+        return state
+
+    def begin_part(self, state: ServerState) -> None:
+        """Save the secrets of the epochs that are added to a run that was over, and count its rounds anew.
+
+        Nothing else changes, so that until the run is said to go on (by whoever said that it is over) it still is over.
+        The clients are those at hand now: they need not be those of earlier epochs, as each epoch is a release of its own.
+        """
+        assert state.secrets is not None
+        self._forget_origin()
+        self._count(Origin.of(self.folder.parent, self.clients), state.round)
+        self._save_tables(state.secrets)
+        self._save_secrets(state.secrets)
+
+    def _replayed(
+        self, plan: Plan, optimizer: Optimizer
+    ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
+        """Return the last released state, without secrets, and what led there from the newest base."""
         *others, newest = self._bases()
         state = self._load_base(newest, others)
         refuse_other_events(self.folder.parent, plan, state.ledger)
@@ -164,11 +192,7 @@ class Checkpoint:
         for release in self._releases(newest):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
             replayed.append((state, release))
-        if not _goes_on(plan, state):
-            return replace(state, secrets=None), replayed
-        held = self._load_secrets(plan, state.round)
-        self._origin().refuse_other_clients(self.folder.parent, self.clients)
-        return replace(state, secrets=secrets_at(plan, held, state.round)), replayed
+        return state, replayed
 
     def rebase(self, state: ServerState) -> None:
         """Save a restored state, once what it replayed is recorded elsewhere.

@@ -147,7 +147,7 @@ def apply_release(
     mean = (release.noisy_sum / plan.denominator).astype(np.float32, copy=False)
     if state.scale is not None:
         mean = mean / state.scale
-    progress = state.round / plan.participation.rounds
+    progress = plan.participation.progress(state.round)
     slots = state.slots if state.round else optimizer.first(state.model)
     model, slots = optimizer.step(state.model, slots, mean, progress=progress)
     released = replace(state, round=release.round, model=model, slots=slots, register=register)

@@ -61,9 +61,7 @@ def _unpack(path: Path, name: str | None, folder: Path) -> None:
             Preparation(text, size, patience=0) as progress,
         ):
             watched = _Watched(content, raw, progress)
-            progress.advance(
-                0
-            )  # also said of a file that is damaged from its first byte
+            progress.advance(0)  # also said of a file that is damaged from its first byte
             if name is None:
                 with tarfile.open(fileobj=watched, mode="r|") as archive:  # type: ignore[call-overload]
                     _extract(path, archive, folder)

@@ -7,14 +7,20 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from experiments.run_files.directory import PRIVACY, REPORT, RunDirectory
+from experiments.run_files.directory import CONFIG, PRIVACY, REPORT, RunDirectory
+from experiments.run_files.reader import read_config
+from experiments.run_files.same_settings import EXTENDED, differences
+from experiments.session.extension import extended
+from experiments.session.resuming import has_released, recorded_parts
 from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
+from experiments.settings.frozen import plain
 from experiments.settings.keys import keyed
+from experiments.settings.overrides import text_of
 from experiments.settings.schema import PopulationSettings, Settings
-from fedmf.errors import SettingError
+from fedmf.errors import RunDirectoryError, SettingError
 from server.attendance import Attendance, DeployedPopulation
 from server.exchange import tasks_per_message
 from server.strategy import FedMF
@@ -30,7 +36,11 @@ def deploy(settings: Settings, grid: Grid) -> None:
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
     directory = RunDirectory(run_directory(settings))
-    if has_finished(settings, directory):
+    settings = recorded_parts(settings, directory.path)
+    refuse_unlike_nodes(settings, directory.path)
+    if settings.run.extend is not None:
+        settings = extended(settings, directory.path)
+    elif has_finished(settings, directory):
         return
     experiment = build_deployed(settings)
     engine = settings.engine
@@ -54,6 +64,24 @@ def deploy(settings: Settings, grid: Grid) -> None:
         directory.path / PRIVACY,
         directory.path / REPORT,
     )
+
+
+def refuse_unlike_nodes(settings: Settings, path: Path) -> None:
+    """Raise `RunDirectoryError` where a run goes on whose recorded settings are not all in this call's overrides.
+
+    Nodes read the overrides themselves and have no config.yaml: with fewer of them they would clip, mask and train
+    otherwise than the run is accounted. So the server does not fill them up, as a simulation does, but says which.
+    """
+    goes_on = settings.resumes or settings.run.extend is not None
+    if not goes_on or not (path / CONFIG).is_file() or not has_released(path):
+        return
+    besides = EXTENDED if settings.run.extend is not None else ()
+    if lacking := differences(read_config(path), plain(settings), besides):
+        missing = " ".join(f"{key.removesuffix('.name')}={text_of(has)}" for key, has, _ in lacking)
+        raise RunDirectoryError(
+            f"the run in {path} was begun with other settings, and every node reads those of this call; add to "
+            f"overrides: {missing}"
+        )
 
 
 def build_deployed(settings: Settings) -> Experiment:

@@ -3,7 +3,7 @@
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -18,7 +18,17 @@ from experiments.settings.recorded import Recorded
 from fedmf.errors import RunDirectoryError, SettingError
 
 
-def load_model(directory: Path, recorded: Mapping[str, Any], dataset: Dataset, seed: int = 0) -> nn.Module:
+class Shape(NamedTuple):
+    """What a model is built for: the shape of one input, the number of classes, and the task."""
+
+    input_shape: tuple[int, ...]
+    classes: int
+    task: str
+
+
+def load_model(
+    directory: Path, recorded: Mapping[str, Any], dataset: Dataset | Shape, seed: int = 0
+) -> nn.Module:
     """Return the run's model, built for the shape of `dataset`, with the parameters and buffers of model.npz.
 
     `recorded` is the group `model` of its config.yaml, `seed` the run's: what a model draws and does not count to its
@@ -47,15 +57,7 @@ def recorded_seed(document: Recorded) -> int:
 
 def load_parameters(file: Path, model: nn.Module) -> None:
     """Copy the arrays of an .npz file, one for each parameter and buffer by name, into `model`."""
-    if not file.is_file():
-        raise RunDirectoryError(f"{file} does not exist; the run has not released a model yet.")
-    try:
-        with zipfile.ZipFile(file), np.load(file) as arrays:
-            stored = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise RunDirectoryError(
-            f"{file} cannot be read as a model ({error}); it must be the .npz file that the run wrote."
-        ) from error
+    stored = read_arrays(file)
     expected = stored_shapes(model)
     found = {name: array.shape for name, array in stored.items()}
     if expected != found:
@@ -66,3 +68,17 @@ def load_parameters(file: Path, model: nn.Module) -> None:
             f"{expected.get(name, 'none')}; choose a data set of the shape that the run was trained on."
         )
     set_arrays(model, stored)
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a model's .npz file by name. Raises `RunDirectoryError` where there is none to read."""
+    if not file.is_file():
+        raise RunDirectoryError(f"{file} does not exist; the run has not released a model yet.")
+    try:
+        with zipfile.ZipFile(file), np.load(file) as arrays:
+            stored = {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise RunDirectoryError(
+            f"{file} cannot be read as a model ({error}); it must be the .npz file that the run wrote."
+        ) from error
+    return stored

@@ -58,6 +58,11 @@ def read_run(directory: Path) -> Run:
     )
 
 
+def read_summary(directory: Path) -> dict[str, Any]:
+    """Return summary.json of a finished run; raise `RunDirectoryError` for a missing or malformed one."""
+    return _read_json(directory / SUMMARY)
+
+
 def is_finished(directory: Path) -> bool:
     """Return whether a run in `directory` came to its end: it then wrote its summary."""
     return (directory / SUMMARY).is_file()

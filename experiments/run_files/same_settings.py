@@ -5,14 +5,15 @@ may differ, which change speed and output and not the run. Runs are compared as 
 nothing but these and their seed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from experiments.run_files.directory import CONFIG
 from experiments.run_files.reader import read_config
 from experiments.settings.frozen import plain
-from experiments.settings.recorded import Recorded, flattened
+from experiments.settings.overrides import text_of
+from experiments.settings.recorded import Difference, Recorded, flattened
 from fedmf.errors import RunDirectoryError
 
 if TYPE_CHECKING:
@@ -26,9 +27,14 @@ FREE = (
     "logger",
     "run.directory",
     "run.resume",
+    "run.extend",
+    "run.trust_code",
     "run.accept_copy",
     "population.max_clients_per_node",
 )
+LIMIT = "privacy.max_epsilon"
+# What an extension changes of a run, in config.yaml; no other call may.
+EXTENDED = (LIMIT, "population.parts")
 # What may differ besides within a group of compared runs: how a run was watched, and its repetition.
 REPETITION = (*FREE, "seed", "run.", "metrics", "hydra.")
 
@@ -44,8 +50,17 @@ def differing_keys(held: Recorded, wanted: Recorded) -> list[str]:
     >>> differing_keys({"seed": 1, "engine": {"workers": 1}}, {"seed": 2, "engine": {"workers": 4}})
     ['seed']
     """
+    return [difference.key for difference in differences(held, wanted)]
+
+
+def differences(held: Recorded, wanted: Recorded, besides: Sequence[str] = ()) -> list[Difference]:
+    """Return what differs, with both values, apart from what may and from the keys `besides`."""
     old, new = _fixed(held), _fixed(wanted)
-    return [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    return [
+        Difference(key, old.get(key), new.get(key))
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key) and key not in besides
+    ]
 
 
 def without(document: Recorded, left_out: tuple[str, ...]) -> dict[str, Any]:
@@ -56,16 +71,23 @@ def without(document: Recorded, left_out: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def refuse_other_settings(directory: Path, settings: "Settings") -> None:
-    """Raise `RunDirectoryError` when `directory` holds a run of other settings."""
+def refuse_other_settings(directory: Path, settings: "Settings", besides: Sequence[str] = ()) -> None:
+    """Raise `RunDirectoryError` when `directory` holds a run of other settings, the keys `besides` apart."""
     if not (directory / CONFIG).is_file():
         return
-    different = differing_keys(read_config(directory), plain(settings))
-    if different:
-        raise RunDirectoryError(
-            f"{directory} holds a run with another {', '.join(different)}; "
-            "resume it with the settings of the first call, or choose another directory."
-        )
+    if different := differences(read_config(directory), plain(settings), besides):
+        refuse_differences(directory, different)
+
+
+def refuse_differences(directory: Path, different: Sequence[Difference]) -> NoReturn:
+    """Raise `RunDirectoryError` with each setting that differs, what the run has and what was given."""
+    said = "; ".join(
+        f"{key} is {text_of(given)}, and the run has {text_of(has)}" for key, has, given in different
+    )
+    raise RunDirectoryError(
+        f"{directory} holds a run with another {', '.join(key for key, _, _ in different)}: {said}. Leave out what is not "
+        "the run's own (run.resume=true needs no other setting), or choose another directory."
+    )
 
 
 def _fixed(document: Recorded) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Sending metrics elsewhere: TensorBoard, MLflow or Weights & Biases, through one small hook, off by default.
 
-A logger receives the rows of metrics.jsonl as they are released, and nothing else: what it sends is what the
-run directory holds anyway. The packages are extras of their own and are imported only when asked for.
+A logger receives the rows of metrics.jsonl as they are released, with the error of the round from mechanism.json as
+`noise_error`, and nothing else: what it sends is what the run directory holds anyway. The packages are extras of their own and are imported only when asked for.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,6 +19,20 @@ class Log(Protocol):
     def __call__(self, row: Mapping[str, Any], /) -> None:
         """Send the numbers of `row`, at the step `row["round"]`."""
 
+
+# The tags of TensorBoard, which shows what stands before the slash as a group; whatever else a row holds is a score.
+TAGS = {
+    "epsilon": "privacy/epsilon",
+    "uplink_bytes": "bytes/uplink",
+    "downlink_bytes": "bytes/downlink",
+    "measured_value_bytes": "unprotected/value_bytes",
+    "noise_error": "noise/error",
+    "epoch": "round/epoch",
+    "step": "round/step",
+    "cohort_size": "round/cohort_size",
+    "replies": "round/replies",
+    "seconds": "round/seconds",
+}
 
 MODULES = {
     LoggerName.tensorboard: "torch.utils.tensorboard",
@@ -73,15 +87,24 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     return {key: value for key, value in row.items() if key != "round" and isinstance(value, int | float)}
 
 
+def tag(key: str) -> str:
+    """Return the tag of a number of a row in TensorBoard.
+
+    >>> tag("accuracy"), tag("uplink_bytes")
+    ('score/accuracy', 'bytes/uplink')
+    """
+    return TAGS.get(key, f"score/{key}")
+
+
 class _TensorBoard:
-    """One scalar for each number."""
+    """One scalar for each number, under a tag of its group."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
 
     def __call__(self, row: Mapping[str, Any], /) -> None:
         for key, value in numbers(row).items():
-            self._writer.add_scalar(key, value, row["round"])
+            self._writer.add_scalar(tag(key), value, row["round"])
 
 
 class _Mlflow:

@@ -153,7 +153,7 @@ class Recorder:
             row["measured_value_bytes"] = sum(self._measured.values())
             self._measured = {}
         self._directory.append_metrics(row)
-        self._log(row)
+        self._log(row | {"noise_error": float(plan.factorization.per_round_error[release.round - 1])})
         if ended is not None:
             raise ended
 
@@ -275,6 +275,11 @@ class Recorder:
             "statement": PRIVACY,
             "rounds": state.round,
             "parameters": plan.dimension,
+            "shape": {
+                "input_shape": list(self._experiment.dataset.input_shape),
+                "classes": self._experiment.dataset.classes,
+                "task": self._experiment.dataset.task,
+            },
             "clients": plan.participation.clients,
             "cohort_size": plan.participation.cohort_size,
             "rounds_per_epoch": plan.participation.rounds_per_epoch,

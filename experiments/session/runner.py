@@ -5,27 +5,23 @@ mistakes are `FedmfError`s. Nothing global is left behind: Hydra's state is as i
 for take turns: Hydra, Flower and torch's default generator know one state a process.
 """
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from numbers import Integral, Real
+from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
 
 from experiments.run_files.reader import read_config
 from experiments.session.result import Result
+from experiments.session.resuming import with_recorded
 from experiments.session.simulation import simulate
 from experiments.settings.compose import compose
 from experiments.settings.frozen import plain
 from experiments.settings.jobs import default_directory
-from experiments.settings.recorded import named_code, refuse_code, restored
+from experiments.settings.overrides import as_overrides
+from experiments.settings.recorded import named_code
 from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
 
 _ONE_AT_A_TIME = RLock()
-_BARE = re.compile(r"[A-Za-z_][\w./:-]*")  # text that needs no quotes in an override
-_WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
-_BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
 
 
 class Runner:
@@ -46,23 +42,51 @@ class Runner:
             if not isinstance(override, str):
                 raise SettingError(f"{override!r} is no override; give texts such as 'seed=3', or keywords.")
         with _ONE_AT_A_TIME:
-            composed = compose("config", [*overrides, *as_overrides(settings)], Settings)
+            composed = compose("config", with_recorded([*overrides, *as_overrides(settings)]), Settings)
             return _simulated(composed, Path(default_directory(composed.run.directory)))
 
-    def resume(self, directory: str | Path, *, trust_code: bool = False, accept_copy: bool = False) -> Result:
+    def resume(
+        self,
+        directory: str | Path,
+        *overrides: str,
+        trust_code: bool = False,
+        accept_copy: bool = False,
+    ) -> Result:
         """Go on with the run in `directory` after its last released round, with the settings it recorded.
 
-        A finished run is returned as it is. `trust_code` as in `load`; `accept_copy`: whether `directory` may be a copy
+        A finished run is returned as it is. `overrides` may be those that can change between the calls of one run, such
+        as "engine.workers=4". `trust_code` as in `load`; `accept_copy`: whether `directory` may be a copy
         or an older state of the directory that the run began in. Raises `RunDirectoryError` for a directory
-        that holds no run, and what `simulate` raises.
+        that holds no run and for overrides that are not the run's own, and what `simulate` raises.
         """
-        recorded = read_config(Path(directory))
-        if not trust_code:
-            refuse_code(Path(directory), recorded)
+        about = {"resume": True, "trust_code": trust_code, "accept_copy": accept_copy}
+        return self._again(directory, overrides, about)
+
+    def extend(
+        self,
+        directory: str | Path,
+        epochs: int,
+        *overrides: str,
+        max_epsilon: float | None = None,
+        trust_code: bool = False,
+    ) -> Result:
+        """Add `epochs` to the finished run in `directory`, whose statement then covers all of them.
+
+        Raises `PrivacyBudgetExhausted`, with the epsilon of the longer run, unless `max_epsilon` allows it, or the limit
+        of the run itself does; everything then stays as it was. The rest as in `resume`.
+        """
+        about = {"extend": epochs, "trust_code": trust_code}
+        allowed = () if max_epsilon is None else (f"privacy.max_epsilon={float(max_epsilon)!r}",)
+        return self._again(directory, (*overrides, *allowed), about)
+
+    def _again(
+        self, directory: str | Path, overrides: tuple[str, ...], about: Mapping[str, object]
+    ) -> Result:
+        read_config(Path(directory))  # refuses a directory without a run
+        given = [*overrides, *as_overrides({"run": {"directory": str(directory), **about}})]
         with _ONE_AT_A_TIME:
-            settings = restored(recorded)
-            again = replace(settings.run, directory=str(directory), resume=True, accept_copy=accept_copy)
-            return _simulated(replace(settings, run=again), Path(directory))
+            composed = compose("config", with_recorded(given, "trust_code=True"), Settings)
+            return _simulated(composed, Path(directory))
 
     def load(self, directory: str | Path, *, trust_code: bool = False) -> Result:
         """Return the finished run in `directory`; raises `RunDirectoryError` where there is none.
@@ -75,32 +99,6 @@ class Runner:
 
 
 run = Runner()
-
-
-def as_overrides(settings: Mapping[str, object], prefix: str = "") -> Iterator[str]:
-    """Yield settings given in Python as overrides of Hydra."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and not key.endswith("settings"):
-            yield from as_overrides(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}={_text(value)}"
-
-
-def _text(value: object) -> str:
-    """Return a value in the grammar of Hydra's overrides."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_text(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_text, value)) + "]"
-    if isinstance(value, Integral | Real):  # numpy's too
-        return repr(int(value) if isinstance(value, Integral) else float(value))
-    text = str(value)
-    if _BARE.fullmatch(text) and text.lower() not in _WORDS:
-        return text
-    # Between quotes a backslash stands for itself, but before a quote and at the end.
-    return "'" + _BEFORE_A_QUOTE.sub(lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text) + "'"
 
 
 def _simulated(settings: Settings, directory: Path) -> Result:

@@ -19,12 +19,14 @@ from client.settings import TrainingSettings
 from experiments.pages.run_page import write_report
 from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
 from experiments.run_files.reader import is_finished
-from experiments.run_files.same_settings import fixed, refuse_other_settings
+from experiments.run_files.same_settings import EXTENDED, fixed, refuse_other_settings
+from experiments.session import extension
 from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger
 from experiments.session.metrics import say_what_choosing_costs, tried_metrics
 from experiments.session.provenance import Clock, Provenance, accelerator_name
 from experiments.session.recorder import Recorder
+from experiments.session.resuming import has_released
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
 from experiments.settings.recorded import to_yaml
@@ -53,6 +55,8 @@ def has_finished(settings: Settings, directory: RunDirectory) -> bool:
         return False
     if not is_finished(directory.path):
         directory.refuse_if_checkpoint_is_lost()
+        if has_released(directory.path):
+            refuse_other_settings(directory.path, settings)
         return False
     refuse_other_settings(directory.path, settings)
     if not (directory.path / REPORT).exists():  # a crash came between summary and report
@@ -78,6 +82,8 @@ def run_session(
 ) -> dict[str, Any]:
     """Run `experiment` into `directory`, or go on with the run in it, and return its summary.
 
+    With run.extend the run in it has finished, and goes on with the last part of the experiment's plan.
+
     `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`. `identify`
     returns a digest under a key of who the clients are, in order. `failures` counts the clients that `engine` tells it of;
     None where this machine cannot know.
@@ -101,6 +107,9 @@ def run_session(
             settings.run.accept_copy,
             _calculated(experiment.plan),
         )
+        if settings.run.extend is not None:
+            with stopping_on_disk_errors():
+                extension.begin(settings, directory, experiment, checkpoint)
         if checkpoint.has_released():
             plan = tables.going_on(folder, experiment.plan, checkpoint.began_with())
             experiment = replace(experiment, plan=plan)
@@ -214,13 +223,16 @@ def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:
 def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:
     """Return what may not change when the run is resumed: its settings, and what code or files make of them.
 
+    What an extension changes is not among them: it stands in config.yaml, which every resume is compared with.
+
     The code behind an import path can change between two calls. Rows of one matrix before and of another after the
     change would have a larger sensitivity than either. Frozen weights are in no checkpoint: what trains on top of them
     would go on with others.
     """
-    configuration = {**fixed(settings), **experiment.own_steps}
+    own = {key: value for key, value in fixed(settings).items() if key not in EXTENDED}
+    configuration = {**own, **experiment.own_steps}
     if ":" in settings.mechanism.name:
-        configuration["the matrix of mechanism.name"] = experiment.plan.factorization.fingerprint
+        configuration["the matrix of mechanism.name"] = experiment.designed
     if experiment.fixed_digest:
         configuration["the digest of what does not train"] = experiment.fixed_digest
     if settings.model.start is not None:

@@ -7,7 +7,9 @@ from client.data.identity import digest_clients, refuse_changing_clients
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
 from experiments.session.engine import run_engine, shares_messages
+from experiments.session.extension import extended
 from experiments.session.failure_count import FailureCount
+from experiments.session.resuming import recorded_parts
 from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings
@@ -25,9 +27,12 @@ def simulate(settings: Settings, path: Path) -> bool:
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
     directory = RunDirectory(path)
-    if settings.sweep.resume:
+    settings = recorded_parts(settings, path)
+    if settings.run.extend is not None:
+        settings = extended(settings, path)
+    elif settings.sweep.resume:
         refuse_other_settings(path, settings)
-    if has_finished(settings, directory):
+    if settings.run.extend is None and has_finished(settings, directory):
         return False
     if isinstance(settings.engine, DeploymentSettings):
         raise SettingError(

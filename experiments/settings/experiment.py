@@ -1,7 +1,9 @@
 """A run's settings as data, model and plan: everything that can be checked before a round is."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import accumulate
 
 from flwr.app import Context
 from torch import nn
@@ -34,7 +36,8 @@ START_IS_PUBLIC = "The weights in the file that model.start names count as publi
 class Experiment:
     """Everything a run needs, checked.
 
-    `initial` is the model before training, (d,) float32; nothing trains `model` itself.
+    `initial` is the model before training, (d,) float32; nothing trains `model` itself. `designed` is the fingerprint of
+    the matrices of the epochs that were planned when the run began.
     """
 
     dataset: Dataset
@@ -44,6 +47,7 @@ class Experiment:
     optimizer: Optimizer
     training: TrainingSettings
     replies: ReplyPolicy
+    designed: str
 
     @cached_property
     def layout(self) -> Layout:
@@ -101,14 +105,15 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
     with keyed("mechanism", {"family": "name"}), keyed("population", {"rounds": "rounds_per_epoch"}):
-        factorization = factorize(
+        fit = partial(
+            factorize,
             settings.mechanism.name,
             settings.workload,
             participation.rounds_per_epoch,
-            participation.epochs,
             beta=optimizer.momentum,
             schedule=optimizer.schedule,
         )
+        factorization = fit(participation.epochs)
     with keyed("clipping", ClippingSettings), keyed("privacy", PrivacyTarget):
         plan = make_plan(
             dimension=dimension,
@@ -119,6 +124,8 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
             factorization=factorization,
             seed=PublicSeed(settings.seed),
         )
+        for after, part in added_parts(settings.population.parts):
+            plan = plan.extended(after, fit(part))
     experiment = Experiment(
         dataset,
         model,
@@ -127,11 +134,22 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
         optimizer,
         settings.client,
         settings.population.replies,
+        factorization.fingerprint,
     )
     _ = experiment.own_steps  # refuses an optimizer that cannot run
     with keyed("client", TrainingSettings):
         check_available(settings.client)
     return experiment
+
+
+def added_parts(parts: Sequence[int] | None) -> Iterator[tuple[int, int]]:
+    """Yield (epochs before, epochs) of each part that was added to a run.
+
+    >>> list(added_parts([8, 2, 3]))
+    [(8, 2), (10, 3)]
+    """
+    before = list(accumulate(parts or ()))
+    yield from zip(before, (parts or ())[1:], strict=False)
 
 
 def build_for_clients(settings: Settings) -> Experiment:

@@ -17,6 +17,7 @@ from experiments.settings.compose import CONF, store_schemas
 from experiments.settings.frozen import freeze
 from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors
+from experiments.settings.recorded import named_code
 from experiments.settings.schema import Settings
 from experiments.settings.sweeper import check_sweeper, check_value
 from fedmf.errors import FedmfError
@@ -25,8 +26,10 @@ Job = Callable[[Settings, Path], float | None]
 """Runs one job and returns the value that a sweeper chooses by: nan where there is none, None where nobody asks."""
 
 
-def run_jobs(job: Job) -> None:
+def run_jobs(job: Job, complete: Callable[[list[str]], list[str]] = list) -> None:
     """Compose conf/config.yaml from the command line and call `job(settings, directory)`: once, or for each job of -m.
+
+    `complete` is given the overrides of a single run and returns those to compose: a run that goes on has its own.
 
     `directory` is run.directory, else a new one that Hydra made. Raises a `FedmfError` for a mistake of a single run;
     a sweep goes on with its other jobs and fails at its end. A sweeper that learns from its jobs is given what they return;
@@ -36,12 +39,22 @@ def run_jobs(job: Job) -> None:
     store_schemas("config", Settings)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     failures: list[Exception] = []
-    sys.argv[1:] = at_home(sys.argv[1:])  # hydra.main reads them itself
+    sys.argv[1:] = _completed(at_home(sys.argv[1:]), complete)  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
     with as_setting_errors():
         composed(partial(_call, job, failures))()
     for error in failures:
         raise error
+
+
+def _completed(arguments: list[str], complete: Callable[[list[str]], list[str]]) -> list[str]:
+    """Return the arguments with the overrides among them completed; of a sweep, or of a question, as they are."""
+    overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
+    if not overrides or {"-m", "--multirun", "-h", "--help"} & set(arguments):
+        return arguments
+    first = arguments.index(overrides[0])
+    others = [text for text in arguments[first:] if text not in overrides]
+    return [*arguments[:first], *complete(overrides), *others]
 
 
 def default_directory(directory: str | None) -> str:
@@ -73,8 +86,6 @@ def _call(job: Job, failures: list[Exception], config: DictConfig) -> float | No
         failures.append(error)
         return None
     except KeyboardInterrupt:
-        print(
-            f"interrupted: go on with the same command and run.directory={directory} run.resume=true",
-            file=sys.stderr,
-        )
+        trust = " run.trust_code=true" if named_code(OmegaConf.to_container(config)) else ""  # type: ignore[arg-type]
+        print(f"interrupted: go on with run.directory={directory} run.resume=true{trust}", file=sys.stderr)
         raise

@@ -5,7 +5,7 @@ A run directory may be somebody else's. What it names by an import path is not i
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -36,6 +36,14 @@ LISTS_OF_CODE = ("metrics",)
 
 Recorded = Mapping[str, Any]
 """Settings as plain values by group, of this or an earlier version: a run directory outlives the code."""
+
+
+class Difference(NamedTuple):
+    """A setting that is not the run's: `key`, what the run `has`, and what was `given`."""
+
+    key: str
+    has: Any
+    given: Any
 
 
 def to_yaml(settings: "Settings | Recorded") -> str:

@@ -39,7 +39,8 @@ class LoggerName(StrEnum):
 class PopulationSettings:
     """Who takes part; rounds_per_epoch null: floor(clients / cohort_size).
 
-    The last two are for deployments: `min_available` stands there for the number of clients.
+    `min_available` and `max_clients_per_node` are for deployments: the first stands there for the number of clients.
+    `parts` is what run.extend recorded: the epochs of each part of a run that was extended.
     """
 
     cohort_size: int
@@ -49,12 +50,15 @@ class PopulationSettings:
     max_attempts: int
     min_available: int | None
     max_clients_per_node: int | None
+    parts: tuple[int, ...] | None
 
     def __post_init__(self) -> None:
         self.replies.check_fits(self.cohort_size)
         for name in FOR_DEPLOYMENTS:
             if (value := getattr(self, name)) is not None:
                 check_at_least(name, value, 1)
+        for epochs in self.parts or ():
+            check_at_least("parts", epochs, 1)
 
     @property
     def replies(self) -> ReplyPolicy:
@@ -74,6 +78,8 @@ class ClippingSettings:
 class RunSettings:
     """Where a run writes, how its secrets are made, and how often it scores and saves.
 
+    `extend`: epochs to add to the finished run in `directory`.
+    `trust_code`: whether a resume may import code that only the directory's own config.yaml names.
     `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
     `optimized_metric`: which metric's last value a sweeper is given to choose by.
     `stop_if_all_fail`: whether it stops before a round in which no client could train, which no statement covers.
@@ -81,6 +87,8 @@ class RunSettings:
 
     directory: str | None
     resume: bool
+    extend: int | None
+    trust_code: bool
     accept_copy: bool
     reproducible: bool
     unprotected_metrics: bool
@@ -91,8 +99,13 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         check_at_least("checkpoint_every", self.checkpoint_every, 1)
-        if self.evaluate_every is not None:
-            check_at_least("evaluate_every", self.evaluate_every, 1)
+        for name in ("evaluate_every", "extend"):
+            if (value := getattr(self, name)) is not None:
+                check_at_least(name, value, 1)
+        if self.extend is not None and self.directory is None:
+            raise SettingError(
+                f"extend is {self.extend}, but directory is null; name the finished run that it adds epochs to."
+            )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,11 @@ CHOICE = (
     "spends an epsilon of its own, and they compose"
 )
 
+LONGER = (
+    "that still more epochs might have been added: epsilon is that of a procedure which under no outcome runs more than "
+    "{epochs} epochs, so that a limit raised because of what was seen is not covered"
+)
+
 CHOOSING = (
     "Choosing settings by the {metric} of runs like this one is not covered by the privacy statement of any of them: runs on "
     "the same clients compose."

@@ -183,6 +183,37 @@ def costed_on(epochs: Sequence[Factorization], workloads: Sequence[Workload]) ->
     )
 
 
+def followed_by(begun: RunFactorization, after: int, part: RunFactorization) -> RunFactorization:
+    """Return the run of the first `after` epochs of `begun` and then those of `part`, with its cost as one run.
+
+    `part` is designed as a run of its own, and that is the best that can be done once the first epochs are out: a later
+    round's squared error is its own part's plus what the earlier epochs left, which no later design changes. The
+    earlier epochs were designed for fewer later rounds than there are now; their cost here counts all of them.
+
+    Raises `SettingError` for parts of different families, lengths or momenta.
+
+    >>> from fedmf.mechanisms import design_run, of_run
+    >>> run, more = (design_run("independent", of_run(2, epochs)) for epochs in (2, 1))
+    >>> [round(error, 3) for error in followed_by(run, 2, more).per_round_error.tolist()]
+    [1.0, 1.414, 1.732, 2.0, 2.236, 2.449]
+    """
+    epochs = (*begun.epochs[:after], *part.epochs)
+    own = [epoch.workload for epoch in epochs]
+    if any(workload.rounds != own[0].rounds for workload in own):
+        raise SettingError(
+            f"an epoch of the added part has {part.rounds} rounds, one of the run {begun.rounds}; they must have as many."
+        )
+    if any(workload.momentum != own[0].momentum for workload in own):
+        raise SettingError(
+            f"the added part has momentum {own[-1].momentum}, the run {own[0].momentum}; momentum goes on and must be the "
+            "same."
+        )
+    rates = None
+    if any(workload.learning_rates is not None for workload in own):
+        rates = tuple(np.concatenate([workloads.rates(workload) for workload in own]).tolist())
+    return costed_on(epochs, workloads.of_run(own[0].rounds, len(epochs), own[0].momentum, rates))
+
+
 def restarted(epoch: Factorization, epochs: int) -> RunFactorization:
     """Return the run of `epochs` epochs that all have the stream of `epoch`, its learning rates in each of them.
 

@@ -34,6 +34,7 @@ SUMMARY_KEYS = [
     "statement",
     "rounds",
     "parameters",
+    "shape",
     "clients",
     "cohort_size",
     "rounds_per_epoch",

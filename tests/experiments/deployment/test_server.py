@@ -267,7 +267,7 @@ def test_a_deployed_run_is_not_resumed_as_a_simulation(tmp_path):
     grid.train = {name: dying_in_round_2(train) for name, train in grid.train.items()}
     with pytest.raises(Crash):
         deploy(config, grid)
-    with pytest.raises(RunDirectoryError, match="engine=deployment is False"):
+    with pytest.raises(RunDirectoryError, match="engine=deployment is false"):
         simulate(composed(f"run.directory={tmp_path / 'r'}", *shlex.split(SIMULATED), "run.resume=true"))
     with pytest.raises(SettingError, match="which `flwr run` starts"):
         simulate(composed(f"run.directory={tmp_path / 'x'}", "engine=deployment"))

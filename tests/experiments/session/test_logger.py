@@ -1,5 +1,6 @@
 """The loggers send the rows of metrics.jsonl and are closed; recorders stand in for the packages."""
 
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -7,12 +8,12 @@ from typing import Any
 
 import pytest
 
+import runs
 import written_run
-from experiments.session.logger import LoggerName, open_logger
+from experiments.session.logger import LoggerName, open_logger, tag
 from fedmf.errors import SettingError
 
 ROWS = written_run.metrics(private=False)[:2]
-SENT = [(row["round"], "accuracy", row["accuracy"]) for row in ROWS]
 
 
 class Recorder:
@@ -68,8 +69,29 @@ def test_every_row_is_sent_at_its_round_without_missing_numbers(
             log(row)
         assert not recorder.closed
     assert recorder.closed
-    assert set(SENT) <= set(recorder.sent)
-    assert {key for _, key, _ in recorder.sent} == set(ROWS[0]) - {"round", "epsilon"}
+    name_of = tag if name is LoggerName.tensorboard else str
+    sent = [(row["round"], name_of("accuracy"), row["accuracy"]) for row in ROWS]
+    assert set(sent) <= set(recorder.sent)
+    expected = {name_of(key) for key in set(ROWS[0]) - {"round", "epsilon"}}
+    assert {key for _, key, _ in recorder.sent} == expected
+
+
+def test_tensorboards_tags_are_grouped_and_every_number_of_a_run_has_one(
+    tmp_path: Path, recorder: Recorder
+) -> None:
+    """Of a real run; docs/data.md names the groups."""
+    small = ("population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8")
+    directory = runs.run(tmp_path / "r", *small, "logger=tensorboard", "metrics=[accuracy,top5]")
+    last = runs.metrics(directory)[-1]
+    tags = {name for _, name, _ in recorder.sent}
+    assert tags == {tag(key) for key in [*last, "seconds", "noise_error"] if key != "round"}
+    assert {"score/accuracy", "score/loss", "score/top5", "privacy/epsilon", "bytes/uplink"} < tags
+    assert {name.split("/")[0] for name in tags} == {"score", "privacy", "bytes", "noise", "round"}
+    page = (runs.CONF.parent / "docs" / "data.md").read_text()
+    assert all(f"`{name.split('/')[0]}/" in page for name in tags)
+    errors = json.loads((directory / "mechanism.json").read_text())["per_round_error"]
+    assert [value for _, name, value in recorder.sent if name == "noise/error"] == errors
+    assert (2, "score/accuracy", last["accuracy"]) in recorder.sent
 
 
 @pytest.mark.parametrize("name", [LoggerName.tensorboard, LoggerName.mlflow, LoggerName.wandb])

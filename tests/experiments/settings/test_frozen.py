@@ -212,6 +212,8 @@ def test_what_may_change_when_a_run_goes_on_is_this_and_nothing_else():
         "logger",
         "run.directory",
         "run.resume",
+        "run.extend",
+        "run.trust_code",
         "run.accept_copy",
         "population.max_clients_per_node",
     )

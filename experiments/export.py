@@ -1,0 +1,116 @@
+"""Take the model of a run with you: `python -m experiments.export directory=DIR format=torch|safetensors|onnx`.
+
+Writes one file where `to` says, else into the run directory as model.pt, model.safetensors or model.onnx, and nothing
+over what is there. The privacy statement goes along: in the metadata of safetensors and ONNX files, and in FILE.json
+beside a torch file.
+
+torch and safetensors hold parameters and buffers by name, as `state_dict` does; neither data nor code is needed. ONNX holds
+the computation too, for which the model is built: one that config.yaml names by an import path is imported only where
+you name it yourself (`model=custom model.name=MODULE:CLASS`) or say with `trust_code=true` that you trust whoever wrote
+the directory.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.cli import command, output
+from experiments.run_files.directory import MODEL, SUMMARY
+from experiments.run_files.exported import (
+    SUFFIXES,
+    as_onnx,
+    as_safetensors,
+    as_torch,
+    beside,
+    going_along,
+    need_format,
+    refuse_taken_place,
+    write,
+)
+from experiments.run_files.model import Shape, load_model, read_arrays, recorded_seed
+from experiments.run_files.reader import Run, read_run
+from experiments.settings.data import ModelSettings, arguments, merged
+from experiments.settings.output import Output
+from experiments.settings.recorded import refuse_code
+from fedmf.errors import RunDirectoryError
+
+RUNS_OWN_MODEL = ModelSettings(name="")
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """Keys of the command."""
+
+    directory: str
+    format: str
+    to: str | None
+    trust_code: bool
+    output: Output
+    model: ModelSettings = RUNS_OWN_MODEL
+
+
+def export(settings: ExportSettings) -> None:
+    """Write the model of a finished run, and print where it lies.
+
+    Raises a `FedmfError` before anything is written for a run that has not finished, a place that is taken, a package
+    that is not installed, code that only the directory names, and a model that the format cannot hold.
+    """
+    need_format(settings.format)
+    directory = Path(settings.directory)
+    run = read_run(directory)
+    file = directory / f"model{SUFFIXES[settings.format]}" if settings.to is None else Path(settings.to)
+    refuse_taken_place(file, settings.format)
+    shape = _shape(run)
+    build = _build(run, settings)
+    along = going_along(
+        run.privacy, {**build, **shape._asdict(), "start": None, "seed": recorded_seed(run.config)}
+    )
+    if settings.format == "onnx":
+        if not settings.trust_code:
+            refuse_code(directory, {"model": build}, given=[settings.model.name], consent="trust_code=true")
+        model = load_model(directory, build, shape, recorded_seed(run.config))
+        files = {file: as_onnx(model, shape, along)}
+    elif settings.format == "safetensors":
+        files = {file: as_safetensors(read_arrays(directory / MODEL), along)}
+    else:
+        about = {**along, "privacy": run.privacy, "model": json.loads(along["model"])}
+        statement = json.dumps(about, indent=2).encode() + b"\n"
+        files = {beside(file): statement, file: as_torch(read_arrays(directory / MODEL))}
+    write(files)
+    _say(settings.output, [str(path) for path in reversed(files)], run)
+
+
+def _build(run: Run, settings: ExportSettings) -> dict[str, Any]:
+    """Return what the module is made of: what the run recorded, or the name and settings given in its place."""
+    own = merged(run.config["model"])
+    given = {key: value for key, value in arguments(settings.model).items() if value not in (None, "")}
+    if given.get("name", own["name"]) != own["name"]:
+        return given
+    return {**own, **given}
+
+
+def _shape(run: Run) -> Shape:
+    """Return the shape of the run's data. Raises `RunDirectoryError` where it did not record it."""
+    held: Mapping[str, Any] = run.summary.get("shape") or {}
+    if not set(Shape._fields) <= set(held):
+        raise RunDirectoryError(
+            f"{run.directory / SUMMARY} does not say of what shape the data were; an earlier version wrote it. "
+            "Export with that version."
+        )
+    return Shape(tuple(held["input_shape"]), held["classes"], held["task"])
+
+
+def _say(form: Output, files: list[str], run: Run) -> None:
+    """Print where the model lies, and on stderr the statement that goes along."""
+    if form is Output.json:
+        output.print_json({"files": files, "statement": run.privacy["paragraph"]})
+        return
+    print(files[0])
+    print(f"with the privacy statement of the run: {run.privacy['paragraph']}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    command.run(export, "export", ExportSettings, __doc__)

@@ -1,0 +1,184 @@
+"""The trained model of a run as a file of its own: torch, safetensors or ONNX, with the privacy statement of the run.
+
+What goes along is the same in each format, as texts: `statement` (in words), `privacy` (privacy.json), `model` (what
+`client.models.build` makes the module of) and `version`.
+"""
+
+import io
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from client.data import NEXT_TOKEN
+from client.imports import need
+from client.reasons import reason
+from experiments.run_files.finite import finite
+from experiments.run_files.model import Shape
+from fedmf.checks import check_choice
+from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.version import __version__
+
+SUFFIXES = {"torch": ".pt", "safetensors": ".safetensors", "onnx": ".onnx"}
+FORMATS = tuple(SUFFIXES)
+_PACKAGES = {"safetensors": ("safetensors.torch",), "onnx": ("onnx", "onnxscript")}
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_TRIED = 3  # inputs on which an ONNX model must give what torch gives
+
+
+def need_format(name: str) -> None:
+    """Raise `SettingError` for an unknown format, or one whose packages are not installed."""
+    check_choice("format", name, FORMATS)
+    for package in _PACKAGES.get(name, ()):
+        need(package, f"format={name}", extra=name)
+
+
+def beside(file: Path) -> Path:
+    """Return where the statement of a torch file lies."""
+    return file.with_name(f"{file.name}.json")
+
+
+def refuse_taken_place(file: Path, name: str) -> None:
+    """Raise `RunDirectoryError` where an export would write over something, or where there is no folder for it."""
+    for path in (file, beside(file)) if name == "torch" else (file,):
+        if path.exists() or path.is_symlink():
+            raise RunDirectoryError(f"{path} exists; nothing was written. Name another file as to=FILE.")
+    if not file.parent.is_dir():
+        raise RunDirectoryError(f"to is {file}, but {file.parent} is no folder; make it first.")
+
+
+def going_along(privacy: Mapping[str, Any], build: Mapping[str, Any]) -> dict[str, str]:
+    """Return what every format carries beside the numbers."""
+    return {
+        "statement": str(privacy["paragraph"]),
+        "privacy": json.dumps(finite(privacy)),
+        "model": json.dumps(build),
+        "version": __version__,
+    }
+
+
+def as_torch(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return a state dict as `torch.load(..., weights_only=True)` reads it."""
+    buffer = io.BytesIO()
+    torch.save(_tensors(arrays), buffer)
+    return buffer.getvalue()
+
+
+def as_safetensors(arrays: Mapping[str, np.ndarray], along: Mapping[str, str]) -> bytes:
+    """Return a state dict as a safetensors file."""
+    from safetensors.torch import save
+
+    return save(_tensors(arrays), metadata={"format": "pt", **along})
+
+
+def as_onnx(model: nn.Module, shape: Shape, along: Mapping[str, str]) -> bytes:
+    """Return the computation of `model` as an ONNX file: input x [n, ...] for any n, output scores.
+
+    Raises `SettingError` for a model that torch cannot write as ONNX, or whose ONNX gives something else than torch.
+    """
+    import onnx
+
+    x = _inputs(shape)
+    try:
+        with _quiet():
+            program = torch.onnx.export(
+                model,
+                (x,),
+                dynamo=True,
+                input_names=["x"],
+                output_names=["scores"],
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+                verbose=False,
+            )
+            assert program is not None  # only without dynamo
+            written = program.model_proto
+            for key, value in along.items():
+                written.metadata_props.add(key=f"fedmf.{key}", value=value)
+            onnx.checker.check_model(written, full_check=True)
+            data: bytes = written.SerializeToString()
+    except Exception as error:  # whatever torch's exporter meets in a module of one's own
+        raise SettingError(
+            f"this model cannot be written as ONNX: {_first_cause(error)}. format=torch and format=safetensors take any model."
+        ) from error
+    _refuse_other_outputs(model, x, data)
+    return data
+
+
+def write(files: Mapping[Path, bytes]) -> None:
+    """Write files that must not exist, all of them or none."""
+    made: list[Path] = []
+    try:
+        for path, data in files.items():
+            with path.open("xb") as file:
+                made.append(path)
+                file.write(data)
+    except BaseException:
+        for path in made:
+            path.unlink()
+        raise
+
+
+def _refuse_other_outputs(model: nn.Module, x: Tensor, data: bytes) -> None:
+    """Raise `SettingError` where ONNX's own evaluator gives something else than torch, for `x` or for its first input."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    for inputs in (x, x[:1]):  # the number of inputs with which the model was traced, and another
+        with torch.no_grad():
+            ours = model(inputs).numpy()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                evaluator: Any = ReferenceEvaluator(onnx.load_from_string(data))
+                theirs = np.asarray(evaluator.run(None, {"x": inputs.numpy()})[0])
+        except Exception as error:  # an operation that it does not know, so that nothing was compared
+            raise SettingError(
+                f"this model as ONNX cannot be checked, because ONNX's own evaluator cannot run it: {reason(error)}. "
+                "format=torch and format=safetensors take any model."
+            ) from error
+        furthest = 1e-4 * float(np.abs(ours).max())
+        if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=1e-3, atol=furthest):
+            raise SettingError(
+                "this model as ONNX gives other outputs than in torch, as one does that draws, or that looks at how many "
+                "inputs there are; use format=torch or format=safetensors."
+            )
+
+
+def _inputs(shape: Shape) -> Tensor:
+    """Return inputs of the shape of the data, drawn by a generator of their own."""
+    generator = torch.Generator().manual_seed(0)
+    if shape.task == NEXT_TOKEN:
+        return torch.randint(0, shape.classes, (_TRIED, *shape.input_shape), generator=generator)
+    return torch.rand(_TRIED, *shape.input_shape, generator=generator)
+
+
+def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+
+def _first_cause(error: BaseException) -> str:
+    """Return what an exporter stumbled over first, without its colours, in 300 characters at most."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return _COLOURS.sub("", reason(error))[:300]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what torch's exporter says of itself, and of packages that nobody needs, from whoever asked for a file."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

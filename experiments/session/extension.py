@@ -1,0 +1,127 @@
+"""run.extend=EPOCHS: more epochs for a run that has ended, and one statement for all of them.
+
+Until summary.json is gone the run is over, whatever else was written; from then on it is a run that was cut off before
+its next round, with everything that it needs to go on. A crash at any instant leaves one of the two.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.run_files.directory import CONFIG, SUMMARY, RunDirectory
+from experiments.run_files.reader import is_finished, read_config, read_summary
+from experiments.run_files.same_settings import EXTENDED, refuse_other_settings
+from experiments.settings.experiment import Experiment, run_secret
+from experiments.settings.frozen import plain
+from experiments.settings.keys import keyed
+from experiments.settings.recorded import to_yaml
+from experiments.settings.schema import Settings
+from fedmf.accounting import PrivacySpent
+from fedmf.errors import RunDirectoryError
+from fedmf.extension import check_extension
+from fedmf.plan import Plan
+from server.checkpoint import Checkpoint
+from server.files import sync_folder
+from server.state import Secrets, ServerState
+
+
+def extended(settings: Settings, path: Path) -> Settings:
+    """Return the settings of the finished run in `path` with run.extend's epochs as one more part; nothing is written.
+
+    Raises `RunDirectoryError` for a run that has not finished, and for settings that are not its own.
+    """
+    added = settings.run.extend
+    assert added is not None  # asked for
+    if not is_finished(path):
+        raise RunDirectoryError(
+            f"run.extend is {added}, but {path} holds no finished run; a run that was cut off goes on with "
+            "run.resume=true, and can be extended when it has finished."
+        )
+    parts = _begun(settings.population.parts, int(read_summary(path)["epochs"]), path)
+    settings = replace(settings, population=replace(settings.population, parts=parts))
+    refuse_other_settings(path, settings, besides=EXTENDED)
+    return replace(settings, population=replace(settings.population, parts=(*parts, added)))
+
+
+def _begun(recorded: tuple[int, ...] | None, epochs: int, path: Path) -> tuple[int, ...]:
+    """Return the parts of a run that ended after `epochs`: without one that a crash kept from beginning."""
+    for parts in (recorded or (epochs,), (recorded or ())[:-1]):
+        if sum(parts) == epochs:
+            return parts
+    raise RunDirectoryError(
+        f"population.parts in {path / CONFIG} is {list(recorded or ())}, but {SUMMARY} says {epochs} epochs; restore the "
+        "file that was changed."
+    )
+
+
+@keyed("privacy", ("max_epsilon", "epsilon"))
+def allowed(plan: Plan, state: ServerState) -> PrivacySpent:
+    """Return what the last part of `plan` costs together with what was released.
+
+    Raises `PrivacyBudgetExhausted` with the new epsilon where no limit of the run allows it.
+    """
+    return check_extension(plan, state.ledger, plan.participation.parts[-1].epochs)
+
+
+def begin(
+    settings: Settings, directory: RunDirectory, experiment: Experiment, checkpoint: Checkpoint
+) -> None:
+    """Let the finished run in `directory` be one that goes on with the last part of the experiment's plan.
+
+    Raises `RunDirectoryError` or `PrivacyBudgetExhausted` with everything as it was.
+    """
+    plan, recorded = experiment.plan, read_config(directory.path)
+    part = plan.participation.parts[-1]
+    state = checkpoint.ended(plan, experiment.optimizer)
+    _refuse_another_end(directory.path, plan, state)
+    spent = allowed(plan, state)
+    _say(experiment, state, spent)
+    key = run_secret(settings)
+    for _ in range(part.first):  # of a reproducible run: the key that this epoch would have had anyway
+        key = key.ratchet()
+    checkpoint.begin_part(replace(state, secrets=Secrets(part.first, key, None)))
+    groups: dict[str, Any] = {**recorded}
+    for dotted in EXTENDED:
+        group, name = dotted.split(".")
+        groups[group] = {**groups[group], name: plain(getattr(getattr(settings, group), name))}
+    directory.write_text(CONFIG, to_yaml(groups))
+    (directory.path / SUMMARY).unlink()  # here the run goes on
+    sync_folder(directory.path)
+
+
+def _refuse_another_end(path: Path, plan: Plan, state: ServerState) -> None:
+    """Raise `RunDirectoryError` unless the released rounds are those behind which the last part was planned."""
+    who, part = plan.participation, plan.participation.parts[-1]
+    held = read_summary(path)
+    for name in ("clients", "rounds_per_epoch"):
+        if held.get(name) != getattr(who, name):
+            raise RunDirectoryError(
+                f"the run in {path} had {held.get(name)} {name}, and the data at hand give {getattr(who, name)}; extend it "
+                "with data of as many clients."
+            )
+    if state.round != part.first * who.rounds_per_epoch or not state.is_finite:
+        raise RunDirectoryError(
+            f"the run in {path} ended after round {state.round}; it can be extended after {part.first} epochs of "
+            f"{who.rounds_per_epoch} rounds, with a finite model."
+        )
+
+
+def _say(experiment: Experiment, state: ServerState, spent: PrivacySpent) -> None:
+    """Say what the run costs with the part that is about to begin, and what its noise was not designed for."""
+    plan = experiment.plan
+    part = plan.participation.parts[-1]
+    before = plan.spent_on(state.ledger).epsilon
+    print(
+        f"extended: {part.epochs} more after {part.first} epochs, epsilon {before:.4g} -> {spent.epsilon:.4g} at delta "
+        f"{spent.delta:g} for all of them",
+        file=sys.stderr,
+    )
+    if not plan.factorization.is_restart_of_one:
+        print(
+            f"note: the noise so far was designed for a run that ends with it; planned as one run of "
+            f"{plan.participation.epochs} epochs, the same privacy would have left less noise in the model",
+            file=sys.stderr,
+        )
+    if (schedule := experiment.optimizer.schedule) != "constant":
+        print(f"note: optimizer.schedule={schedule} runs anew over the added epochs", file=sys.stderr)

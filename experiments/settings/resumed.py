@@ -1,0 +1,85 @@
+"""A run's recorded settings together with overrides that were given beside them.
+
+What the run recorded comes first, as overrides, so that a given one that says the same changes nothing and one that
+says something else is seen by comparing. Groups with choices (model, dataset, ...) are compared by their choice.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.settings.compose import compose
+from experiments.settings.frozen import plain
+from experiments.settings.overrides import Override, as_overrides, parsed
+from experiments.settings.recorded import Difference, flattened
+from experiments.settings.schema import Settings
+
+CHOICES = ("dataset", "model", "mechanism", "optimizer", "engine")
+# What a call says of itself and not of its run.
+OF_THE_CALL = (
+    "run.directory",
+    "run.resume",
+    "run.extend",
+    "run.trust_code",
+    "run.accept_copy",
+    "output",
+    "sweep.resume",
+)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Overrides that begin with a run's recorded settings, and the choices given that are not the run's."""
+
+    overrides: tuple[str, ...]
+    differences: tuple[Difference, ...]
+
+
+def beside(recorded: Settings, given: Sequence[str]) -> Beside:
+    """Return the overrides for a run that goes on with its `recorded` settings and those `given`.
+
+    A given engine is another engine; any other choice, or file of conf/ by its group (+experiment=NAME), that says
+    something else than was recorded is a difference, and then not among the overrides.
+    """
+    document, kept, differences = plain(recorded), [], []
+    own = {group: _choice(document[group]["name"]) for group in CHOICES}
+    for override in parsed(given):
+        if override.key.startswith("hydra"):
+            kept.append(override.text)
+        elif override.key in own:
+            if override.key == "engine" and override.value != own["engine"]:
+                document.pop("engine")
+                kept.append(override.text)
+            elif override.value != own[override.key]:
+                differences.append(Difference(override.key, own[override.key], override.value))
+        elif override.is_group:
+            differences += _effects(override, document)
+        else:
+            kept.append(override.text)
+    groups = [f"{group}={choice}" for group, choice in own.items() if group in document]
+    values = [text for text in as_overrides(document) if text.partition("=")[0] not in OF_THE_CALL]
+    return Beside((*groups, *values, *kept), tuple(differences))
+
+
+def named_in(given: Sequence[str]) -> Collection[str]:
+    """Return the texts with a colon among the values given: whoever typed an import path knows the code.
+
+    >>> sorted(named_in(["dataset.name=mine:load", "metrics=[accuracy,mine:recall]", "seed=3"]))
+    ['mine:load', 'mine:recall']
+    """
+    values = [override.value for override in parsed(given)]
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    return {str(text) for text in texts if ":" in str(text)}
+
+
+def _choice(name: str) -> str:
+    """Return the file of conf/ behind a recorded name; an import path is of the choice custom."""
+    return "custom" if ":" in name else name
+
+
+def _effects(override: Override, document: dict[str, Any]) -> Iterator[Difference]:
+    """Yield what a file of conf/ sets otherwise than `document` has it."""
+    has, default = dict(flattened(document)), dict(flattened(plain(compose("config", [], Settings))))
+    for key, value in flattened(plain(compose("config", [override.text], Settings))):
+        if value != default.get(key) and value != has.get(key):
+            yield Difference(key, has.get(key), value)

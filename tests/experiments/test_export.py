@@ -1,0 +1,260 @@
+"""The exported model computes what the run's own does, and carries the run's statement."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from client.data import load
+from experiments import run as door
+from experiments.cli.command import guard
+from experiments.export import ExportSettings, export
+from experiments.settings.compose import CONF, compose
+from fedmf.errors import FedmfError, RunDirectoryError, SettingError
+from runs import run
+
+ONE = ("population.epochs=1", "population.rounds_per_epoch=1", "population.cohort_size=64")
+FILES = {"torch": "model.pt", "safetensors": "model.safetensors", "onnx": "model.onnx"}
+TEXT = CONF.parent / "docs" / "export.md"
+
+
+def exported(directory, *overrides):
+    export(compose("export", [f"directory={directory}", *overrides], ExportSettings))
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A short run of the default model."""
+    return run(tmp_path_factory.mktemp("digits") / "r", *ONE)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A run of a model of one's own that trains in part and has buffers."""
+    custom = ("model=custom", "model.name=test_export_models:Net", "model.trainable=['head.*']")
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "test_export_models.py").write_text(NET)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(folder))
+        yield run(folder / "r", *ONE, *custom)
+        sys.modules.pop("test_export_models", None)
+
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, input_shape, classes, width=6):
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.BatchNorm1d(width), nn.ReLU())
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.head(self.backbone(x))
+
+class Draws(Net):
+    def forward(self, x):
+        return super().forward(x) + torch.rand(10)
+
+class NotKnown(Net):
+    def forward(self, x):
+        return super().forward(x) + torch.randn(())
+
+class NotWritten(Net):
+    def forward(self, x):
+        return super().forward(x) if x.mean() > 0.5 else -super().forward(x)
+
+class Counts(Net):
+    def forward(self, x):
+        return super().forward(x) * (2 if len(x) == 3 else 1)
+"""
+
+
+def blocks():
+    return re.findall(r"```python\n(.*?)```", TEXT.read_text(), re.DOTALL)
+
+
+def contents(directory):
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_the_documented_lines_load_each_format_with_the_runs_own_numbers(digits, tmp_path, monkeypatch):
+    for name in FILES:
+        exported(digits, f"format={name}", f"to={tmp_path / FILES[name]}")
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    torch_lines, safetensors_lines, onnx_lines, metadata = blocks()
+    ours = door.load(digits).model()
+    x = load("digits").test.x[:2]
+    exec(torch_lines, scope)
+    expected = ours(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_array_equal(scope["model"](torch.from_numpy(x)).detach().numpy(), expected)
+    with torch.no_grad():
+        for parameter in scope["model"].parameters():
+            parameter.zero_()
+    exec(safetensors_lines, scope)
+    np.testing.assert_array_equal(scope["model"](torch.from_numpy(x)).detach().numpy(), expected)
+    exec(onnx_lines, scope)
+    assert scope["scores"].shape == (2, 10)
+    np.testing.assert_allclose(scope["session"].run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
+    many = load("digits").test.x[:7]
+    assert scope["session"].run(None, {"x": many})[0].shape == (7, 10)
+    exec(metadata, scope)
+
+
+def test_the_statement_goes_along_in_every_format(digits, tmp_path, capsys):
+    import onnx
+    from safetensors import safe_open
+
+    statement = json.loads((digits / "privacy.json").read_text())
+    for name in FILES:
+        exported(digits, f"format={name}", f"to={tmp_path / FILES[name]}", "output=json")
+        said = json.loads(capsys.readouterr().out)
+        assert said["files"][0] == str(tmp_path / FILES[name])
+        assert said["statement"] == statement["paragraph"]
+    beside = json.loads((tmp_path / "model.pt.json").read_text())
+    assert (beside["statement"], beside["privacy"]) == (statement["paragraph"], statement)
+    with safe_open(tmp_path / "model.safetensors", framework="numpy") as file:
+        assert json.loads(file.metadata()["privacy"]) == statement
+    properties = {one.key: one.value for one in onnx.load(tmp_path / "model.onnx").metadata_props}
+    assert json.loads(properties["fedmf.privacy"]) == statement
+    assert properties["fedmf.statement"] == statement["paragraph"]
+
+
+def test_parameters_and_buffers_are_those_of_the_run_without_its_code(own, tmp_path):
+    """Neither the module nor the data is needed: the import path of this run leads nowhere here."""
+    from safetensors.torch import load_file
+
+    sys.modules.pop("test_export_models", None)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "path", [path for path in sys.path if str(own.parent) != path])
+        exported(own, "format=torch", f"to={tmp_path / 'a.pt'}")
+        exported(own, "format=safetensors", f"to={tmp_path / 'a.safetensors'}")
+        assert "test_export_models" not in sys.modules
+    with np.load(own / "model.npz") as arrays:
+        for state in (
+            torch.load(tmp_path / "a.pt", weights_only=True),
+            load_file(tmp_path / "a.safetensors"),
+        ):
+            assert set(state) == set(arrays.files)
+            for name in arrays.files:
+                np.testing.assert_array_equal(state[name].numpy(), arrays[name])
+                assert state[name].numpy().dtype == arrays[name].dtype
+    assert {"backbone.2.running_var", "backbone.2.num_batches_tracked", "head.bias"} <= set(state)
+    ours = door.load(own, trust_code=True).model()
+    assert not ours.load_state_dict(state).missing_keys
+
+
+@pytest.mark.slow
+def test_a_model_of_ones_own_is_written_as_onnx_only_where_it_is_named(own, tmp_path):
+    from onnx.reference import ReferenceEvaluator
+
+    before = contents(tmp_path)
+    with pytest.raises(SettingError, match=r"test_export_models:Net.*trust_code=true"):
+        exported(own, "format=onnx", f"to={tmp_path / 'a.onnx'}")
+    assert contents(tmp_path) == before
+    named = ("model=custom", "model.name=test_export_models:Net")
+    x = load("digits").test.x[:4]
+    expected = door.load(own, trust_code=True).model()(torch.from_numpy(x)).detach().numpy()
+    for consent in (("trust_code=true",), named):
+        file = tmp_path / f"{len(consent)}.onnx"
+        exported(own, "format=onnx", f"to={file}", *consent)
+        (scores,) = ReferenceEvaluator(str(file)).run(None, {"x": x})
+        np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+    for wrong, says in (("Draws", "other outputs than in torch"), ("NotKnown", "cannot be checked"), ("Counts", "as ONNX (cannot be checked|gives other outputs)"),
+                        ("NotWritten", "cannot be written as ONNX")):  # fmt: skip
+        with pytest.raises(SettingError, match=says):
+            exported(own, "format=onnx", f"to={tmp_path / 'b.onnx'}", "model=custom", f"model.name=test_export_models:{wrong}")  # fmt: skip
+        assert not (tmp_path / "b.onnx").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", ["model=cnn", "model=mlp model.hidden=9",
+                                      "dataset=by_user_text dataset.path={path} dataset.vocabulary={words} model=lstm model.embedding=4 model.hidden=5",
+                                      "dataset=by_user_text dataset.path={path} dataset.vocabulary={words} model=char_lstm model.embedding=4 model.hidden=5"])  # fmt: skip
+def test_every_model_as_onnx_gives_what_it_gives_in_torch(tmp_path, settings):
+    """Export itself compares them, on inputs of its own; here on the run's test examples."""
+    from onnx.reference import ReferenceEvaluator
+
+    lines = [{"user": f"u{n % 8}", "text": "a b c d a b c a b"} for n in range(64)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "words").write_text("a\nb\nc\nd\n")
+    chosen = shlex.split(settings.format(path=tmp_path / "t.jsonl", words=tmp_path / "words"))
+    cohort = "population.cohort_size=4"
+    directory = run(tmp_path / "r", *ONE, cohort, "privacy.delta=1e-3", *chosen)
+    exported(directory, "format=onnx")
+    loaded = door.load(directory)
+    from experiments.settings.data import load_dataset, merged
+
+    x = load_dataset(merged(loaded.run.config["dataset"]), loaded.run.config["model"]["name"]).test.x[:5]
+    (scores,) = ReferenceEvaluator(str(directory / "model.onnx")).run(None, {"x": np.asarray(x)})
+    ours = loaded.model()(torch.from_numpy(np.asarray(x))).detach().numpy()
+    np.testing.assert_allclose(scores, ours, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_is_written_over(digits, tmp_path, name, capsys):
+    taken = [tmp_path / FILES[name]] + ([tmp_path / "model.pt.json"] if name == "torch" else [])
+    for place in taken:
+        place.write_text("mine")
+        overrides = [f"directory={digits}", f"format={name}", f"to={tmp_path / FILES[name]}"]
+        assert guard(lambda o=overrides: export(compose("export", o, ExportSettings))) == 2
+        assert f"{place} exists; nothing was written" in capsys.readouterr().err
+        assert contents(tmp_path) == {place: b"mine"}
+        place.unlink()
+    (tmp_path / FILES[name]).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(RunDirectoryError, match="exists"):
+        exported(digits, f"format={name}", f"to={tmp_path / FILES[name]}")
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(("name", "module"), [("safetensors", "safetensors"), ("onnx", "onnx"), ("onnx", "onnxscript")])  # fmt: skip
+def test_a_missing_extra_is_one_sentence_with_the_command(digits, tmp_path, monkeypatch, name, module):
+    for loaded in [loaded for loaded in sys.modules if loaded.split(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        SettingError, match=rf"format={name} needs the package {module}.*pip install 'fedmf\[{name}\]'"
+    ):
+        exported(digits, f"format={name}", f"to={tmp_path / 'x'}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("overrides", "says"), [
+    (["format=pickle"], "format is 'pickle'"), (["to=none/model.pt"], "is no folder"),
+    (["directory=elsewhere"], r"holds no config\.yaml"),
+])  # fmt: skip
+def test_mistakes_are_sentences_and_leave_nothing(digits, tmp_path, monkeypatch, overrides, says):
+    monkeypatch.chdir(tmp_path)
+    before = contents(digits)
+    with pytest.raises(FedmfError, match=says):
+        exported(digits, *overrides)
+    assert not list(tmp_path.iterdir())
+    assert contents(digits) == before
+
+
+def test_a_write_that_fails_leaves_neither_file(tmp_path):
+    from experiments.run_files.exported import write
+
+    (tmp_path / "b").write_text("mine")
+    with pytest.raises(FileExistsError):
+        write({tmp_path / "a": b"1", tmp_path / "b": b"2"})
+    assert contents(tmp_path) == {tmp_path / "b": b"mine"}
+
+
+def test_the_default_place_is_the_run_directory(tmp_path, capsys):
+    directory = run(tmp_path / "r", *ONE)
+    capsys.readouterr()
+    exported(directory)
+    shown = capsys.readouterr()
+    assert shown.out == f"{directory / 'model.pt'}\n"
+    assert "epsilon = " in shown.err
+    assert isinstance(door.load(directory).model(), nn.Module)
+    assert Path(shown.out.strip()).exists()

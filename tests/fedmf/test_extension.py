@@ -1,0 +1,183 @@
+"""A run that is extended costs what all its epochs cost together, and goes on only where that is allowed."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from fedmf.accounting import Ledger, privacy_spent
+from fedmf.accounting.renyi import rdp
+from fedmf.errors import PrivacyBudgetExhausted, SettingError
+from fedmf.extension import check_extension, rounded_up, spent_with
+from fedmf.mechanisms import design_run, of_run
+from fedmf.mechanisms.schedules import rates
+from fedmf.statement import Conduct, write_statement
+from plans import small_plan
+
+SPARSE = {
+    "noise_multiplier": 0.05,
+    "keep_probability": 0.01,
+    "l2_norm": 1.0,
+    "linf_norm": 0.005935076377073027,
+}
+
+
+def ledger_of(plan, epochs):
+    ledger = Ledger()
+    for _ in range(epochs):
+        ledger = plan.start_epoch(ledger)
+    return ledger
+
+
+def extended(plan, after, epochs, momentum=0.0, schedule="constant"):
+    """The plan gone on with, its added epochs fitted as a run of their own."""
+    rounds = plan.participation.rounds_per_epoch
+    shares = None if schedule == "constant" else rates(schedule, rounds * epochs)
+    return plan.extended(
+        after, design_run(plan.factorization.family, of_run(rounds, epochs, momentum, shares))
+    )
+
+
+def test_ten_epochs_and_six_more_cost_the_published_number_of_sixteen():
+    """3.681863: the oracle's figure of sixteen epochs at delta 1e-5, from 40-digit arithmetic."""
+    plan = small_plan(**SPARSE, epochs=10, delta=1e-5)
+    together = spent_with(plan, ledger_of(plan, 10), 6)
+    assert together.epsilon == pytest.approx(3.681863, abs=1e-6)
+    assert together == privacy_spent(plan.epoch_event, 16, delta=1e-5)
+
+
+@pytest.mark.parametrize(("adjacency", "accountant"), [("zero_out", "rdp"), ("zero_out", "tight"), ("replace", "rdp")])  # fmt: skip
+@pytest.mark.parametrize("gamma", [0.1, 1.0])
+def test_the_cost_is_the_accountants_of_all_epochs_under_each_relation(adjacency, accountant, gamma):
+    plan = small_plan(epochs=3, keep_probability=gamma, adjacency=adjacency, accountant=accountant)
+    together = spent_with(plan, ledger_of(plan, 3), 2)
+    whole = privacy_spent(plan.epoch_event, 5, delta=1e-5, adjacency=adjacency, accountant=accountant)
+    assert together == whole
+    assert whole.epsilon > plan.spent(3).epsilon
+
+
+def test_the_cost_is_that_of_divergences_summed_one_by_one():
+    """The slow twin: every epoch of both parts at every order of a grid, converted by the printed formula."""
+    plan = small_plan(epochs=4, keep_probability=0.1)
+    epochs = [plan.epoch_event] * 4 + [plan.epoch_event] * 3
+    orders = 1 + np.geomspace(0.5, 20, 150)
+    grid = min(
+        sum(rdp(event, a) for event in epochs) + math.log((a - 1) / a) - (math.log(1e-5) + math.log(a)) / (a - 1)
+        for a in orders
+    )  # fmt: skip
+    together = spent_with(plan, ledger_of(plan, 4), 3).epsilon
+    assert together <= grid <= together * (1 + 1e-3)
+
+
+def test_without_masks_the_cost_is_that_of_one_gaussian():
+    """Five epochs of multiplier 2 are one Gaussian of mu^2 = 5/4; delta as a function of epsilon by Balle and Wang."""
+    plan = small_plan(epochs=3, keep_probability=1.0, noise_multiplier=2.0)
+    mu = math.sqrt(5) / 2
+    exact = brentq(
+        lambda e: norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu) - 1e-5, 0.1, 50
+    )
+    assert spent_with(plan, ledger_of(plan, 3), 2).epsilon == pytest.approx(exact, rel=1e-7)
+
+
+def test_an_event_that_differs_by_rounding_counts_as_the_ledgers_own():
+    """Or the tight accountant, which is for equal epochs, would refuse a run that another machine began."""
+    plan = small_plan(epochs=2, accountant="tight", keep_probability=0.1)
+    event = plan.epoch_event
+    ledger = Ledger((replace(event, noise_multiplier=event.noise_multiplier * (1 + 1e-12)),) * 2)
+    assert spent_with(plan, ledger, 1).epsilon == pytest.approx(plan.spent(3).epsilon, rel=1e-9)
+
+
+@pytest.mark.parametrize("limits", [
+    {"epsilon": 3.0, "noise_multiplier": None}, {"noise_multiplier": 1.0}, {"noise_multiplier": 1.0, "max_epsilon": 6.2},
+])  # fmt: skip
+def test_more_than_any_limit_allows_is_refused_with_the_new_epsilon_and_what_to_allow(limits):
+    plan = small_plan(epochs=4, **limits)
+    ledger = ledger_of(plan, 4 if "max_epsilon" not in limits else 1)
+    new = spent_with(plan, ledger, 2).epsilon
+    if "max_epsilon" in limits:
+        plan = replace(plan, privacy=replace(plan.privacy, max_epsilon=new * 0.99))
+    with pytest.raises(PrivacyBudgetExhausted, match=re.escape(f"to {new:.6g}")) as refused:
+        check_extension(plan, ledger, 2)
+    allowed = float(re.search(r"max_epsilon=([\d.]+[\d])\.$", str(refused.value))[1])
+    assert new <= allowed <= new * 1.001
+    plan = replace(plan, privacy=replace(plan.privacy, max_epsilon=allowed))
+    assert check_extension(plan, ledger, 2).epsilon == new
+    plan.start_epoch(plan.start_epoch(ledger))  # and the epochs may begin
+
+
+def test_the_target_allows_what_a_run_that_ended_early_left_of_it():
+    plan = small_plan(epochs=4, epsilon=3.0, noise_multiplier=None)
+    assert check_extension(plan, ledger_of(plan, 2), 2).epsilon == pytest.approx(3.0, rel=1e-6)
+    with pytest.raises(PrivacyBudgetExhausted, match="above epsilon=3"):
+        check_extension(plan, ledger_of(plan, 2), 3)
+
+
+def test_a_run_without_noise_has_nothing_left_to_keep():
+    plan = small_plan(noise_multiplier=0.0, l2_norm=None)
+    assert check_extension(plan, ledger_of(plan, 2), 9).epsilon == math.inf
+
+
+@pytest.mark.parametrize("epsilon", [9.27301, 0.0123449, 12345.6, 8.0, 1e-9, 0.1 + 0.2, 999.95, 9.999999])
+def test_the_number_named_is_never_below_the_epsilon(epsilon):
+    assert epsilon <= float(rounded_up(epsilon)) <= epsilon * 1.0011
+
+
+def test_added_epochs_are_the_event_that_is_accounted():
+    """Noise is z times the largest column norm of the added epoch's own C, and clients are bounded as before."""
+    plan = small_plan(epochs=2, epsilon=3.0, noise_multiplier=None, momentum=0.9)
+    longer = extended(plan, 2, 3, momentum=0.9)
+    assert longer.epoch_event == plan.epoch_event
+    assert longer.client_plan == plan.client_plan
+    for epoch, factorization in enumerate(longer.factorization.epochs):
+        columns = np.linalg.norm(factorization.stream.materialize_strategy(), axis=0)
+        assert longer.sigma_in(epoch) == pytest.approx(plan.noise_multiplier * columns.max() * 1.0, rel=1e-6)
+    assert [epoch.fingerprint for epoch in longer.factorization.epochs[:2]] == [
+        epoch.fingerprint for epoch in plan.factorization.epochs
+    ]
+    assert longer.participation.epochs_of_parts == (2, 3)
+
+
+def test_a_schedule_runs_anew_over_the_added_epochs_and_stays_where_it_was_before():
+    who = small_plan(epochs=4).participation
+    shorter = who.extended(3, 2)  # a budget had ended it
+    assert [shorter.progress(rounds) for rounds in range(12)] == [
+        who.progress(rounds) for rounds in range(12)
+    ]
+    assert [shorter.progress(rounds) for rounds in range(12, 20)] == [done / 8 for done in range(8)]
+    assert shorter.epochs == 5
+    assert shorter.extended(5, 1).epochs_of_parts == (3, 2, 1)
+
+
+@pytest.mark.parametrize("after", [0, 5, 9])
+def test_a_part_cannot_follow_where_the_one_before_did_not_end(after):
+    with pytest.raises(SettingError, match=f"after is {after}"):
+        small_plan(epochs=4).participation.extended(after, 1)
+    with pytest.raises(SettingError, match="after is 4"):
+        small_plan(epochs=4).participation.extended(4, 2).extended(4, 1)
+
+
+def test_the_statement_covers_both_parts_and_says_what_the_choice_to_go_on_rests_on():
+    plan = small_plan(epochs=2, epsilon=3.0, noise_multiplier=None)
+    longer = extended(plan, 2, 2)
+    ledger = ledger_of(longer, 4)
+    said = write_statement(longer, Conduct(epochs=4, reproducible=False, ledger=ledger))
+    assert said.epsilon == plan.spent(4).epsilon > 3.0
+    assert (said.parts, said.epochs, said.epochs_planned, said.participation_planned) == ((2, 2), 4, 4, 4)
+    assert len(said.sigma_by_epoch) == 4
+    text = said.paragraph()
+    for words in (f"epsilon = {said.epsilon:.4g}", "ended after 2 epochs", "extended by 2 epochs", "all 4 started epochs",
+                  "never leads to more than 4", "under no outcome runs more than 4 epochs"):  # fmt: skip
+        assert words in text, words
+    alone = write_statement(plan, Conduct(epochs=2, reproducible=False)).paragraph()
+    assert "extended" not in alone
+    assert "no outcome" not in alone
+
+
+def test_a_statement_whose_parts_do_not_add_up_is_refused():
+    said = write_statement(small_plan(), Conduct(epochs=2, reproducible=False))
+    with pytest.raises(SettingError, match="parts is"):
+        replace(said, parts=(2, 1))
