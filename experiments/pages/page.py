@@ -12,6 +12,7 @@ from experiments.pages.template import TEMPLATE
 from server.files import write_atomically
 
 SOURCE = "from"  # header of the column that names files
+LONGEST_SENTENCE = 120  # letters of what says why there is no plot
 LONGEST_NUMBER = 24  # letters of a cell that is kept on one line; longer ones are words
 
 
@@ -90,8 +91,11 @@ class Section:
 
     @property
     def is_half(self) -> bool:
-        """Whether two such sections stand side by side where there is room: those with nothing but a plot or a sentence."""
-        return self.figure is not None and self.table is None and not self.verbatim
+        """Whether two such sections stand side by side where there is room: a plot alone, or a sentence in its place."""
+        if self.table is not None or self.verbatim:
+            return False
+        is_sentence = len(self.paragraphs) == 1 and len(self.paragraphs[0]) <= LONGEST_SENTENCE
+        return self.figure is not None or (is_sentence and not self.points)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def key_figures(run: Run) -> Iterator[KeyFigure]:
     else:
         exposed = bool((run.config.get("run") or {}).get("reproducible"))
         yield KeyFigure(
-            "epsilon spent" if not exposed else "epsilon, were its secrets secret",
+            "epsilon spent" if not exposed else "epsilon, had its keys been secret",
             number(summary["epsilon"]),
             [f"at delta = {number(summary.get('delta'))} ({whose(run)})"],
         )

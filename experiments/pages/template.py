@@ -33,7 +33,7 @@ TEMPLATE = """\
   a { color: var(--link); }
   .warning { border-left: .4rem solid var(--alarm); padding: .4rem .8rem; background: var(--alarm-paper);
              font-weight: 600; max-width: none; }
-  .key { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .75rem; margin: .75rem 0 0; }
+  .key { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: .75rem; margin: .75rem 0 0; }
   .key > div { background: var(--well); border-radius: .4rem; padding: .5rem .8rem; min-width: 0; }
   .key dt { color: var(--muted); font-size: .85rem; }
   .key dd { margin: 0; overflow-wrap: anywhere; }
@@ -45,7 +45,8 @@ TEMPLATE = """\
   table { border-collapse: collapse; width: 100%; font-size: .92rem; }
   th, td { text-align: left; vertical-align: top; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--hair);
            overflow-wrap: break-word; }
-  th.number { text-align: right; vertical-align: bottom; }
+  th { vertical-align: bottom; }
+  th.number { text-align: right; }
   td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
   td.source { color: var(--muted); font-size: .8rem; overflow-wrap: anywhere; }
   table.plain td.text { min-width: 7rem; }
