@@ -76,6 +76,8 @@ class RunSettings:
 
     `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
     `optimized_metric`: which metric's last value a sweeper is given to choose by.
+    `evaluate_every`, where it is given, counts in place of `evaluations`; before the last round `evaluation_examples` of
+    a larger test set are scored.
     `stop_if_all_fail`: whether it stops before a round in which no client could train, which no statement covers.
     """
 
@@ -85,14 +87,18 @@ class RunSettings:
     reproducible: bool
     unprotected_metrics: bool
     stop_if_all_fail: bool
+    evaluations: int
     evaluate_every: int | None
+    evaluation_examples: int | None
     checkpoint_every: int
     optimized_metric: str | None
 
     def __post_init__(self) -> None:
         check_at_least("checkpoint_every", self.checkpoint_every, 1)
-        if self.evaluate_every is not None:
-            check_at_least("evaluate_every", self.evaluate_every, 1)
+        check_at_least("evaluations", self.evaluations, 1)
+        for name in ("evaluate_every", "evaluation_examples"):
+            if (value := getattr(self, name)) is not None:
+                check_at_least(name, value, 1)
 
 
 @dataclass(frozen=True)

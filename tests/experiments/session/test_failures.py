@@ -17,7 +17,8 @@ import own_models
 from experiments.cli.command import guard
 from experiments.players.failures import Failure
 from experiments.session.failure_count import FailureCount
-from experiments.session.progress import Standing, View
+from experiments.session.progress import View
+from experiments.session.standing import Standing
 from fedmf.errors import RunStoppedError, SettingError
 from runs import composed, metrics, model, run, simulate
 from server import state as server_state
@@ -311,7 +312,7 @@ def test_a_line_stands_above_the_live_view_and_leaves_it_whole(monkeypatch):
     view = View(4)
 
     def standing(number):
-        return Standing(number, 4, 1, 1, 0.5, {}, 1.0, 2.0, 1e-5, "one client, zero_out", 100.0, True)
+        return Standing(number, 4, 1, 1, number, {"accuracy": 0.5}, 1.0, 2.0, 1e-5, 100.0, True)
 
     with view:
         view.show(standing(1))
