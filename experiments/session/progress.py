@@ -40,7 +40,7 @@ class View:
         self._job = job
         self._clock = clock
         self._left = TimeLeft(rounds, lambda number: 0, clock)
-        self._rounds = rounds
+        self._rounds, self._released = rounds, 0
         self._standing: Standing | None = None
         self._clients = ""
         self._last_line = self._last_change = clock()
@@ -75,6 +75,7 @@ class View:
 
     def begin(self, released: int) -> None:
         """Count from now on, behind `released` rounds."""
+        self._released = released
         self._left.begin(released)
         self._bars.update(self._task, completed=released)
 
@@ -144,7 +145,9 @@ class View:
 
     def _line(self) -> str:
         if self._standing is None:  # in the first round of a session
-            return " | ".join(part for part in (self._job, f"{self._rounds} rounds", self._clients) if part)
+            return " | ".join(
+                part for part in (self._job, f"round {self._released}/{self._rounds}", self._clients) if part
+            )
         return self._standing.line(self._left_unless_done(), clients=self._clients, job=self._job)
 
     def _left_unless_done(self) -> str:

@@ -103,7 +103,7 @@ def test_a_line_inside_a_slow_round_counts_its_clients_also_in_the_first(capsys)
         play(view, clock, 1, 40)
         play(view, clock, 2, 40)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "20 rounds | clients 1/4"
+    assert lines[0] == "round 0/20 | clients 1/4"
     assert "round 1/20 | clients 3/4 | " in "\n".join(lines)
 
 
