@@ -12,7 +12,7 @@ from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
 from experiments.run_files.rounding import rounded_up
 from experiments.settings.output import Output
-from fedmf.statement import SECRETS_FROM_SYSTEM
+from fedmf.statement import SECRETS_FROM_SYSTEM, counted
 
 _DIGITS = 4  # of epsilon
 _RELATIONS = {
@@ -77,7 +77,7 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
     for name in ("loss", *run.further_metrics):
         yield name, score_text(run, name)
     yield "privacy spent", _spent(run)
-    yield "rounds", f"{figures['rounds']:,} in {figures['epochs']:,} epochs"
+    yield "rounds", f"{figures['rounds']:,} in {counted(figures['epochs'])}"
     yield "clients", f"{figures['clients']:,}, of which {figures['cohort_size']:,} a round"
     yield "parameters", f"{figures['parameters']:,}"
     ratio = figures["compression_ratio"]

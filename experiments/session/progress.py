@@ -76,7 +76,7 @@ class View:
     def begin(self, released: int) -> None:
         """Count from now on, behind `released` rounds."""
         self._released = released
-        self._left.begin(released)
+        self._left.begin()
         self._bars.update(self._task, completed=released)
 
     def scored(self, seconds: float, examples: int) -> None:
@@ -117,7 +117,8 @@ class View:
         """Show what is known now in place of what was shown, and return True, where that can be."""
         self._last_change = self._clock()
         if self._live is not None:
-            self._live.update(Group(self._table(), self._bars), refresh=True)
+            shown = [self._table(), self._bars] if self._facts() else [self._bars]
+            self._live.update(Group(*shown), refresh=True)
         elif self._cell is not None:
             self._cell.update({"text/plain": self._line()}, raw=True)
         else:

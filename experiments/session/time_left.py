@@ -38,12 +38,12 @@ class TimeLeft:
         self._scored = (0.0, 0)  # seconds and examples of this session
         self._part = 0.0  # of the round under way that is done
         self._shown: float | None = None
-        self.begin(0)
+        self._released = 0
+        self.begin()
 
-    def begin(self, released: int) -> None:
-        """Count from now on, behind `released` rounds."""
-        self._released, self._round_began = released, self._clock()
-        self._began = self._round_began
+    def begin(self) -> None:
+        """Count from now on: the session's first round begins."""
+        self._began = self._round_began = self._clock()
 
     def clients(self, done: int, asked: int) -> None:
         """Take note that `done` of the `asked` clients of the round under way have been played."""

@@ -30,6 +30,7 @@ def test_the_end_of_a_run_is_a_table_of_figures_for_people(private, capsys):
     assert f"{figures['f1']:.4g}" in said
     assert f"{figures['uplink_bytes_per_client']:,.0f} bytes of values a round" in said
     assert "40, of which 10 a round" in said
+    assert "2 in 1 epoch " in said
 
 
 def test_three_lines_give_epsilon_delta_unit_and_adjacency_and_say_that_not_all_is_covered(private):

@@ -65,10 +65,11 @@ def test_the_first_round_of_a_session_counts_only_until_another_is_known(clock):
     assert left.estimate() == 9
 
 
-def test_scoring_is_counted_for_the_examples_that_are_left_and_not_as_a_slow_round(clock):
-    schedule = Schedule(40, 4, None, 1000, 100)  # scored after 10, 20, 30: 100 examples; after 40: 1,000
+@pytest.mark.parametrize("evaluations", [4, 40])
+def test_scoring_is_counted_for_the_examples_that_are_left_and_not_as_a_slow_round(clock, evaluations):
+    schedule = Schedule(40, evaluations, None, 1000, 100)  # 100 examples but for the last round
     left = TimeLeft(40, schedule.examples_after, clock)
-    end = clock.now + 40 * 2 + 1300 * 0.05
+    end = clock.now + 40 * 2 + (100 * (evaluations - 1) + 1000) * 0.05
     for number in range(1, 41):
         clock.wait(2)
         if schedule.is_due(number):
@@ -92,10 +93,10 @@ def test_nothing_is_said_before_the_first_score_is_timed_unless_that_takes_long(
 def test_what_an_earlier_session_released_took_no_time_in_this_one(clock):
     left = TimeLeft(100, lambda number: 0, clock)
     clock.wait(500)  # data are loaded
-    left.begin(90)
+    left.begin()
     for number in (91, 92):
         list(play(left, clock, number, 3))
-    assert left.estimate() == 8 * 3
+        assert left.estimate() == (100 - number) * 3
 
 
 def test_one_slow_round_moves_nothing(clock):
