@@ -37,6 +37,14 @@ Elsewhere = Callable[[Message, Context], Message]
 OnFailure = Callable[[str, BaseException], None]
 
 
+# Called when a client's turn is over, whether it could train or not.
+OnDone = Callable[[], None]
+
+
+def no_count() -> None:
+    """Count no client."""
+
+
 def log_failure(client: str, error: BaseException) -> None:
     """Log why a client takes part with a zero update, with the traceback."""
     log.error("client %s could not train; it takes part with a zero update", client, exc_info=error)
@@ -62,6 +70,7 @@ def make_client_app(
     *,
     elsewhere: Elsewhere | None = None,
     on_failure: OnFailure = log_failure,
+    on_done: OnDone = no_count,
 ) -> ClientApp:
     """Return the ClientApp of clients whose data `examples_of(client, context)` gives.
 
@@ -69,7 +78,7 @@ def make_client_app(
     between. Where a client's training leaves the device unusable to this process (a failed assertion on a CUDA
     device), its update is zero and `elsewhere` plays the clients after it. Without `elsewhere` the app raises
     `DeviceLostError` for the message, and whoever called it should end the process. `on_failure` is told of each client
-    whose update is zero because it could not train.
+    whose update is zero because it could not train, `on_done` that a client's turn is over.
     """
     app = ClientApp()
     resident = Resident(make_trainer)
@@ -84,6 +93,7 @@ def make_client_app(
                 break
             update = safe_update(resident, examples_of, vector, task, context, plan.seed, on_failure)
             values.append(wire.to_bytes(mask(update, task, plan, scale)))
+            on_done()
         if resident.is_lost and elsewhere is None:
             raise DeviceLostError("the device does not answer any more; end this process and ask a new one.")
         if left := tasks[len(values) :]:

@@ -17,7 +17,8 @@ TAKEN = frozenset({
     "parameters", "clients", "rounds_per_epoch", "epochs", "keep_probability", "linf_over_l2",
     "noise_multiplier", "sigma", "compression_ratio", "uplink_bytes_per_client",
     "envelope_bytes_per_client", "wall_seconds", "targets", "examples", "dataset", "source", "seed",
-    "seeds", "runs", "private", "bytes_to_target", "workload", "logger", "output",
+    "seeds", "runs", "private", "bytes_to_target", "workload", "logger", "output", "test_examples",
+    "evaluation_examples",
 })
 # fmt: on
 

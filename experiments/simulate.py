@@ -5,7 +5,8 @@
     python -m experiments.simulate run.directory=DIR run.resume=true            go on after a crash, as the run was begun
     python -m experiments.simulate run.directory=DIR run.extend=2               two more epochs for a finished run
 
-Shows progress on stderr and a table at the end (output=json: summary.json on stdout). The run directory holds
+Shows progress on stderr and at the end a table and the privacy statement in short; of a sweep one line a job and the
+command that compares (output=json: summary.json on stdout). The run directory holds
 config.yaml, metrics.jsonl, privacy.json, summary.json, mechanism.json, model.npz, model_initial.npz and
 report.html.
 """
@@ -17,19 +18,36 @@ from pathlib import Path
 
 from experiments.cli.command import end_with, guard
 from experiments.cli.result import show
+from experiments.cli.sweep import Tally, tally
 from experiments.run_files.reader import read_run
 from experiments.session.resuming import with_recorded
 from experiments.session.simulation import simulate
 from experiments.settings.jobs import run_jobs
+from experiments.settings.output import Output
 from experiments.settings.schema import Settings
+from experiments.settings.sweep import SweepJob
 
 
-def job(settings: Settings, directory: Path) -> float | None:
-    """Simulate into `directory`, print what the run did, unless it had finished before, and return what a sweep asks for."""
-    if simulate(settings, directory):
-        show(settings.output, read_run(directory))
+def job(
+    settings: Settings, directory: Path, in_sweep: SweepJob | None = None, tally: Tally | None = None
+) -> float | None:
+    """Simulate into `directory`, print what the run did, unless it had finished before, and return what a sweep asks for.
+
+    A job of a sweep says in one line how good its model is, whenever it finished.
+    """
     metric = settings.run.optimized_metric
+    is_new = simulate(settings, directory, "" if in_sweep is None else in_sweep.label)
+    if is_new and (in_sweep is None or settings.output is Output.json):
+        show(settings.output, read_run(directory))
+    if in_sweep is not None and tally is not None:
+        tally.finished(in_sweep, settings.output, read_run(directory), metric or "accuracy")
     return None if metric is None else read_run(directory).score(metric)
+
+
+def run_all() -> None:
+    """Run the job, or the sweep, that the command line describes."""
+    with tally() as counted:
+        run_jobs(partial(job, tally=counted), with_recorded, counted.failed)
 
 
 def main() -> None:
@@ -43,7 +61,7 @@ def main() -> None:
     )
     logging.getLogger("flwr").setLevel(logging.WARNING)
     logging.getLogger("flwr").propagate = False  # it has a handler of its own
-    end_with(partial(guard, partial(run_jobs, job, with_recorded)))
+    end_with(partial(guard, run_all))
 
 
 if __name__ == "__main__":

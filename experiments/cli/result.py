@@ -1,29 +1,97 @@
-"""What a finished run did, printed on stdout."""
+"""What a finished run did, printed on stdout: a table, three lines on its privacy, and where its page lies."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
-from client.metric_names import ALWAYS
 from experiments.cli import output
-from experiments.run_files.directory import REPORT
+from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
+from experiments.run_files.rounding import rounded_up
 from experiments.settings.output import Output
+from fedmf.statement import SECRETS_FROM_SYSTEM, counted
 
-FIGURES = ("epsilon", "delta", "rounds", "parameters", "clients", "compression_ratio")
+_DIGITS = 4  # of epsilon
+_RELATIONS = {
+    "zero_out": "zero-out adjacency (one client's vector replaced by zero in its round)",
+    "replace": "replacement adjacency (one client's data changed to another's)",
+}
 
 
 def show(form: Output, run: Run) -> None:
-    """Print what a finished run did: a table for people, or summary.json for programs."""
+    """Print what a finished run did: a table and the statement in short for people, or summary.json for programs."""
     if form is Output.json:
         output.print_json(run.summary)
         return
-    table = Table(title="Result", show_header=False)
-    for name in (*ALWAYS, *run.further_metrics, *FIGURES):
-        value = run.summary[name]
-        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
-    table.add_row("values a client sends a round", f"{run.summary['uplink_bytes_per_client']:,.0f} bytes")
-    table.add_row("envelope of its message", f"{run.summary['envelope_bytes_per_client']:,} bytes")
-    table.add_row("wall seconds", f"{run.summary['wall_seconds']:.1f}")
     console = output.console()
+    table = Table(title="Result", title_justify="left", show_header=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in _rows(run):
+        table.add_row(name, Text(value))
     console.print(table)
-    console.print(run.privacy["paragraph"], highlight=False, soft_wrap=False)
-    console.print(f"report: {run.directory / REPORT}", highlight=False)
+    for line in statement_lines(run):
+        console.print(Text(line), soft_wrap=False)
+
+
+def score_text(run: Run, metric: str) -> str:
+    """Return the last model's value of `metric` as people read it: a share as a percentage."""
+    value = run.score(metric)
+    if math.isnan(value):
+        return "–"
+    return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
+
+
+def statement_lines(run: Run) -> tuple[str, str, str]:
+    """Return a run's privacy statement in three lines: what holds for whom, that not all is covered, where all is said."""
+    privacy = run.privacy
+    besides = len(privacy["warnings"])
+    extra = f", and comes with {besides} warning{'s' if besides > 1 else ''} of this run" if besides else ""
+    return (
+        _claim(privacy),
+        f"It does NOT cover {len(privacy['not_covered'])} things, among them test examples, hyper-parameter search and any "
+        f"further run on the same clients{extra}.",
+        f"All of it, in words and figures: {run.directory / REPORT} (and {PRIVACY} beside it)",
+    )
+
+
+def _claim(privacy: dict[str, Any]) -> str:
+    """Return epsilon, delta, unit and adjacency in one sentence, no better than the statement has them."""
+    whose = f"for {privacy['unit_of_privacy']}, under {_RELATIONS[privacy['adjacency']]}"
+    if privacy["epsilon"] is None:
+        return f"This run is NOT private: it adds no noise, so that epsilon is infinite, {whose}."
+    claim = f"epsilon = {rounded_up(privacy['epsilon'], _DIGITS)} at delta = {privacy['delta']:.3g}, {whose}"
+    if privacy["accountant"] == "tight" and privacy["epsilon_exact"] is None:
+        claim += "; by this project's own bound, which is not refereed"
+    if privacy["secrets"] != SECRETS_FROM_SYSTEM or not privacy["private"]:
+        return f"NOT private as run (secrets: {privacy['secrets']}). With secret keys: {claim}."
+    return f"Privacy: {claim}."
+
+
+def _rows(run: Run) -> Iterator[tuple[str, str]]:
+    figures = run.summary
+    yield "accuracy", f"{score_text(run, 'accuracy')} on {figures['test_examples']:,} test examples"
+    for name in ("loss", *run.further_metrics):
+        yield name, score_text(run, name)
+    yield "privacy spent", _spent(run)
+    yield "rounds", f"{figures['rounds']:,} in {counted(figures['epochs'])}"
+    yield "clients", f"{figures['clients']:,}, of which {figures['cohort_size']:,} a round"
+    yield "parameters", f"{figures['parameters']:,}"
+    ratio = figures["compression_ratio"]
+    less = f"{ratio:.3g} times less" if ratio >= 1 else f"{1 / ratio:.3g} times more"
+    yield (
+        "a client sends",
+        f"{figures['uplink_bytes_per_client']:,.0f} bytes of values a round, {less} than the model, in an envelope of "
+        f"{figures['envelope_bytes_per_client']:,}",
+    )
+    yield "wall seconds", f"{figures['wall_seconds']:.1f}"
+
+
+def _spent(run: Run) -> str:
+    if run.privacy["epsilon"] is None:
+        return "NOT private: no noise"
+    spent = f"epsilon {rounded_up(run.privacy['epsilon'], _DIGITS)} at delta {run.privacy['delta']:.3g}"
+    return spent if run.privacy["private"] else f"NOT private as run; with secret keys {spent}"

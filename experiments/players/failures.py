@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from flwr.app import Context, Message
 
 from client.reasons import reason
+from experiments.players.progress import ClientCount
 from fedmf.updates import wire
 
 
@@ -56,10 +57,14 @@ def played_with_failures(
 
 
 class Witness:
-    """Tells `on_failure` of the clients of a grid's messages that failed or whose reply is an error."""
+    """Tells `on_failure` of the clients of a grid's messages that failed or whose reply is an error.
 
-    def __init__(self, on_failure: OnFailure) -> None:
+    `count` is told of how many clients messages were answered, whatever the answers are.
+    """
+
+    def __init__(self, on_failure: OnFailure, count: ClientCount | None = None) -> None:
         self._on_failure = on_failure
+        self._count = count or ClientCount()
         self._clients: dict[str, list[str]] = {}
 
     def asked(self, messages: Sequence[Message]) -> None:
@@ -67,6 +72,7 @@ class Witness:
         tasks = {message.metadata.message_id: _clients_of(message) for message in messages}
         if any(tasks.values()):  # not a query
             self._clients = tasks
+            self._count.asked(sum(map(len, tasks.values())))
 
     def heard(self, replies: Sequence[Message], failures: Sequence[Failure]) -> None:
         """Tell of `failures`, and of the clients behind error replies."""
@@ -74,6 +80,7 @@ class Witness:
             self._on_failure(failure)
         for reply in replies:
             clients = self._clients.pop(reply.metadata.reply_to_message_id, [])
+            self._count.heard(len(clients))
             for client in clients if reply.has_error() else ():
                 self._on_failure(Failure(client, str(reply.error.reason), has_sent=False))
 

@@ -5,8 +5,8 @@ tests/experiments/players/test_local_grid.py names the version they were checked
 who computes its replies is a `Player`.
 """
 
+import itertools
 from collections.abc import Iterable
-from itertools import count
 from typing import Protocol
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -16,6 +16,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from experiments.players.failures import OnFailure, Witness, ignore_failure, take_noted
+from experiments.players.progress import ClientCount
 from fedmf.errors import DeviceLostError
 
 RUN_ID, NODE_ID = 1, 1
@@ -55,14 +56,17 @@ class InProcessPlayer:
 class LocalGrid(Grid):
     """The Grid of one node whose replies come from `player`.
 
-    `on_failure` is told of each client that could not train or whose reply is an error, before its reply is given.
+    `on_failure` is told of each client that could not train or whose reply is an error, before its reply is given;
+    `count` of how many clients have been asked and heard.
     """
 
-    def __init__(self, player: Player, on_failure: OnFailure = ignore_failure) -> None:
+    def __init__(
+        self, player: Player, on_failure: OnFailure = ignore_failure, count: ClientCount | None = None
+    ) -> None:
         set_identity()
         self._player = player
-        self._witness = Witness(on_failure)
-        self._ids = count(1)
+        self._witness = Witness(on_failure, count)
+        self._ids = itertools.count(1)
         # Whether no reply can come any more: `server.exchange` then need not wait for its deadline.
         self.is_exhausted = False
 
@@ -138,14 +142,19 @@ def local_context() -> Context:
     return Context(RUN_ID, NODE_ID, {}, RecordDict(), {})
 
 
-def run_locally(server_app: ServerApp, player: Player, on_failure: OnFailure = ignore_failure) -> None:
+def run_locally(
+    server_app: ServerApp,
+    player: Player,
+    on_failure: OnFailure = ignore_failure,
+    count: ClientCount | None = None,
+) -> None:
     """Run a ServerApp against the clients that `player` plays; this process is then who it was before.
 
-    `on_failure` as in `LocalGrid`.
+    `on_failure` and `count` as in `LocalGrid`.
     """
     before = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
     take_noted()  # of a run that was cut off in this process
     try:
-        server_app(LocalGrid(player, on_failure), local_context())
+        server_app(LocalGrid(player, on_failure, count), local_context())
     finally:
         TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before

@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from experiments.players.failures import Failure, OnFailure, Witness, ignore_failure
+from experiments.players.progress import ClientCount
 from fedmf.errors import SettingError
 
 _FAILED = "failed"  # a private record of a reply, which the strategy does not get to see
@@ -19,10 +20,12 @@ def run_on_ray(
     client_app: ClientApp,
     workers: int,
     on_failure: OnFailure = ignore_failure,
+    count: ClientCount | None = None,
 ) -> None:
     """Run the apps on Flower's Ray engine with `workers` supernodes. Raises `SettingError` without it.
 
-    `on_failure` is told of each client that `with_failures` put into a reply, or whose reply is an error.
+    `on_failure` is told of each client that `with_failures` put into a reply, or whose reply is an error, `count` of how
+    many clients have been asked and heard.
 
     Flower runs the ServerApp in a thread and does not wait for it when Ctrl-C or an error ends the engine: here
     that thread has ended in any case, so that nothing is released once this returns or raises.
@@ -36,7 +39,7 @@ def run_on_ray(
     stop, running = Event(), Lock()
     try:
         run_simulation(
-            until_stopped(server_app, stop, running, on_failure),
+            until_stopped(server_app, stop, running, on_failure, count),
             client_app,
             workers,
             backend_config={
@@ -51,7 +54,11 @@ def run_on_ray(
 
 
 def until_stopped(
-    server_app: ServerApp, stop: Event, running: Lock, on_failure: OnFailure = ignore_failure
+    server_app: ServerApp,
+    stop: Event,
+    running: Lock,
+    on_failure: OnFailure = ignore_failure,
+    count: ClientCount | None = None,
 ) -> ServerApp:
     """Return `server_app` as one that ends at its next use of the grid once `stop` is set.
 
@@ -62,7 +69,7 @@ def until_stopped(
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         with running:
-            server_app(_WatchedGrid(grid, stop, on_failure), context)  # type: ignore[arg-type]
+            server_app(_WatchedGrid(grid, stop, on_failure, count), context)  # type: ignore[arg-type]
 
     return app
 
@@ -89,10 +96,10 @@ def without_failures(reply: Message) -> list[Failure]:
 class _WatchedGrid:
     """A Grid that ends the thread that uses it once `stop` is set, and tells of the clients that failed."""
 
-    def __init__(self, grid: Grid, stop: Event, on_failure: OnFailure) -> None:
+    def __init__(self, grid: Grid, stop: Event, on_failure: OnFailure, count: ClientCount | None) -> None:
         self._grid = grid
         self._stop = stop
-        self._witness = Witness(on_failure)
+        self._witness = Witness(on_failure, count)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send the messages; returns their ids."""

@@ -11,12 +11,13 @@ from functools import partial
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from client.app import Elsewhere, make_client_app
+from client.app import Elsewhere, OnDone, make_client_app, no_count
 from experiments.players.elsewhere import in_another_process
 from experiments.players.failures import OnFailure, ignore_failure, note, take_noted
 from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, Player, run_locally
+from experiments.players.progress import ClientCount, OnClients, ignore_clients
 from experiments.players.ray import run_on_ray, with_failures
 from experiments.players.worker_pool import WorkerPool
 from experiments.settings.engine import LocalSettings, RaySettings
@@ -32,25 +33,27 @@ def run_engine(
     experiment: Experiment,
     strategy: FedMF,
     on_failure: OnFailure = ignore_failure,
+    on_clients: OnClients = ignore_clients,
 ) -> None:
     """Run `strategy` against the experiment's clients on the engine that the settings name.
 
-    `on_failure` is told of each client whose update is zero because it could not train, in this process.
+    `on_failure` is told of each client whose update is zero because it could not train, in this process; `on_clients`
+    of how many clients of the round under way have been played.
     """
-    engine, seed = settings.engine, experiment.plan.seed
+    engine, seed, count = settings.engine, experiment.plan.seed, ClientCount(on_clients)
     if isinstance(engine, RaySettings):
         server_app = make_server_app(lambda context: strategy, min_nodes=engine.workers)
-        run_on_ray(server_app, _remote_client_app(settings), engine.workers, on_failure)
+        run_on_ray(server_app, _remote_client_app(settings), engine.workers, on_failure, count)
         return
     assert isinstance(engine, LocalSettings)  # `simulate` refuses a deployment
     server_app = make_server_app(lambda context: strategy)
     if engine.workers == 1:
         elsewhere = partial(in_another_process, partial(play_with, settings))
-        player = InProcessPlayer(_client_app(experiment, elsewhere))
-        run_locally(server_app, _with_faults(player, settings.faults, seed), on_failure)
+        player = InProcessPlayer(_client_app(experiment, elsewhere, count.played))
+        run_locally(server_app, _with_faults(player, settings.faults, seed), on_failure, count)
     else:
         with WorkerPool(resident_client_app, settings, engine.workers) as pool:
-            run_locally(server_app, _with_faults(pool, settings.faults, seed), on_failure)
+            run_locally(server_app, _with_faults(pool, settings.faults, seed), on_failure, count)
 
 
 def shares_messages(settings: Settings) -> bool:
@@ -84,7 +87,9 @@ def play_remotely(settings: Settings, message: Message, context: Context) -> Mes
     return with_failures(resident_client_app(settings)(message, context), take_noted())
 
 
-def _client_app(experiment: Experiment, elsewhere: Elsewhere | None = None) -> ClientApp:
+def _client_app(
+    experiment: Experiment, elsewhere: Elsewhere | None = None, on_done: OnDone = no_count
+) -> ClientApp:
     """Return the ClientApp that can play every client of the experiment."""
     return make_client_app(
         experiment.examples_of,
@@ -92,6 +97,7 @@ def _client_app(experiment: Experiment, elsewhere: Elsewhere | None = None) -> C
         experiment.client_plan,
         elsewhere=elsewhere,
         on_failure=note,
+        on_done=on_done,
     )
 
 

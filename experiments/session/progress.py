@@ -1,13 +1,11 @@
 """What a person sees on stderr while a run goes on.
 
-A live view on a terminal, one output that changes in place in a notebook, lines now and then elsewhere.
+A live view on a terminal, one output that changes in place in a notebook, short lines now and then elsewhere.
 """
 
-import math
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
@@ -18,46 +16,39 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-_PLAIN_PAUSE = 5.0  # seconds between two plain lines
+from experiments.session.schedule import Schedule
+from experiments.session.standing import Standing
+from experiments.session.time_left import TimeLeft
 
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a run stands after a released round."""
-
-    round: int
-    rounds: int
-    epoch: int
-    epochs: int
-    accuracy: float | None
-    metrics: Mapping[str, float]  # further ones, by name
-    epsilon: float
-    epsilon_end: float
-    delta: float
-    whose: str  # unit of privacy and adjacency
-    bytes_per_client: float
-    private: bool
-
-    def privacy(self) -> str:
-        """Return the privacy spent, in words."""
-        if not self.private:
-            return "NOT private (no noise)"
-        return f"epsilon {self.epsilon:.3f} of {self.epsilon_end:.3f} at delta {self.delta:g} ({self.whose})"
+_SLOW_ROUND = 1.0  # seconds from which on the clients of a round are counted
+_REFRESH = 0.1  # seconds between two changes of a live view within a round; in a notebook ten times as many
+_LEAST_PAUSE, _LARGEST_PAUSE = (
+    5.0,
+    300.0,
+)  # seconds between two plain lines, between them a share of the time so far
+_SHARE = 1 / 60
 
 
 class View:
-    """A context in which `show` displays the standing: in place where that can be, else as a line now and then."""
+    """A context in which `show` displays the standing: in place where that can be, else as a line now and then.
 
-    def __init__(self, rounds: int, label: str = "") -> None:
+    `job` names the job of a sweep, whose last line is left to the sweep. `clock` gives seconds that never fall.
+    """
+
+    def __init__(self, rounds: int, job: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._console = Console(stderr=True)
-        self._label = label
-        self._started = time.monotonic()
-        self._first_round: int | None = None
-        self._last_line = 0.0
-        self._bar = Progress(
-            BarColumn(bar_width=None), TextColumn("{task.completed:.0f}/{task.total:.0f} rounds")
+        self._job = job
+        self._clock = clock
+        self._left = TimeLeft(rounds, lambda number: 0, clock)
+        self._rounds, self._released = rounds, 0
+        self._standing: Standing | None = None
+        self._clients = ""
+        self._last_line = self._last_change = clock()
+        self._bars = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}")
         )
-        self._task = self._bar.add_task("rounds", total=rounds)
+        self._task = self._bars.add_task("rounds", total=rounds)
+        self._in_round = self._bars.add_task("clients of this round", total=1, visible=False)
         self._live = (
             Live(console=self._console, transient=True, auto_refresh=False)
             if self._console.is_terminal
@@ -78,19 +69,42 @@ class View:
         if self._live is not None:
             self._live.stop()
 
+    def plans(self, schedule: Schedule) -> None:
+        """Count with the scoring that is planned."""
+        self._left = TimeLeft(self._rounds, schedule.examples_after, self._clock)
+
+    def begin(self, released: int) -> None:
+        """Count from now on, behind `released` rounds."""
+        self._released = released
+        self._left.begin()
+        self._bars.update(self._task, completed=released)
+
+    def scored(self, seconds: float, examples: int) -> None:
+        """Take note of the time that scoring `examples` has just taken."""
+        self._left.scored(seconds, examples)
+
     def show(self, standing: Standing) -> None:
-        """Display where the run stands."""
-        if self._first_round is None:
-            self._first_round = standing.round - 1
-        speed = (standing.round - self._first_round) / max(time.monotonic() - self._started, 1e-9)
-        if self._live is not None:
-            self._bar.update(self._task, completed=standing.round)
-            self._live.update(Group(self._table(standing, speed), self._bar), refresh=True)
-        elif self._cell is not None:
-            self._cell.update({"text/plain": self._line(standing, speed)}, raw=True)
-        elif standing.round == standing.rounds or time.monotonic() - self._last_line > _PLAIN_PAUSE:
-            self._last_line = time.monotonic()
-            print(self._line(standing, speed), file=sys.stderr, flush=True)
+        """Display where the run stands after a round."""
+        self._left.released(standing.round)
+        self._standing, self._clients = standing, ""
+        self._bars.update(self._in_round, visible=False)
+        self._bars.update(self._task, completed=standing.round)
+        if not self._changes_in_place():
+            is_last = standing.round == standing.rounds and not self._job
+            self._print_now_and_then(always=is_last)
+
+    def on_clients(self, done: int, asked: int) -> None:
+        """Take note that `done` of the `asked` clients of the round under way have been played, and show it if it is slow."""
+        self._left.clients(done, asked)
+        if self._left.in_round < _SLOW_ROUND:
+            return
+        self._clients = f"clients {done}/{asked}"
+        self._bars.update(self._in_round, completed=done, total=asked, visible=True)
+        pause = _REFRESH if self._live is not None else 10 * _REFRESH
+        if self._live is None and self._cell is None:
+            self._print_now_and_then()
+        elif self._clock() - self._last_change >= pause:
+            self._changes_in_place()
 
     def say(self, text: str) -> None:
         """Print a line on stderr, above what changes in place."""
@@ -99,29 +113,47 @@ class View:
         else:
             print(text, file=sys.stderr, flush=True)
 
-    def _table(self, standing: Standing, speed: float) -> Table:
+    def _changes_in_place(self) -> bool:
+        """Show what is known now in place of what was shown, and return True, where that can be."""
+        self._last_change = self._clock()
+        if self._live is not None:
+            shown = [self._table(), self._bars] if self._facts() else [self._bars]
+            self._live.update(Group(*shown), refresh=True)
+        elif self._cell is not None:
+            self._cell.update({"text/plain": self._line()}, raw=True)
+        else:
+            return False
+        return True
+
+    def _print_now_and_then(self, *, always: bool = False) -> None:
+        """Print a line, unless the last one was a short while ago."""
+        pause = min(_LARGEST_PAUSE, max(_LEAST_PAUSE, self._left.elapsed * _SHARE))
+        if always or self._clock() - self._last_line > pause:
+            self._last_line = self._clock()
+            print(self._line(), file=sys.stderr, flush=True)
+
+    def _table(self) -> Table:
         table = Table.grid(padding=(0, 2))
-        for name, value in self._facts(standing, speed).items():
-            table.add_row(f"[dim]{name}[/dim]", value)
+        for name, value in self._facts().items():
+            table.add_row(f"[dim]{name}[/dim]", Text(value))
         return table
 
-    def _line(self, standing: Standing, speed: float) -> str:
-        return " | ".join(f"{name} {value}" for name, value in self._facts(standing, speed).items())
+    def _facts(self) -> dict[str, str]:
+        facts = {"job": self._job} if self._job else {}
+        if self._standing is not None:
+            facts |= self._standing.facts(self._left.round_seconds, self._left.text())
+        return facts
 
-    def _facts(self, standing: Standing, speed: float) -> dict[str, str]:
-        facts = {
-            "epoch": f"{standing.epoch}/{standing.epochs}",
-            "round": f"{standing.round}/{standing.rounds}",
-            "speed": f"{speed:.2g} rounds/s",
-            "accuracy": "not evaluated yet" if standing.accuracy is None else f"{standing.accuracy:.1%}",
-            **{
-                name: "–" if math.isnan(value) else f"{value:.4g}" for name, value in standing.metrics.items()
-            },
-            "privacy": standing.privacy(),
-            "uplink": f"{standing.bytes_per_client:,.0f} bytes a client and round, envelope included",
-            "time left": f"{(standing.rounds - standing.round) / max(speed, 1e-9):.0f} s",
-        }
-        return {**facts, "secrets": self._label} if self._label else facts
+    def _line(self) -> str:
+        if self._standing is None:  # in the first round of a session
+            return " | ".join(
+                part for part in (self._job, f"round {self._released}/{self._rounds}", self._clients) if part
+            )
+        return self._standing.line(self._left_unless_done(), clients=self._clients, job=self._job)
+
+    def _left_unless_done(self) -> str:
+        assert self._standing is not None
+        return "" if self._standing.round == self._rounds else self._left.text()
 
 
 def _output_cell() -> Any:

@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from types import TracebackType
 from typing import Any, Self
@@ -17,8 +17,11 @@ from client.reasons import reason
 from client.scoring import Score, score
 from client.training import pick_device
 from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
+from experiments.run_files.finite import finite
 from experiments.session.logger import Log, no_log
-from experiments.session.progress import Standing, View
+from experiments.session.progress import View
+from experiments.session.schedule import Schedule, last_scored
+from experiments.session.standing import Standing
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
 from fedmf.accounting import Ledger
@@ -30,8 +33,6 @@ from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.state import Release, ServerState
 
-# Without run.evaluate_every, models times test examples up to this product are scored every round.
-_SMALL_EVALUATION = 10**7
 # Rounds of a run up to which the least possible error is solved for where the mechanism is not the optimum itself.
 _LONGEST_CERTIFIED = 2**14
 _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_rate."
@@ -47,6 +48,7 @@ class Recorder:
         run: RunSettings,
         log: Log = no_log,
         metrics: Sequence[NamedMetric] = (),
+        view: View | None = None,
     ) -> None:
         self._log = log
         self._metrics = metrics
@@ -58,16 +60,17 @@ class Recorder:
         self._reproducible = run.reproducible
         self._unprotected = run.unprotected_metrics
         self._stops_if_all_fail = run.stop_if_all_fail
-        self._every = run.evaluate_every or self._default_interval()
+        rounds, test = experiment.plan.participation.rounds, experiment.dataset.test
+        self._schedule = Schedule.of(run, rounds, len(test))
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
         self._loss = find_loss(experiment.training.loss)
-        self._view = View(
-            experiment.plan.participation.rounds, "reproducible, NOT private" if self._reproducible else ""
-        )
+        self._view = view or View(rounds)
+        self._view.plans(self._schedule)
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
         self._last_release = time.perf_counter()
-        self._scored: tuple[int, Score] | None = None  # round and score
+        self._scored: tuple[int, bool, Score] | None = None  # round, whether on all test examples, and score
+        self._shown: tuple[int, Mapping[str, Any]] | None = None  # the last scored round, and its values
         self._state: ServerState | None = None
         self._measured: dict[str, int] = {}  # bytes of each client's values in the round under way
 
@@ -108,6 +111,10 @@ class Recorder:
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
+        self._shown = last_scored(self._directory.path, self._score_names)
+        self._view.begin(state.round)
+        for sentence in self._schedule.sentences():
+            self.say(sentence)
         if state.round:
             self._score_if_due(state)  # a crash may have come before what it found ended the run
 
@@ -149,6 +156,7 @@ class Recorder:
         }
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
+            row["test_examples"] = self._examples(state.round)
         if self._measured:
             row["measured_value_bytes"] = sum(self._measured.values())
             self._measured = {}
@@ -160,7 +168,8 @@ class Recorder:
     def finish(self, wall_seconds: float) -> dict[str, Any]:
         """Write model, statement and summary; return the summary."""
         assert self._state is not None
-        summary = self._summary(self._state, self._evaluate(self._state), wall_seconds)
+        scored = self._evaluate(self._state, is_last=True)
+        summary = self._summary(self._state, scored, wall_seconds)
         self._directory.write_model(MODEL, self._arrays(self._state.model))
         self._directory.write_json(PRIVACY, self._statement(self._state))
         self._directory.write_json(SUMMARY, summary)
@@ -173,13 +182,16 @@ class Recorder:
     def _score_if_due(self, state: ServerState) -> Score | None:
         """Return the score of the new model on the test set, if this round is one to evaluate."""
         _check_finite(state)
-        if state.round % self._every and state.round != self._experiment.plan.participation.rounds:
+        if not self._schedule.is_due(state.round):
             return None
-        return self._evaluate(state)
+        return self._evaluate(state, is_last=state.round == self._schedule.rounds)
 
-    def _evaluate(self, state: ServerState) -> Score:
-        """Return the score of the state's model on the test set; the last one is remembered."""
-        if self._scored is None or self._scored[0] != state.round:
+    def _evaluate(self, state: ServerState, *, is_last: bool) -> Score:
+        """Return the score of the state's model, of the last one on the whole test set; the last score is remembered."""
+        rows = None if is_last else self._schedule.rows
+        is_whole = rows is None
+        if self._scored is None or self._scored[:2] != (state.round, is_whole):
+            started = time.perf_counter()
             set_parameters(self._model, state.model)
             dataset = self._experiment.dataset
             try:
@@ -189,6 +201,7 @@ class Recorder:
                     loss=self._loss,
                     uncounted=dataset.uncounted,
                     metrics=self._metrics,
+                    rows=rows,
                 )
             except (Exception, SystemExit) as error:
                 raise RunStoppedError(
@@ -197,8 +210,21 @@ class Recorder:
             if not math.isfinite(result.loss):
                 raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")
             self._say_what_failed(state.round, result)
-            self._scored = (state.round, result)
-        return self._scored[1]
+            self._scored = (state.round, is_whole, result)
+            values = {"accuracy": result.accuracy, **result.metrics}
+            self._shown = (state.round, finite(values))
+            examples = len(dataset.test) if rows is None else len(rows)
+            self._view.scored(time.perf_counter() - started, examples)
+        return self._scored[2]
+
+    @property
+    def _score_names(self) -> tuple[str, ...]:
+        return ("accuracy", *(metric.name for metric in self._metrics))
+
+    def _examples(self, number: int) -> int:
+        """Return of how many test examples the score after a round is."""
+        is_last = number == self._schedule.rounds
+        return self._schedule.test_examples if is_last else self._schedule.between
 
     def _say_what_failed(self, number: int, scored: Score) -> None:
         """Name the metrics that could not be computed, each once in a run: the run itself goes on."""
@@ -210,11 +236,6 @@ class Recorder:
                 )
         self._failed_metrics.update(scored.failures)
 
-    def _default_interval(self) -> int:
-        plan = self._experiment.plan
-        is_small = len(self._experiment.dataset.test) * plan.dimension <= _SMALL_EVALUATION
-        return 1 if is_small else plan.participation.rounds_per_epoch
-
     def _epsilon(self, state: ServerState) -> float:
         """Return what the epochs in the state's own ledger have spent: what began, not what was planned."""
         if self._spent[0] != state.ledger:
@@ -223,19 +244,20 @@ class Recorder:
 
     def _standing(self, state: ServerState) -> Standing:
         plan = self._experiment.plan
+        scored, values = self._shown or (None, {})
         return Standing(
             state.round,
             plan.participation.rounds,
             (state.round - 1) // self._rounds_per_epoch + 1,
             plan.participation.epochs,
-            None if self._scored is None else self._scored[1].accuracy,
-            {} if self._scored is None else self._scored[1].metrics,
+            scored,
+            values,
             self._epsilon(state),
             self._planned_epsilon,
             plan.privacy.delta,
-            f"{self._experiment.dataset.unit}, {plan.privacy.adjacency}",
             plan.value_bytes + ENVELOPE_BYTES,
             plan.sigma > 0,
+            self._reproducible,
         )
 
     def _write_mechanism(self) -> None:
@@ -268,6 +290,8 @@ class Recorder:
             "accuracy": scored.accuracy,
             "loss": scored.loss,
             **scored.metrics,
+            "test_examples": self._schedule.test_examples,
+            "evaluation_examples": self._schedule.between,
             "epsilon": self._epsilon(state),
             "delta": plan.privacy.delta,
             "adjacency": plan.privacy.adjacency,

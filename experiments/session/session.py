@@ -24,6 +24,7 @@ from experiments.session import extension
 from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger
 from experiments.session.metrics import say_what_choosing_costs, tried_metrics
+from experiments.session.progress import View
 from experiments.session.provenance import Clock, Provenance, accelerator_name
 from experiments.session.recorder import Recorder
 from experiments.session.resuming import has_released
@@ -78,6 +79,7 @@ def run_session(
     *,
     identify: Callable[[SecretKey], str] = no_digest,
     failures: FailureCount | None = None,
+    view: View | None = None,
     tasks_per_message: int = 1,
 ) -> dict[str, Any]:
     """Run `experiment` into `directory`, or go on with the run in it, and return its summary.
@@ -86,7 +88,7 @@ def run_session(
 
     `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`. `identify`
     returns a digest under a key of who the clients are, in order. `failures` counts the clients that `engine` tells it of;
-    None where this machine cannot know.
+    None where this machine cannot know. `view` shows how the run goes.
     """
     started, clock = time.perf_counter(), Clock(settings.engine.name)
     # A budget below one epoch, a logger that is not installed and a model that cannot be trained are refused before
@@ -114,7 +116,7 @@ def run_session(
             plan = tables.going_on(folder, experiment.plan, checkpoint.began_with())
             experiment = replace(experiment, plan=plan)
             checkpoint = replace(checkpoint, mechanisms=experiment.plan.factorization.epochs)
-        recorder = Recorder(experiment, directory, settings.run, log, metrics)
+        recorder = Recorder(experiment, directory, settings.run, log, metrics, view)
         with stopping_on_disk_errors():
             state = _begin_or_restore(settings, experiment, directory, checkpoint, recorder)
             provenance = Provenance(

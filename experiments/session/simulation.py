@@ -9,6 +9,7 @@ from experiments.run_files.same_settings import refuse_other_settings
 from experiments.session.engine import run_engine, shares_messages
 from experiments.session.extension import extended
 from experiments.session.failure_count import FailureCount
+from experiments.session.progress import View
 from experiments.session.resuming import recorded_parts
 from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes
@@ -20,10 +21,10 @@ from server.cohort import SimulatedPopulation
 from server.exchange import tasks_per_message
 
 
-def simulate(settings: Settings, path: Path) -> bool:
+def simulate(settings: Settings, path: Path, job: str = "") -> bool:
     """Run what `settings` describe into the directory `path`, or go on with the run in it.
 
-    Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
+    `job` says which job of a sweep it is. Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
     directory = RunDirectory(path)
@@ -44,15 +45,17 @@ def simulate(settings: Settings, path: Path) -> bool:
     print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)
     failures = FailureCount(stops=settings.run.stop_if_all_fail)
+    view = View(experiment.plan.participation.rounds, job)
     try:
         run_session(
             settings,
             directory,
             experiment,
             lambda folder: SimulatedPopulation(),
-            lambda strategy: run_engine(settings, experiment, strategy, failures.add),
+            lambda strategy: run_engine(settings, experiment, strategy, failures.add, view.on_clients),
             identify=partial(digest_clients, experiment.dataset.clients),
             failures=failures,
+            view=view,
             tasks_per_message=tasks_per_message(experiment.plan) if shares_messages(settings) else 1,
         )
     finally:

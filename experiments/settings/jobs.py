@@ -19,21 +19,32 @@ from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors
 from experiments.settings.recorded import named_code
 from experiments.settings.schema import Settings
+from experiments.settings.sweep import SweepJob, sweep_job
 from experiments.settings.sweeper import check_sweeper, check_value
 from fedmf.errors import FedmfError
 
-Job = Callable[[Settings, Path], float | None]
-"""Runs one job and returns the value that a sweeper chooses by: nan where there is none, None where nobody asks."""
+Job = Callable[[Settings, Path, SweepJob | None], float | None]
+"""Runs one job, which may be one of a sweep, and returns the value that a sweeper chooses by: nan where there is none, None where nobody asks."""
 
 
-def run_jobs(job: Job, complete: Callable[[list[str]], list[str]] = list) -> None:
-    """Compose conf/config.yaml from the command line and call `job(settings, directory)`: once, or for each job of -m.
+# Told of each job of a sweep that failed, in the process in which it ran.
+OnJobFailure = Callable[[SweepJob, BaseException], None]
+
+
+def ignore_failure(job: SweepJob, error: BaseException) -> None:
+    """Leave it to the sweeper."""
+
+
+def run_jobs(
+    job: Job, complete: Callable[[list[str]], list[str]] = list, on_failure: OnJobFailure = ignore_failure
+) -> None:
+    """Compose conf/config.yaml from the command line and call `job`: once, or for each job of -m.
 
     `complete` is given the overrides of a single run and returns those to compose: a run that goes on has its own.
 
     `directory` is run.directory, else a new one that Hydra made. Raises a `FedmfError` for a mistake of a single run;
     a sweep goes on with its other jobs and fails at its end. A sweeper that learns from its jobs is given what they return;
-    how many of them may fail is its own setting.
+    how many of them may fail is its own setting. `on_failure` is told of each job of a sweep that fails.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
     store_schemas("config", Settings)
@@ -42,7 +53,7 @@ def run_jobs(job: Job, complete: Callable[[list[str]], list[str]] = list) -> Non
     sys.argv[1:] = _completed(at_home(sys.argv[1:]), complete)  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
     with as_setting_errors():
-        composed(partial(_call, job, failures))()
+        composed(partial(_call, job, failures, on_failure, tuple(sys.argv[1:])))()
     for error in failures:
         raise error
 
@@ -62,23 +73,34 @@ def default_directory(directory: str | None) -> str:
     return directory or datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
 
 
-def _call(job: Job, failures: list[Exception], config: DictConfig) -> float | None:
+def _call(
+    job: Job,
+    failures: list[Exception],
+    on_failure: OnJobFailure,
+    arguments: tuple[str, ...],
+    config: DictConfig,
+) -> float | None:
     """Return what the job returns; keep a single run's mistake for the caller: Hydra would add a line of its own to it."""
     hydra_config = HydraConfig.get()
     in_sweep = hydra_config.mode == RunMode.MULTIRUN
     output = Path(hydra_config.runtime.output_dir)
     directory = Path(config.run.directory or output).resolve()
+    in_turn = sweep_job(hydra_config, arguments) if in_sweep else None
     try:
         with as_setting_errors():
             settings = freeze(config, Settings)
         metric = settings.run.optimized_metric
         if in_sweep:
             check_sweeper(hydra_config.sweeper, metric)
-        value = job(settings, directory)
+        value = job(settings, directory, in_turn)
         if in_sweep:
             check_value(value, metric, directory)
         return value
-    except FedmfError as error:
+    except Exception as error:
+        if in_turn is not None:
+            on_failure(in_turn, error)
+        if not isinstance(error, FedmfError):
+            raise
         with contextlib.suppress(OSError):  # the directory that Hydra made for a run that never began
             output.rmdir()
         if in_sweep:

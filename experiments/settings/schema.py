@@ -82,6 +82,8 @@ class RunSettings:
     `trust_code`: whether a resume may import code that only the directory's own config.yaml names.
     `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
     `optimized_metric`: which metric's last value a sweeper is given to choose by.
+    `evaluate_every`, where it is given, counts in place of `evaluations`; before the last round `evaluation_examples` of
+    a larger test set are scored.
     `stop_if_all_fail`: whether it stops before a round in which no client could train, which no statement covers.
     """
 
@@ -93,13 +95,16 @@ class RunSettings:
     reproducible: bool
     unprotected_metrics: bool
     stop_if_all_fail: bool
+    evaluations: int
     evaluate_every: int | None
+    evaluation_examples: int | None
     checkpoint_every: int
     optimized_metric: str | None
 
     def __post_init__(self) -> None:
         check_at_least("checkpoint_every", self.checkpoint_every, 1)
-        for name in ("evaluate_every", "extend"):
+        check_at_least("evaluations", self.evaluations, 1)
+        for name in ("evaluate_every", "evaluation_examples", "extend"):
             if (value := getattr(self, name)) is not None:
                 check_at_least(name, value, 1)
         if self.extend is not None and self.directory is None:

@@ -31,6 +31,8 @@ SUMMARY_KEYS = [
     "delta",
     "adjacency",
     "unit_of_privacy",
+    "test_examples",
+    "evaluation_examples",
     "statement",
     "rounds",
     "parameters",
@@ -60,6 +62,7 @@ METRIC_KEYS = [
     "seconds",
     "accuracy",
     "loss",
+    "test_examples",
 ]
 
 
@@ -184,7 +187,7 @@ def test_reproducible_runs_are_equal_and_labelled_everywhere(tmp_path, capsys):
     label = "reproducible, NOT private"
     assert label in (tmp_path / "a/privacy.json").read_text()
     assert label in (tmp_path / "a/report.html").read_text()
-    assert label in capsys.readouterr().err
+    assert "epsilon 8, NOT private" in capsys.readouterr().err
     simulate(composed(f"run.directory={tmp_path / 'c'}", *SMALL, "run.reproducible=true", "seed=7"))
     assert label in " ".join(capsys.readouterr().out.split())
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import own_models
 from experiments.cli.command import guard
 from experiments.players.failures import Failure
 from experiments.session.failure_count import FailureCount
-from experiments.session.progress import Standing, View
+from experiments.session.progress import View
+from experiments.session.standing import Standing
 from fedmf.errors import RunStoppedError, SettingError
 from runs import composed, metrics, model, run, simulate
 from server import state as server_state
@@ -52,7 +54,10 @@ def said(capsys):
     """What stderr holds besides the progress and what is said before the run, by line."""
     lines = capsys.readouterr().err.splitlines()
     return [
-        line for line in lines if not line.startswith(("epoch ", "warning: the noise", "warning: the model"))
+        line
+        for line in lines
+        if not re.match(r"round \d+/", line)
+        and not line.startswith(("warning: the noise", "warning: the model"))
     ]
 
 
@@ -311,7 +316,7 @@ def test_a_line_stands_above_the_live_view_and_leaves_it_whole(monkeypatch):
     view = View(4)
 
     def standing(number):
-        return Standing(number, 4, 1, 1, 0.5, {}, 1.0, 2.0, 1e-5, "one client, zero_out", 100.0, True)
+        return Standing(number, 4, 1, 1, number, {"accuracy": 0.5}, 1.0, 2.0, 1e-5, 100.0, True)
 
     with view:
         view.show(standing(1))
@@ -319,5 +324,5 @@ def test_a_line_stands_above_the_live_view_and_leaves_it_whole(monkeypatch):
         view.show(standing(2))
         shown = screen(out.getvalue())
     assert [line for line in shown if "failed" in line] == ["round 2: 3 of 3 clients failed"]
-    assert [line.split()[1] for line in shown if line.strip().startswith("round") and "/" in line] == ["2/4"]
+    assert [line.split()[1] for line in shown if line.startswith("round ") and "/" in line] == ["2/4"]
     assert shown.index("round 2: 3 of 3 clients failed") == 0

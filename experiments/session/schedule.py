@@ -1,0 +1,112 @@
+"""After which rounds a run is scored, and on how many of the test examples.
+
+Both follow from the settings and the data alone: a resumed run scores in the rounds, and on the examples, of one that
+nothing disturbed.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.run_files.directory import METRICS
+from experiments.settings.schema import RunSettings
+from fedmf.randomness import PublicSeed
+
+# The subsample must not follow the seed of a run: runs of different seeds are compared round by round.
+_SUBSAMPLE = PublicSeed(0)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which of `rounds` are scored: each `every`-th, or where that is None `evaluations` of them; the last in any case.
+
+    The last model is scored on all `test_examples`, the others on `between` of them.
+    """
+
+    rounds: int
+    evaluations: int
+    every: int | None
+    test_examples: int
+    between: int
+
+    @classmethod
+    def of(cls, run: RunSettings, rounds: int, test_examples: int) -> Self:
+        """Return the schedule of a run of `rounds` on a test set of `test_examples`."""
+        between = min(test_examples, run.evaluation_examples or test_examples)
+        return cls(rounds, run.evaluations, run.evaluate_every, test_examples, between)
+
+    def is_due(self, number: int) -> bool:
+        """Say whether the model is scored after round `number`, 1-based.
+
+        >>> [number for number in range(1, 10) if Schedule(9, 4, None, 1, 1).is_due(number)]
+        [3, 5, 7, 9]
+        """
+        return number == self.rounds or self._due_up_to(number) > self._due_up_to(number - 1)
+
+    def examples_after(self, number: int) -> int:
+        """Return how many examples are still to be scored after round `number`, counting each as often as it is."""
+        if number >= self.rounds:
+            return 0
+        return (
+            self._due_up_to(self.rounds - 1) - self._due_up_to(number)
+        ) * self.between + self.test_examples
+
+    @cached_property
+    def rows(self) -> npt.NDArray[np.int64] | None:
+        """The numbers of the test examples that are scored before the last round, in order; None: all of them."""
+        if self.between == self.test_examples:
+            return None
+        shuffled = _SUBSAMPLE.generator("evaluation examples").permutation(self.test_examples)
+        return np.sort(shuffled[: self.between])
+
+    @property
+    def standard_error(self) -> float:
+        """The largest standard error of an accuracy on the subsample as an estimate of that on the whole test set.
+
+        0.5 sqrt((1 - n/N) / (n - n/N)), for n of N examples with one target each, drawn without replacement.
+        """
+        if self.between == self.test_examples:
+            return 0.0
+        return 0.5 * math.sqrt(
+            (self.test_examples - self.between) / ((self.test_examples - 1) * self.between)
+        )
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return what a person must know of how a run is scored; nothing where that is as everybody expects."""
+        said = []
+        if self.every is not None:
+            said.append(
+                f"scored every {self.every} rounds: run.evaluate_every counts, run.evaluations does not"
+            )
+        if self.rows is not None:
+            said.append(
+                f"until the last round {self.between:,} of {self.test_examples:,} test examples are scored, the same in "
+                f"every run on these data (an accuracy on them is that on all within a standard error of "
+                f"{100 * self.standard_error:.2f} points, where an example has one target); at the end all are"
+            )
+        return tuple(said)
+
+    def _due_up_to(self, number: int) -> int:
+        """Return how many rounds up to `number` are scored, the last aside if nothing else asks for it."""
+        if self.every is not None:
+            return number // self.every
+        return number * min(self.evaluations, self.rounds) // self.rounds
+
+
+def last_scored(directory: Path, names: tuple[str, ...]) -> tuple[int, Mapping[str, Any]] | None:
+    """Return the round and the values of `names` in the last scored row of metrics.jsonl, None where there is none."""
+    path = directory / METRICS
+    if not path.exists():
+        return None
+    for line in reversed(path.read_text(encoding="utf-8").splitlines()):
+        row = json.loads(line)
+        if "accuracy" in row:
+            return int(row["round"]), {name: row.get(name) for name in names}
+    return None

@@ -1,0 +1,188 @@
+"""Progress: clients are counted inside slow rounds, on every engine; lines come now and then where there is no terminal."""
+
+import io
+from functools import partial
+
+import pytest
+from flwr.app import Context, RecordDict
+from rich.console import Console
+
+import runs
+from client.app import make_client_app
+from client.parameters import flat_parameters
+from experiments.players.local_grid import set_identity
+from experiments.players.progress import ClientCount
+from experiments.session.engine import run_engine, shares_messages
+from experiments.session.progress import View
+from experiments.session.standing import Standing
+from experiments.settings.experiment import build, run_secret
+from plans import small_plan
+from poison import Spoilt
+from server.cohort import SimulatedPopulation
+from server.exchange import tasks_per_message
+from server.state import first_state
+from server.strategy import FedMF
+from tasks import joint
+
+ONE = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
+       "population.epochs=1", "population.rounds_per_epoch=2", "run.reproducible=true")  # fmt: skip
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 50.0
+
+    def __call__(self):
+        return self.now
+
+
+def standing(number, rounds=20):
+    return Standing(number, rounds, 1, 1, number, {"accuracy": 0.5}, 1.0, 2.0, 1e-5, 100.0, True)
+
+
+def play(view, clock, number, seconds, asked=4):
+    view.on_clients(0, asked)
+    for done in range(1, asked + 1):
+        clock.now += seconds / asked
+        view.on_clients(done, asked)
+    view.show(standing(number))
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """What is written to a terminal."""
+    out = io.StringIO()
+    console = partial(Console, file=out, force_terminal=True, width=100, _environ={})
+    monkeypatch.setattr("experiments.session.progress.Console", lambda stderr: console())
+    return out
+
+
+def test_a_terminal_shows_a_bar_of_the_clients_inside_a_slow_round_and_none_in_a_fast_one(terminal):
+    clock = Clock()
+    with View(20, clock=clock) as view:
+        play(view, clock, 1, 0.5)
+        assert "clients of this round" not in terminal.getvalue()
+        play(view, clock, 2, 8)
+    shown = terminal.getvalue()
+    assert "clients of this round" in shown
+    for done in (1, 2, 3, 4):
+        assert f"{done}/4" in shown
+
+
+def test_a_bar_is_not_drawn_for_every_client_of_thousands(terminal):
+    clock = Clock()
+    with View(20, clock=clock) as view:
+        play(view, clock, 1, 10, asked=5000)
+    assert 50 <= terminal.getvalue().count("clients of this round") <= 105
+
+
+def test_without_a_terminal_short_lines_come_now_and_then_and_the_last_always(capsys):
+    clock = Clock()
+    with View(20, clock=clock) as view:
+        for number in range(1, 21):
+            play(view, clock, number, 0.7)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["8/20", "16/20", "20/20"]
+    assert "left" in lines[1]
+    assert "left" not in lines[-1]
+
+
+def test_lines_come_the_more_rarely_the_longer_a_run_takes(capsys):
+    clock = Clock()
+    with View(20_000, clock=clock) as view:
+        for number in range(1, 3601):  # ten hours
+            clock.now += 10
+            view.show(standing(number, rounds=20_000))
+    assert 100 < len(capsys.readouterr().err.splitlines()) < 400
+
+
+def test_a_line_inside_a_slow_round_counts_its_clients_also_in_the_first(capsys):
+    clock = Clock()
+    with View(20, clock=clock) as view:
+        play(view, clock, 1, 40)
+        play(view, clock, 2, 40)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "round 0/20 | clients 1/4"
+    assert "round 1/20 | clients 3/4 | " in "\n".join(lines)
+
+
+def test_a_job_of_a_sweep_names_itself_and_leaves_the_last_line_to_the_sweep(capsys):
+    clock = Clock()
+    with View(20, "job 3/12", clock) as view:
+        for number in range(1, 21):
+            play(view, clock, number, 0.7)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[4] for line in lines] == ["8/20", "16/20"]
+    assert all(line.startswith("job 3/12 | round ") for line in lines)
+
+
+def counted(*overrides):
+    """Return what a run tells of its clients, by round."""
+    settings = runs.composed(*ONE, *overrides)
+    experiment = build(settings)
+    plan, told = experiment.plan, []
+    shared = tasks_per_message(plan) if shares_messages(settings) else 1
+    state = first_state(plan, experiment.initial, run_secret(settings))
+    strategy = FedMF(
+        plan, experiment.optimizer, SimulatedPopulation(), state, replies=experiment.replies,
+        tasks_per_message=shared,
+    )  # fmt: skip
+    run_engine(settings, experiment, strategy, on_clients=lambda done, asked: told.append((done, asked)))
+    rounds: list[list[int]] = []
+    for done, asked in told:
+        assert asked == 10
+        rounds += [[]] if done == 0 else []
+        rounds[-1].append(done)
+    return rounds
+
+
+def test_in_one_process_every_client_is_counted_though_all_share_a_message():
+    first, second = counted()
+    assert sorted(set(first)) == sorted(set(second)) == list(range(11))
+
+
+def test_worker_processes_are_counted_as_their_replies_come():
+    for told in counted("engine.workers=2"):
+        assert told == sorted(told)
+        assert told[-1] == 10
+        assert len(set(told)) > 2
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_rays_processes_are_counted_as_their_replies_come():
+    for told in counted("engine=ray", "engine.workers=2"):
+        assert told[-1] == 10
+        assert len(set(told)) > 2
+
+
+def test_a_client_that_fails_counts_like_any_other():
+    for told in counted("faults.error=1"):
+        assert told[-1] == 10
+
+    def unreadable(client, context):
+        raise ValueError("no such client")
+
+    set_identity()
+    played = []
+    app = make_client_app(
+        unreadable,
+        lambda: None,
+        small_plan(dimension=len(flat_parameters(Spoilt()))).client_plan,
+        on_failure=lambda *_: None,
+        on_done=lambda: played.append(1),
+    )
+    app(joint("3", "5"), Context(1, 1, {}, RecordDict(), {}))
+    assert len(played) == 2
+
+
+def test_a_round_that_is_asked_for_again_is_counted_anew():
+    told = []
+    count = ClientCount(lambda done, asked: told.append((done, asked)))
+    count.asked(3)
+    count.played()
+    count.heard(1)
+    count.asked(2)
+    count.heard(2)
+    assert told == [(0, 3), (1, 3), (1, 3), (0, 2), (2, 2)]
