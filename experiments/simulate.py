@@ -1,6 +1,6 @@
 """Train a model with user-level differential privacy, all clients on this machine.
 
-    python -m experiments.simulate [hydra overrides]        e.g. compression.keep_probability=0.01 seed=3
+    python -m experiments.simulate [key=value ...]        e.g. compression.keep_probability=0.01 seed=3
     python -m experiments.simulate -m seed=1,2,3            a sweep
 
 Shows progress on stderr and a table at the end (output=json: summary.json on stdout). The run directory holds
@@ -13,7 +13,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from experiments.cli.command import end_with, guard
+from experiments.cli.command import end_with, guard, show_help
 from experiments.cli.result import show
 from experiments.run_files.reader import read_run
 from experiments.session.simulation import simulate
@@ -29,6 +29,12 @@ def job(settings: Settings, directory: Path) -> float | None:
     return None if metric is None else read_run(directory).score(metric)
 
 
+def run() -> None:
+    """Print the help, or run the jobs that the command line describes."""
+    if not show_help("simulate", __doc__, sys.argv[1:]):
+        run_jobs(job)
+
+
 def main() -> None:
     """Compose the settings with Hydra and run.
 
@@ -40,7 +46,7 @@ def main() -> None:
     )
     logging.getLogger("flwr").setLevel(logging.WARNING)
     logging.getLogger("flwr").propagate = False  # it has a handler of its own
-    end_with(partial(guard, partial(run_jobs, job)))
+    end_with(partial(guard, run))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from experiments.session.engine import run_engine, shares_messages
 from experiments.session.failure_count import FailureCount
 from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes
-from experiments.settings.engine import DeploymentSettings
+from experiments.settings.engine import DeploymentSettings, warn_of_workers
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
@@ -35,6 +35,7 @@ def simulate(settings: Settings, path: Path) -> bool:
         )
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
+    warn_of_workers("engine.workers", getattr(settings.engine, "workers", 1))
     experiment = build(settings)
     print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)
