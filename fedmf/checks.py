@@ -6,6 +6,8 @@ from difflib import get_close_matches
 
 from fedmf.errors import SettingError
 
+LEAST_BEGINNING = 3  # letters that make the beginning of a choice stand for it
+
 
 def check_positive(name: str, value: float) -> None:
     """Raise `SettingError` unless 0 < `value` < infinity."""
@@ -57,5 +59,7 @@ def meant(value: str, choices: Collection[str]) -> str:
     >>> meant("zeroout", ("zero_out", "replace")), meant("other", ("zero_out", "replace"))
     ('; did you mean zero_out?', '.')
     """
-    near = get_close_matches(str(value).lower(), choices, n=1, cutoff=0.5)
+    typed = str(value).lower()
+    begun = [choice for choice in choices if len(typed) >= LEAST_BEGINNING and choice.startswith(typed)]
+    near = begun or get_close_matches(typed, choices, n=1)
     return f"; did you mean {near[0]}?" if near else "."

@@ -16,10 +16,10 @@ from experiments.settings.reference import (
     experiments,
     reference,
 )
+from fedmf.checks import LEAST_BEGINNING, meant
 
 NEAR = 0.72  # of difflib's ratio: two letters swapped or one left out of a short word, not another word
 MOST = 3  # suggestions
-LEAST_PART = 3  # letters of the beginning of a name
 ALSO_A_RUN = ("plan",)  # commands that take the settings of a run as well as their own
 _OVERRIDE = re.compile(r"(?P<mark>\+{0,2}|~)(?P<key>[\w.@/-]+)(?:=(?P<value>.*))?", re.DOTALL)
 _IMPORT_PATH = re.compile(r"[\w.]+:\w+")
@@ -93,8 +93,8 @@ def unknown(command: str, override: str, chosen: Mapping[str, str | None] | None
     typed = [_typed(known, item, value) + _only_with(known, item, made) for item in suggested]
     groups = {item.rpartition(".")[0] for item in suggested or [key]}
     topic = f" {groups.pop()}" if len(groups) == 1 and groups <= set(known.groups) else ""
-    meant = f"did you mean {_listed(typed)}? " if typed else ""
-    return f"{key} is no setting of {command}; {meant}`{called(command)} --help{topic}` lists all of them."
+    asked = f"did you mean {_listed(typed)}? " if typed else ""
+    return f"{key} is no setting of {command}; {asked}`{called(command)} --help{topic}` lists all of them."
 
 
 def suggestions(command: str, key: str) -> list[str]:
@@ -121,7 +121,7 @@ def _near(command: str, key: str) -> list[str]:
             found += [name] if name in names else by_last.get(name.rpartition(".")[2], [])
         found += by_last.get(last, [])
     if not found:
-        begun = [part for part in by_last if len(last) >= LEAST_PART and part.startswith(last)]
+        begun = [part for part in by_last if len(last) >= LEAST_BEGINNING and part.startswith(last)]
         near = begun or get_close_matches(last, by_last, n=1, cutoff=NEAR)
         found = [name for part in near for name in by_last[part]]
     return list(dict.fromkeys(found))[:MOST]
@@ -130,10 +130,8 @@ def _near(command: str, key: str) -> list[str]:
 def choices_sentence(command: str, key: str, value: str, choices: Iterable[str]) -> str:
     """Return that a value is none of the choices, which is nearest, and where help is."""
     choices = list(choices)
-    near = get_close_matches(value.lower(), choices, n=1, cutoff=0.5)
-    meant = f"; did you mean {near[0]}?" if near else "."
     return (
-        f"{key} is {value!r}; it must be one of {', '.join(choices)}{meant} "
+        f"{key} is {value!r}; it must be one of {', '.join(choices)}{meant(value, choices)} "
         f"`{called(command)} --help {key}` says more."
     )
 
