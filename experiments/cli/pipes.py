@@ -19,7 +19,7 @@ def ending_quietly(action: Callable[[], int]) -> NoReturn:
         try:
             code = action()
         except SystemExit as end:
-            if reader_left():  # rich makes an exit of it
+            if isinstance(end.__context__, BrokenPipeError):  # rich makes an exit of it
                 raise BrokenPipeError from end
             sys.stdout.flush()
             raise

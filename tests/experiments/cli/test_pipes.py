@@ -53,6 +53,27 @@ def test_a_mistake_that_nobody_reads_ends_by_sigpipe() -> None:
     assert cut_short("nonsense", stream="stderr") == (-signal.SIGPIPE, "")
 
 
+def test_a_module_that_nobody_reads_ends_by_sigpipe_too() -> None:
+    module = f"import runpy, sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); runpy.run_module('experiments.plan', run_name='__main__')"
+    assert cut_short("dataset=null", "privacy.epsilon=2", "output=json", program=module) == (
+        -signal.SIGPIPE,
+        "",
+    )
+
+
+def test_rich_that_makes_an_exit_of_a_broken_pipe_ends_by_sigpipe() -> None:
+    printing = "from rich.console import Console; Console(stderr=True).print('a line')"
+    program = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); from experiments.cli.pipes import ending_quietly; "
+    program += f"ending_quietly(lambda: exec({printing!r}))"
+    assert cut_short(stream="stderr", program=program) == (-signal.SIGPIPE, "")
+
+
+def test_a_mistake_has_its_exit_code_though_nobody_reads_stdout() -> None:
+    code, said = cut_short("plan", "epsilo=2")
+    assert code == 2
+    assert "did you mean privacy.epsilon=2?" in said
+
+
 def test_a_pipe_of_the_programs_own_that_breaks_is_not_passed_over() -> None:
     def break_one() -> int:
         reading, writing = os.pipe()
