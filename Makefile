@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup run test test-fast test-interpreters test-gpu mutation lint docs deploy-demo
+.PHONY: setup run test test-fast test-interpreters test-gpu mutation lint settings docs deploy-demo
 
 setup: $(INSTALLED)
 
@@ -55,6 +55,10 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What --help and docs/settings.md say of every setting, from the comments in conf/ and the classes; commit what it writes.
+settings: setup
+	$(BIN)/python docs/site_tools/settings.py
 
 # The documentation as a website: site/index.html. Search needs a server, such as `python -m http.server -d site`.
 docs: setup

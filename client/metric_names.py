@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from fedmf.checks import meant
 from fedmf.errors import SettingError
 
 ALWAYS = ("accuracy", "loss")
@@ -54,7 +55,8 @@ def check_metrics(entries: Sequence[str]) -> None:
         name = metric_name(entry)
         if ":" not in entry and entry not in METRICS:
             raise SettingError(
-                f"metrics holds {entry!r}, which is no metric; it may hold {', '.join(METRICS)} and MODULE:FUNCTION."
+                f"metrics holds {entry!r}, which is no metric; it may hold {', '.join(METRICS)} and "
+                f"MODULE:FUNCTION{meant(entry, METRICS)}"
             )
         if ":" in entry and not name.isidentifier():
             raise SettingError(

@@ -1,6 +1,6 @@
 """Train a model with user-level differential privacy, all clients on this machine.
 
-    python -m experiments.simulate [hydra overrides]        e.g. compression.keep_probability=0.01 seed=3
+    python -m experiments.simulate [key=value ...]        e.g. compression.keep_probability=0.01 seed=3
     python -m experiments.simulate -m seed=1,2,3            a sweep
     python -m experiments.simulate run.directory=DIR run.resume=true            go on after a crash, as the run was begun
     python -m experiments.simulate run.directory=DIR run.extend=2               two more epochs for a finished run
@@ -16,7 +16,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from experiments.cli.command import end_with, guard
+from experiments.cli.command import end_with, guard, show_help
 from experiments.cli.result import show
 from experiments.cli.sweep import Tally, tally
 from experiments.run_files.reader import read_run
@@ -44,10 +44,11 @@ def job(
     return None if metric is None else read_run(directory).score(metric)
 
 
-def run_all() -> None:
-    """Run the job, or the sweep, that the command line describes."""
-    with tally() as counted:
-        run_jobs(partial(job, tally=counted), with_recorded, counted.failed)
+def run() -> None:
+    """Print the help, or run the job or the sweep that the command line describes."""
+    if not show_help("simulate", __doc__, sys.argv[1:]):
+        with tally() as counted:
+            run_jobs(partial(job, tally=counted), with_recorded, counted.failed)
 
 
 def main() -> None:
@@ -61,7 +62,7 @@ def main() -> None:
     )
     logging.getLogger("flwr").setLevel(logging.WARNING)
     logging.getLogger("flwr").propagate = False  # it has a handler of its own
-    end_with(partial(guard, run_all))
+    end_with(partial(guard, run))
 
 
 if __name__ == "__main__":

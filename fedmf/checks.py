@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Collection
+from difflib import get_close_matches
 
 from fedmf.errors import SettingError
+
+LEAST_BEGINNING = 3  # letters that make the beginning of a choice stand for it
 
 
 def check_positive(name: str, value: float) -> None:
@@ -45,4 +48,18 @@ def check_below_one(name: str, value: float) -> None:
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Raise `SettingError` unless `value` is one of `choices`."""
     if value not in choices:
-        raise SettingError(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
+        raise SettingError(
+            f"{name} is {value!r}; it must be one of {', '.join(choices)}{meant(value, choices)}"
+        )
+
+
+def meant(value: str, choices: Collection[str]) -> str:
+    """Return how the sentence about a value that is none of `choices` ends: with the nearest of them, if one is near.
+
+    >>> meant("zeroout", ("zero_out", "replace")), meant("other", ("zero_out", "replace"))
+    ('; did you mean zero_out?', '.')
+    """
+    typed = str(value).lower()
+    begun = [choice for choice in choices if len(typed) >= LEAST_BEGINNING and choice.startswith(typed)]
+    near = begun or get_close_matches(typed, choices, n=1)
+    return f"; did you mean {near[0]}?" if near else "."

@@ -83,7 +83,11 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_the_wheel_holds_every_module_and_every_setting(wheel: Path) -> None:
     packaged = set(zipfile.ZipFile(wheel).namelist())
-    for name, pattern in [*((package, "*.py") for package in PACKAGES), ("conf", "*.yaml")]:
+    for name, pattern in [
+        *((package, "*.py") for package in PACKAGES),
+        ("conf", "*.yaml"),
+        ("experiments", "*.json"),
+    ]:
         files = {str(file.relative_to(ROOT)) for file in (ROOT / name).rglob(pattern)}
         assert files
         assert not files - packaged

@@ -1,22 +1,24 @@
 """One way to run a command: compose its settings, call it, turn mistakes into a sentence and an exit code.
 
 A command is `python -m experiments.NAME [overrides]`. Data goes to stdout; logs, progress and errors to stderr. Exit
-codes: 0 done; 2 a user's mistake; 1 a stop that can be resumed; 130 interrupted by Ctrl-C or SIGTERM.
+codes: 0 done; 2 a user's mistake; 1 a stop that can be resumed; 130 interrupted by Ctrl-C or SIGTERM; ended by SIGPIPE
+where nobody reads on.
 """
 
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from experiments import INTERRUPTED
-from experiments.settings.compose import compose, help_text
-from experiments.settings.mistakes import sentence
-from fedmf.errors import FedmfError, RunStoppedError
+from experiments.cli.pipes import ending_quietly
+from experiments.settings.compose import compose
+from experiments.settings.engine import warn_of_workers
+from experiments.settings.mistakes import pointing_to_help, sentence
+from experiments.settings.suggestions import refuse_flag
+from fedmf.errors import FedmfError, RunStoppedError, SettingError
 
 USER_MISTAKE, STOPPED = 2, 1
 
@@ -43,30 +45,32 @@ def run(
 
     `settings` is the frozen dataclass of conf/NAME.yaml, which `function` is given; `doc` is what --help says first.
     """
-    run_form(lambda overrides: Form(function, name, settings), doc, argv)
+    run_form(lambda overrides: Form(function, name, settings), name, doc, argv)
 
 
 def run_form(
-    pick: Callable[[Sequence[str]], Form], doc: str | None = None, argv: Sequence[str] | None = None
+    pick: Callable[[Sequence[str]], Form],
+    command: str,
+    doc: str | None = None,
+    argv: Sequence[str] | None = None,
 ) -> NoReturn:
     """Run a command whose settings can be given in several forms, as `run` does; `pick` tells by the arguments."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    end_with(lambda: guard(lambda: _call(pick(arguments), doc, arguments)))
+    end_with(lambda: guard(lambda: _call(pick, command, doc, arguments)))
 
 
 def end_with(action: Callable[[], int]) -> NoReturn:
-    """Exit with the code that `action` returns, or with 130 and without a traceback after Ctrl-C or SIGTERM."""
+    """Exit with the code that `action` returns, or with 130 and without a traceback after Ctrl-C or SIGTERM.
+
+    Where the reader of stdout or stderr has gone, as in `... | head`, the process ends as SIGPIPE ends one.
+    """
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
-        code = action()
+        ending_quietly(action)
     except KeyboardInterrupt:
-        code = INTERRUPTED
-    except BrokenPipeError:  # who reads has seen enough, as in `... --help | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = STOPPED
-    sys.exit(code)
+        sys.exit(INTERRUPTED)
 
 
 def guard(action: Callable[[], object]) -> int:
@@ -92,17 +96,25 @@ def without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def _call(form: Form, doc: str | None, arguments: Sequence[str]) -> None:
-    if {"-h", "--help"} & set(arguments):
-        defaults = help_text(form.name, form.settings)
-        print(
-            f"{_as_called(doc or '')}\n\nkeys and defaults (override as key=value):\n\n{defaults}", flush=True
-        )
+def show_help(command: str, doc: str | None, arguments: Sequence[str]) -> bool:
+    """Print the help that `arguments` ask for, if they do, and say whether they did."""
+    from experiments.cli import help  # a command that is not asked for help has no need of it
+
+    if not help.is_asked(arguments):
+        return False
+    print(help.help_text(command, doc or "", arguments), end="", flush=True)
+    return True
+
+
+def _call(
+    pick: Callable[[Sequence[str]], Form], command: str, doc: str | None, arguments: Sequence[str]
+) -> None:
+    if show_help(command, doc, arguments):
         return
-    form.function(compose(form.name, arguments, form.settings))
-
-
-def _as_called(doc: str) -> str:
-    """Return a module's docstring with commands as this process was called: `fedmf NAME` or `python -m ...`."""
-    is_console = " " in Path(sys.argv[0]).name  # as experiments.cli.console names it
-    return (doc.replace("python -m experiments.", "fedmf ") if is_console else doc).strip()
+    if said := refuse_flag(command, arguments):
+        raise SettingError(said)
+    form = pick(arguments)
+    settings: Any = compose(form.name, arguments, form.settings)
+    warn_of_workers("workers", getattr(settings, "workers", 1))
+    with pointing_to_help(form.name):
+        form.function(settings)

@@ -9,12 +9,13 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.abc import InspectLoader
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
 from experiments import leave_quietly
+from experiments.cli.pipes import ending_quietly
 
 PACKAGE = Path(__file__).resolve().parents[1]
 USER_MISTAKE = 2
@@ -27,7 +28,7 @@ Commands:
 {commands}
 
 Options:
-  --help             this list; `fedmf COMMAND --help` prints the settings of a command
+  --help [COMMAND]   this list, or the settings of a command, as `fedmf COMMAND --help [GROUP | KEY]`
   --version          the version
   --completion bash  a script: eval "$(fedmf --completion bash)" makes <TAB> complete commands and settings
 """
@@ -40,23 +41,34 @@ def main() -> None:
     """
     leave_quietly()
     _look_here_last(sys.path)
+    ending_quietly(_answer)
+
+
+def _answer() -> int:
+    """Do what the arguments ask for and return the exit code; a command exits by itself."""
     commands = find_commands(PACKAGE)
     match sys.argv[1:]:
         case []:
-            sys.stderr.write(usage(commands))
-            sys.exit(USER_MISTAKE)
-        case ["-h" | "--help" | "help", *_]:
+            return _fail(usage(commands))
+        case ["-h" | "--help" | "help", name, *topics] if name in commands:
+            return _help(name, commands[name], topics)
+        case ["-h" | "--help" | "help"]:
             print(usage(commands), end="")
+        case ["-h" | "--help" | "help", name, *_]:
+            return _fail(f"error: {_no_command(name, commands)}\n")
         case ["-V" | "--version", *_]:
             print(f"fedmf {_version()}")
         case ["--completion", *shells]:
-            _print_completion(shells)
+            return _print_completion(shells)
         case ["-sc", "query=bash"]:  # asked by our script, and by the one that Hydra makes
             _print_choices(commands)
+        case [name, *arguments] if name in commands and {"-h", "--help"} & set(arguments):
+            return _help(name, commands[name], arguments)
         case [name, *_] if name in commands:
             _run(name)
         case [name, *_]:
-            _refuse(_no_command(name, commands))
+            return _fail(f"error: {_no_command(name, commands)}\n")
+    return 0
 
 
 def find_commands(package: Path) -> Mapping[str, Path]:
@@ -112,12 +124,25 @@ def _run(name: str) -> None:
     exec(spec.loader.get_code(spec.name) or "", vars(module))
 
 
-def _print_completion(shells: Collection[str]) -> None:
+def _help(name: str, file: Path, arguments: Sequence[str]) -> int:
+    """Print a command's settings, or the group or key named, without importing the command, which takes seconds."""
+    from experiments.cli.help import help_text
+    from fedmf.errors import SettingError
+
+    try:
+        print(help_text(name, ast.get_docstring(ast.parse(file.read_bytes())) or "", arguments), end="")
+    except SettingError as error:
+        return _fail(f"error: {error}\n")
+    return 0
+
+
+def _print_completion(shells: Collection[str]) -> int:
     from experiments.cli.completion import BASH
 
     if list(shells) != ["bash"]:
-        _refuse(f"--completion is {' '.join(shells) or 'without a shell'}; it must be bash.")
+        return _fail(f"error: --completion is {' '.join(shells) or 'without a shell'}; it must be bash.\n")
     print(BASH)
+    return 0
 
 
 def _print_choices(commands: Collection[str]) -> None:
@@ -130,14 +155,16 @@ def _no_command(name: str, commands: Collection[str]) -> str:
     """Return the sentence about a name that is no command, with the nearest one that is."""
     from difflib import get_close_matches
 
+    if "=" in name or name.startswith("-"):
+        return f"{name!r} stands where a command does, such as `fedmf simulate {name}`; `fedmf --help` lists all commands."
     near = get_close_matches(name, commands, n=1)
-    advice = f"did you mean {near[0]}?" if near else "`fedmf --help` lists them."
-    return f"{name!r} is no command of fedmf; {advice}"
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"{name!r} is no command of fedmf; {meant}`fedmf --help` lists all of them."
 
 
-def _refuse(sentence: str) -> None:
-    sys.stderr.write(f"error: {sentence}\n")
-    sys.exit(USER_MISTAKE)
+def _fail(text: str) -> int:
+    sys.stderr.write(text)
+    return USER_MISTAKE
 
 
 def _version() -> str:

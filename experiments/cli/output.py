@@ -16,7 +16,12 @@ def console() -> "Console":
     """Return a console for results, as wide as the terminal, and wide enough for any table where there is none."""
     from rich.console import Console  # JSON has no need of it
 
-    return Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
+    class Results(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave it to the command, which ends as SIGPIPE ends it; rich would exit with 1."""
+            raise
+
+    return Results(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
 
 
 def print_json(document: Any) -> None:

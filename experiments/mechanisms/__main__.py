@@ -1,14 +1,15 @@
-"""Compare factorizations of a workload: `python -m experiments.mechanisms rounds=1024`.
+"""Compare factorizations of a workload: `python -m experiments.mechanisms population.rounds_per_epoch=1024`.
 
 Prints, for every family, sensitivity, root loss, errors, memory and the CPU time of its design, beside the
-lower bounds that no factorization of the workload can go below. `workload=momentum momentum=0.9` and
-`schedule=cooldown` choose another workload; its prefix-sum optimum with the momentum as post-processing is
-then listed too. `epochs=8 workload=run` compares whole runs, in which the noise restarts every epoch and the model
-does not: each epoch's mechanism is fitted to its own rounds and all that follow, and the optimum of one epoch alone
-stands beside. With `workload=prefix_sum` or `workload=momentum` all families are fitted to one epoch alone, and
-costed on the run. `families=[optimal,mine:FAMILY]` compares chosen ones, a family of your own by its import path
-among them. `export=DIR` writes DIR/FAMILY.npz with the dense encoder, decoder and what the stream itself
-emits, with a leading axis for several epochs; `plots=DIR` writes plots.
+lower bounds that no factorization of the workload can go below. `workload=momentum optimizer.momentum=0.9`
+and `optimizer.schedule=cooldown` choose another workload; its prefix-sum optimum with the momentum as
+post-processing is then listed too. `population.epochs=8 workload=run` compares whole runs, in which the noise
+restarts every epoch and the model does not: each epoch's mechanism is fitted to its own rounds and all that
+follow, and the optimum of one epoch alone stands beside. With `workload=prefix_sum` or `workload=momentum` all
+families are fitted to one epoch alone, and costed on the run. `families=[optimal,mine:FAMILY]` compares chosen
+ones, a family of your own by its import path among them. `export=DIR` writes DIR/FAMILY.npz with the dense
+encoder, decoder and what the stream itself emits, with a leading axis for several epochs; `plots=DIR` writes
+plots.
 """
 
 import logging
@@ -19,6 +20,7 @@ from experiments.mechanisms import plots, rows
 from experiments.mechanisms.designs import MechanismsSettings, build_workloads, designs, fitted_to
 from experiments.mechanisms.export import check_exportable, export
 from experiments.run_files.directory import refuse_unmakeable
+from experiments.settings.keys import keyed
 from experiments.settings.output import Output
 
 _log = logging.getLogger(__name__)
@@ -28,7 +30,8 @@ def mechanisms(settings: MechanismsSettings) -> None:
     """Print the comparison, and export and plot as asked."""
     workloads = build_workloads(settings)
     if settings.export is not None:
-        check_exportable(settings.rounds, settings.epochs)
+        with keyed("population", {"rounds": "rounds_per_epoch", "epochs": "epochs"}):
+            check_exportable(settings.population.rounds_per_epoch, settings.population.epochs)
     for name in ("export", "plots"):
         if (folder := getattr(settings, name)) is not None:
             refuse_unmakeable(name, Path(folder))

@@ -1,16 +1,19 @@
-"""What a run would cost, before it runs: `python -m experiments.plan epsilon=8 keep_probability=0.1 ...`.
+"""What a run would cost, before it runs: `python -m experiments.plan dataset=null privacy.epsilon=8 ...`.
 
-From figures, the keys below: from exactly one of `epsilon` and `noise_multiplier` follows the other. Nothing is trained
-and no data set is read: all noise is relative to the sensitivity of the mechanism, which therefore does not change
-epsilon. What it changes is the error in the model, which is computed once the rounds of an epoch are known, from
-`rounds_per_epoch` or from `clients` and `cohort_size`.
+From figures, the keys below: from exactly one of `privacy.epsilon` and `privacy.noise_multiplier` follows the other.
+Nothing is trained and no data set is read: all noise is relative to the sensitivity of the mechanism, which
+therefore does not change epsilon. What it changes is the error in the model, which is computed once the rounds of an
+epoch are known, from `population.rounds_per_epoch` or from `clients` and `population.cohort_size`:
 
-From a run's own settings, those of simulate, as soon as one of them is given:
+    python -m experiments.plan clients=3400 dimension=1000000 population.cohort_size=100 privacy.epsilon=2
+
+From a run's own settings, those of simulate, where none of `clients`, `dimension`, `linf_over_l2`, `orders` and
+`dataset=null` is given:
 
     python -m experiments.plan model=mlp privacy.epsilon=2
 
-reads the run's data set and prints the plan that the run would follow, without training. The two kinds of keys do not
-mix.
+reads the run's data set and prints the plan that the run would follow, without training. The last parts of the keys
+(`epsilon=2`) are figures too.
 
 As text it also prints what other keep probabilities would cost; `output=json` prints one JSON document. What speaks
 against a plan, such as more noise than signal, stands on stderr and in the document's `warnings`.
@@ -33,12 +36,15 @@ from fedmf.errors import SettingError
 if TYPE_CHECKING:
     from experiments.settings.schema import Settings
 
-_KEY = re.compile(r"[+~]*(\w+)")  # of an override: the first part of its key
+_KEY = re.compile(r"[+~]*(?P<key>[\w.]+)")  # of an override
+_UNDECIDED = {"mechanism", "workload", "output"}
+_FIGURES = {"clients", "dimension", "linf_over_l2", "orders", *PlanSettings.old_names}
+_KNOWN = {*_UNDECIDED, *_FIGURES, "mechanism.name", *PlanSettings.old_names.values()}
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Print the plan from figures, or from the settings of a run."""
-    command.run_form(pick_form, __doc__, argv)
+    command.run_form(pick_form, "plan", __doc__, argv)
 
 
 def plan(settings: PlanSettings) -> None:
@@ -65,25 +71,29 @@ def show(planned: Planned, form: Output) -> None:
 
 
 def pick_form(overrides: Sequence[str]) -> command.Form:
-    """Return how the plan is asked for: by the keys of conf/plan.yaml, or by those of a run.
+    """Return how the plan is asked for: from figures, or from a run's own settings.
 
-    Keys that both have do not decide. Raises `SettingError` where both kinds are given.
+    What both have does not decide beside a figure: `population.cohort_size` alone is a setting of a run. Raises
+    `SettingError` where a figure and what only a run has are given.
     """
-    own = {item.name for item in fields(PlanSettings)}
-    given = [(found[1], override) for override in overrides if (found := _KEY.match(override))]
-    if all(key in own for key, _ in given):
+    given = [(found["key"], override) for override in overrides if (found := _KEY.match(override))]
+    of_figures = [text for key, text in given if key in _FIGURES or text == PlanSettings.marked_by]
+    if not of_figures and all(key in _UNDECIDED for key, _ in given):
         return command.Form(plan, "plan", PlanSettings)
     from experiments.settings.schema import Settings  # it needs the client's settings, which take a moment
 
-    of_a_run = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
-    figures = [override for key, override in given if key in own - of_a_run]
-    settings = [override for key, override in given if key in of_a_run - own]
-    if figures and settings:
+    groups = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
+    of_a_run = [
+        override
+        for key, override in given
+        if key.split(".")[0] in groups and key not in _KNOWN and override not in of_figures
+    ]
+    if of_figures and of_a_run:
         raise SettingError(
-            f"{figures[0]} is a figure of a plan and {settings[0]} a setting of a run; give keys of one kind only, such as "
-            "population.cohort_size and privacy.epsilon beside those of a run."
+            f"{of_figures[0]} is a figure of a plan and {of_a_run[0]} a setting of a run; give figures only, or settings "
+            "of a run only, whose data set says how many clients there are and whose model how many parameters."
         )
-    if settings:
+    if not of_figures and any(key.split(".")[0] in groups for key, _ in given):
         return command.Form(plan_run, "config", Settings)
     return command.Form(plan, "plan", PlanSettings)
 

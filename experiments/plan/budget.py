@@ -1,18 +1,24 @@
 """The settings of a plan, what all its keep probabilities have in common, and the plan itself."""
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from experiments.settings.figures import OptimizerFigures
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.output import Output
 from fedmf.accounting import (
     EpochEvent,
     PrivacySpent,
     calibrate_noise_multiplier,
+    check_accountant,
     mean_noise_std,
     privacy_spent,
     resolve_linf_ratio,
 )
+from fedmf.checks import check_at_least, check_choice, check_keep_probability, check_open_unit, check_positive
+from fedmf.choices import ADJACENCIES, ROTATIONS
+from fedmf.errors import SettingError
 from fedmf.updates.wire import value_bytes
 
 if TYPE_CHECKING:
@@ -23,28 +29,90 @@ KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 
 
 @dataclass(frozen=True)
-class PlanSettings:
-    """Keys of the command."""
+class PopulationFigures:
+    """Who takes part, as far as it is known."""
 
-    mechanism: MechanismSettings
-    workload: WorkloadName
-    momentum: float
-    schedule: str
-    clients: int | None
-    dimension: int | None
-    rotation: str
     cohort_size: int | None
     rounds_per_epoch: int | None
     epochs: int
+
+    def __post_init__(self) -> None:
+        for name in ("cohort_size", "rounds_per_epoch", "epochs"):
+            if (value := getattr(self, name)) is not None:
+                check_at_least(name, value, 1)
+
+
+@dataclass(frozen=True)
+class CompressionFigures:
+    """How an update travels."""
+
     keep_probability: float
-    linf_over_l2: float | None
+    rotation: str
+
+    def __post_init__(self) -> None:
+        check_keep_probability(self.keep_probability)
+        check_choice("rotation", self.rotation, ROTATIONS)
+
+
+@dataclass(frozen=True)
+class PrivacyFigures:
+    """What is asked of the accountant. Raises `SettingError` unless exactly one of epsilon and noise_multiplier is given."""
+
     delta: float
     adjacency: str
     accountant: str
     epsilon: float | None
     noise_multiplier: float | None
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            instead = (
+                ", or settings of a run, such as model=mlp privacy.epsilon=2" if self.epsilon is None else ""
+            )
+            raise SettingError(
+                f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; give "
+                f"exactly one of them{instead}."
+            )
+        if self.epsilon is not None:
+            check_positive("epsilon", self.epsilon)
+        check_open_unit("delta", self.delta)
+        check_choice("adjacency", self.adjacency, ADJACENCIES)
+        check_accountant(self.accountant, self.adjacency)
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """Keys of the command; what a run has too is called as there."""
+
+    mechanism: MechanismSettings
+    workload: WorkloadName
+    optimizer: OptimizerFigures
+    clients: int | None
+    dimension: int | None
+    population: PopulationFigures
+    compression: CompressionFigures
+    linf_over_l2: float | None
+    privacy: PrivacyFigures
     orders: tuple[float, ...] | None
     output: Output
+
+    old_names = MappingProxyType(
+        {
+            **{name: f"population.{name}" for name in ("cohort_size", "rounds_per_epoch", "epochs")},
+            **{name: f"compression.{name}" for name in ("keep_probability", "rotation")},
+            **{
+                name: f"privacy.{name}"
+                for name in ("delta", "adjacency", "accountant", "epsilon", "noise_multiplier")
+            },
+            **{name: f"optimizer.{name}" for name in ("momentum", "schedule")},
+        }
+    )
+    marked_by = "dataset=null"  # without a figure of its own: else the keys are those of a run
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "dimension"):
+            if (value := getattr(self, name)) is not None:
+                check_at_least(name, value, 1)
 
 
 @dataclass(frozen=True)
@@ -88,19 +156,23 @@ class Budget:
 
 def make_budget(settings: PlanSettings) -> Budget:
     """Return the settings that all keep probabilities share; without sparsification linf_over_l2 does not count."""
-    if settings.keep_probability == 1 and linf_unknown(settings):
+    compression, privacy, population = settings.compression, settings.privacy, settings.population
+    if compression.keep_probability == 1 and linf_unknown(settings):
         ratio = 1.0
     else:
         ratio = resolve_linf_ratio(
-            settings.linf_over_l2, settings.dimension, settings.cohort_size, rotation=settings.rotation
+            settings.linf_over_l2,
+            settings.dimension,
+            population.cohort_size,
+            rotation=compression.rotation,
         )
-    return Budget(ratio, settings.epochs, settings.delta, settings.adjacency, settings.accountant)
+    return Budget(ratio, population.epochs, privacy.delta, privacy.adjacency, privacy.accountant)
 
 
 def linf_unknown(settings: PlanSettings) -> bool:
     """Return whether linf_over_l2 is neither given nor computable."""
-    incomplete = settings.dimension is None or settings.cohort_size is None
-    return settings.linf_over_l2 is None and settings.rotation == "hadamard" and incomplete
+    incomplete = settings.dimension is None or settings.population.cohort_size is None
+    return settings.linf_over_l2 is None and settings.compression.rotation == "hadamard" and incomplete
 
 
 @dataclass(frozen=True)

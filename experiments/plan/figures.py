@@ -1,42 +1,41 @@
-"""A plan from figures: `plan clients=3400 dimension=1000000 cohort_size=100 epsilon=3`. No data set is read."""
+"""A plan from figures: `plan clients=3400 population.cohort_size=100 privacy.epsilon=3`. No data set is read."""
 
-from experiments.plan.budget import UNIT, Budget, Planned, PlanSettings, linf_unknown, make_budget
-from experiments.plan.model_noise import ModelNoise, model_noise, rounds_per_epoch
-from fedmf.accounting import EpochEvent, check_accountant, delta_warning, mean_noise_std
-from fedmf.accounting.caveats import NOT_COVERED
-from fedmf.checks import (
-    check_at_least,
-    check_below_one,
-    check_choice,
-    check_keep_probability,
-    check_open_unit,
-    check_positive,
+from experiments.plan.budget import (
+    UNIT,
+    Budget,
+    Planned,
+    PlanSettings,
+    PopulationFigures,
+    linf_unknown,
+    make_budget,
 )
-from fedmf.choices import SCHEDULES
-from fedmf.errors import ParticipationError, SettingError
+from experiments.plan.model_noise import ModelNoise, model_noise, rounds_per_epoch
+from experiments.settings.keys import keyed
+from fedmf.accounting import EpochEvent, delta_warning, mean_noise_std
+from fedmf.accounting.caveats import NOT_COVERED
+from fedmf.errors import ParticipationError
 from fedmf.outlook import about_cohort, about_noise, about_unasked, masks_add_noise, noise_over_signal
 from fedmf.participation import rounds_that_fit
 from fedmf.updates.rotation import padded_dimension
 
 
 def from_figures(settings: PlanSettings) -> Planned:
-    """Return the plan that `settings` describe. Raises `SettingError` as `check` does."""
-    check(settings)
+    """Return the plan that `settings` describe."""
     budget = make_budget(settings)
-    event = budget.event(_noise_multiplier(settings, budget), settings.keep_probability)
+    event = budget.event(_noise_multiplier(settings, budget), settings.compression.keep_probability)
     problem = participation_problem(settings)
     noise = model_noise(settings)
     ratio = _noise_over_signal(settings, event, noise)
     return Planned(
         budget=budget,
         event=event,
-        target=settings.epsilon,
+        target=settings.privacy.epsilon,
         mechanism=settings.mechanism.name,
         workload=settings.workload,
-        cohort_size=settings.cohort_size,
+        cohort_size=settings.population.cohort_size,
         padded=None
         if settings.dimension is None
-        else padded_dimension(settings.dimension, settings.rotation),
+        else padded_dimension(settings.dimension, settings.compression.rotation),
         value_type="float32",
         noise=noise,
         noise_over_signal=ratio,
@@ -51,25 +50,27 @@ def from_figures(settings: PlanSettings) -> Planned:
 
 def _noise_multiplier(settings: PlanSettings, budget: Budget) -> float:
     """Return the noise multiplier that was given, or the one that the epsilon given needs."""
-    if settings.noise_multiplier is not None:
-        return settings.noise_multiplier
-    assert settings.epsilon is not None  # `check` saw to it
-    return budget.noise_multiplier(settings.epsilon, settings.keep_probability)
+    if settings.privacy.noise_multiplier is not None:
+        return settings.privacy.noise_multiplier
+    assert settings.privacy.epsilon is not None  # `check` saw to it
+    return budget.noise_multiplier(settings.privacy.epsilon, settings.compression.keep_probability)
 
 
 def _noise_over_signal(settings: PlanSettings, event: EpochEvent, noise: ModelNoise | None) -> float | None:
     """Return the noise in the last model over its signal; None where cohort size or rounds are not known."""
-    if settings.cohort_size is None or noise is None:
+    if settings.population.cohort_size is None or noise is None:
         return None
     mean_noise = mean_noise_std(
-        event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=settings.cohort_size
+        event.noise_multiplier,
+        keep_probability=event.keep_probability,
+        cohort_size=settings.population.cohort_size,
     )
     return noise_over_signal(mean_noise=mean_noise, error=noise.last_error, reach=noise.last_reach)
 
 
 def _rare_masks(settings: PlanSettings, budget: Budget, event: EpochEvent) -> bool:
     """Return whether a larger keep probability would leave less noise at the same epsilon, if one was asked for."""
-    epsilon = settings.epsilon
+    epsilon = settings.privacy.epsilon
     return epsilon is not None and masks_add_noise(event, lambda keep: budget.noise_multiplier(epsilon, keep))
 
 
@@ -77,19 +78,23 @@ def _misgivings(
     settings: PlanSettings, budget: Budget, event: EpochEvent, ratio: float | None
 ) -> list[str | None]:
     """Return what `fedmf.outlook` says of a plan, as far as it is known."""
-    clients, cohort_size, rounds = settings.clients, settings.cohort_size, rounds_per_epoch(settings)
+    clients, cohort_size, rounds = (
+        settings.clients,
+        settings.population.cohort_size,
+        rounds_per_epoch(settings),
+    )
     said: list[str | None] = []
     if ratio is not None:
         said.append(
             about_noise(
                 ratio,
                 dimension=settings.dimension,
-                calibrated=settings.epsilon is not None,
+                calibrated=settings.privacy.epsilon is not None,
                 rare_masks=lambda: _rare_masks(settings, budget, event),
             )
         )
     if clients is not None and event.noise_multiplier > 0:
-        said.append(delta_warning(settings.delta, clients))
+        said.append(delta_warning(settings.privacy.delta, clients))
     if clients is not None and cohort_size is not None and rounds is not None:
         said.append(about_unasked(clients, cohort_size=cohort_size, rounds_per_epoch=rounds))
     if cohort_size is not None:
@@ -97,39 +102,17 @@ def _misgivings(
     return said
 
 
-def check(settings: PlanSettings) -> None:
-    """Raise `SettingError` for a key out of range or for keys that contradict each other."""
-    if (settings.epsilon is None) == (settings.noise_multiplier is None):
-        instead = (
-            ", or settings of a run, such as model=mlp privacy.epsilon=2" if settings.epsilon is None else ""
-        )
-        raise SettingError(
-            f"epsilon is {settings.epsilon} and noise_multiplier is {settings.noise_multiplier}; give "
-            f"exactly one of them{instead}."
-        )
-    if settings.epsilon is not None:
-        check_positive("epsilon", settings.epsilon)
-    for name in ("clients", "dimension", "cohort_size", "rounds_per_epoch"):
-        if (value := getattr(settings, name)) is not None:
-            check_at_least(name, value, 1)
-    check_at_least("epochs", settings.epochs, 1)
-    check_below_one("momentum", settings.momentum)
-    check_choice("schedule", settings.schedule, SCHEDULES)
-    check_keep_probability(settings.keep_probability)
-    check_open_unit("delta", settings.delta)
-    padded_dimension(1, settings.rotation)
-    check_accountant(settings.accountant, settings.adjacency)
-
-
 def participation_problem(settings: PlanSettings) -> str | None:
     """Return why the cohorts of an epoch cannot be disjoint, with the largest that fits; None if they can.
 
     Also None where clients or cohort_size is not given.
     """
-    if settings.clients is None or settings.cohort_size is None:
+    population = settings.population
+    if settings.clients is None or population.cohort_size is None:
         return None
     try:
-        rounds_that_fit(settings.clients, settings.cohort_size, settings.rounds_per_epoch)
+        with keyed("population", PopulationFigures):
+            rounds_that_fit(settings.clients, population.cohort_size, population.rounds_per_epoch)
     except ParticipationError as error:
         return str(error)
     return None

@@ -44,7 +44,7 @@ def model_noise(settings: PlanSettings) -> ModelNoise | None:
     from fedmf.mechanisms import prefix_sum
     from fedmf.mechanisms.family import suits
 
-    total = rounds * settings.epochs
+    total = rounds * settings.population.epochs
     family = find_family(settings.mechanism.name)
     if total > MOST_ROUNDS or (isinstance(family, str) and not suits(family, prefix_sum(rounds))):
         _log.warning(
@@ -57,9 +57,9 @@ def model_noise(settings: PlanSettings) -> ModelNoise | None:
         settings.mechanism.name,
         settings.workload,
         rounds,
-        settings.epochs,
-        beta=settings.momentum,
-        schedule=settings.schedule,
+        settings.population.epochs,
+        beta=settings.optimizer.momentum,
+        schedule=settings.optimizer.schedule,
     )
     return errors_of(run)
 
@@ -82,11 +82,11 @@ def errors_of(run: "RunFactorization", rounds: int | None = None) -> ModelNoise:
 
 def rounds_per_epoch(settings: PlanSettings) -> int | None:
     """Return the rounds of an epoch: as given, or as many cohorts as there are; None where neither is known."""
-    if settings.rounds_per_epoch is not None:
-        return settings.rounds_per_epoch
-    if settings.clients is None or settings.cohort_size is None:
+    if settings.population.rounds_per_epoch is not None:
+        return settings.population.rounds_per_epoch
+    if settings.clients is None or settings.population.cohort_size is None:
         return None
     try:
-        return rounds_that_fit(settings.clients, settings.cohort_size, None)
+        return rounds_that_fit(settings.clients, settings.population.cohort_size, None)
     except ParticipationError:
         return None  # said already

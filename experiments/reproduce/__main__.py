@@ -1,11 +1,11 @@
 """Compute a published result again: `python -m experiments.reproduce name=sgmf_figure1`.
 
-Prints ours beside the expected numbers and writes the figures to `directory`. Names: see NAMES in
-experiments/reproduce/__init__.py, also listed when an unknown one is given. whole_run trains thousands of models, for
-some hours: `python -m experiments.reproduce name=whole_run workers=3 data=mnist_by_writer.npz`; a call that was cut short
-goes on where it was.
+Prints ours beside the expected numbers and writes the figures to `directory`; without a name it lists all results.
+whole_run trains thousands of models, for some hours: `python -m experiments.reproduce name=whole_run workers=3
+data=mnist_by_writer.npz`; a call that was cut short goes on where it was.
 """
 
+import ast
 import logging
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,9 +22,12 @@ from fedmf.errors import SettingError
 
 @dataclass(frozen=True)
 class ReproduceSettings:
-    """Keys of the command; data, size, workers and compute are for results that train many models."""
+    """Keys of the command; data, size, workers and compute are for results that train many models.
 
-    name: str
+    name null: all results are listed, and nothing is computed.
+    """
+
+    name: str | None
     directory: str
     data: str | None
     size: str | None
@@ -33,13 +36,14 @@ class ReproduceSettings:
     output: Output
 
     def __post_init__(self) -> None:
-        check_choice("name", self.name, NAMES)
+        if self.name is not None:
+            check_choice("name", self.name, NAMES)
         check_at_least("workers", self.workers, 1)
         given = {"data": self.data is not None, "size": self.size is not None,
                  "workers": self.workers > 1, "compute": not self.compute}  # fmt: skip
         if self.name not in LONG and (ignored := [key for key, is_given in given.items() if is_given]):
             raise SettingError(
-                f"{ignored[0]} is {getattr(self, ignored[0])}, but {self.name} trains no models and has no use of it; "
+                f"{ignored[0]} is {getattr(self, ignored[0])}, but {self.name or 'a list of the results'} trains no models and has no use of it; "
                 f"leave it out, or choose {' or '.join(LONG)}."
             )
         if self.data is not None and not Path(self.data).exists():
@@ -55,7 +59,10 @@ class ReproduceSettings:
 
 
 def reproduce(settings: ReproduceSettings) -> None:
-    """Compute and print the result named."""
+    """Compute and print the result named, or list them all."""
+    if settings.name is None:
+        show_list(settings.output)
+        return
     logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
     module = import_module(f"experiments.reproduce.{settings.name}")
     directory = Path(settings.directory)
@@ -66,6 +73,24 @@ def reproduce(settings: ReproduceSettings) -> None:
         output.print_json(as_document(settings.name, result))
     else:
         print_text(result)
+
+
+def show_list(form: Output) -> None:
+    """Print every result with what it is, the first sentence of its module."""
+    folder = Path(__file__).parent
+    results = {name: _about((folder / f"{name}.py").read_text(encoding="utf-8")) for name in NAMES}
+    if form is Output.json:
+        output.print_json([{"name": name, "about": about} for name, about in results.items()])
+        return
+    table = Table(title="Results: reproduce name=NAME", show_header=False)
+    for name, about in results.items():
+        table.add_row(name, about)
+    output.console().print(table)
+
+
+def _about(source: str) -> str:
+    """Return the first paragraph of a module's docstring on one line, without importing what it computes with."""
+    return " ".join((ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0].split())
 
 
 def as_document(name: str, result: Reproduction) -> dict[str, object]:

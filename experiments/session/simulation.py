@@ -13,7 +13,7 @@ from experiments.session.progress import View
 from experiments.session.resuming import recorded_parts
 from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes
-from experiments.settings.engine import DeploymentSettings
+from experiments.settings.engine import DeploymentSettings, warn_of_workers
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
@@ -41,6 +41,7 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
         )
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
+    warn_of_workers("engine.workers", getattr(settings.engine, "workers", 1))
     experiment = build(settings)
     print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)

@@ -21,7 +21,8 @@ from experiments.settings.data import DATASETS, MODELS
 from experiments.settings.engine import ENGINES
 from experiments.settings.frozen import derive_schema, freeze
 from experiments.settings.home import at_home
-from experiments.settings.mistakes import as_setting_errors
+from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
+from experiments.settings.old_names import renamed
 from fedmf.errors import SettingError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -34,7 +35,9 @@ def compose(name: str, overrides: Sequence[str], settings: type[T]) -> T:
     The YAML file names the schema of `settings` as NAME_schema in its defaults list. Raises a `FedmfError` for what
     cannot be composed. Hydra's global state is left as it was.
     """
-    with as_setting_errors():
+    overrides = renamed(overrides, settings)
+    with pointing_to_help(name), as_setting_errors(name, overrides):
+        refuse_added(name, overrides)
         return freeze(_composed(name, overrides, settings), settings)
 
 
@@ -44,7 +47,7 @@ def typed(document: Mapping[str, Any], settings: type[T]) -> T:
     Raises `SettingError` for keys or values that these settings do not have.
     """
     schema = OmegaConf.structured(derive_schema(settings))
-    for group, choices in _choices(settings).items():
+    for group, choices in choices_of(settings).items():
         name = (document.get(group) or {}).get("name")
         chosen = choices.get(str(name)) or choices.get("custom")
         if chosen is not None:
@@ -56,11 +59,6 @@ def typed(document: Mapping[str, Any], settings: type[T]) -> T:
             return freeze(merged, settings)
     except SettingError as error:
         raise SettingError(f"{error} These settings are of another version.") from error
-
-
-def help_text(name: str, settings: type) -> str:
-    """Return all keys of conf/NAME.yaml with their defaults, as YAML."""
-    return OmegaConf.to_yaml(_composed(name, [], settings))
 
 
 def completions(name: str, overrides: str, settings: type) -> list[str]:
@@ -83,12 +81,12 @@ def store_schemas(name: str, settings: type) -> None:
     """Put the schemas of conf/NAME.yaml and of all choices into Hydra's global store."""
     store = ConfigStore.instance()
     store.store(name=f"{name}_schema", node=derive_schema(settings))
-    for group, choices in _choices(settings).items():
+    for group, choices in choices_of(settings).items():
         for choice, of_choice in choices.items():
             store.store(group=f"{group}/schema", name=choice, node=derive_schema(of_choice))
 
 
-def _choices(settings: type) -> dict[str, Mapping[str, type]]:
+def choices_of(settings: type) -> dict[str, Mapping[str, type]]:
     """Return {group: {choice: its settings}} of the groups whose keys depend on the choice."""
     choices: dict[str, Mapping[str, type]] = {"dataset": DATASETS, "model": MODELS, "engine": ENGINES}
     if "optimizer" in get_type_hints(

@@ -1,5 +1,7 @@
 """The group `engine`: who calls the clients, one frozen dataclass for each choice."""
 
+import os
+import sys
 from dataclasses import dataclass
 
 from experiments.settings.frozen import Choice
@@ -58,6 +60,16 @@ class DeploymentSettings(EngineSettings):
         super().__post_init__()
         for name in ("node_timeout", "query_timeout", "round_timeout"):
             check_positive(name, getattr(self, name))
+
+
+def warn_of_workers(key: str, workers: int) -> None:
+    """Say on stderr that more processes are asked for than there are cores for this process."""
+    cores = len(os.sched_getaffinity(0))
+    if workers > cores:
+        print(
+            f"warning: {key} is {workers}, but there are {cores} cores here; more processes than cores are slower.",
+            file=sys.stderr,
+        )
 
 
 ENGINES: dict[str, type[EngineSettings]] = {

@@ -3,12 +3,13 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -16,12 +17,14 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.settings.compose import CONF, store_schemas
 from experiments.settings.frozen import freeze
 from experiments.settings.home import at_home
-from experiments.settings.mistakes import as_setting_errors
+from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
 from experiments.settings.recorded import named_code
+from experiments.settings.reference import RUN
 from experiments.settings.schema import Settings
+from experiments.settings.suggestions import refuse_flag
 from experiments.settings.sweep import SweepJob, sweep_job
 from experiments.settings.sweeper import check_sweeper, check_value
-from fedmf.errors import FedmfError
+from fedmf.errors import FedmfError, SettingError
 
 Job = Callable[[Settings, Path, SweepJob | None], float | None]
 """Runs one job, which may be one of a sweep, and returns the value that a sweeper chooses by: nan where there is none, None where nobody asks."""
@@ -50,9 +53,13 @@ def run_jobs(
     store_schemas("config", Settings)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     failures: list[Exception] = []
-    sys.argv[1:] = _completed(at_home(sys.argv[1:]), complete)  # hydra.main reads them itself
+    sys.argv[1:] = at_home(sys.argv[1:])  # hydra.main reads them itself
+    overrides = _overrides(sys.argv[1:])
+    with as_setting_errors("config", overrides):
+        refuse_added("config", overrides)
+    sys.argv[1:] = _completed(sys.argv[1:], complete)
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-    with as_setting_errors():
+    with as_setting_errors("config", overrides):
         composed(partial(_call, job, failures, on_failure, tuple(sys.argv[1:])))()
     for error in failures:
         raise error
@@ -66,6 +73,14 @@ def _completed(arguments: list[str], complete: Callable[[list[str]], list[str]])
     first = arguments.index(overrides[0])
     others = [text for text in arguments[first:] if text not in overrides]
     return [*arguments[:first], *complete(overrides), *others]
+
+
+def _overrides(arguments: Sequence[str]) -> list[str]:
+    """Return the overrides among arguments for Hydra. Raises `SettingError` for an option that it does not have."""
+    parser = get_args_parser()
+    if said := refuse_flag(RUN, arguments, parser._option_string_actions):
+        raise SettingError(said)
+    return list(parser.parse_args(arguments).overrides)
 
 
 def default_directory(directory: str | None) -> str:
@@ -87,7 +102,7 @@ def _call(
     directory = Path(config.run.directory or output).resolve()
     in_turn = sweep_job(hydra_config, arguments) if in_sweep else None
     try:
-        with as_setting_errors():
+        with pointing_to_help("config"), as_setting_errors("config", hydra_config.overrides.task):
             settings = freeze(config, Settings)
         metric = settings.run.optimized_metric
         if in_sweep:

@@ -248,9 +248,9 @@ def test_budget_ends_a_run_cleanly_with_the_model_so_far(tmp_path):
 
 BAD = {
     "unknown key": (["nosuch=1"], "nosuch"),
-    "unknown choice": (["mechanism=magic"], "mechanism/magic"),
+    "unknown choice": (["mechanism=magic"], "mechanism is 'magic'"),
     "unknown rotation": (["compression.rotation=fourier"], "hadamard"),
-    "not a number": (["privacy.epsilon=much"], "privacy.epsilon=much"),
+    "not a number": (["privacy.epsilon=much"], "privacy.epsilon is much"),
     "neither epsilon nor noise": (["privacy.epsilon=null"], "exactly one"),
     "both epsilon and noise": (["privacy.noise_multiplier=1"], "exactly one"),
     "epsilon out of range": (["privacy.epsilon=-1"], "privacy.epsilon"),
@@ -259,8 +259,8 @@ BAD = {
     "keep probability of nothing": (["compression.keep_probability=1e-300"], "at least 2^-32"),
     "seed": (["seed=99999999999999999999"], "below 2^63"),
     "no evaluation": (["run.evaluate_every=0"], "run.evaluate_every"),
-    "a typo after a plus": (["+populaton.epochs=2"], "did you mean population?"),
-    "a typo in a group": (["+population.epoch=2"], "population.epoch is no setting of this command"),
+    "a typo after a plus": (["+populaton.epochs=2"], "did you mean population.epochs=2?"),
+    "a typo in a group": (["+population.epoch=2"], "population.epoch is no setting of simulate"),
     "no attempts": (["population.max_attempts=0"], "population.max_attempts"),
     "more replies than asked": (["population.min_replies=65"], "at most 64"),
     "no name": (["dataset=custom"], "dataset.name is missing"),

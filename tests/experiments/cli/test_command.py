@@ -29,13 +29,13 @@ def test_every_command_has_help_that_names_its_keys(
     with pytest.raises(SystemExit) as end:
         runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=False)
     assert end.value.code == 0
-    assert "keys and defaults" in capsys.readouterr().out
+    assert "Settings, given as key=value" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["model=3"], "must be a string or a list"),
+        (["model=3"], "model is '3'; it must be one of logistic"),
         (["run.directory=a_file/below"], "a_file/below cannot be used"),
     ],
 )
@@ -55,16 +55,14 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
     ("name", "arguments", "said"),
     [
         ("plan", ["epsilon"], "epsilon is not understood; settings are given as key=value"),
-        ("plan", ["--bogus"], "--bogus is not understood"),
-        ("plan", ["epslon=3"], "Could not override 'epslon'. Key 'epslon' not in 'PlanSettings'"),
-        ("plan", ["+epslon=3"], "epslon is no setting of this command; did you mean epsilon?"),
+        ("plan", ["+epslon=3"], "epslon is no setting of plan; did you mean privacy.epsilon=3?"),
         ("soak", ['overrides=["privacy.epsilon=0"]'], "privacy.epsilon is 0.0"),
         (
             "deploy_demo",
             ["overrides=population.epochs=zero"],
             "overrides=population.epochs=zero is not understood",
         ),
-        ("deploy_demo", ['overrides="population.epochs=zero"'], "population.epochs=zero"),
+        ("deploy_demo", ['overrides="population.epochs=zero"'], "population.epochs is zero"),
         ("deploy_demo", ['overrides="population.cohort_size=9999"'], "at most 1437"),
         ("deploy_demo", ['overrides="run.reproducible=true"'], "real clients are refused"),
         ("deploy_demo", ['overrides="a\'b"'], "whose quotes are not closed"),

@@ -117,7 +117,7 @@ def test_without_a_command_the_help_goes_to_stderr(fedmf: Console) -> None:
     ("arguments", "said"),
     [
         (["simulat"], "'simulat' is no command of fedmf; did you mean simulate?"),
-        (["qqq"], "'qqq' is no command of fedmf; `fedmf --help` lists them."),
+        (["qqq"], "'qqq' is no command of fedmf; `fedmf --help` lists all of them."),
         (["--completion", "tcsh"], "--completion is tcsh; it must be bash."),
         (["plan", "epsilon"], "epsilon is not understood; settings are given as key=value"),
     ],
@@ -130,7 +130,7 @@ def test_a_mistake_is_one_sentence_and_exits_2(fedmf: Console, arguments: list[s
 
 def test_messages_name_the_command_as_it_was_called(fedmf: Console) -> None:
     _, error = fedmf("simulate", "--bogus", expected=2)
-    assert "fedmf simulate: error: unrecognized arguments: --bogus" in error
+    assert "`fedmf simulate --help` lists them" in error
 
 
 @pytest.mark.parametrize("install", [PACKAGED, EDITABLE])
@@ -231,7 +231,7 @@ def test_the_current_directory_is_searched_last_and_once(
 
 def test_help_names_the_command_as_it_was_called_and_may_be_cut_short(fedmf: Console) -> None:
     out, _ = fedmf("plan", "--help")
-    assert "`fedmf plan epsilon=8" in out
+    assert "`fedmf plan dataset=null privacy.epsilon=8" in " ".join(out.split())
     assert "python -m" not in out
     with fedmf.start("bash", "-c", f"{fedmf.script} plan --help | head -n 1") as process:
         out, error = process.communicate(timeout=120)

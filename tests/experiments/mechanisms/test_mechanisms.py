@@ -149,7 +149,7 @@ def test_plots_are_written(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("rounds=0",), "rounds is 0"),
+        (("rounds=0",), "population.rounds_per_epoch is 0"),
         (("rounds=five",), "rounds"),
         (("families=[fastest]",), "families is 'fastest'"),
         (("families=[nowhere:FAMILY]",), "families is 'nowhere:FAMILY', which cannot be imported"),
@@ -163,10 +163,10 @@ def test_plots_are_written(run, tmp_path, monkeypatch):
         (("rounds=8", "buffers=9", "families=[optimal]"), "buffers is 9"),
         (("rounds=8", "buffers=4", "families=[binary_tree]"), "binary_tree cannot be told"),
         (("rounds=8", "buffers=9", "families=[banded_toeplitz]"), "buffers is 9"),
-        (("rounds=5000", "families=[independent]", "export=/nowhere"), "rounds is 5000"),
+        (("rounds=5000", "families=[independent]", "export=/nowhere"), "population.rounds_per_epoch is 5000"),
         (("rounds=8", f"export={__file__}"), "is a file"),
         (("rounds=8", f"plots={__file__}/below"), "is a file"),
-        (("families=optimal",), "Lists are given as key=[a,b]."),
+        (("families=optimal",), 'it must be a list, such as "families=[optimal]"'),
         (("colour=blue",), "colour"),
         (("+colour=blue",), "colour is no setting"),
     ],
@@ -182,7 +182,7 @@ def test_mistakes_exit_2_with_a_sentence(run, arguments, message):
 def test_help_shows_the_keys(run):
     code, out, _ = run("--help")
     assert code == 0
-    assert "buffers: null" in out
+    assert "buffers = null" in out
 
 
 def test_table_2_names_the_entry_that_was_not_converged():

@@ -234,7 +234,10 @@ def test_exports_have_at_most_the_numbers_of_one_long_epoch(rounds, epochs, allo
         (("epochs=-2", "workload=run"), "epochs is -2"),
         (("epochs=0", "workload=run", "schedule=decay"), "epochs is 0"),
         (("epochs=1.5",), "epochs"),
-        (("epochs=2", "momentum=0.9"), "momentum is 0.9 and schedule constant with workload=prefix_sum"),
+        (
+            ("epochs=2", "momentum=0.9"),
+            "momentum is 0.9 and optimizer.schedule constant with workload=prefix_sum",
+        ),
         (("epochs=2", "schedule=decay"), "schedule decay with workload=prefix_sum"),
         (("epochs=2", "workload=momentum", "schedule=decay"), "with workload=momentum and 2 epochs"),
         (("epochs=2", "workload=run", "momentum=1"), "momentum is 1.0"),

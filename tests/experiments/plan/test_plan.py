@@ -193,7 +193,7 @@ def test_text_shows_what_compression_costs(capsys):
 
 def test_text_without_a_dimension_says_what_is_missing(capsys):
     assert exit_code("epsilon=3") == 0
-    assert "Give dimension and cohort_size" in capsys.readouterr().out
+    assert "Give dimension and population.cohort_size" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

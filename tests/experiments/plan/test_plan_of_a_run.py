@@ -133,12 +133,12 @@ def test_a_hopeless_run_is_said_with_its_keys_and_exits_0(capsys, tmp_path, monk
     ("overrides", "reason"),
     [
         (("epsilon=2", "model=mlp"), "epsilon=2 is a figure of a plan and model=mlp a setting of a run"),
-        (("privacy.epsilon=2", "clients=40"), "clients=40 is a figure"),
+        (("client.epochs=2", "clients=40"), "clients=40 is a figure"),
         (("+experiment=not_private", "delta=1e-5"), "delta=1e-5 is a figure"),
         (("popultion.epochs=3",), "popultion"),
-        (("model=mlp", "+privacy.epsilo=3"), "did you mean epsilon?"),
-        (("epsilon=2", "+cohortsize=3"), "did you mean cohort_size?"),
-        (("epsilon=2", "mechanism=independent", "+cohortsize=3"), "did you mean cohort_size?"),
+        (("model=mlp", "+privacy.epsilo=3"), "did you mean privacy.epsilon=3?"),
+        (("epsilon=2", "+cohortsize=3"), "did you mean population.cohort_size=3?"),
+        (("epsilon=2", "mechanism=independent", "+cohortsize=3"), "did you mean population.cohort_size=3?"),
         (("epsilon=2", "privcy.delta=3"), "privcy.delta"),
         (("model=cnnn",), "cnnn"),
         ((*TINY, "population.cohort_size=41"), "population.cohort_size is 41, but there are only 40 clients"),
@@ -199,6 +199,6 @@ def test_help_explains_both_forms(capsys):
     assert exit_code("--help") == 0
     text = capsys.readouterr().out
     assert "privacy.epsilon=2" in text
-    assert "linf_over_l2: null" in text
+    assert "linf_over_l2 = null" in text
     assert exit_code("--help", "model=mlp") == 0
-    assert "rounds_per_epoch" in capsys.readouterr().out
+    assert "units of the hidden layer" in capsys.readouterr().out

@@ -167,7 +167,10 @@ def test_lists_of_a_command_are_tuples_of_plain_values():
     ("override", "says"),
     [
         ("compression.keep_probability=2", r"^compression\.keep_probability is 2\.0; it must lie in"),
-        ("+population.epoch=1", r"^population\.epoch is no setting of this command; did you mean epochs\?"),
+        (
+            "+population.epoch=1",
+            r"^population\.epoch is no setting of simulate; did you mean population\.epochs=1\?",
+        ),
         ("+client.momentun=1", r"^client\.momentun is no setting"),
         ("dataset.name=synthetic", r"dataset\.name is 'synthetic'.* dataset=synthetic; choose it so"),
         ("model.name=mlp", r"model\.name is 'mlp'.* model=mlp; choose it so"),

@@ -1,0 +1,86 @@
+"""What a mistake on the command line is answered with: one sentence, what was meant, and where help is."""
+
+import re
+import shlex
+import sys
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import experiments
+from experiments.cli.command import guard, run
+from experiments.settings.jobs import run_jobs
+from experiments.settings.reference import commands, reference
+from experiments.settings.suggestions import ALSO_CALLED, suggestions
+
+LINES = [
+    line.split(" | ", 1)
+    for line in Path(__file__).with_name("wrong_lines.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+def never(*_: object) -> float | None:
+    raise AssertionError("a command line with a mistake was run")
+
+
+def exit_code(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
+    """Return the exit code of a command in this process, as its module starts it."""
+    if name == "simulate":
+        monkeypatch.setattr(sys, "argv", ["fedmf simulate", *arguments])
+        return guard(partial(run_jobs, never))
+    is_package = (Path(experiments.__file__).parent / name).is_dir()
+    module = import_module(f"experiments.{name}.__main__" if is_package else f"experiments.{name}")
+    function = getattr(module, name)
+    settings = get_type_hints(function)["settings"]
+    main = module.main if name == "plan" else partial(run, function, name, settings, module.__doc__)
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    return end.value.code
+
+
+@pytest.mark.parametrize(("line", "said"), LINES, ids=[line for line, _ in LINES])
+def test_a_mistake_is_answered_with_what_was_meant_and_exits_2(
+    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, *arguments = shlex.split(line)
+    assert exit_code(name, arguments, monkeypatch) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert re.search(".*".join(map(re.escape, said.split("..."))), printed.err), printed.err
+    assert "Hydra" not in printed.err
+    assert "-m" in line or not [file for file in tmp_path.rglob("*") if not file.is_dir()]
+
+
+def test_the_table_tries_every_command() -> None:
+    assert {line.split()[0] for line, _ in LINES} == set(commands())
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_last_part_of_every_key_is_enough_to_find_it(command: str) -> None:
+    for key in reference(command).keys:
+        last = key.rpartition(".")[2]
+        same = [other for other in reference(command).keys if other.rpartition(".")[2] == last]
+        if last not in ALSO_CALLED and len(same) <= 3:
+            assert key in suggestions(command, last)
+
+
+def test_words_from_elsewhere_lead_to_settings_that_are_there() -> None:
+    known = {
+        name for command in commands() for name in (*reference(command).keys, *reference(command).groups)
+    }
+    assert {name for meant in ALSO_CALLED.values() for name in meant} <= known
+
+
+def test_a_choice_that_works_is_not_refused_though_it_is_not_offered() -> None:
+    from runs import composed
+
+    assert "deployment" not in reference("simulate").groups["engine"].choices
+    with pytest.raises(Exception, match=r"^population\.epochs is x; it must be a whole number"):
+        composed("engine=deployment", "population.epochs=x")

@@ -1,0 +1,38 @@
+"""`reproduce` without a name lists the results."""
+
+import json
+
+import pytest
+
+from experiments.cli import command
+from experiments.reproduce import NAMES
+from experiments.reproduce.__main__ import ReproduceSettings, reproduce
+
+
+def listed(capsys, tmp_path, monkeypatch, *arguments):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        command.run(reproduce, "reproduce", ReproduceSettings, "", list(arguments))
+    assert end.value.code == 0
+    assert list(tmp_path.iterdir()) == []  # nothing is computed
+    return capsys.readouterr().out
+
+
+def test_without_a_name_every_result_is_listed_with_what_it_is(capsys, tmp_path, monkeypatch):
+    text = " ".join(listed(capsys, tmp_path, monkeypatch).replace("│", " ").split())
+    for name in NAMES:
+        assert f" {name} " in text
+    assert "Table 2 of Denisov, McMahan" in text
+
+
+def test_the_list_is_json_for_programs(capsys, tmp_path, monkeypatch):
+    document = json.loads(listed(capsys, tmp_path, monkeypatch, "output=json"))
+    assert [entry["name"] for entry in document] == list(NAMES)
+    assert all(entry["about"].endswith(".") and "\n" not in entry["about"] for entry in document)
+
+
+def test_what_a_list_has_no_use_of_is_refused(capsys):
+    with pytest.raises(SystemExit) as end:
+        command.run(reproduce, "reproduce", ReproduceSettings, "", ["size=small"])
+    assert end.value.code == 2
+    assert "a list of the results trains no models" in capsys.readouterr().err
