@@ -19,7 +19,7 @@ TAKEN = frozenset({
     "noise_multiplier", "sigma", "compression_ratio", "uplink_bytes_per_client",
     "envelope_bytes_per_client", "wall_seconds", "targets", "examples", "dataset", "source", "seed",
     "seeds", "runs", "private", "bytes_to_target", "workload", "logger", "output", "test_examples",
-    "evaluation_examples",
+    "evaluation_examples", "shape",
 })
 # fmt: on
 

@@ -27,6 +27,7 @@ import client.settings as training
 from client.data import by_user_text, partitioners, stackoverflow
 from client.metric_names import METRICS
 from experiments.reproduce import NAMES
+from experiments.run_files.exported import FORMATS
 from experiments.settings.compose import choices_of
 from experiments.settings.since import SINCE
 from fedmf import choices
@@ -52,6 +53,7 @@ CHOICES: Mapping[str, Collection[str]] = {
     "dataset.test": stackoverflow.TESTS,
     "dataset.partitioner": tuple(partitioners.SHORT),
     "families": FAMILIES,
+    "format": FORMATS,
     "mechanisms": FAMILIES,
     "name": NAMES,
     "level": by_user_text.LEVELS,
@@ -269,7 +271,11 @@ def type_name(hint: Any, names: Collection[str]) -> str:
     for part in parts:
         origin = get_origin(part) or part
         if origin is tuple:
-            words.append({str: "list of texts", float: "list of numbers"}[get_args(part)[0]])
+            words.append(
+                {str: "list of texts", float: "list of numbers", int: "list of whole numbers"}[
+                    get_args(part)[0]
+                ]
+            )
         else:
             kind = dict if origin is Mapping or get_origin(part) is not None else origin
             words.append("choice" if names and kind is not NoneType else TYPES[kind])

@@ -53,9 +53,7 @@ def pointing_to_help(conf: str) -> Iterator[None]:
 def refuse_added(conf: str, overrides: Sequence[str]) -> None:
     """Raise `SettingError` for a key with + that is none, before Hydra adds it, and for an option such as --seed."""
     command = _COMMAND.get(conf, conf)
-    said = refuse_flag(command, overrides) or refusal(
-        command, [item for item in overrides if item.startswith("+")]
-    )
+    said = refuse_flag(command, overrides) or refusal(command, overrides, added_only=True)
     if said is not None:
         raise SettingError(said)
 

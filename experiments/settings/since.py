@@ -18,7 +18,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             mechanism.name
             workload
             population.cohort_size population.rounds_per_epoch population.epochs population.min_replies
-            population.max_attempts population.min_available population.max_clients_per_node
+            population.max_attempts population.min_available population.max_clients_per_node population.parts
             clipping.l2_norm clipping.linf_norm
             compression.keep_probability compression.rotation compression.value_type
             privacy.delta privacy.noise_multiplier privacy.epsilon privacy.adjacency privacy.accountant
@@ -31,7 +31,8 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             engine.node_timeout engine.query_timeout engine.round_timeout engine.workers
             faults.drop_out faults.delay faults.error faults.duplicate
             run.directory run.resume run.accept_copy run.reproducible run.unprotected_metrics
-            run.stop_if_all_fail run.evaluate_every run.checkpoint_every run.optimized_metric
+            run.stop_if_all_fail run.evaluations run.evaluate_every run.evaluation_examples run.checkpoint_every
+            run.optimized_metric run.extend run.trust_code
             sweep.resume
             seed metrics logger output
         """,
@@ -43,7 +44,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             rows repeats output
         """,
         "compare": """
-            directory target_accuracy output
+            directory target_accuracy plots width overwrite output
         """,
         "datasets": """
             output
@@ -72,6 +73,12 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             linf_over_l2
             privacy.delta privacy.adjacency privacy.accountant privacy.epsilon privacy.noise_multiplier
             orders output dataset
+        """,
+        "export": """
+            directory format to trust_code output
+        """,
+        "report": """
+            directory plots width overwrite output
         """,
         "reproduce": """
             name directory data size workers compute output

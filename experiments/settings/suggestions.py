@@ -62,11 +62,16 @@ ALSO_CALLED: Mapping[str, Sequence[str]] = {
 """Words that people know from elsewhere, with the keys or groups that they mean here."""
 
 
-def refusal(command: str, overrides: Sequence[str]) -> str | None:
-    """Return what is wrong with the first of `overrides` that names no setting or choice of `command`, if one does."""
+def refusal(command: str, overrides: Sequence[str], *, added_only: bool = False) -> str | None:
+    """Return what is wrong with the first of `overrides` that names no setting or choice of `command`, if one does.
+
+    `added_only`: look at those with a + alone; the others say which choices they go with.
+    """
     known = reference(command)
     chosen = _chosen(overrides, known)
     for place, override in enumerate(overrides):
+        if added_only and not override.startswith("+"):
+            continue
         following = overrides[place + 1] if place + 1 < len(overrides) else None
         if said := _flag(command, override, following) or _wrong(command, override, following, known, chosen):
             return said

@@ -86,7 +86,7 @@ def test_an_update_that_is_not_finite_counts_as_a_failure(tmp_path, capsys, turn
 
 
 def test_data_that_cannot_be_read_count_as_a_failure(tmp_path, capsys):
-    run(tmp_path / "r", *OPTIONS, "+dataset.settings={unreadable: true}")
+    run(tmp_path / "r", *OPTIONS, "dataset.settings={unreadable: true}")
     lines = said(capsys)
     assert lines[-1].startswith(f"2 of 12 {SENT}, in 2 of 4 rounds")
     assert "OSError: the disk is gone (" in lines[-1]
@@ -156,6 +156,8 @@ def test_no_file_of_a_run_tells_a_client_that_failed_from_one_that_sent_zeros(
 ):
     """All bytes of the run directory; clocks stand still and random names repeat."""
     monkeypatch.setattr("time.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("experiments.session.provenance._text", lambda moment: "2026-01-01T00:00:00Z")
+    monkeypatch.setattr("experiments.session.provenance.Clock._cpu_now", lambda clock: 0.0)
     monkeypatch.setattr("secrets.token_hex", lambda count=32: "0" * 2 * count)
     found, errors = {}, {}
     for name in (fails, "zero", "honest"):
