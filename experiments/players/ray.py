@@ -96,7 +96,9 @@ def without_failures(reply: Message) -> list[Failure]:
 class _WatchedGrid:
     """A Grid that ends the thread that uses it once `stop` is set, and tells of the clients that failed."""
 
-    def __init__(self, grid: Grid, stop: Event, on_failure: OnFailure, count: ClientCount | None) -> None:
+    def __init__(
+        self, grid: Grid, stop: Event, on_failure: OnFailure, count: ClientCount | None = None
+    ) -> None:
         self._grid = grid
         self._stop = stop
         self._witness = Witness(on_failure, count)
