@@ -232,7 +232,7 @@ def test_what_a_deployment_cannot_do_is_refused_before_anything_is_written(tmp_p
             "run.directory=relative",
             "run.directory is relative; a deployment needs an absolute path on the server's",
         ),
-        ("population.bogus=1", "Could not override 'population.bogus'."),
+        ("population.bogus=1", "population.bogus is no setting of simulate"),
     ],
 )
 def test_a_mistake_reaches_the_log_of_the_run_as_one_sentence(run, says):
