@@ -8,10 +8,12 @@ INSTALLED := $(VENV)/.installed
 
 setup: $(INSTALLED)
 
-# torch first and by its exact version: a range would bring gigabytes of GPU packages.
+# torch first and by its exact version: a range would bring gigabytes of GPU packages. README.md says how TORCH names the
+# index of its CPU builds, where another offers the one for CUDA alone.
+TORCH ?= torch==2.13.0
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray,fast,data,sweep,docs]"
 	touch $(INSTALLED)
 
