@@ -77,11 +77,20 @@ def test_other_processes_are_given_a_sabotage_by_its_name():
     assert len(set(SABOTAGES.values())) == len(SABOTAGES)
 
 
+def divide_while_patched(owner):
+    with patched((owner, "value", 0)):
+        return 1 / owner.value
+
+
 def test_what_was_replaced_is_put_back_after_an_error():
     class Owner:
         value = 1
 
-    with pytest.raises(RuntimeError), patched((Owner, "value", 2)):
-        assert Owner.value == 2
-        raise RuntimeError
+    def fail():
+        raise RuntimeError(Owner.value)
+
+    with patched((Owner, "value", 2)), pytest.raises(RuntimeError, match="2"):
+        fail()
+    with pytest.raises(ZeroDivisionError):
+        divide_while_patched(Owner)
     assert Owner.value == 1
