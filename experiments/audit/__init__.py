@@ -1,11 +1,12 @@
 """The empirical audit of the real pipeline, in parts.
 
 law        what the attacker assumes one coordinate to do: statistic, decision rule, prediction
-sabotage   the faults that the audit must catch, injected from outside the product's code
+row        one test of one pipeline and its verdict, whatever the test
+sabotage   what the audit breaks on purpose, injected from outside the product's code
 pipeline   the real strategy and client app on the local grid, and what an attacker reads off the releases
 digits     many runs on digits with one canary
 one_run    one run whose clients are all canaries
 work       calls shared out to processes, with the time left
 trials     which pipelines are attacked under which laws, and the verdicts
-report     table and plot
+table      table, document and plot
 """

@@ -20,7 +20,7 @@ from client.parameters import layout_of
 from client.settings import TrainingSettings
 from experiments.audit.law import Float64
 from experiments.audit.pipeline import OPTIMIZER, Filter, Pipeline, canary_entry, known
-from experiments.audit.sabotage import Fault
+from experiments.audit.sabotage import NONE, Sabotage
 from fedmf.mechanisms import design_run, of_run
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
@@ -43,13 +43,13 @@ class Setup:
     rounds_per_epoch: int
     epochs: int
     seed: int
-    fault: Fault = Fault.none
+    sabotage: Sabotage = NONE
     companions: bool = False
 
     @property
     def name(self) -> str:
         """The settings in words; draws of different setups are unrelated."""
-        return f"{self.mechanism} {self.keep_probability!r} {self.fault.value} companions={self.companions}"
+        return f"{self.mechanism} {self.keep_probability!r} {self.sabotage.name} companions={self.companions}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Stage:
         self.plan = make_digits_plan(setup, len(self._coordinates))
         model = build("logistic", input_shape=(8, 8), classes=10, seed=setup.seed)
         assert layout_of(model).dimension == self.plan.dimension
-        self._pipeline = Pipeline(self.plan, model, _TRAINING, setup.fault)
+        self._pipeline = Pipeline(self.plan, model, _TRAINING, setup.sabotage)
         self._filters = [Filter.of(self.plan, epoch) for epoch in range(setup.epochs)]
         self._cohorts = {
             number + 1: cohort_indices(self.plan, number + 1)

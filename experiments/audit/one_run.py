@@ -14,7 +14,7 @@ from torch import nn
 from client.data import Examples
 from client.settings import TrainingSettings
 from experiments.audit.pipeline import Filter, Pipeline, known
-from experiments.audit.sabotage import Fault
+from experiments.audit.sabotage import NONE, Sabotage
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design, prefix_sum
@@ -36,7 +36,7 @@ class OneRunSetup:
     canaries: int
     guesses: int
     seed: int
-    fault: Fault = Fault.none
+    sabotage: Sabotage = NONE
 
     def __post_init__(self) -> None:
         check_at_least("guesses", self.guesses, 2)
@@ -47,7 +47,7 @@ class OneRunSetup:
     @property
     def name(self) -> str:
         """The settings in words; draws of different setups are unrelated."""
-        return f"one run {self.mechanism} {self.fault.value}"
+        return f"one run {self.mechanism} {self.sabotage.name}"
 
 
 def play_one_run(setup: OneRunSetup) -> int:
@@ -56,7 +56,7 @@ def play_one_run(setup: OneRunSetup) -> int:
     coins = PublicSeed(setup.seed).generator("audit coins", setup.name).integers(2, size=setup.canaries)
     model = nn.Linear(plan.dimension, 1, bias=False)
     nn.init.zeros_(model.weight)
-    pipeline = Pipeline(plan, model, TrainingSettings(learning_rate=1.0, device="cpu"), setup.fault)
+    pipeline = Pipeline(plan, model, TrainingSettings(learning_rate=1.0, device="cpu"), setup.sabotage)
     secret = SecretKey.reproducible(setup.seed).derive("audit", setup.name)
     sums = pipeline.run(secret, lambda client, number: canary(client, plan.dimension, bool(coins[client])))
     estimates = Filter.of(plan, 0).weights @ sums[0]  # (T, d): coordinate i matters in the round of client i

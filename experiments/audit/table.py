@@ -27,8 +27,8 @@ def as_document(trials: Sequence[Trial], figure: Path) -> dict[str, Any]:
         "figure": str(figure),
         "trials": [
             {
-                **vars(trial),
-                "fault": trial.fault.value,
+                **{name: value for name, value in vars(trial).items() if name != "sabotage"},
+                "fault": trial.sabotage.name,
                 "is_control": trial.is_control,
                 "verdict": trial.verdict,
             }
@@ -64,7 +64,7 @@ def table(trials: Sequence[Trial]) -> Table:
 
 def pipeline_name(trial: Trial) -> str:
     """Return the pipeline in a few words."""
-    return f"{trial.mechanism}, gamma {trial.keep_probability:g}, {trial.fault.value}"
+    return f"{trial.mechanism}, gamma {trial.keep_probability:g}, {trial.sabotage.name}"
 
 
 def draw(trials: Sequence[tuple[Trial, Scores | None]], path: Path) -> Path:
@@ -114,7 +114,7 @@ def _operating_curves(axes: Axes, chosen: Sequence[tuple[Trial, Scores]]) -> Non
             true,
             color=COLOURS[index % len(COLOURS)],
             linestyle=DASHES[index % len(DASHES)],
-            label=f"{trial.fault.value}, {trial.attack}",
+            label=f"{trial.sabotage.name}, {trial.attack}",
         )
     trial = chosen[0][0]
     rates = np.geomspace(SMALLEST_RATE, 1, 200)

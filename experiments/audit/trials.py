@@ -9,7 +9,7 @@ import numpy.typing as npt
 from experiments.audit.digits import Runs, Setup, build_stage, play
 from experiments.audit.law import Float64, Law, choose_rule, count, own_mask, shared_mask
 from experiments.audit.one_run import OneRunSetup, play_one_run
-from experiments.audit.sabotage import Fault
+from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, Sabotage
 from experiments.audit.work import Task
 from fedmf.audit.bounds import one_run_lower_bound
 from fedmf.randomness import PublicSeed
@@ -38,7 +38,7 @@ class Trial:
     method: str
     mechanism: str
     keep_probability: float
-    fault: Fault
+    sabotage: Sabotage
     attack: str
     epsilon: float
     delta: float
@@ -57,7 +57,7 @@ class Trial:
     @property
     def is_control(self) -> bool:
         """Whether the pipeline was broken on purpose, so that the audit must catch it."""
-        return self.fault is not Fault.none
+        return self.sabotage != NONE
 
     @property
     def is_right(self) -> bool:
@@ -80,10 +80,10 @@ def many_run_setups(
     for mechanism in mechanisms:
         for keep_probability in keep_probabilities:
             setup = replace(base, mechanism=mechanism, keep_probability=keep_probability)
-            setups += [setup, replace(setup, fault=Fault.half_noise)]
+            setups += [setup, replace(setup, sabotage=HALF_NOISE)]
             if keep_probability < 1:  # there is no mask to share otherwise
                 speaking = replace(setup, companions=True)
-                setups += [speaking, replace(speaking, fault=Fault.shared_mask)]
+                setups += [speaking, replace(speaking, sabotage=SHARED_MASK)]
     return setups
 
 
@@ -108,7 +108,7 @@ def attacks_on(setup: Setup) -> dict[str, Law]:
     those of all faults, so that no attack is stronger on a control than on an honest run for a reason of its
     own.
     """
-    stage, gamma = build_stage(replace(setup, fault=Fault.none)), setup.keep_probability
+    stage, gamma = build_stage(replace(setup, sabotage=NONE)), setup.keep_probability
     others = setup.cohort_size - 1 if setup.companions else 0
     stated = Law(*own_mask(gamma, others), stage.shifts, stage.coordinates)
     if setup.companions:
@@ -116,7 +116,7 @@ def attacks_on(setup: Setup) -> dict[str, Law]:
         fault = {"for a shared mask": replace(stated, kept_in=kept_in, kept_out=kept_out)}
     else:
         fault = {"for halved noise": replace(stated, noise=0.5)}
-    return fault if setup.fault is not Fault.none else {"for the stated law": stated, **fault}
+    return fault if setup.sabotage != NONE else {"for the stated law": stated, **fault}
 
 
 def attack(setup: Setup, runs: Runs, confidence: float) -> list[tuple[Trial, Scores]]:
@@ -131,7 +131,7 @@ def attack(setup: Setup, runs: Runs, confidence: float) -> list[tuple[Trial, Sco
             method="many runs",
             mechanism=setup.mechanism,
             keep_probability=setup.keep_probability,
-            fault=setup.fault,
+            sabotage=setup.sabotage,
             attack=name + (", companions speak" if setup.companions else ""),
             epsilon=setup.epsilon,
             delta=setup.delta,
@@ -149,9 +149,9 @@ def attack(setup: Setup, runs: Runs, confidence: float) -> list[tuple[Trial, Sco
 def one_run_setups(base: OneRunSetup, mechanisms: Sequence[str]) -> list[OneRunSetup]:
     """Return the pipelines to play once with canaries only: as shipped, and with half the noise."""
     return [
-        replace(base, mechanism=mechanism, fault=fault)
+        replace(base, mechanism=mechanism, sabotage=sabotage)
         for mechanism in mechanisms
-        for fault in (Fault.none, Fault.half_noise)
+        for sabotage in (NONE, HALF_NOISE)
     ]
 
 
@@ -166,7 +166,7 @@ def one_run_trial(setup: OneRunSetup, correct: int, confidence: float) -> Trial:
         method="one run",
         mechanism=setup.mechanism,
         keep_probability=1.0,
-        fault=setup.fault,
+        sabotage=setup.sabotage,
         attack=f"{setup.guesses} guesses of {setup.canaries} canaries",
         epsilon=setup.epsilon,
         delta=setup.delta,
