@@ -28,7 +28,9 @@ LINF = "coupled sensitivity, L-infinity"
 OWN_ROUND = "coupled own round"
 WHOLE_VECTOR = "coupled whole vector"
 
-_ROUNDING = 2.0**-40  # of the float64 arithmetic here, relative; W is accurate to its condition number times 2^-53
+_ROUNDING = (
+    2.0**-40
+)  # of the float64 arithmetic here, relative; W is accurate to its condition number times 2^-53
 
 
 def coupled(
@@ -104,9 +106,7 @@ def _linf(stated: Stated, number: int, sent: Float64, slack: Float64, factor: fl
     return Finding(LINF, ratio, 1 + error, ratio > 1 + error, None, where)
 
 
-def _elsewhere(
-    stated: Stated, difference: Float64, slack: Float64, steps: tuple[int | None, ...]
-) -> Finding:
+def _elsewhere(stated: Stated, difference: Float64, slack: Float64, steps: tuple[int | None, ...]) -> Finding:
     """Return the largest difference outside the client's own rounds, over Delta_2."""
     outside = np.abs(difference)
     for epoch, step in enumerate(steps):

@@ -5,35 +5,36 @@ float64 can hold.
 """
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtr
 from scipy.stats import beta, binom, chi2
 
 from fedmf.mechanisms.arrays import Float64
 
 
-def two_sided(lower: Float64, upper: Float64) -> Float64:
+def two_sided(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Float64:
     """Return twice the smaller of two tail probabilities, at most 1."""
     return np.asarray(np.minimum(1.0, 2 * np.minimum(lower, upper)))
 
 
-def normal(z: Float64) -> Float64:
+def normal(z: npt.ArrayLike) -> Float64:
     """Return the p-value of a value that is N(0, 1)."""
     return np.asarray(2 * ndtr(-np.abs(z)))
 
 
-def chi_square(sum_of_squares: Float64, count: int) -> Float64:
+def chi_square(sum_of_squares: npt.ArrayLike, count: int) -> Float64:
     """Return the p-value of the sum of squares of `count` independent N(0, 1): chi-square with as many degrees.
 
-    >>> round(float(chi_square(np.array(3.841459), 1)), 4)  # the 95 % point, and two-sided
+    >>> round(float(chi_square(3.841459, 1)), 4)  # the 95 % point, and two-sided
     0.1
     """
     return two_sided(chi2.cdf(sum_of_squares, count), chi2.sf(sum_of_squares, count))
 
 
-def binomial(successes: Float64, trials: int, probability: float) -> Float64:
+def binomial(successes: npt.ArrayLike, trials: int, probability: float) -> Float64:
     """Return the p-value of a count that is Binomial(`trials`, `probability`).
 
-    >>> round(float(binomial(np.array(0), 10, 0.5)), 6)  # 2 / 2^10
+    >>> round(float(binomial(0, 10, 0.5)), 6)  # 2 / 2^10
     0.001953
     """
     return two_sided(
@@ -56,7 +57,7 @@ def largest(magnitude: float, count: int) -> float:
     outside = 2 * float(ndtr(-magnitude))
     below = float(np.exp(count * np.log1p(-outside))) if outside < 1 else 0.0
     above = float(-np.expm1(count * np.log1p(-outside))) if outside < 1 else 1.0
-    return float(two_sided(np.array(below), np.array(above)))
+    return float(two_sided(below, above))
 
 
 def least(magnitude: float, count: int) -> float:
@@ -66,4 +67,4 @@ def least(magnitude: float, count: int) -> float:
     # near 0, log(outside) = log1p(-(2 Phi(m) - 1)), which keeps the digits of a small m
     inside = float(ndtr(magnitude) - ndtr(-magnitude))
     below = float(-np.expm1(count * np.log1p(-inside))) if inside < 1 else 1.0
-    return float(two_sided(np.array(below), np.array(above)))
+    return float(two_sided(below, above))

@@ -41,7 +41,9 @@ class Finding:
         return asdict(self)
 
 
-def smallest(test: str, p_values: Float64, labels: Sequence[str], level: float, tests: int | None = None) -> Finding:
+def smallest(
+    test: str, p_values: Float64, labels: Sequence[str], level: float, tests: int | None = None
+) -> Finding:
     """Return the finding of p-values of one kind, one label each, at `level` for all of them together.
 
     `tests` is how many there were, where `p_values` holds only the smallest of them.

@@ -87,7 +87,10 @@ def mask_laws(
         )
     level = false_alarm / len(TESTS)
     kinds = (_shares, _sizes, _clients, _rounds, _epochs, _runs, _coordinates)
-    found = (_finding(test, kind(masks, clients, keep_probability), level) for test, kind in zip(TESTS, kinds, strict=True))
+    found = (
+        _finding(test, kind(masks, clients, keep_probability), level)
+        for test, kind in zip(TESTS, kinds, strict=True)
+    )
     return tuple(finding for finding in found if finding is not None)
 
 
@@ -105,11 +108,16 @@ def _shares(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tes
     """Yield how many coordinates were kept: all together, by run, by round and client, by coordinate."""
     runs, epochs, rounds, n, d = masks.shape
     yield float(exact.binomial(masks.sum(), masks.size, gamma)), "all masks"
-    for place, p_value in enumerate(exact.binomial(masks.sum(axis=(1, 2, 3, 4)), epochs * rounds * n * d, gamma)):
+    for place, p_value in enumerate(
+        exact.binomial(masks.sum(axis=(1, 2, 3, 4)), epochs * rounds * n * d, gamma)
+    ):
         yield float(p_value), f"run {place + 1}"
     of_place = exact.binomial(masks.sum(axis=(0, 4)), runs * d, gamma)
     for epoch, step, client in np.ndindex(epochs, rounds, n):
-        yield float(of_place[epoch, step, client]), f"{_round(epoch, step)}, client {clients[epoch, step, client]}"
+        yield (
+            float(of_place[epoch, step, client]),
+            f"{_round(epoch, step)}, client {clients[epoch, step, client]}",
+        )
     for place, p_value in enumerate(exact.binomial(masks.sum(axis=(0, 1, 2, 3)), masks.size // d, gamma)):
         yield float(p_value), f"coordinate {place}"
 
@@ -125,7 +133,7 @@ def _sizes(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Test
     sizes = masks.sum(axis=-1).ravel()
     inside = np.count_nonzero((sizes >= low) & (sizes <= high))
     if middle < 1:
-        yield float(exact.binomial(np.array(inside), sizes.size, middle)), f"sizes from {low:g} to {high:g}"
+        yield float(exact.binomial(inside, sizes.size, middle)), f"sizes from {low:g} to {high:g}"
 
 
 def _clients(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
@@ -150,7 +158,10 @@ def _epochs(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tes
         yield _both(flat[:, s], flat[:, t], gamma), f"epochs {s + 1} and {t + 1}, the same round and place"
         _, ours, theirs = np.intersect1d(clients[s], clients[t], return_indices=True)
         if len(ours):
-            yield _both(flat[:, s, ours], flat[:, t, theirs], gamma), f"epochs {s + 1} and {t + 1}, the same client"
+            yield (
+                _both(flat[:, s, ours], flat[:, t, theirs], gamma),
+                f"epochs {s + 1} and {t + 1}, the same client",
+            )
 
 
 def _runs(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:

@@ -8,7 +8,8 @@ each test an equal share of that.
     variance                      sums of squares: chi-square, all together, by run, by round, by coordinate, by both
     mean                          sums: normal, all together, by round, by coordinate
     rounds, epochs, runs          cosines of the rows of two rounds of one epoch, of two epochs, of two runs: beta
-    coordinates                   cosines of two coordinates, all pairs or all at certain distances: beta
+    coordinates                   cosines of all coordinates with those at a distance: beta
+    pairs of coordinates          the largest cosine of any two of up to 1024 coordinates: beta
     repeated rows                 the largest cosine of any two rows whatsoever: beta
     magnitudes                    how often two values are both large or both small: binomial; sees a dependence without
                                   correlation, such as one row that returns with other signs
@@ -23,6 +24,7 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 
 from fedmf.audit import exact
 from fedmf.audit.finding import Finding, smallest
@@ -41,20 +43,28 @@ ROUNDS = "residual correlation of rounds"
 EPOCHS = "residual correlation of epochs"
 RUNS = "residual correlation of runs"
 COORDINATES = "residual correlation of coordinates"
+PAIRS = "residual correlation of pairs of coordinates"
 REPEATED = "residual repeated rows"
 MAGNITUDES = "residual magnitudes"
 TAILS = "residual tails"
 TESTS = (
-    VARIANCE, BY_RUN, BY_ROUND, BY_COORDINATE, BY_ENTRY, MEAN, ROUNDS, EPOCHS, RUNS, COORDINATES, REPEATED, MAGNITUDES,
-    TAILS,
+    VARIANCE, BY_RUN, BY_ROUND, BY_COORDINATE, BY_ENTRY, MEAN, ROUNDS, EPOCHS, RUNS, COORDINATES, PAIRS, REPEATED,
+    MAGNITUDES, TAILS,
 )  # fmt: skip
 
 FALSE_ALARM = 1e-6
 MEDIAN = 0.6744897501960817  # of |N(0, 1)|
-LIMITS = (0.0125, 0.125, 0.6744897501960817, 1.6448536, 2.5758293, 3.2905267, 3.8905919)  # of |N(0, 1)|, for the tails
+LIMITS = (
+    0.0125,
+    0.125,
+    0.6744897501960817,
+    1.6448536,
+    2.5758293,
+    3.2905267,
+    3.8905919,
+)  # of |N(0, 1)|, for the tails
 _ALL_PAIRS = 1024  # coordinates up to which all pairs are looked at
 _BLOCK = 512  # rows of cosines held at once
-NOISE_BLOCK = 1 << 15  # coordinates that `fedmf.randomness` draws at once
 
 
 def residuals(
@@ -82,9 +92,7 @@ def residuals(
         )
     noise = (np.asarray(releases, np.float64) - known)[..., coordinates]
     if not np.isfinite(noise).all():
-        raise SettingError(
-            "the releases hold a number that is not finite; their noise cannot be looked at."
-        )
+        raise SettingError("the releases hold a number that is not finite; their noise cannot be looked at.")
     values = stated.whitened(noise)
     level = false_alarm / len(TESTS)
     return tuple(
@@ -154,41 +162,32 @@ def _dependences(values: Float64, level: float, resolution: float) -> Iterator[F
 def _coordinates(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
     """Yield whether coordinates are independent of each other, linearly and in their magnitudes."""
     d, columns = values.shape[-1], values.reshape(-1, values.shape[-1])
-    p_values, names, magnitudes = [], [], []
+    linear: list[tuple[float, str]] = []
+    magnitudes: list[tuple[float, str]] = []
     for distance in distances(d):
-        left = np.flatnonzero((np.arange(d - distance) // distance) % 2 == 0)
-        ours, others = columns[:, left].ravel(), columns[:, left + distance].ravel()
-        names.append(f"coordinates {distance} apart")
+        left = np.flatnonzero((np.arange(d - distance) // distance) % 2 == 0)  # no coordinate in two pairs
+        ours, others, name = columns[:, left], columns[:, left + distance], f"coordinates {distance} apart"
+        magnitudes.append((_same_side(ours, others), name))
         if ours.size > 1:
-            p_values.append(exact.correlation(_cosines(ours[None], others[None])[0, 0], ours.size))
-        magnitudes.append(_both_large(ours, others))
+            cosine = _cosines(ours.reshape(1, -1), others.reshape(1, -1))
+            linear.append((float(exact.correlation(cosine[0, 0], ours.size)), name))
     for axis, name in ((2, "consecutive rounds"), (1, "consecutive epochs"), (0, "consecutive runs")):
-        half = values.shape[axis] // 2
-        if half:
+        if half := values.shape[axis] // 2:
             paired = np.moveaxis(values, axis, 0)[: 2 * half]
-            magnitudes.append(_both_large(paired[0::2].ravel(), paired[1::2].ravel()))
-            names.append(name)
-    extra = 0
+            magnitudes.append((_same_side(paired[0::2], paired[1::2]), name))
+    if linear:
+        yield smallest(COORDINATES, *_columns(linear), level)
     if 1 < d <= _ALL_PAIRS and len(columns) > 1:
-        closest = _closest_rows("", columns.T, [f"coordinate {place}" for place in range(d)], level)
-        p_values.append(np.asarray(closest.observed / closest.tests))
-        extra = closest.tests - 1
-        names = [*names[: len(p_values) - 1], closest.where, *names[len(p_values) - 1 :]]
-    if p_values:
-        found = np.array(p_values, np.float64)
-        yield smallest(COORDINATES, found, names, level, tests=len(found) + extra)
-        names = [name for place, name in enumerate(names) if not (extra and place == len(p_values) - 1)]
+        yield _closest_rows(PAIRS, columns.T, [f"coordinate {place}" for place in range(d)], level)
     if magnitudes:
-        yield smallest(MAGNITUDES, np.array(magnitudes, np.float64), names, level)
+        yield smallest(MAGNITUDES, *_columns(magnitudes), level)
 
 
 def _tails(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
     """Yield whether as many values lie beyond certain limits as should, and the largest and smallest where they should."""
     sizes = np.abs(values).ravel()
     p_values = [
-        float(
-            exact.binomial(np.count_nonzero(sizes > limit), sizes.size, float(2 * exact.ndtr(-np.array(limit))))
-        )
+        float(exact.binomial(np.count_nonzero(sizes > limit), sizes.size, 2 * float(ndtr(-limit))))
         for limit in LIMITS
     ]
     p_values.append(exact.largest(float(sizes.max()), sizes.size))
@@ -198,19 +197,22 @@ def _tails(values: Float64, level: float, resolution: float) -> Iterator[Finding
 
 
 def distances(d: int) -> list[int]:
-    """Return the distances at which coordinates are compared: powers of two, and that of two blocks of noise.
+    """Return the distances at which coordinates are compared: powers of two, among them the block of `gaussian_row`.
 
     >>> distances(9)
     [1, 2, 4, 8]
     """
-    powers = [1 << place for place in range(max(d - 1, 0).bit_length())]
-    return [distance for distance in powers if distance < d]
+    return [1 << place for place in range(max(d - 1, 0).bit_length())]
 
 
-def _both_large(ours: Float64, others: Float64) -> float:
+def _columns(tests: list[tuple[float, str]]) -> tuple[Float64, list[str]]:
+    return np.array([p for p, _ in tests]), [name for _, name in tests]
+
+
+def _same_side(ours: Float64, others: Float64) -> float:
     """Return the p-value of how often two values lie on the same side of the median of |N(0, 1)|: half of the time."""
     same = np.count_nonzero((np.abs(ours) > MEDIAN) == (np.abs(others) > MEDIAN))
-    return float(exact.binomial(np.array(same), ours.size, 0.5))
+    return float(exact.binomial(same, ours.size, 0.5))
 
 
 def _closest_rows(test: str, rows: Float64, names: list[str], level: float) -> Finding:
@@ -218,7 +220,7 @@ def _closest_rows(test: str, rows: Float64, names: list[str], level: float) -> F
     most, pair = -1.0, (0, 1)
     for start in range(0, len(rows), _BLOCK):
         block = np.abs(_cosines(rows[start : start + _BLOCK], rows[start:]))
-        block[np.tril_indices(*block.shape[:1], m=block.shape[1])] = -1.0  # each pair once, none with itself
+        block[np.tril_indices(block.shape[0], 0, block.shape[1])] = -1.0  # each pair once, none with itself
         place = int(block.argmax())
         if block.flat[place] > most:
             most = float(block.flat[place])

@@ -62,9 +62,9 @@ class StatedEpoch:
     @cached_property
     def whitening(self) -> Float64:
         """W, (T, T) lower triangular with a positive diagonal: W N has orthonormal rows."""
-        upper = np.linalg.qr(self.noising.T, mode="r")  # N N^T = R^T R, without squaring the condition of N
+        _, upper = np.linalg.qr(self.noising.T)  # N N^T = R^T R, without squaring the condition of N
         lower = upper.T * np.sign(np.diag(upper))
-        return solve_triangular(lower, np.eye(self.rounds), lower=True)
+        return np.asarray(solve_triangular(lower, np.eye(self.rounds), lower=True), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class Stated:
                 "the noising matrix A^-1 B and the largest column norm of C."
             )
         try:
-            noising = np.linalg.inv(C)
+            noising = np.asarray(np.linalg.inv(C), np.float64)
         except np.linalg.LinAlgError as error:
             raise SettingError("the strategy matrix has no inverse; it must have one.") from error
         epoch = StatedEpoch(noising, float(np.linalg.norm(C, axis=0).max()), sigma)
