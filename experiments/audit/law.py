@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
-from fedmf.accounting.audit_bounds import epsilon_lower_bound
+from fedmf.audit.bounds import epsilon_lower_bound
 
 Float64 = npt.NDArray[np.float64]
 

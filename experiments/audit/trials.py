@@ -11,7 +11,7 @@ from experiments.audit.law import Float64, Law, choose_rule, count, own_mask, sh
 from experiments.audit.one_run import OneRunSetup, play_one_run
 from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, Sabotage
 from experiments.audit.work import Task
-from fedmf.accounting.audit_bounds import one_run_lower_bound
+from fedmf.audit.bounds import one_run_lower_bound
 from fedmf.randomness import PublicSeed
 
 CHUNK = 50  # runs a process plays before it hands them back
