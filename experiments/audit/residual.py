@@ -63,9 +63,11 @@ def play_noises(scene: Scene, first: int, count: int, sabotage: Sabotage = NONE,
     sums, masks, worst, undecoded = [], [], 0.0, 0
     for run in range(first, first + count):
         secret = SecretKey.reproducible(seed).derive("residual", scene.name, run)
-        silent, error = recovered(
-            plan, play(scene, secret, lambda who, number: known(zeros), sabotage).models
-        )
+        try:
+            played = play(scene, secret, lambda who, number: known(zeros), sabotage)
+        except BROKEN_OFF as stop:
+            return Noises(np.array(sums), worst, None, undecoded, str(stop))
+        silent, error = recovered(plan, played.models)
         sums.append(silent)
         for epoch in range(plan.participation.epochs):
             worst = max(worst, float(error[epoch].max()) / plan.sigma_in(epoch))
