@@ -28,6 +28,7 @@ from experiments.players.local_grid import InProcessPlayer, LocalGrid, Player
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates.vectors import Vector
+from server import journal
 from server.checkpoint import Checkpoint
 from server.optimizer import Sgd
 from server.state import Release, ServerState, first_state
@@ -61,7 +62,7 @@ class Played:
     """What an attacker sees of one run: `models` (E T + 1, d) float64, the first one before any round.
 
     `sums` (E, T, d) are the noisy sums that follow from them. `committed` are all releases in the order in which they
-    were written or read back, a round that was released twice twice.
+    were given out, and in a run that is resumed what its journal holds of each; a round released twice is there twice.
     """
 
     models: Float64
@@ -135,7 +136,7 @@ class Pipeline:
 
         strategy = self._sabotage.strategy(
             self._sabotage.plan(self.plan),
-            self._sabotage.optimizer(OPTIMIZER),
+            OPTIMIZER,
             self._sabotage.population(),
             state,
             commit=commit,
@@ -148,7 +149,7 @@ class Pipeline:
         self, state: ServerState, models: list[Vector], committed: list[Release]
     ) -> None:
         """Play a run that is killed once `resume_after` is in the journal, and resumed from its checkpoint."""
-        plan, optimizer = self._sabotage.plan(self.plan), self._sabotage.optimizer(OPTIMIZER)
+        plan = self._sabotage.plan(self.plan)
         with TemporaryDirectory(prefix="fedmf-audit-") as run:
             folder = Path(run) / "checkpoints"
             folder.mkdir()
@@ -160,14 +161,13 @@ class Pipeline:
 
             def commit(release: Release) -> None:
                 checkpoint.commit(release)
-                committed.append(release)
+                committed.extend([release, _last_written(folder)])
                 if release.round == self._resume_after:
                     raise Killed
 
             with suppress(Killed):
                 self._go_on(state, models, commit, settle)
-            state, replayed = self._sabotage.restored(checkpoint.restore(plan, optimizer), plan)
-            committed += [release for _, release in replayed]
+            state, replayed = self._sabotage.restored(checkpoint.restore(plan, OPTIMIZER), plan)
             for reached, _ in replayed:
                 models[reached.round :] = [reached.model]
             checkpoint.rebase(state)
@@ -181,6 +181,12 @@ class Pipeline:
 
     def _examples(self, name: str, context: Context) -> Examples:
         return self._examples_of(int(name), self._round)
+
+
+def _last_written(folder: Path) -> Release:
+    """Return the last release that the newest journal in a checkpoint folder holds, which is public."""
+    newest = max(folder.glob("journal-*.bin"))
+    return journal.read(newest)[-1]
 
 
 def noisy_sums(plan: Plan, models: Float64) -> Float64:
