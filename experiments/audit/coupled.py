@@ -22,6 +22,13 @@ from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
 from experiments.audit.scene import L2_NORM, Scene, cohorts, plan_of, play, recovered, stated_of, steps_of
 from fedmf.audit.coupling import L2, coupled, whole_vector
 from fedmf.audit.finding import Finding
+from fedmf.errors import (
+    DivergedError,
+    ParticipationError,
+    ReleaseOrderError,
+    RunDirectoryError,
+    RunStoppedError,
+)
 from fedmf.plan import Plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector
@@ -33,6 +40,7 @@ OWN_ROUND = "coupled own round"
 WHOLE_VECTOR = "coupled whole vector"
 JOURNAL = "coupled journal"
 TESTS = (SENSITIVITY, OWN_ROUND, WHOLE_VECTOR, JOURNAL)
+BROKEN_OFF = (DivergedError, ParticipationError, ReleaseOrderError, RunDirectoryError, RunStoppedError)
 CANARIES = (
     "over both bounds",
     "over the L2 bound",
@@ -70,8 +78,14 @@ class Pair:
 
 def coupled_rows(scene: Scene, sabotage: Sabotage = NONE, *, pairs: int = PAIRS, seed: int = 0) -> list[Row]:
     """Return the rows of one scene."""
-    played = [play_pair(scene, number, sabotage, seed) for number in range(pairs)]
     plan = plan_of(scene)
+    try:
+        played = [play_pair(scene, number, sabotage, seed) for number in range(pairs)]
+    except (
+        BROKEN_OFF
+    ) as error:  # honest runs never are; here a client's vector may decide how many rounds there are
+        broken = Finding(OWN_ROUND, np.inf, 0.0, True, None, f"a run broke off: {error}")
+        return [_row(scene, sabotage, OWN_ROUND, [broken], "")]
     findings = [finding for pair in played for finding in _sensitivities(scene, plan, pair)]
     by_kind = {
         SENSITIVITY: [finding for finding in findings if "sensitivity" in finding.test],
@@ -155,9 +169,11 @@ def _sensitivities(scene: Scene, plan: Plan, pair: Pair) -> Iterator[Finding]:
         rotate=to_sent(plan) if scene.keeps_all else None,
     )
     yield from (replace(finding, where=f"client {pair.canary}, {finding.where}") for finding in found)
-    start = float(np.abs(pair.inside.models[0] - pair.outside.models[0]).max()) / L2_NORM
     where = f"client {pair.canary}, the model before the first round"
-    yield Finding(OWN_ROUND, start, 0.0, start > 0, None, where)
+    with np.errstate(invalid="ignore"):
+        start = pair.inside.models[0] - pair.outside.models[0]
+    moved = float(np.abs(start).max()) / L2_NORM if np.isfinite(start).all() else np.inf
+    yield Finding(OWN_ROUND, moved, 0.0, moved > 0, None, where)
 
 
 def _difference(plan: Plan, pair: Pair) -> tuple[Float64, Float64]:
@@ -165,7 +181,8 @@ def _difference(plan: Plan, pair: Pair) -> tuple[Float64, Float64]:
     (inside, error), (outside, other_error) = (
         recovered(plan, played.models) for played in (pair.inside, pair.outside)
     )
-    return inside - outside, error + other_error
+    with np.errstate(invalid="ignore"):
+        return inside - outside, error + other_error
 
 
 def to_sent(plan: Plan) -> Callable[[Float64], Float64]:

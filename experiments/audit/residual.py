@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.audit.coupled import to_sent
+from experiments.audit.coupled import BROKEN_OFF, to_sent
 from experiments.audit.pipeline import Float64, known
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import NONE, Sabotage
@@ -46,12 +46,14 @@ class Noises:
     """What some runs of a scene tell: `sums` (runs, E, T, d), the largest `error` of one, in units of sigma.
 
     `masks` (runs, E, T, n, D); None without masks, or where a difference was no sum of masked vectors in `undecoded` runs.
+    `broken_off` says why a run ended early, "" for none; then `sums` has only those before it.
     """
 
     sums: Float64
     error: float
     masks: Masks | None
     undecoded: int = 0
+    broken_off: str = ""
 
 
 def play_noises(scene: Scene, first: int, count: int, sabotage: Sabotage = NONE, seed: int = 0) -> Noises:
@@ -61,9 +63,11 @@ def play_noises(scene: Scene, first: int, count: int, sabotage: Sabotage = NONE,
     sums, masks, worst, undecoded = [], [], 0.0, 0
     for run in range(first, first + count):
         secret = SecretKey.reproducible(seed).derive("residual", scene.name, run)
-        silent, error = recovered(
-            plan, play(scene, secret, lambda who, number: known(zeros), sabotage).models
-        )
+        try:
+            played = play(scene, secret, lambda who, number: known(zeros), sabotage)
+        except BROKEN_OFF as stop:
+            return Noises(np.array(sums), worst, None, undecoded, str(stop))
+        silent, error = recovered(plan, played.models)
         sums.append(silent)
         for epoch in range(plan.participation.epochs):
             worst = max(worst, float(error[epoch].max()) / plan.sigma_in(epoch))
@@ -89,12 +93,15 @@ def _masks(
         np.asarray(plan.rotation.unrotate(np.full(plan.rotation.padded, entry)), np.float32)
         for entry in entries
     ]
-    places = {
-        (number + 1, who): i for number, cohort in enumerate(cohorts(plan)) for i, who in enumerate(cohort)
+    zeros = np.zeros(plan.dimension, np.float32)
+    held = {
+        (number + 1, who): vector
+        for number, cohort in enumerate(cohorts(plan))
+        for who, vector in zip(cohort, vectors, strict=True)
     }
     speaking, other = recovered(
         plan,
-        play(scene, secret, lambda who, number: known(vectors[places[number, who]]), sabotage).models,
+        play(scene, secret, lambda who, number: known(held.get((number, who), zeros)), sabotage).models,
     )
     difference = np.apply_along_axis(to_sent(plan), -1, speaking - silent)
     # Of the vectors themselves float32 and the rotation leave less than 2^-18 of the largest entry.
@@ -109,16 +116,19 @@ def joined(parts: list[Noises]) -> Noises:
     undecoded = sum(part.undecoded for part in parts)
     masks = [part.masks for part in parts if part.masks is not None]
     return Noises(
-        np.concatenate([part.sums for part in parts]),
+        np.concatenate([part.sums for part in parts if len(part.sums)] or [np.empty((0, 0, 0, 0))]),
         max(part.error for part in parts),
         np.concatenate(masks) if masks and not undecoded else None,
         undecoded,
+        next((part.broken_off for part in parts if part.broken_off), ""),
     )
 
 
 def residual_rows(scene: Scene, played: Noises, sabotage: Sabotage = NONE) -> list[Row]:
     """Return the rows of a scene's runs, one for each kind of test."""
     rows: list[Row] = []
+    if played.broken_off:
+        return [_certain(scene, sabotage, RECOVERED, f"a run broke off: {played.broken_off}", "whole runs")]
     if not np.isfinite(played.sums).all():
         return [_certain(scene, sabotage, RECOVERED, "a release that is not finite", "finite numbers")]
     findings = residuals(played.sums, stated_of(scene), resolution=played.error)

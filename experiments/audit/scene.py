@@ -171,7 +171,8 @@ def recovered(plan: Plan, models: Float64) -> tuple[Float64, Float64]:
         m = sum / q, sum in float32   err by   2 u |m| and u |sum|.
     """
     rate, momentum = OPTIMIZER.learning_rate, OPTIMIZER.momentum
-    velocity = np.diff(models, axis=0) / rate
+    with np.errstate(invalid="ignore"):  # what is not finite stays so, and is found
+        velocity = np.diff(models, axis=0) / rate
     error = _UNIT * (np.abs(models[1:]) / rate + 2 * np.abs(velocity))
     before, error_before = np.zeros_like(velocity), np.zeros_like(error)
     before[1:], error_before[1:] = velocity[:-1], error[:-1]

@@ -28,7 +28,8 @@ def chi_square(sum_of_squares: npt.ArrayLike, count: int) -> Float64:
     >>> round(float(chi_square(3.841459, 1)), 4)  # the 95 % point, and two-sided
     0.1
     """
-    return two_sided(chi2.cdf(sum_of_squares, count), chi2.sf(sum_of_squares, count))
+    values = np.asarray(sum_of_squares, np.float64)
+    return two_sided(chi2.cdf(values, count), chi2.sf(values, count))
 
 
 def binomial(successes: npt.ArrayLike, trials: int, probability: float) -> Float64:
@@ -37,9 +38,8 @@ def binomial(successes: npt.ArrayLike, trials: int, probability: float) -> Float
     >>> round(float(binomial(0, 10, 0.5)), 6)  # 2 / 2^10
     0.001953
     """
-    return two_sided(
-        binom.cdf(successes, trials, probability), binom.sf(np.asarray(successes) - 1, trials, probability)
-    )
+    counts = np.asarray(successes, np.float64)
+    return two_sided(binom.cdf(counts, trials, probability), binom.sf(counts - 1, trials, probability))
 
 
 def correlation(cosine: Float64, count: int) -> Float64:
