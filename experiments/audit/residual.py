@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.audit.coupled import BROKEN_OFF, to_sent
+from experiments.audit.coupled import BROKEN_OFF
 from experiments.audit.pipeline import Float64, known
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import NONE, Sabotage
-from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, stated_of
+from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, stated_of, to_sent
 from fedmf.audit.finding import Finding
 from fedmf.audit.mask_laws import Masks, digits, mask_laws, unmixed
 from fedmf.audit.residual import residuals
@@ -60,7 +60,9 @@ def play_noises(scene: Scene, first: int, count: int, sabotage: Sabotage = NONE,
     """Return runs number first .. first + count - 1 of a scene, each with a secret of its own."""
     plan = plan_of(scene)
     zeros = np.zeros(plan.dimension, np.float32)
-    sums, masks, worst, undecoded = [], [], 0.0, 0
+    sums: list[Float64] = []
+    masks: list[Masks] = []
+    worst, undecoded = 0.0, 0
     for run in range(first, first + count):
         secret = SecretKey.reproducible(seed).derive("residual", scene.name, run)
         try:
