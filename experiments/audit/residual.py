@@ -1,11 +1,11 @@
 """The noise of the real pipeline, recovered and held against its law, and its masks.
 
 A run is played with clients that send zeros: what its models tell is noise alone. With masks it is played once more
-with the same secret and clients that send digits (`fedmf.audit.mask_laws`): the noise cancels in the difference, and
+with the same secret and clients that send digits (`fedmf.audit.masks`): the noise cancels in the difference, and
 what is left must be a sum of masked vectors, which tells the masks. So noise that hangs on what clients send is seen, as
 a difference that is no such sum.
 
-Tests and their laws: `fedmf.audit.residual` and `fedmf.audit.mask_laws`, at 1e-6 each for a scene.
+Tests and their laws: `fedmf.audit.residual` and `fedmf.audit.masks`, at 1e-6 each for a scene.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import NONE, Sabotage
 from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, stated_of, to_sent
 from fedmf.audit.finding import Finding
-from fedmf.audit.mask_laws import Masks, digits, mask_laws, unmixed
+from fedmf.audit.masks import Masks, digits, mask_laws, unmixed
 from fedmf.audit.residual import residuals
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
