@@ -9,17 +9,26 @@ The pairs take them in turn, with the client in each round of the first epoch in
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import hadamard
 
 from experiments.audit.pipeline import Float64, Played, known
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
-from experiments.audit.scene import L2_NORM, Scene, cohorts, plan_of, play, recovered, stated_of, steps_of
+from experiments.audit.scene import (
+    L2_NORM,
+    Scene,
+    cohorts,
+    plan_of,
+    play,
+    recovered,
+    stated_of,
+    steps_of,
+    to_sent,
+)
 from fedmf.audit.coupling import L2, coupled, whole_vector
 from fedmf.audit.finding import Finding
 from fedmf.errors import (
@@ -183,15 +192,6 @@ def _difference(plan: Plan, pair: Pair) -> tuple[Float64, Float64]:
     )
     with np.errstate(invalid="ignore"):
         return inside - outside, error + other_error
-
-
-def to_sent(plan: Plan) -> Callable[[Float64], Float64]:
-    """Return the map of a row (d,) to the coordinates that are sent, in float64 and with a Hadamard matrix of scipy."""
-    if plan.rotation.kind == "identity":
-        return lambda row: row
-    matrix = hadamard(plan.rotation.padded) / plan.rotation.padded**0.5
-    signs = np.sign(plan.rotation.unrotate(matrix @ np.ones(plan.rotation.padded)))
-    return lambda row: np.asarray(matrix @ (signs * row))
 
 
 def _whole(scene: Scene, plan: Plan, sabotage: Sabotage, pairs: int, seed: int) -> Finding:

@@ -1,24 +1,24 @@
 """The noise of the real pipeline, recovered and held against its law, and its masks.
 
 A run is played with clients that send zeros: what its models tell is noise alone. With masks it is played once more
-with the same secret and clients that send digits (`fedmf.audit.mask_laws`): the noise cancels in the difference, and
+with the same secret and clients that send digits (`fedmf.audit.masks`): the noise cancels in the difference, and
 what is left must be a sum of masked vectors, which tells the masks. So noise that hangs on what clients send is seen, as
 a difference that is no such sum.
 
-Tests and their laws: `fedmf.audit.residual` and `fedmf.audit.mask_laws`, at 1e-6 each for a scene.
+Tests and their laws: `fedmf.audit.residual` and `fedmf.audit.masks`, at 1e-6 each for a scene.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.audit.coupled import BROKEN_OFF, to_sent
+from experiments.audit.coupled import BROKEN_OFF
 from experiments.audit.pipeline import Float64, known
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import NONE, Sabotage
-from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, stated_of
+from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, stated_of, to_sent
 from fedmf.audit.finding import Finding
-from fedmf.audit.mask_laws import Masks, digits, mask_laws, unmixed
+from fedmf.audit.masks import Masks, digits, mask_laws, unmixed
 from fedmf.audit.residual import residuals
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
@@ -60,7 +60,9 @@ def play_noises(scene: Scene, first: int, count: int, sabotage: Sabotage = NONE,
     """Return runs number first .. first + count - 1 of a scene, each with a secret of its own."""
     plan = plan_of(scene)
     zeros = np.zeros(plan.dimension, np.float32)
-    sums, masks, worst, undecoded = [], [], 0.0, 0
+    sums: list[Float64] = []
+    masks: list[Masks] = []
+    worst, undecoded = 0.0, 0
     for run in range(first, first + count):
         secret = SecretKey.reproducible(seed).derive("residual", scene.name, run)
         try:

@@ -130,16 +130,22 @@ def initial_model_that_leaks(start, plan, examples_of):
 
 
 def twice_the_keep(plan):
-    return replace(plan, compression=replace(plan.compression, keep_probability=2 * plan.compression.keep_probability))
+    return replace(
+        plan, compression=replace(plan.compression, keep_probability=2 * plan.compression.keep_probability)
+    )
 
 
 BROKEN = {
     "no clipping": sabotage("no clipping", patches=no_clipping),
-    "clipping on the server only": sabotage("clipping on the server only", patches=clipping_on_the_server_only),
+    "clipping on the server only": sabotage(
+        "clipping on the server only", patches=clipping_on_the_server_only
+    ),
     "stale sum": sabotage("stale sum", strategy=StaleSum),
     "initial model": sabotage("initial model", start=initial_model_that_leaks),
     "factor": sabotage("factor", patches=noise_changed(lambda row, step, earlier: 0.958 * row)),
-    "two rounds bare": sabotage("two rounds bare", patches=noise_changed(lambda row, step, earlier: row * (step == 0))),
+    "two rounds bare": sabotage(
+        "two rounds bare", patches=noise_changed(lambda row, step, earlier: row * (step == 0))
+    ),
     "one row": sabotage("one row", patches=noise_changed(lambda row, step, earlier: earlier[0])),
     "bare coordinate": sabotage("bare coordinate", patches=noise_changed(without_coordinate)),
     "twin coordinates": sabotage("twin coordinates", patches=noise_changed(every_second_twice)),
