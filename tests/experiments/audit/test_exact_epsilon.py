@@ -14,7 +14,7 @@ from fedmf.errors import SettingError
 
 
 def found(law, delta, seed=0, confidence=0.999, draws=40_000):
-    return exact_epsilon(law, delta, confidence=confidence, rng=np.random.default_rng(seed), draws=draws)
+    return exact_epsilon(law, delta, draws=draws, confidence=confidence, rng=np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize(("mu", "delta"), [(0.8, 0.02), (2.0, 0.1)])
