@@ -30,6 +30,7 @@ from fedmf.audit.bounds import epsilon_lower_bound
 from fedmf.audit.gaussian_bounds import f_dp_one_run_mu_lower_bound, mu_lower_bound
 from fedmf.randomness import PublicSeed
 
+DRAWS = 100_000  # in each direction, for the exact epsilon
 EXACT_ERROR = 0.005  # of the interval of the exact epsilon
 FITTED = 10  # one in so many runs is used to fit the noise
 LOWEST_NOISE, HIGHEST_NOISE = 1e-3, 1e2  # in units of the stated noise
@@ -136,7 +137,7 @@ def exact_headline_row(setup: Setup, trial: Trial) -> Row:
 def exact_epsilon_of(setup: Setup) -> ExactEpsilon:
     """Return the exact epsilon of the law that a setup's pipeline follows as shipped."""
     rng = PublicSeed(setup.seed).generator("audit exact epsilon", setup.name)
-    return exact_epsilon(stated_law(setup), setup.delta, confidence=1 - EXACT_ERROR, rng=rng)
+    return exact_epsilon(stated_law(setup), setup.delta, draws=DRAWS, confidence=1 - EXACT_ERROR, rng=rng)
 
 
 def f_dp_row(setup: OneRunSetup, correct: int, confidence: float) -> Row:

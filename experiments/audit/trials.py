@@ -132,7 +132,7 @@ def joined(parts: Sequence[Runs]) -> Runs:
     return Runs(
         *(
             np.concatenate([getattr(part, name) for part in parts])
-            for name in ("observations", "rows", "canaries", "present")
+            for name in ("observations", "sums", "canaries", "present")
         )
     )
 
