@@ -9,10 +9,12 @@ is fixed beforehand. Without masks only: coordinates do not interfere, so one co
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from client.data import Examples
 from client.settings import TrainingSettings
+from experiments.audit.law import Float64
 from experiments.audit.pipeline import Filter, Pipeline, known
 from experiments.audit.sabotage import NONE, Sabotage
 from fedmf.checks import check_at_least
@@ -60,9 +62,31 @@ def play_one_run(setup: OneRunSetup) -> int:
     secret = SecretKey.reproducible(setup.seed).derive("audit", setup.name)
     sums = pipeline.run(secret, lambda client, number: canary(client, plan.dimension, bool(coins[client])))
     estimates = Filter.of(plan, 0).weights @ sums[0]  # (T, d): coordinate i matters in the round of client i
-    order = np.argsort(estimates[participation_steps(plan), np.arange(setup.canaries)])
-    lowest, highest = order[: setup.guesses // 2], order[len(order) - (setup.guesses + 1) // 2 :]
+    return sum(
+        right_guesses(estimates[step, cohort], coins[cohort], quota)
+        for step, (cohort, quota) in enumerate(zip(cohorts(plan), quotas(setup.guesses), strict=True))
+    )
+
+
+def right_guesses(estimates: Float64, coins: npt.NDArray[np.int64], guesses: int) -> int:
+    """Return how many of a round's guesses are right: "out" of the lowest estimates, "in" of the highest."""
+    order = np.argsort(estimates)
+    lowest, highest = order[: guesses // 2], order[len(order) - (guesses + 1) // 2 :]
     return int((coins[lowest] == 0).sum() + (coins[highest] == 1).sum())
+
+
+def quotas(guesses: int) -> list[int]:
+    """Return how many of the guesses go to each round: its share of the clients, with the rest in the first ones.
+
+    >>> quotas(19)
+    [3, 3, 3, 2, 2, 2, 2, 2]
+    """
+    return [guesses // ROUNDS + (step < guesses % ROUNDS) for step in range(ROUNDS)]
+
+
+def stated_mu(setup: OneRunSetup) -> float:
+    """Return the signal-to-noise of the one Gaussian that the setup's run claims to be."""
+    return 1 / make_one_run_plan(setup).noise_multiplier
 
 
 def canary(client: int, dimension: int, present: bool) -> Examples:
@@ -72,12 +96,9 @@ def canary(client: int, dimension: int, present: bool) -> Examples:
     return known(vector)
 
 
-def participation_steps(plan: Plan) -> np.ndarray:
-    """Return the step (0-based) in which each client takes part, (clients,), int64."""
-    steps = np.empty(plan.participation.clients, np.int64)
-    for number in range(plan.participation.rounds):
-        steps[cohort_indices(plan, number + 1)] = number
-    return steps
+def cohorts(plan: Plan) -> list[npt.NDArray[np.int64]]:
+    """Return the clients of each round."""
+    return [np.asarray(cohort_indices(plan, number + 1)) for number in range(plan.participation.rounds)]
 
 
 def make_one_run_plan(setup: OneRunSetup) -> Plan:

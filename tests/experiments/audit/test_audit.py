@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from experiments.audit.table import operating_curve
 from experiments.audit.trials import Scores, Trial, attacks_on
 from experiments.settings.compose import compose
 from fedmf.accounting import gaussian_epsilon
+from fedmf.audit.bounds import epsilon_lower_bound
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, PrivacyTarget, make_bounds, make_plan
@@ -51,27 +53,27 @@ def pipeline_of(plan, fault=NONE):
     ("kept_in", "kept_out"), [own_mask(0.3), own_mask(0.3, 2), shared_mask(0.3, 2), own_mask(1.0)]
 )
 def test_score_is_the_log_likelihood_ratio(kept_in, kept_out):
-    law = Law(kept_in, kept_out, np.array([0.7, 1.1]), 3, noise=0.8)
+    law = Law(kept_in, kept_out, np.array([[5.0, 5.0], [0.7, 1.1]]), 3, noise=0.8)
     x = np.random.default_rng(0).normal(size=(1, 2, 3))
     expected = 0.0
     for epoch, coordinate in np.ndindex(2, 3):
         density = [
             math.fsum(
-                weight * norm.pdf(x[0, epoch, coordinate], k * law.shifts[epoch], 0.8)
+                weight * norm.pdf(x[0, epoch, coordinate], k * law.shifts[1, epoch], 0.8)
                 for k, weight in enumerate(weights)
             )
             for weights in (kept_in, kept_out)
         ]
         expected += math.log(density[0] / density[1])
-    assert law.score(x)[0] == pytest.approx(expected, rel=1e-9)
+    assert law.score(x, np.array([1]))[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_made_up_runs_follow_the_law():
     """A likelihood ratio's mean over "out" is 1: E_out[e^score] = sum of p_in."""
-    law = Law(*own_mask(0.2, 2), np.array([0.3, 0.2]), 4)
+    law = Law(*own_mask(0.2, 2), np.array([[0.3, 0.2]]), 4)
     scores = law.scores(40_000, present=False, rng=np.random.default_rng(1))
     assert np.exp(scores).mean() == pytest.approx(1, abs=5 * np.exp(scores).std() / 200)
-    draws = law.simulate(40_000, present=True, rng=np.random.default_rng(2))
+    draws = law.simulate(np.zeros(40_000, int), present=True, rng=np.random.default_rng(2))
     assert draws[:, 0].mean() == pytest.approx(0.3 * 0.6, abs=5 * draws[:, 0].std() / 400)
 
 
@@ -85,15 +87,16 @@ def test_rules_count_both_kinds_of_mistake():
 
 def test_the_rule_chosen_finds_most_of_what_a_gaussian_gives_away():
     """Half of the exact epsilon from 2000 runs, and no more than all of it."""
-    law = Law(*own_mask(1.0), np.array([2.0]), 1)
+    law = Law(*own_mask(1.0), np.array([[2.0]]), 1)
     rng = np.random.default_rng(0)
-    rule = choose_rule(law, runs=2000, delta=0.02, confidence=0.95, rng=rng)
+    bound = partial(epsilon_lower_bound, delta=0.02, confidence=0.95)
+    rule = choose_rule(law, runs=2000, bound=bound, rng=rng)
     present = rng.integers(2, size=2000).astype(bool)
     scores = np.where(
         present, law.scores(2000, present=True, rng=rng), law.scores(2000, present=False, rng=rng)
     )
     exact = gaussian_epsilon(2.0, 0.02)
-    assert 0.45 * exact < count(rule, scores, present).bound(delta=0.02, confidence=0.95) < exact
+    assert 0.45 * exact < count(rule, scores, present).bounded(bound) < exact
 
 
 @pytest.mark.parametrize("family", ["optimal", "independent", "binary_tree"])
@@ -200,24 +203,27 @@ def test_observations_follow_the_law_that_the_attacker_assumes(setup):
         seen = runs.observations[runs.present == present]
         kept_mean = weights @ copies
         kept_variance = weights @ copies**2 - kept_mean**2
-        mean, variance = law.shifts[0] * kept_mean, 1 + law.shifts[0] ** 2 * kept_variance
+        shift = law.shifts[0, 0]  # of "optimal" and "independent" all columns have one norm
+        mean, variance = shift * kept_mean, 1 + shift**2 * kept_variance
         assert seen.mean() == pytest.approx(mean, abs=5 * (variance / seen.size) ** 0.5)
         assert seen.var() == pytest.approx(variance, rel=0.25)
 
 
 @pytest.mark.parametrize("keep_probability", [1.0, 0.1])
 def test_with_hardly_any_noise_the_attacker_sees_each_kept_copy(keep_probability):
-    """Seed 3: the canary takes part in another step of the second epoch than of the first."""
+    """For canaries of every round, whichever other round of the second epoch is theirs."""
     setup = Setup("optimal", keep_probability, 1e5, 0.02, 3, 2, 2, seed=3, companions=True)
     stage = Stage(setup)
-    assert stage.steps[0] != stage.steps[1]
-    runs = stage.play(0, 4)
-    assert set(runs.present) == {True, False}
-    copies = runs.observations / stage.shifts[:, None]
+    runs = stage.play(0, 8)
+    steps = {tuple(stage.steps[canary]) for canary in runs.canaries}
+    assert {first for first, _ in steps} == {0, 1}
+    assert any(first != second for first, second in steps)
+    copies = runs.observations / stage.shifts[runs.canaries][:, :, None]
     np.testing.assert_allclose(copies, np.rint(copies), atol=0.1)
     assert copies.max() <= 3.1
     if keep_probability == 1:
-        np.testing.assert_array_equal(np.rint(copies[:, 0, 0]), 2 + runs.present)
+        expected = np.broadcast_to(2 + runs.present[:, None, None], copies.shape)
+        np.testing.assert_array_equal(np.rint(copies), expected)
 
 
 def test_one_run_tells_more_than_chance_and_more_with_half_the_noise():
@@ -244,7 +250,7 @@ def test_operating_curve_goes_from_nothing_to_everything():
     ],
 )
 def test_the_verdict_turns_where_the_bound_passes_the_stated_epsilon(fault, bound, verdict):
-    trial = Trial("many runs", "optimal", 0.1, fault, "", 1.5, 0.02, 9, 9, 9, 9, bound, 0.95)
+    trial = Trial("many runs", "optimal", 0.1, fault, "", 1.5, 0.02, 9, 9, 9, 9, bound, 4.0, 0.95)
     assert trial.verdict == verdict
     assert trial.is_right == (not verdict[:3].isupper())
 
