@@ -26,7 +26,7 @@ from fedmf.audit import mask_laws, residuals
 from fedmf.audit.residual import FALSE_ALARM
 from fedmf.randomness import PublicSeed
 
-LARGE_LEVEL = 0.05
+LEVELS = (FALSE_ALARM, 0.05)
 STREAMS = 10  # simulated by a process at once
 
 
@@ -60,9 +60,8 @@ def false_alarms(count: int, *, workers: int, seed: int) -> list[Alarms]:
     pairs = _spread(narrow[0], -(-count // PAIRS), seed)
     audits = _spread(narrow[1], -(-count // RUNS), seed)
     simulated = [
-        Task(_simulated, (scene, first, min(STREAMS, count - first), level, seed), 30.0 * STREAMS)
+        Task(_simulated, (scene, first, min(STREAMS, count - first), seed), 10.0 * STREAMS)
         for scene in (residual.SCENES[0], residual.SCENES[1])
-        for level in (FALSE_ALARM, LARGE_LEVEL)
         for first in range(0, count, STREAMS)
     ]
     tasks = [Task(_coupled, pair, 20.0) for pair in pairs] + [Task(_residual, pair, 160.0) for pair in audits]
@@ -75,12 +74,13 @@ def false_alarms(count: int, *, workers: int, seed: int) -> list[Alarms]:
             f"residual audits of {RUNS} runs, the real pipeline", len(audits), sum(of_audits), 2 * FALSE_ALARM
         ),
     ]
-    for kind in ("without masks", "with masks"):
-        for level in (FALSE_ALARM, LARGE_LEVEL):
-            part, found = found[: -(-count // STREAMS)], found[-(-count // STREAMS) :]
-            streams = 2 if kind == "with masks" else 1
-            what = f"residual audits of {RUNS} runs {kind}, the simulated law"
-            counted.append(Alarms(what, count, sum(part), min(1.0, streams * level)))
+    parts = -(-count // STREAMS)
+    for kind, streams in (("without masks", 1), ("with masks", 2)):
+        alarms, found = [sum(column) for column in zip(*found[:parts], strict=True)], found[parts:]
+        what = f"residual audits of {RUNS} runs {kind}, the simulated law"
+        counted += [
+            Alarms(what, count, alarm, streams * level) for alarm, level in zip(alarms, LEVELS, strict=True)
+        ]
     return counted
 
 
@@ -98,14 +98,14 @@ def _residual(scene: Scene, seed: int) -> int:
     return int(any(row.verdict is Verdict.refuted for row in rows))
 
 
-def _simulated(scene: Scene, first: int, count: int, level: float, seed: int) -> int:
-    """Return how many of some audits of the simulated law are refuted at `level` for each kind of row."""
+def _simulated(scene: Scene, first: int, count: int, seed: int) -> tuple[int, ...]:
+    """Return how many of some audits of the simulated law are refuted, at each of `LEVELS` for each kind of row."""
     plan, stated = plan_of(scene), stated_of(scene)
     who = plan.participation
     clients = np.array(cohorts(plan)).reshape(who.epochs, who.rounds_per_epoch, who.cohort_size)
-    refuted = 0
+    refuted = np.zeros(len(LEVELS), np.int64)
     for audit in range(first, first + count):
-        rng = PublicSeed(seed).generator("audit calibration", scene.name, str(level), audit)
+        rng = PublicSeed(seed).generator("audit calibration", scene.name, audit)
         values = rng.standard_normal((RUNS, who.epochs, who.rounds_per_epoch, plan.dimension))
         sums = np.stack(
             [
@@ -114,13 +114,14 @@ def _simulated(scene: Scene, first: int, count: int, level: float, seed: int) ->
             ],
             axis=1,
         )
-        findings = list(residuals(sums, stated, false_alarm=level))
+        findings = list(residuals(sums, stated))
         if scene.keep_probability < 1:
-            shape = (RUNS, *clients.shape, plan.rotation.padded)
-            masks = rng.random(shape) < scene.keep_probability
-            findings += mask_laws(masks, scene.keep_probability, clients=clients, false_alarm=level)
-        refuted += any(finding.refutes for finding in findings)
-    return refuted
+            masks = rng.random((RUNS, *clients.shape, plan.rotation.padded)) < scene.keep_probability
+            findings += mask_laws(masks, scene.keep_probability, clients=clients)
+        # The limit of a row is its share of the level, in proportion.
+        nearest = min(finding.observed / finding.limit for finding in findings)
+        refuted += [nearest <= level / FALSE_ALARM for level in LEVELS]
+    return tuple(refuted.tolist())
 
 
 def powers(
