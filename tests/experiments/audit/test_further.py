@@ -10,10 +10,10 @@ import pytest
 from experiments.audit.digits import Runs, Setup, build_stage, play
 from experiments.audit.exact import ExactEpsilon
 from experiments.audit.further import (
-    exact_headline_row,
+    beside_exact,
     exact_row,
     f_dp_row,
-    fitted_row,
+    fitted_trial,
     further_rows,
     learned_row,
     mu_row,
@@ -81,11 +81,11 @@ def test_fitted_noise_is_the_noise(setup, noise):
 def test_fitted_row_finds_less_noise_where_the_stated_laws_rule_finds_nothing():
     """At .6 and gamma .1: the attack is at its best only if it knows the noise."""
     runs = made_up(MASKED, 3000, noise=0.6)
-    row = fitted_row(MASKED, runs, 0.95)
+    row = fitted_trial(MASKED, runs, 0.95).as_row()
     assert row.verdict is Verdict.refuted
     assert "noise 0.6" in row.note or "noise 0.59" in row.note
     assert attack(MASKED, runs, 0.95)[0][0].lower_bound < 1.5
-    assert fitted_row(MASKED, made_up(MASKED, 3000), 0.95).verdict is Verdict.nothing_found
+    assert fitted_trial(MASKED, made_up(MASKED, 3000), 0.95).as_row().verdict is Verdict.nothing_found
 
 
 def test_fitted_row_counts_no_run_that_it_was_fitted_on():
@@ -93,7 +93,7 @@ def test_fitted_row_counts_no_run_that_it_was_fitted_on():
     runs = made_up(MASKED, 400, noise=0.3)
     turned = runs.present.copy()
     turned[:40] = ~turned[:40]
-    row = fitted_row(MASKED, replace(runs, present=turned), 0.95)
+    row = fitted_trial(MASKED, replace(runs, present=turned), 0.95).as_row()
     assert "/180 right" in row.observed
     assert "first 40 runs" in row.note
 
@@ -113,18 +113,27 @@ def test_exact_row_refutes_a_statement_below_what_the_law_gives_away(monkeypatch
     assert exact_row(replace(MASKED, seed=9)).verdict is Verdict.refuted
 
 
-def test_exact_headline_row_refutes_between_the_exact_epsilon_and_the_stated_one(monkeypatch):
+def test_beside_exact_refutes_between_the_exact_epsilon_and_the_stated_one(monkeypatch):
     trial = attack(MASKED, made_up(MASKED, 200), 0.95)[0][0]
     exact = ExactEpsilon(1.1, 1.05, 1.15, 0.995)
     monkeypatch.setattr("experiments.audit.further.exact_epsilon_of", lambda setup: exact)
     verdicts = [
-        exact_headline_row(MASKED, replace(trial, lower_bound=bound, best=4.0)).verdict
+        beside_exact(MASKED, replace(trial, lower_bound=bound, best=4.0)).verdict
         for bound in (1.0, 1.12, 1.2)
     ]
     assert verdicts == [Verdict.nothing_found, Verdict.nothing_found, Verdict.refuted]
-    row = exact_headline_row(MASKED, trial)
+    row = beside_exact(MASKED, trial)
     assert row.false_alarm == pytest.approx(0.055)
     assert row.test == "many runs, exact epsilon"
+
+
+def test_the_law_is_refuted_where_the_statement_is_not_yet():
+    """At .8 of the noise and gamma .1; the exact epsilon is what the accountant's slack would hide."""
+    trial = fitted_trial(MASKED, made_up(MASKED, 6000, noise=0.8), 0.95)
+    assert trial.as_row().verdict is Verdict.nothing_found
+    assert beside_exact(MASKED, trial).verdict is Verdict.refuted
+    honest = fitted_trial(MASKED, made_up(MASKED, 6000), 0.95)
+    assert beside_exact(MASKED, honest).verdict is Verdict.nothing_found
 
 
 def test_learned_row_finds_a_coordinate_without_noise_in_the_real_pipeline():
@@ -203,10 +212,10 @@ def test_masked_pipelines_get_the_rows_of_masks_and_controls_no_row_of_the_law()
     runs = made_up(MASKED, 100)
     trials = [trial for trial, _ in attack(MASKED, runs, 0.95)]
     tests = [row.test for row in further_rows(MASKED, runs, trials, 0.95)]
-    assert tests == ["many runs, learned", "many runs, fitted noise", *["many runs, exact epsilon"] * 2, "exact epsilon"]  # fmt: skip
+    assert tests == ["many runs, learned", "many runs, fitted noise", *["many runs, exact epsilon"] * 3, "exact epsilon"]  # fmt: skip
     broken = replace(MASKED, sabotage=HALF_NOISE)
     rows = further_rows(broken, runs, trials[:1], 0.95)
-    assert [row.test for row in rows] == ["many runs, learned", "many runs, fitted noise", "many runs, exact epsilon"]  # fmt: skip
+    assert [row.test for row in rows] == ["many runs, learned", "many runs, fitted noise", *["many runs, exact epsilon"] * 2]  # fmt: skip
 
 
 def test_best_rule_takes_the_bound_that_it_is_given():
