@@ -5,7 +5,7 @@ is left to chance: a row is refuted by a single pair, and an honest pipeline nev
 statement, `experiments.audit.scene.recovered` the bound on rounding errors.
 
 The client's vectors: ten times over the L2 bound, over the L-infinity bound, over both, not finite, and exactly at both.
-The pairs take them in turn, with the client in each round of the first epoch in turn; it takes part in every epoch.
+The pairs take them in turn, with clients whose own rounds are, together, all rounds of the run.
 """
 
 import logging
@@ -115,7 +115,7 @@ def play_pair(
     plan = plan_of(scene)
     canary = CANARIES[number % len(CANARIES)] if canary is None else canary
     secret = SecretKey.reproducible(seed).derive("coupled", scene.name, canary, number)
-    client = cohorts(plan)[number % scene.rounds_per_epoch][number % scene.cohort_size]
+    client = covering(plan, number + 1)[number]
     vector = canary_vector(scene, plan, canary)
     with _quiet_client():
         inside, outside = (
@@ -123,6 +123,22 @@ def play_pair(
             for held in (vector, np.zeros_like(vector))
         )
     return Pair(canary, steps_of(plan, client), inside, outside)
+
+
+def covering(plan: Plan, count: int) -> list[int]:
+    """Return `count` clients such that as many rounds as can be are the own round of the first of them.
+
+    Each next one has the most rounds of the run that none before it has had; once all are had, it begins anew.
+    """
+    chosen: list[int] = []
+    missing: set[tuple[int, int | None]] = set()
+    steps = {client: set(enumerate(steps_of(plan, client))) for client in range(plan.participation.clients)}
+    for _ in range(count):
+        missing = missing or set().union(*steps.values())
+        best = max(steps, key=lambda client: (len(steps[client] & missing), client not in chosen))
+        chosen.append(best)
+        missing = missing - steps[best]
+    return chosen
 
 
 def _holdings(scene: Scene, plan: Plan, client: int, held: Vector, vector: Vector) -> ExamplesOf:
