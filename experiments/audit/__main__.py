@@ -12,6 +12,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,8 +56,8 @@ CONTROL_SCENES = 3
 def audit(settings: AuditSettings) -> None:
     """Play, judge, print; raises `SystemExit` with the code of `matrix.Code` unless nothing was found."""
     check(settings)
-    if settings.run is not None:
-        audit_run(settings, Path(settings.run))
+    if settings.run_directory is not None:
+        audit_run(settings, Path(settings.run_directory))
         return
     settings = for_a_night(settings, FAMILIES) if settings.thorough else settings
     refuse_existing(Path(settings.directory))
@@ -233,5 +234,17 @@ def one_runs(settings: AuditSettings, sabotage: Sabotage) -> list[OneRunSetup]:
     ]
 
 
+def in_full(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `run=` written as the key it stands for: conf/ has a group of that name.
+
+    >>> in_full(["run=outputs/mine", "seed=1"])
+    ['run_directory=outputs/mine', 'seed=1']
+    """
+    return [
+        f"run_directory={word.removeprefix('run=')}" if word.startswith("run=") else word
+        for word in arguments
+    ]
+
+
 if __name__ == "__main__":
-    command.run(audit, "audit", AuditSettings, __doc__)
+    command.run(audit, "audit", AuditSettings, __doc__, in_full(sys.argv[1:]))

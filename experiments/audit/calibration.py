@@ -6,7 +6,7 @@ the audit, and once at 1 in 20, where a level that is not kept shows.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from fedmf.audit.residual import FALSE_ALARM
 from fedmf.randomness import PublicSeed
 
 LEVELS = (FALSE_ALARM, 0.05)
+SIMULATED_DIMENSION = 64
 STREAMS = 10  # simulated by a process at once
 
 
@@ -60,8 +61,8 @@ def false_alarms(count: int, *, workers: int, seed: int) -> list[Alarms]:
     pairs = _spread(narrow[0], -(-count // PAIRS), seed)
     audits = _spread(narrow[1], -(-count // RUNS), seed)
     simulated = [
-        Task(_simulated, (scene, first, min(STREAMS, count - first), seed), 10.0 * STREAMS)
-        for scene in (residual.SCENES[0], residual.SCENES[1])
+        Task(_simulated, (scene, first, min(STREAMS, count - first), seed), 3.0 * STREAMS)
+        for scene in (replace(scene, dimension=SIMULATED_DIMENSION) for scene in residual.SCENES[:2])
         for first in range(0, count, STREAMS)
     ]
     tasks = [Task(_coupled, pair, 20.0) for pair in pairs] + [Task(_residual, pair, 160.0) for pair in audits]

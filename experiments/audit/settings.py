@@ -23,7 +23,7 @@ class AuditSettings:
     directory: str
     sabotage: Any  # a word or names
     thorough: bool
-    run: str | None
+    run_directory: str | None
     trust_code: bool
     calibration: int
     mechanisms: tuple[str, ...]

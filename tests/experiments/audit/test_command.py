@@ -2,18 +2,23 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
 import experiments.audit.__main__ as command
+import runs
 from experiments.audit.__main__ import CONTROLS
+from experiments.audit.jobs import of_mechanisms
 from experiments.audit.matrix import COLUMNS
 from experiments.audit.one_run import OneRunSetup
 from experiments.audit.report import HEADS
 from experiments.audit.sabotage import SABOTAGES
-from experiments.audit.settings import AuditSettings, chosen_sabotages
+from experiments.audit.scene import plan_of
+from experiments.audit.settings import AuditSettings, chosen_sabotages, for_a_night
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.mechanisms import FAMILIES
 
 
 def run(tmp_path, capsys, *overrides):
@@ -33,6 +38,7 @@ def run(tmp_path, capsys, *overrides):
 
 
 SMALL = ("mechanisms=[independent]", "cohort_size=2", "rounds_per_epoch=1", "epochs=1", "canaries=0")
+SHORT = ("population.cohort_size=5", "population.rounds_per_epoch=4", "population.epochs=2", "model=logistic")
 NO_ATTACKS = ("runs=0", "canaries=0", "pairs=1", "residual_runs=4")
 
 
@@ -132,6 +138,31 @@ def test_settings_that_conclude_nothing_are_refused(tmp_path, capsys):
     with pytest.raises(SettingError, match="runs is 5"):
         run(tmp_path, capsys, "runs=5")
     assert not (tmp_path / "audit").exists()
+
+
+def test_a_kept_run_is_audited_from_its_directory(tmp_path, capsys):
+    folder = tmp_path / "run"
+    runs.run(folder, *SHORT, "run.keep_releases=true", "run.reproducible=true")
+    capsys.readouterr()
+    code, document = run(tmp_path, capsys, *command.in_full([f"run={folder}"]))
+    assert code == 0
+    assert {row["test"] for row in document["rows"]} == {"recorded model", "recorded sums", "recorded noise"}
+    with pytest.raises(RunDirectoryError):
+        run(tmp_path / "other", capsys, f"run_directory={tmp_path / 'none'}")
+    assert not (tmp_path / "other" / "audit").exists()
+
+
+def test_thorough_plays_every_mechanism_and_more_of_everything(tmp_path):
+    settings = compose("audit", ["thorough=true"], AuditSettings)
+    night = for_a_night(settings, FAMILIES)
+    assert set(night.mechanisms) == set(FAMILIES)
+    assert night.runs > settings.runs
+    scenes = of_mechanisms(command.residual.SCENES, night.mechanisms)
+    assert {scene.mechanism for scene in scenes} == set(FAMILIES)
+    for scene in scenes:
+        assert plan_of(scene).factorization.family == scene.mechanism
+    few, many = (command.honest_jobs(replace(asked, canaries=0, runs=0)) for asked in (settings, night))
+    assert len(many) == len(few) + 2 * len(set(FAMILIES) - {"optimal", "independent", "binary_tree"})
 
 
 def test_names_of_sabotages():

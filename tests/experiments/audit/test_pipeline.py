@@ -47,6 +47,29 @@ def test_a_run_that_is_killed_and_resumed_shows_what_one_shows_that_was_not(cut)
         np.testing.assert_array_equal(release.noisy_sum, sums[release.round])
 
 
-def test_a_message_may_carry_several_clients():
-    one, several = (build(tasks_per_message=count).play(SECRET, vector_of) for count in (1, 3))
-    np.testing.assert_array_equal(one.models, several.models)
+class Counting:
+    """A player that counts the messages it is given."""
+
+    def __init__(self, player):
+        self._player = player
+        self.messages = 0
+
+    def submit(self, messages):
+        self.messages += len(messages)
+        self._player.submit(messages)
+
+    def collect(self, message_ids):
+        return self._player.collect(message_ids)
+
+
+@pytest.mark.parametrize(("clients", "messages"), [(1, 24), (3, 8)])
+def test_a_message_may_carry_several_clients(clients, messages):
+    players = []
+
+    def counted(player):
+        players.append(Counting(player))
+        return players[0]
+
+    played = build(tasks_per_message=clients, player=counted).play(SECRET, vector_of)
+    assert players[0].messages == messages
+    np.testing.assert_array_equal(played.models, build().play(SECRET, vector_of).models)
