@@ -142,7 +142,7 @@ def _bounds(axes: Axes, trials: Sequence[Trial]) -> None:
     axes.tick_params(axis="y", labelsize=6.5)
     axes.invert_yaxis()
     axes.set_xlabel(
-        f"lower bound on epsilon at {trials[0].confidence:.0%} confidence, nats; {CLAIM}   "
+        f"lower bound on epsilon at {trials[0].confidence:.0%} confidence, nats; {CLAIM}\n"
         "(blue: as shipped, orange: broken on purpose, black tick: stated epsilon)"
     )
 
