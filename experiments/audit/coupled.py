@@ -5,23 +5,39 @@ is left to chance: a row is refuted by a single pair, and an honest pipeline nev
 statement, `experiments.audit.scene.recovered` the bound on rounding errors.
 
 The client's vectors: ten times over the L2 bound, over the L-infinity bound, over both, not finite, and exactly at both.
-The pairs take them in turn, with the client in each round of the first epoch in turn; it takes part in every epoch.
+The pairs take them in turn, with clients whose own rounds are, together, all rounds of the run.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import hadamard
 
 from experiments.audit.pipeline import Float64, Played, known
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
-from experiments.audit.scene import L2_NORM, Scene, cohorts, plan_of, play, recovered, stated_of, steps_of
+from experiments.audit.scene import (
+    L2_NORM,
+    Scene,
+    cohorts,
+    plan_of,
+    play,
+    recovered,
+    stated_of,
+    steps_of,
+    to_sent,
+)
 from fedmf.audit.coupling import L2, coupled, whole_vector
 from fedmf.audit.finding import Finding
+from fedmf.errors import (
+    DivergedError,
+    ParticipationError,
+    ReleaseOrderError,
+    RunDirectoryError,
+    RunStoppedError,
+)
 from fedmf.plan import Plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector
@@ -33,6 +49,7 @@ OWN_ROUND = "coupled own round"
 WHOLE_VECTOR = "coupled whole vector"
 JOURNAL = "coupled journal"
 TESTS = (SENSITIVITY, OWN_ROUND, WHOLE_VECTOR, JOURNAL)
+BROKEN_OFF = (DivergedError, ParticipationError, ReleaseOrderError, RunDirectoryError, RunStoppedError)
 CANARIES = (
     "over both bounds",
     "over the L2 bound",
@@ -70,8 +87,14 @@ class Pair:
 
 def coupled_rows(scene: Scene, sabotage: Sabotage = NONE, *, pairs: int = PAIRS, seed: int = 0) -> list[Row]:
     """Return the rows of one scene."""
-    played = [play_pair(scene, number, sabotage, seed) for number in range(pairs)]
     plan = plan_of(scene)
+    try:
+        played = [play_pair(scene, number, sabotage, seed) for number in range(pairs)]
+    except (
+        BROKEN_OFF
+    ) as error:  # honest runs never are; here a client's vector may decide how many rounds there are
+        broken = Finding(OWN_ROUND, np.inf, 0.0, True, None, f"a run broke off: {error}")
+        return [_row(scene, sabotage, OWN_ROUND, [broken], "")]
     findings = [finding for pair in played for finding in _sensitivities(scene, plan, pair)]
     by_kind = {
         SENSITIVITY: [finding for finding in findings if "sensitivity" in finding.test],
@@ -92,7 +115,7 @@ def play_pair(
     plan = plan_of(scene)
     canary = CANARIES[number % len(CANARIES)] if canary is None else canary
     secret = SecretKey.reproducible(seed).derive("coupled", scene.name, canary, number)
-    client = cohorts(plan)[number % scene.rounds_per_epoch][number % scene.cohort_size]
+    client = covering(plan, number + 1)[number]
     vector = canary_vector(scene, plan, canary)
     with _quiet_client():
         inside, outside = (
@@ -100,6 +123,22 @@ def play_pair(
             for held in (vector, np.zeros_like(vector))
         )
     return Pair(canary, steps_of(plan, client), inside, outside)
+
+
+def covering(plan: Plan, count: int) -> list[int]:
+    """Return `count` clients such that as many rounds as can be are the own round of the first of them.
+
+    Each next one has the most rounds of the run that none before it has had; once all are had, it begins anew.
+    """
+    chosen: list[int] = []
+    missing: set[tuple[int, int | None]] = set()
+    steps = {client: set(enumerate(steps_of(plan, client))) for client in range(plan.participation.clients)}
+    for _ in range(count):
+        missing = missing or set().union(*steps.values())
+        best = max(steps, key=lambda client: (len(steps[client] & missing), client not in chosen))
+        chosen.append(best)
+        missing = missing - steps[best]
+    return chosen
 
 
 def _holdings(scene: Scene, plan: Plan, client: int, held: Vector, vector: Vector) -> ExamplesOf:
@@ -155,9 +194,11 @@ def _sensitivities(scene: Scene, plan: Plan, pair: Pair) -> Iterator[Finding]:
         rotate=to_sent(plan) if scene.keeps_all else None,
     )
     yield from (replace(finding, where=f"client {pair.canary}, {finding.where}") for finding in found)
-    start = float(np.abs(pair.inside.models[0] - pair.outside.models[0]).max()) / L2_NORM
     where = f"client {pair.canary}, the model before the first round"
-    yield Finding(OWN_ROUND, start, 0.0, start > 0, None, where)
+    with np.errstate(invalid="ignore"):
+        start = pair.inside.models[0] - pair.outside.models[0]
+    moved = float(np.abs(start).max()) / L2_NORM if np.isfinite(start).all() else np.inf
+    yield Finding(OWN_ROUND, moved, 0.0, moved > 0, None, where)
 
 
 def _difference(plan: Plan, pair: Pair) -> tuple[Float64, Float64]:
@@ -165,16 +206,8 @@ def _difference(plan: Plan, pair: Pair) -> tuple[Float64, Float64]:
     (inside, error), (outside, other_error) = (
         recovered(plan, played.models) for played in (pair.inside, pair.outside)
     )
-    return inside - outside, error + other_error
-
-
-def to_sent(plan: Plan) -> Callable[[Float64], Float64]:
-    """Return the map of a row (d,) to the coordinates that are sent, in float64 and with a Hadamard matrix of scipy."""
-    if plan.rotation.kind == "identity":
-        return lambda row: row
-    matrix = hadamard(plan.rotation.padded) / plan.rotation.padded**0.5
-    signs = np.sign(plan.rotation.unrotate(matrix @ np.ones(plan.rotation.padded)))
-    return lambda row: np.asarray(matrix @ (signs * row))
+    with np.errstate(invalid="ignore"):
+        return inside - outside, error + other_error
 
 
 def _whole(scene: Scene, plan: Plan, sabotage: Sabotage, pairs: int, seed: int) -> Finding:
@@ -255,6 +288,7 @@ def _row(scene: Scene, sabotage: Sabotage, test: str, findings: list[Finding], b
         0.0,
         verdict,
         blind or f"{worst.test}: {worst.where}",
+        worst.observed / worst.limit if worst.limit else None,
     )
 
 

@@ -4,11 +4,12 @@ All clients hold known vectors, so that what a release holds besides them is kno
 sums off the models, with a bound on the error of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy.linalg
 from flwr.app import Error, Message
 from torch import nn
 
@@ -21,9 +22,11 @@ from fedmf.mechanisms import design_run, of_run
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates import wire
+from fedmf.updates.rotation import hadamard
 from server.cohort import cohort_indices
 
 L2_NORM = 1.0
+_DENSE = 4096  # coordinates up to which a dense matrix turns them
 _UNIT = 2.0**-24  # half the distance of float32 numbers, relative: a rounding errs by at most that
 _SECOND_ORDER = 1 + 2.0**-10  # covers products of errors, which are below 2^-40 relative
 _SMALLEST = 1e-38  # of products that underflow
@@ -171,7 +174,8 @@ def recovered(plan: Plan, models: Float64) -> tuple[Float64, Float64]:
         m = sum / q, sum in float32   err by   2 u |m| and u |sum|.
     """
     rate, momentum = OPTIMIZER.learning_rate, OPTIMIZER.momentum
-    velocity = np.diff(models, axis=0) / rate
+    with np.errstate(invalid="ignore"):  # what is not finite stays so, and is found
+        velocity = np.diff(models, axis=0) / rate
     error = _UNIT * (np.abs(models[1:]) / rate + 2 * np.abs(velocity))
     before, error_before = np.zeros_like(velocity), np.zeros_like(error)
     before[1:], error_before[1:] = velocity[:-1], error[:-1]
@@ -180,3 +184,21 @@ def recovered(plan: Plan, models: Float64) -> tuple[Float64, Float64]:
     error += 3 * _UNIT * np.abs(mean) + _SMALLEST
     shape = (plan.participation.epochs, plan.participation.rounds_per_epoch, -1)
     return plan.denominator * mean.reshape(shape), _SECOND_ORDER * plan.denominator * error.reshape(shape)
+
+
+def to_sent(plan: Plan) -> Callable[[Float64], Float64]:
+    """Return the map of a row (d,) to the coordinates that are sent, (D,), in float64.
+
+    Up to D = 4096 with a Hadamard matrix of scipy's. A row that was cut down from D to d coordinates does not come back.
+    """
+    if plan.rotation.kind == "identity":
+        return lambda row: row
+    size, dimension = plan.rotation.padded, plan.dimension
+    if size <= _DENSE:
+        matrix = scipy.linalg.hadamard(size) / size**0.5
+        turn: Callable[[Float64], Float64] = matrix.__matmul__
+    else:
+        turn = hadamard
+    signs = np.zeros(size)
+    signs[:dimension] = np.sign(plan.rotation.unrotate(turn(np.ones(size))))
+    return lambda row: turn(signs * np.pad(row, (0, size - dimension)))

@@ -17,8 +17,9 @@ from server.files import sync_folder, write_atomically
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
 MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
 REPORT = "report.html"
+RELEASES = "releases.bin"
 CHECKPOINT = "checkpoint"
-_A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, MODEL, MODEL_INITIAL, CHECKPOINT)
+_A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, MODEL, MODEL_INITIAL, RELEASES, CHECKPOINT)
 
 
 def refuse_unmakeable(name: str, path: Path) -> None:

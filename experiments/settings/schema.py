@@ -76,6 +76,7 @@ class RunSettings:
 
     `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
     `optimized_metric`: which metric's last value a sweeper is given to choose by.
+    `keep_releases`: whether the noisy sum of every round stays in the directory, for an audit.
     `stop_if_all_fail`: whether it stops before a round in which no client could train, which no statement covers.
     """
 
@@ -85,6 +86,7 @@ class RunSettings:
     reproducible: bool
     unprotected_metrics: bool
     stop_if_all_fail: bool
+    keep_releases: bool
     evaluate_every: int | None
     checkpoint_every: int
     optimized_metric: str | None

@@ -3,9 +3,9 @@
     stated            what a stream of releases is stated to be: noise, sensitivity, bounds, and the map that whitens it
     coupling          two streams with the same secrets, one client in and out: its influence, for certain
     residual          the noise that is left of releases, against its law
-    mask_laws         masks, as releases show them, against theirs
+    masks             masks, as releases show them, against theirs
     exact             the p-values behind the last two
-    power             which factor in the noise is found how surely
+    detection         which factor in the noise is found how surely
     bounds            what counted guesses prove about epsilon: Clopper-Pearson, and one run with many canaries
     gaussian_bounds   what they prove about mu, where the claim is one Gaussian's whole curve
 
@@ -24,10 +24,10 @@ An audit cannot prove privacy; it can only refute a statement. docs/audit.md pla
 
 from fedmf.audit.bounds import epsilon_lower_bound, one_run_lower_bound
 from fedmf.audit.coupling import coupled, whole_vector
+from fedmf.audit.detection import Power, power
 from fedmf.audit.finding import Finding
 from fedmf.audit.gaussian_bounds import f_dp_one_run_mu_lower_bound, mu_lower_bound
-from fedmf.audit.mask_laws import digits, mask_laws, unmixed
-from fedmf.audit.power import Power, power
+from fedmf.audit.masks import digits, mask_laws, unmixed
 from fedmf.audit.residual import residuals
 from fedmf.audit.stated import Stated, StatedEpoch
 

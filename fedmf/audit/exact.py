@@ -6,8 +6,7 @@ float64 can hold.
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
-from scipy.stats import beta, binom, chi2
+from scipy.special import bdtr, bdtrc, betainc, chdtr, chdtrc, ndtr
 
 from fedmf.mechanisms.arrays import Float64
 
@@ -28,7 +27,8 @@ def chi_square(sum_of_squares: npt.ArrayLike, count: int) -> Float64:
     >>> round(float(chi_square(3.841459, 1)), 4)  # the 95 % point, and two-sided
     0.1
     """
-    return two_sided(chi2.cdf(sum_of_squares, count), chi2.sf(sum_of_squares, count))
+    values = np.asarray(sum_of_squares, np.float64)
+    return two_sided(chdtr(count, values), chdtrc(count, values))
 
 
 def binomial(successes: npt.ArrayLike, trials: int, probability: float) -> Float64:
@@ -37,8 +37,9 @@ def binomial(successes: npt.ArrayLike, trials: int, probability: float) -> Float
     >>> round(float(binomial(0, 10, 0.5)), 6)  # 2 / 2^10
     0.001953
     """
+    counts = np.asarray(successes, np.float64)
     return two_sided(
-        binom.cdf(successes, trials, probability), binom.sf(np.asarray(successes) - 1, trials, probability)
+        bdtr(counts, trials, probability), np.where(counts > 0, bdtrc(counts - 1, trials, probability), 1.0)
     )
 
 
@@ -49,7 +50,9 @@ def correlation(cosine: Float64, count: int) -> Float64:
     subtracted. A scale that is wrong does not change the law, so that this sees dependence alone.
     """
     squared = np.clip(np.square(cosine), 0.0, 1.0)
-    return np.asarray(beta.sf(squared, 0.5, (count - 1) / 2))
+    return np.asarray(
+        betainc((count - 1) / 2, 0.5, 1 - squared)
+    )  # the upper tail, without a subtraction from 1
 
 
 def largest(magnitude: float, count: int) -> float:

@@ -16,7 +16,7 @@ each test an equal share of that.
     tails                         how many values lie beyond each of several limits: binomial; the largest, the smallest
 
 Cosines do not change with the scale, so that a factor in the noise is a matter of the variances alone, and a dependence
-that of the others. `fedmf.audit.power` says which factor is found how surely.
+that of the others. `fedmf.audit.detection` says which factor is found how surely.
 """
 
 from collections.abc import Iterator
