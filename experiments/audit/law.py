@@ -8,7 +8,8 @@ of all tests (Neyman, Pearson 1933), is a sum over them of log mixtures of Gauss
 
 Which client is the canary, and so in which round of each epoch it takes part, differs from run to run. The
 attacker knows it: shifts, and with them the ratio, are those of that client. The threshold is one for all clients.
-Every client is in as many runs in as out, so that the bound on each client's rates is one on their means.
+Every client is the canary of as many runs in as out, so that what bounds each client's rates bounds their means; and
+counts of runs with unequal rates vary less than those of equal ones (Hoeffding 1956), so that the bounds on them hold.
 
 The law also decides the threshold, by simulation and before any run is seen, so that all runs may be counted.
 If the law is wrong the bound is still true, only weaker.

@@ -26,6 +26,8 @@ from server.cohort import cohort_indices
 
 L2_NORM = 1.0
 ROUNDS = 8
+EXACT = 1e-4  # of a copy; what float32 models leave of equality, and rarer than 1 in 100 with noise
+SMALLEST_SHARE = 0.01  # of what a client sent that a combination of rounds must hold
 
 
 @dataclass(frozen=True)
@@ -61,16 +63,51 @@ def play_one_run(setup: OneRunSetup) -> int:
     pipeline = Pipeline(plan, model, TrainingSettings(learning_rate=1.0, device="cpu"), setup.sabotage)
     secret = SecretKey.reproducible(setup.seed).derive("audit", setup.name)
     sums = pipeline.run(secret, lambda client, number: canary(client, plan.dimension, bool(coins[client])))
-    estimates = Filter.of(plan, 0).weights @ sums[0]  # (T, d): coordinate i matters in the round of client i
+    scores = certainties(plan, sums[0] / L2_NORM)
     return sum(
-        right_guesses(estimates[step, cohort], coins[cohort], quota)
-        for step, (cohort, quota) in enumerate(zip(cohorts(plan), quotas(setup.guesses), strict=True))
+        right_guesses(scores[cohort], coins[cohort], quota)
+        for cohort, quota in zip(cohorts(plan), quotas(setup.guesses), strict=True)
     )
 
 
-def right_guesses(estimates: Float64, coins: npt.NDArray[np.int64], guesses: int) -> int:
-    """Return how many of a round's guesses are right: "out" of the lowest estimates, "in" of the highest."""
-    order = np.argsort(estimates)
+def certainties(plan: Plan, sums: Float64) -> Float64:
+    """Return how sure the attacker is that each client is in, (clients,): the lower below 0, the surer that it is out.
+
+    `sums` (T, d) are those of the epoch, in units of a canary; coordinate i matters in the round of client i. The best
+    estimate decides, unless one of the estimates that leave out noise which is missing or repeats is a whole copy or
+    none: that is no chance where there is noise.
+    """
+    used = Filter.of(plan, 0)
+    scores = np.empty(sums.shape[1])
+    for step, cohort in enumerate(cohorts(plan)):
+        looks = estimates(plan, sums[:, cohort], step)
+        none, one = (np.any(np.abs(looks - copies) < EXACT, axis=0) for copies in (0, 1))
+        best = used.weights[step] @ sums[:, cohort] / used.gains[step] - 1 / 2
+        scores[cohort] = np.where(none == one, best, np.where(one, np.inf, -np.inf))
+    return scores
+
+
+def estimates(plan: Plan, rows: Float64, step: int) -> Float64:
+    """Return estimates of what clients sent in round `step`, (estimates, clients), of their sums `rows` (T, clients).
+
+    The round's sum, alone and without another round's; the same of the rows that C makes of the sums, whose noise is
+    independent.
+    """
+    noising = plan.factorization.epochs[0].stream.materialize_noising()
+    whitening = np.linalg.inv(np.linalg.cholesky(noising @ noising.T))
+    found = []
+    for matrix in (np.eye(len(rows)), whitening):
+        combinations = np.concatenate(
+            [matrix[step : step + 1], matrix[step] - np.delete(matrix, step, axis=0)]
+        )
+        usable = combinations[np.abs(combinations[:, step]) > SMALLEST_SHARE]
+        found.append(usable @ rows / usable[:, step : step + 1])
+    return np.concatenate(found)
+
+
+def right_guesses(scores: Float64, coins: npt.NDArray[np.int64], guesses: int) -> int:
+    """Return how many of a round's guesses are right: "out" of the lowest scores, "in" of the highest."""
+    order = np.argsort(scores)
     lowest, highest = order[: guesses // 2], order[len(order) - (guesses + 1) // 2 :]
     return int((coins[lowest] == 0).sum() + (coins[highest] == 1).sum())
 

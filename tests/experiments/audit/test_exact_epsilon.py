@@ -50,6 +50,21 @@ def test_with_a_mask_it_is_the_larger_of_both_directions(shift, gamma):
     assert exact.high - exact.low < 0.15 * max(both)
 
 
+def test_the_direction_that_gives_away_more_counts():
+    """With "in" and "out" exchanged the other direction is the larger one, and nothing changes."""
+    kept_in, kept_out = own_mask(0.3)
+    there = found(Law(kept_in, kept_out, np.array([[2.0]]), 1), 0.02)
+    back = found(Law(kept_out, kept_in, np.array([[2.0]]), 1), 0.02, seed=1)
+    assert max(there.low, back.low) < min(there.high, back.high)
+
+
+def test_each_direction_has_half_of_the_error():
+    law, rng = Law(*own_mask(0.3), np.array([[2.0]]), 1), np.random.default_rng(0)
+    losses = law.scores(40_000, present=True, rng=rng) - rng.standard_exponential(40_000)
+    exact = found(law, 0.02, confidence=0.8)
+    assert (exact.estimate, exact.low, exact.high) == upper_quantile(losses, 0.02, error=0.1)
+
+
 def test_clients_count_equally_and_are_known():
     """Of two clients one of whom gives nothing away, delta is half of the other's: not that of a middle one."""
     half = found(Law(*own_mask(1.0), np.array([[2.0], [0.0]]), 1), 0.02)

@@ -20,7 +20,7 @@ from experiments.audit.further import (
     with_fitted_noise,
 )
 from experiments.audit.law import Law, best_rule, count, own_mask
-from experiments.audit.one_run import OneRunSetup, quotas, right_guesses, stated_mu
+from experiments.audit.one_run import OneRunSetup, play_one_run, quotas, right_guesses, stated_mu
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import HALF_NOISE, NONE, SABOTAGES
 from experiments.audit.trials import attack, judge, stated_law
@@ -136,12 +136,16 @@ def test_the_law_is_refuted_where_the_statement_is_not_yet():
     assert beside_exact(MASKED, honest).verdict is Verdict.nothing_found
 
 
-def test_learned_row_finds_a_coordinate_without_noise_in_the_real_pipeline():
-    """Nobody tells it: 160 runs, of which the headline's rule makes nothing."""
-    setup = replace(DENSE, epochs=1, sabotage=SABOTAGES["a coordinate without noise"])
+@pytest.mark.parametrize(
+    ("mechanism", "sabotage"),
+    [("optimal", "a coordinate without noise"), ("independent", "one noise row for all rounds")],
+)
+def test_learned_row_finds_what_nobody_told_it_in_the_real_pipeline(mechanism, sabotage):
+    """In 160 runs, of which the headline's rule makes nothing."""
+    setup = replace(DENSE, mechanism=mechanism, epochs=1, sabotage=SABOTAGES[sabotage])
     runs = play(setup, 0, 160)
     assert learned_row(setup, runs, 0.95).verdict is Verdict.refuted
-    assert attack(setup, runs, 0.95)[0][0].as_row().verdict is Verdict.nothing_found
+    assert attack(setup, runs, 0.95)[0][0].as_row().verdict is not Verdict.refuted
 
 
 def test_learned_row_finds_that_rounds_have_no_noise_since_the_canary_is_in_all_rounds():
@@ -167,6 +171,9 @@ def test_learned_row_counts_the_half_that_it_did_not_learn_from():
     assert row.verdict is Verdict.nothing_found
     runs.observations[200:, :, 0] = np.where(runs.present[200:, None], 50.0, -50.0)
     assert learned_row(DENSE, runs, 0.95).verdict is Verdict.refuted
+    runs = made_up(DENSE, 400)  # in the second half alone, and against what the first half teaches
+    runs.observations[200:, :, 0] = np.where(runs.present[200:, None], -50.0, 50.0)
+    assert learned_row(DENSE, runs, 0.95).verdict is Verdict.nothing_found
 
 
 @pytest.mark.parametrize("kind", ["uneven", "even"])
@@ -256,7 +263,7 @@ def test_guesses_are_the_extremes_of_a_round():
     assert right_guesses(estimates, coins, 0) == 0
 
 
-def test_one_run_finds_rounds_without_noise_since_every_round_is_guessed():
+def test_every_round_is_guessed_so_that_one_without_noise_is():
     """Of all guesses half lie in rounds without noise and are right; ranked by size alone, hardly any would."""
     rng, mu = np.random.default_rng(0), 0.5
     coins = rng.integers(2, size=(8, 2048))
@@ -267,3 +274,17 @@ def test_one_run_finds_rounds_without_noise_since_every_round_is_guessed():
     )
     assert by_round > 0.5 * 656 + 0.7 * 328
     assert right_guesses(estimates.ravel(), coins.ravel(), 656) < 0.82 * 656
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "expected"),
+    [("no noise in two of three rounds", 5 / 8), ("one noise row for all rounds", 0.99), (None, 0.0)],
+)
+@pytest.mark.parametrize("mechanism", ["optimal", "independent"])
+def test_one_run_finds_what_is_exact_in_the_real_pipeline(mechanism, sabotage, expected):
+    """512 canaries, 128 guesses: where a round's estimate is exact its guesses are right; others are by chance, or better."""
+    setup = OneRunSetup(mechanism, 2.0, 1e-5, 512, 128, seed=0, sabotage=SABOTAGES.get(sabotage, NONE))
+    right = play_one_run(setup)
+    assert right >= 128 * (expected + 0.5 * (1 - expected))
+    if sabotage is None:
+        assert right < 110
