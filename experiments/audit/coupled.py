@@ -288,6 +288,7 @@ def _row(scene: Scene, sabotage: Sabotage, test: str, findings: list[Finding], b
         0.0,
         verdict,
         blind or f"{worst.test}: {worst.where}",
+        worst.observed / worst.limit if worst.limit else None,
     )
 
 

@@ -58,19 +58,19 @@ class Setup:
 class Runs:
     """What the attacker has of some runs, and the coins that it is to guess.
 
-    `observations` (runs, epochs, coordinates) are the best estimates of what the canary sent; `rows` (runs, epochs,
-    T, coordinates) all that was released of these coordinates, as whitened rows: at the stated noise their noise is
-    independent with variance 1. `canaries` (runs,) is the client that was one, `present` (runs,) whether it was in.
+    `sums` (runs, epochs, T, coordinates) are the noisy sums in the canary's coordinates, in units of its entries, so
+    that one copy is 1; `observations` (runs, epochs, coordinates) the best estimates from them of what the canary sent,
+    in units of their stated noise. `canaries` (runs,) is the client that was one, `present` (runs,) whether it was in.
     """
 
     observations: Float64
-    rows: Float64
+    sums: Float64
     canaries: Clients
     present: npt.NDArray[np.bool_]
 
     def part(self, chosen: slice) -> "Runs":
         """Return some of the runs."""
-        return Runs(self.observations[chosen], self.rows[chosen], self.canaries[chosen], self.present[chosen])
+        return Runs(self.observations[chosen], self.sums[chosen], self.canaries[chosen], self.present[chosen])
 
 
 class Stage:
@@ -104,13 +104,13 @@ class Stage:
     def play(self, first: int, count: int) -> Runs:
         """Return runs number first .. first + count - 1; each has its own secret."""
         runs = range(first, first + count)
-        canaries = np.array([self._canary(run // 2) for run in runs])
+        canaries = np.array([self.canary(run // 2) for run in runs])
         present = np.array([self._coin(run // 2) != bool(run % 2) for run in runs])
         seen = [self._play(*turn) for turn in zip(runs, canaries.tolist(), present.tolist(), strict=True)]
-        observations, rows = (np.array(parts) for parts in zip(*seen, strict=True))
-        return Runs(observations, rows, canaries, present)
+        observations, sums = (np.array(parts) for parts in zip(*seen, strict=True))
+        return Runs(observations, sums, canaries, present)
 
-    def _canary(self, pair: int) -> int:
+    def canary(self, pair: int) -> int:
         """Return the client that is the canary of a pair of runs."""
         lap, place = divmod(pair, len(self.steps))
         rng = PublicSeed(self._setup.seed).generator("audit canaries", self._setup.name, lap)
@@ -122,16 +122,14 @@ class Stage:
         return bool(rng.integers(2))
 
     def _play(self, run: int, canary: int, present: bool) -> tuple[Float64, Float64]:
-        """Play one run; return its observations (epochs, coordinates) and whitened rows (epochs, T, coordinates)."""
+        """Play one run; return its observations (epochs, coordinates) and sums (epochs, T, coordinates) as in `Runs`."""
         secret = SecretKey.reproducible(self._setup.seed).derive("audit", self._setup.name, run)
         sums = self._pipeline.run(
             secret, lambda client, number: self._examples(client, number, canary, present)
         )[:, :, self._coordinates]
-        epochs = list(zip(self._filters, sums, self.steps[canary], strict=True))
-        return (
-            np.array([used.weights[step] @ sums for used, sums, step in epochs]),
-            np.array([used.whitening @ sums for used, sums, _ in epochs]),
-        )
+        epochs = zip(self._filters, sums, self.steps[canary], strict=True)
+        estimates = np.array([used.weights[step] @ rows for used, rows, step in epochs])
+        return estimates, sums / canary_entry(L2_NORM, self.coordinates)
 
     def _examples(self, client: int, number: int, canary: int, present: bool) -> Examples:
         """Return what a client holds in server round `number`: data, a known vector, or zeros."""

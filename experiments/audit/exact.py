@@ -18,8 +18,6 @@ from scipy.stats import binom
 from experiments.audit.law import Float64, Law
 from fedmf.errors import SettingError
 
-DRAWS = 100_000
-
 
 @dataclass(frozen=True)
 class ExactEpsilon:
@@ -32,7 +30,7 @@ class ExactEpsilon:
 
 
 def exact_epsilon(
-    law: Law, delta: float, *, confidence: float, rng: np.random.Generator, draws: int = DRAWS
+    law: Law, delta: float, *, draws: int, confidence: float, rng: np.random.Generator
 ) -> ExactEpsilon:
     """Return the epsilon of `law` at `delta`, with every client the canary equally often; 0 or above.
 

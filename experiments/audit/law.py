@@ -72,7 +72,11 @@ class Law:
     def simulate(self, canaries: Clients, *, present: bool, rng: np.random.Generator) -> Float64:
         """Return made-up observations (runs, epochs, coordinates) of the law itself in runs with these canaries."""
         shape = (len(canaries), self.shifts.shape[1], self.coordinates)
-        kept = rng.choice(len(self.kept_in), shape, p=self.kept_in if present else self.kept_out)
+        probabilities = self.kept_in if present else self.kept_out
+        if probabilities.max() == 1:
+            kept = np.full(shape, probabilities.argmax())
+        else:
+            kept = rng.choice(len(probabilities), shape, p=probabilities)
         return self.shifts[canaries][:, :, None] * kept + self.noise * rng.standard_normal(shape)
 
     def scores(self, runs: int, *, present: bool, rng: np.random.Generator) -> Float64:

@@ -208,24 +208,20 @@ class Filter:
     The noise of an epoch has covariance sigma^2 N N^T over rounds, N = A^-1 B (C^-1 where C is square). By
     Gauss and Markov the best weights for round t are proportional to (N N^T)^-1 e_t; with square C that is
     C^T C e_t: decorrelate with C, then project on column t of C. `weights` (T, T), row t for round t, give
-    an estimate whose noise is 1 at the stated sigma; `gains` (T,) what a unit in round t then adds. `whitening` (T, T)
-    makes rows whose noise is independent with variance 1, row t from rounds up to t.
+    an estimate whose noise is 1 at the stated sigma; `gains` (T,) what a unit in round t then adds.
     """
 
     weights: Float64
     gains: Float64
-    whitening: Float64
 
     @classmethod
     def of(cls, plan: Plan, epoch: int) -> "Filter":
         """Return the filter of the plan's mechanism in `epoch` (0-based), at its stated sigma."""
         noising = plan.factorization.epochs[epoch].stream.materialize_noising()
         sigma = plan.sigma_in(epoch)
-        covariance = noising @ noising.T
-        precision = np.linalg.inv(covariance)
+        precision = np.linalg.inv(noising @ noising.T)
         information = np.sqrt(np.diag(precision))  # column norms of C where C is square
-        whitening = np.linalg.inv(np.linalg.cholesky(covariance)) / sigma
-        return cls(precision / (information[:, None] * sigma), information / sigma, whitening)
+        return cls(precision / (information[:, None] * sigma), information / sigma)
 
 
 def canary_entry(l2_norm: float, coordinates: int) -> float:

@@ -151,8 +151,17 @@ def _row(scene: Scene, sabotage: Sabotage, finding: Finding) -> Row:
     verdict = Verdict.refuted if finding.refutes else Verdict.nothing_found
     observed = f"p = {finding.observed:.3g} over {finding.tests} tests"
     limit = f"p > {finding.limit:.2g}"
+    nearness = float(np.log(max(finding.observed, 1e-300)) / np.log(finding.limit))
     return Row(
-        scene.name, sabotage.name, finding.test, observed, limit, finding.false_alarm, verdict, finding.where
+        scene.name,
+        sabotage.name,
+        finding.test,
+        observed,
+        limit,
+        finding.false_alarm,
+        verdict,
+        finding.where,
+        nearness,
     )
 
 

@@ -20,7 +20,8 @@ class Row:
     """A test of one pipeline. `sabotage` is "as shipped", or the name of what is broken in the pipeline on purpose.
 
     `observed` and `limit` are the figures in words. `false_alarm` is the probability with which this row by itself
-    refutes an honest pipeline, 0 for a deterministic test, None where nobody knows it.
+    refutes an honest pipeline, 0 for a deterministic test, None where nobody knows it. `nearness` says how far the test was
+    from refuting, 1 being the limit; None where that has no scale.
     """
 
     pipeline: str
@@ -31,6 +32,7 @@ class Row:
     false_alarm: float | None
     verdict: Verdict
     note: str = ""
+    nearness: float | None = None
 
     @property
     def is_control(self) -> bool:

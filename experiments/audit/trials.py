@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.audit.digits import Runs, Setup, build_stage, play
-from experiments.audit.law import Float64, Law, choose_rule, count, own_mask, shared_mask
+from experiments.audit.law import Count, Float64, Law, choose_rule, count, own_mask, shared_mask
 from experiments.audit.one_run import OneRunSetup, play_one_run
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, Sabotage
@@ -132,7 +132,7 @@ def joined(parts: Sequence[Runs]) -> Runs:
     return Runs(
         *(
             np.concatenate([getattr(part, name) for part in parts])
-            for name in ("observations", "rows", "canaries", "present")
+            for name in ("observations", "sums", "canaries", "present")
         )
     )
 
@@ -175,24 +175,31 @@ def attack(setup: Setup, runs: Runs, confidence: float) -> list[tuple[Trial, Sco
         rule = choose_rule(law, runs=len(runs.present), bound=bound, rng=rng)
         scores = law.score(runs.observations, runs.canaries)
         found = count(rule, scores, runs.present)
-        trial = Trial(
-            method="many runs",
-            mechanism=setup.mechanism,
-            keep_probability=setup.keep_probability,
-            sabotage=setup.sabotage,
-            attack=name + (", companions speak" if setup.companions else ""),
-            epsilon=setup.epsilon,
-            delta=setup.delta,
-            trials_in=found.members,
-            hits=found.true_positives,
-            trials_out=found.non_members,
-            false_alarms=found.false_positives,
-            lower_bound=found.bounded(bound),
-            best=bound(found.members, found.members, 0, found.non_members),
-            confidence=confidence,
+        trials.append(
+            (many_run_trial(setup, "many runs", name, found, confidence), Scores(scores, runs.present))
         )
-        trials.append((trial, Scores(scores, runs.present)))
     return trials
+
+
+def many_run_trial(setup: Setup, method: str, attack: str, found: Count, confidence: float) -> Trial:
+    """Return what follows from the counted claims about runs of a setup."""
+    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=confidence)
+    return Trial(
+        method=method,
+        mechanism=setup.mechanism,
+        keep_probability=setup.keep_probability,
+        sabotage=setup.sabotage,
+        attack=attack + (", companions speak" if setup.companions else ""),
+        epsilon=setup.epsilon,
+        delta=setup.delta,
+        trials_in=found.members,
+        hits=found.true_positives,
+        trials_out=found.non_members,
+        false_alarms=found.false_positives,
+        lower_bound=found.bounded(bound),
+        best=bound(found.members, found.members, 0, found.non_members),
+        confidence=confidence,
+    )
 
 
 def one_run_setups(base: OneRunSetup, mechanisms: Sequence[str]) -> list[OneRunSetup]:

@@ -44,9 +44,9 @@ def mu_lower_bound(
     error = (1 - confidence) / 2
     low = lowest_rate(true_positives, members, error=error)
     high = highest_rate(false_positives, non_members, error=error)
-    if low == 0 or high == 1:
-        return 0.0
-    return max(0.0, float(ndtri(low) - ndtri(high)))
+    return max(
+        0.0, float(ndtri(low) - ndtri(high))
+    )  # the quantile of a rate of 0 is -infinity, that of 1 infinity
 
 
 def f_dp_one_run_p_value(

@@ -90,6 +90,7 @@ def standing_still() -> Iterator[None]:
 SHARED_MASK = Sabotage(
     "one mask for all",
     "all clients of a round are given the same mask key",
+    caught_by=("mask correlation", "many runs"),
     masks=True,
     secret=with_shared_mask,
 )
@@ -97,19 +98,30 @@ SHARED_MASK = Sabotage(
 MASKS = (
     SHARED_MASK,
     Sabotage(
-        "masks shared by pairs", "two clients of a cohort share a mask", masks=True, strategy=PairedMasks
+        "masks shared by pairs",
+        "two clients of a cohort share a mask",
+        caught_by=("mask correlation",),
+        masks=True,
+        strategy=PairedMasks,
     ),
     Sabotage(
         "one mask for all in the last epoch",
         "in the last epoch all clients of a round are given the same mask key",
+        caught_by=("mask correlation",),
         masks=True,
         strategy=MasksSharedInTheLastEpoch,
     ),
     Sabotage(
         "the same masks in all epochs",
         "a client keeps the same coordinates whenever it takes part",
+        caught_by=("mask correlation",),
         masks=True,
         secret=with_the_same_masks,
     ),
-    Sabotage("a ratchet that stands still", "all epochs have the first one's key", patches=standing_still),
+    Sabotage(
+        "a ratchet that stands still",
+        "all epochs have the first one's key",
+        caught_by=("residual correlation", "mask correlation"),
+        patches=standing_still,
+    ),
 )

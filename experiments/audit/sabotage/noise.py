@@ -100,6 +100,30 @@ def _seeded_by_public_numbers(key: SecretKey, row: int, dimension: int) -> Row:
     return gaussian_row(SecretKey.reproducible(0), row, dimension)
 
 
+def _by_a_short_key(key: SecretKey, row: int, dimension: int) -> Row:
+    """Draw a row by a key of 32 bits, which anyone can try out."""
+    short = key.derive("noise row", row).reveal()[:4]
+    return gaussian_row(SecretKey.reproducible(int.from_bytes(short, "little")), row, dimension)
+
+
+def is_rare(key: SecretKey) -> bool:
+    """Say whether an epoch of this key is the one in a thousand that is left without noise."""
+    return int.from_bytes(key.derive("rare").reveal()[:8], "little") % 1000 == 0
+
+
+@contextmanager
+def seldom_left_away() -> Iterator[None]:
+    """Leave the noise away in one epoch of a thousand."""
+
+    def make(plan: Plan, state: ServerState, *given: Any, **more: Any) -> tuple[Release, Secrets]:
+        if state.secrets is not None and is_rare(state.secrets.key):
+            plan = plan.with_noise_multiplier(0.0)
+        return make_release(plan, state, *given, **more)
+
+    with patched((server.strategy, "make_release", make)):
+        yield
+
+
 @contextmanager
 def correlated_by(row_of: Callable[[Row, Row], Row]) -> Iterator[None]:
     """Replace each noise row by `row_of(correlated, fresh)`."""
@@ -160,7 +184,10 @@ def only_where_something_was_sent() -> Iterator[None]:
 
 
 HALF_NOISE = Sabotage(
-    "noise halved", "the server adds half of the calibrated noise", ("many runs",), plan=scaled(0.5)
+    "noise halved",
+    "the server adds half of the calibrated noise",
+    caught_by=("residual variance", "many runs", "one run"),
+    plan=scaled(0.5),
 )
 
 NOISE = (
@@ -168,70 +195,113 @@ NOISE = (
     Sabotage(
         "noise times 0.958",
         "4 % too little noise, a denominator that is off by one in 24",
+        caught_by=("residual variance",),
         plan=scaled(0.958),
     ),
     Sabotage(
         "no noise in two of three rounds",
         "only the first of three rounds is given noise",
+        caught_by=("residual variance",),
         patches=partial(by_round, _every_third),
     ),
     Sabotage(
-        "noise in the first epoch only", "later epochs have none", patches=partial(by_round, _first_epoch)
+        "noise in the first epoch only",
+        "later epochs have none",
+        caught_by=("residual variance",),
+        patches=partial(by_round, _first_epoch),
     ),
     Sabotage(
-        "noise in the last epoch only", "earlier epochs have none", patches=partial(by_round, _last_epoch)
+        "noise in the last epoch only",
+        "earlier epochs have none",
+        caught_by=("residual variance",),
+        patches=partial(by_round, _last_epoch),
     ),
     Sabotage(
         "noise halved in the last epoch",
         "the last epoch has half of the noise, all others theirs",
+        caught_by=("residual variance",),
         patches=partial(by_round, _half_in_the_last_epoch),
     ),
-    Sabotage("noise for the mean", "noise calibrated for the mean is added to the sum", plan=for_the_mean),
     Sabotage(
-        "row norms of C", "the sensitivity is a row norm of C in place of a column norm", plan=by_row_norms
+        "noise for the mean",
+        "noise calibrated for the mean is added to the sum",
+        caught_by=("residual variance",),
+        plan=for_the_mean,
+    ),
+    Sabotage(
+        "row norms of C",
+        "the sensitivity is a row norm of C in place of a column norm",
+        caught_by=("residual variance",),
+        plan=by_row_norms,
     ),
     Sabotage(
         "one noise row for all rounds",
         "every round of an epoch draws the same fresh row",
+        caught_by=("residual correlation", "residual repeated rows"),
         patches=partial(drawn_by, _first_row),
     ),
     Sabotage(
-        "the same noise in all epochs", "each epoch draws the first one's rows", secret=with_the_same_noise
+        "the same noise in all epochs",
+        "each epoch draws the first one's rows",
+        caught_by=("residual correlation", "residual repeated rows"),
+        secret=with_the_same_noise,
     ),
     Sabotage(
         "a coordinate without noise",
         "one coordinate, which the canary fills, is given none",
+        caught_by=("residual variance",),
         patches=partial(drawn_by, _but_one_coordinate),
     ),
     Sabotage(
         "noise shared by pairs of coordinates",
         "neighbouring coordinates are given the same noise",
+        caught_by=("residual correlation",),
         patches=partial(drawn_by, _in_pairs),
     ),
     Sabotage(
         "noise with no tails",
         "rows have the right variance and are bounded",
+        caught_by=("residual tails",),
         patches=partial(drawn_by, _uniform),
     ),
     Sabotage(
         "noise that anyone can compute",
         "the rows hang on a public number in place of the secret",
+        caught_by=("residual correlation", "residual repeated rows"),
         patches=partial(drawn_by, _seeded_by_public_numbers),
     ),
     Sabotage(
         "noise without C",
         "rows are independent where C should correlate them",
+        caught_by=("residual correlation",),
         patches=partial(correlated_by, _without),
     ),
     Sabotage(
         "another C",
         "rows are correlated with the sign turned",
+        caught_by=("residual correlation",),
         patches=partial(correlated_by, _sign_turned),
     ),
     Sabotage(
         "noise only where something was sent",
         "coordinates of which no client kept a value are given none, which tells the masks",
+        caught_by=("coupled sensitivity", "residual variance"),
         masks=True,
         patches=only_where_something_was_sent,
+    ),
+    Sabotage(
+        "noise of a short key",
+        "each row hangs on 32 bits, which anyone can try out",
+        why_not="The rows have their law, and two of them hardly ever have the same bits: only who tries all keys finds "
+        "them out. The audit looks at releases, not at keys; for these there are tests of fedmf.randomness.",
+        patches=partial(drawn_by, _by_a_short_key),
+    ),
+    Sabotage(
+        "no noise in one epoch of a thousand",
+        "an epoch is left without noise with probability 1/1000",
+        why_not="It is found only when it happens in a run that is played, and a default audit plays some hundred epochs "
+        "of residuals. It costs a delta of 1/1000 an epoch, which counting so few runs cannot tell; thorough=true plays "
+        "enough of them.",
+        patches=seldom_left_away,
     ),
 )

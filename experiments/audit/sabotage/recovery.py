@@ -47,12 +47,14 @@ RECOVERY = (
     Sabotage(
         "noise drawn anew after a resume",
         "a round that was released is released again with other noise",
+        caught_by=("coupled journal",),
         resumes=True,
         restored=drawn_anew,
     ),
     Sabotage(
         "a journal ahead of the noise",
         "the journal holds the sum without its noise",
+        caught_by=("coupled journal",),
         resumes=True,
         patches=written_before_the_noise,
     ),

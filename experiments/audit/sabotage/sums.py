@@ -176,37 +176,53 @@ def warmed_up_on_clients(start: Vector, plan: Plan, examples_of: ExamplesOf) -> 
 
 
 SUMS = (
-    Sabotage("no clipping", "nothing is clipped, by client or server", patches=without_clipping),
+    Sabotage(
+        "no clipping",
+        "nothing is clipped, by client or server",
+        caught_by=("coupled sensitivity",),
+        patches=without_clipping,
+    ),
     Sabotage(
         "no clipping in the last epoch",
         "nothing is clipped once the last epoch has begun",
+        caught_by=("coupled sensitivity",),
         patches=without_clipping_in_the_last_epoch,
     ),
     Sabotage(
         "what is not finite is passed on",
         "an update that is not finite is not made zero",
+        caught_by=("coupled sensitivity",),
         patches=without_a_look_for_nan,
     ),
-    Sabotage("a stale sum", "everyone's update is added again a round later", strategy=StaleSum),
+    Sabotage(
+        "a stale sum",
+        "everyone's update is added again a round later",
+        caught_by=("coupled sensitivity", "coupled own round"),
+        strategy=StaleSum,
+    ),
     Sabotage(
         "a second participation",
         "one client takes part in two rounds of an epoch",
+        caught_by=("coupled sensitivity", "coupled own round"),
         population=TakesPartTwice,
         patches=without_a_register,
     ),
     Sabotage(
         "divided by who spoke",
         "the sum is divided by the number of updates that are not zero",
+        caught_by=("coupled sensitivity",),
         patches=divided_by_who_spoke,
     ),
     Sabotage(
         "momentum that leaks",
         "the server optimizer keeps the sum without its noise",
+        caught_by=("residual correlation",),
         patches=momentum_of_the_exact_sum,
     ),
     Sabotage(
         "an initial model that leaks",
         "the model that is sent first was warmed up on clients' data",
+        caught_by=("coupled own round",),
         start=warmed_up_on_clients,
     ),
 )

@@ -1,7 +1,5 @@
 """The audit: the parts that an attack stands on, and small audits of the real pipeline."""
 
-import json
-import logging
 import math
 from functools import partial
 
@@ -10,7 +8,6 @@ import pytest
 from scipy.stats import norm
 
 from client.settings import TrainingSettings
-from experiments.audit.__main__ import AuditSettings, audit
 from experiments.audit.digits import Setup, Stage, blank_weights, dealt_digits
 from experiments.audit.law import Law, Rule, choose_rule, count, own_mask, shared_mask
 from experiments.audit.one_run import OneRunSetup, play_one_run
@@ -18,10 +15,8 @@ from experiments.audit.pipeline import Filter, Pipeline, known
 from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, SharedMaskKey
 from experiments.audit.table import operating_curve
 from experiments.audit.trials import Scores, Trial, attacks_on
-from experiments.settings.compose import compose
 from fedmf.accounting import gaussian_epsilon
 from fedmf.audit.bounds import epsilon_lower_bound
-from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
@@ -253,79 +248,3 @@ def test_the_verdict_turns_where_the_bound_passes_the_stated_epsilon(fault, boun
     trial = Trial("many runs", "optimal", 0.1, fault, "", 1.5, 0.02, 9, 9, 9, 9, bound, 4.0, 0.95)
     assert trial.verdict == verdict
     assert trial.is_right == (not verdict[:3].isupper())
-
-
-def run(tmp_path, capsys, *overrides):
-    """Run the command in this process; return its exit code and JSON document."""
-    logging.getLogger("server").setLevel(logging.WARNING)
-    config = compose(
-        "audit",
-        [f"directory={tmp_path / 'audit'}", "output=json", "workers=1", *overrides],
-        AuditSettings,
-    )
-    code = 0
-    try:
-        audit(config)
-    except SystemExit as end:
-        code = end.code
-    return code, json.loads(capsys.readouterr().out)
-
-
-SMALL = ("mechanisms=[independent]", "cohort_size=2", "rounds_per_epoch=1", "epochs=1", "canaries=0")
-
-
-def test_a_small_audit_passes_and_leaves_a_plot(tmp_path, capsys):
-    code, document = run(
-        tmp_path, capsys, *SMALL, "keep_probabilities=[1.0]", "delta=0.05", "runs=700", "epsilon=1.5"
-    )
-    assert code == 0
-    assert [trial["verdict"] for trial in document["trials"]] == [
-        "below the statement",
-        "below the statement",
-        "caught",
-    ]
-    assert (tmp_path / "audit" / "audit.png").read_bytes().startswith(b"\x89PNG")
-    assert json.loads((tmp_path / "audit" / "audit.json").read_text()) == document
-
-
-def test_an_audit_that_catches_nothing_fails(tmp_path, capsys):
-    code, document = run(tmp_path, capsys, *SMALL, "keep_probabilities=[0.1]", "runs=20")
-    assert code == 1
-    assert not document["passed"]
-
-
-def test_an_audit_never_overwrites_another(tmp_path, capsys):
-    (tmp_path / "audit").mkdir()
-    with pytest.raises(RunDirectoryError, match="exists already"):
-        run(tmp_path, capsys, *SMALL)
-
-
-def test_settings_that_conclude_nothing_are_refused(tmp_path, capsys):
-    with pytest.raises(SettingError, match="keep_probabilities is empty"):
-        run(tmp_path, capsys, "keep_probabilities=[]")
-    with pytest.raises(SettingError, match="multiple of 8"):
-        OneRunSetup("optimal", 2.0, 1e-5, 100, 10, seed=0)
-    with pytest.raises(SettingError, match="6000 clients for 1437 training images"):
-        run(tmp_path, capsys, "cohort_size=2000", "rounds_per_epoch=3")
-    assert not (tmp_path / "audit").exists()
-
-
-@pytest.mark.slow
-def test_a_large_audit_passes_for_masked_and_correlated_noise(tmp_path, capsys):
-    """Honest pipelines stay below their statement; halved noise and a shared mask are caught.
-
-    By simulation, in more than 99 of 100 seeds.
-    """
-    code, document = run(
-        tmp_path,
-        capsys,
-        *("mechanisms=[optimal]", "keep_probabilities=[1.0,0.1]", "runs=1000", "delta=0.05"),
-        *("rounds_per_epoch=2", "epochs=1", "canaries=8192", "guesses=400"),
-    )
-    verdicts = {(trial["fault"], trial["verdict"]) for trial in document["trials"]}
-    assert verdicts == {
-        ("as shipped", "below the statement"),
-        ("noise halved", "caught"),
-        ("one mask for all", "caught"),
-    }
-    assert code == 0

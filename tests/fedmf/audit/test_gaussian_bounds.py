@@ -29,6 +29,13 @@ def test_mu_bound_is_wrong_at_most_as_often_as_stated(mu, threshold):
     assert 1e-4 < wrong <= 0.1
 
 
+def test_mu_bound_of_a_perfect_attack_has_a_closed_form():
+    """All right, none wrong: each rate gets half of the error, 0.025."""
+    for n in (10, 400):
+        expected = norm.ppf(0.025 ** (1 / n)) - norm.ppf(1 - 0.025 ** (1 / n))
+        assert mu_lower_bound(n, n, 0, n, confidence=0.95) == pytest.approx(expected, rel=1e-9)
+
+
 def test_mu_bound_approaches_the_truth():
     rates = norm.sf(0.5 - 1.2), norm.sf(0.5)
     bounds = [mu_lower_bound(n * rates[0], n, n * rates[1], n, confidence=0.95) for n in (100, 10**4, 10**8)]
