@@ -1,7 +1,7 @@
 """The releases of a run, kept in its directory for an audit: releases.bin, in the journal's format.
 
-What is kept is the noisy sum of every round. It adds nothing to what the released models tell (each is a known function
-of them), and it does not say who answered.
+What is kept is the noisy sum of every round, which is what the statement covers: the models follow from it. Who answered is
+not kept.
 """
 
 from collections.abc import Sequence

@@ -35,6 +35,7 @@ def test_a_factor_is_found_as_often_as_the_table_says(factor):
 def test_fifty_runs_find_a_factor_of_958_in_the_noise_of_the_scenes():
     found = by_test(0.958, runs=50, epochs=2, rounds=3, coordinates=256)
     assert found[residual.VARIANCE] > 1 - 1e-9
+    assert found[residual.TAILS] > 0.99
     assert found[residual.BY_COORDINATE] < 0.01  # what a single coordinate cannot tell
 
 

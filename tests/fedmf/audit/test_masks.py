@@ -49,7 +49,13 @@ def test_masks_are_read_off_a_sum_of_digits_for_every_subset_of_clients():
 
 def test_a_difference_that_is_no_sum_of_masked_vectors_shows_no_masks():
     entries = digits(3, l2_norm=1.0, linf_norm=None, dimension=4)
-    for wrong in (entries[0] + 0.4 * entries[-1], -entries[-1], 2 * entries[0], np.nan):
+    for wrong in (
+        entries[0] + 0.4 * entries[-1],
+        entries[0] - 0.15 * entries[-1],
+        -entries[-1],
+        2 * entries[0],
+        np.nan,
+    ):
         assert unmixed(np.array([wrong, 0, 0, 0]), entries, tolerance=0.1 * entries[-1]) is None
     with pytest.raises(SettingError, match="below half of the smallest entry"):
         unmixed(np.zeros(4), entries, tolerance=entries[-1])
@@ -124,6 +130,14 @@ def test_each_way_to_share_a_mask_is_found_by_its_row(fault, test):
     found = drawn(np.random.default_rng(5), runs=30)
     fault(found)
     assert test in refuted(mask_laws(found, 0.2, clients=CLIENTS))
+
+
+def test_a_mask_that_a_client_keeps_is_named_as_such():
+    found = drawn(np.random.default_rng(7), runs=30)
+    one_of_a_client_in_all_epochs(found)
+    assert (
+        named(mask_laws(found, 0.2, clients=CLIENTS), masks.EPOCHS).where == "epochs 1 and 2, the same client"
+    )
 
 
 def test_masks_that_do_not_fit_are_refused():

@@ -192,6 +192,12 @@ def test_each_departure_from_the_law_is_found_by_its_row(fault, test):
     assert test in refuted(found), [finding.sentence for finding in found]
 
 
+def test_pairs_of_rounds_are_those_of_one_epoch_or_of_two():
+    found = residuals(unwhitened(repeated_epoch(drawn())), STATED)
+    assert (named(found, residual.ROUNDS).tests, named(found, residual.EPOCHS).tests) == (6, 9)
+    assert residual.ROUNDS not in refuted(found)
+
+
 def test_a_row_that_returns_is_named_with_both_of_its_places():
     found = named(residuals(unwhitened(row_of_another_place(drawn())), STATED), residual.REPEATED)
     assert found.where == "run 3, epoch 1, round 2 and run 41, epoch 2, round 3"

@@ -20,6 +20,7 @@ def test_whitening_of_a_tree_has_orthonormal_rows_on_its_noise_and_no_longer_col
     epoch = stated.epochs[0]
     whitened = epoch.whitening @ epoch.noising
     np.testing.assert_allclose(whitened @ whitened.T, np.eye(8), atol=1e-12)
+    assert np.all(np.diag(epoch.whitening) > 0)
     assert strategy.shape == (15, 8)
     own, accounted = np.linalg.norm(epoch.whitening, axis=0), np.linalg.norm(strategy, axis=0)
     assert np.all(own <= accounted * (1 + 1e-12))
