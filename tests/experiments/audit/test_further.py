@@ -1,6 +1,7 @@
 """Rows that use the runs in other ways: what each finds, what it must not find, and what it says of itself."""
 
 import math
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -20,12 +21,21 @@ from experiments.audit.further import (
     with_fitted_noise,
 )
 from experiments.audit.law import Law, best_rule, count, own_mask
-from experiments.audit.one_run import OneRunSetup, play_one_run, quotas, right_guesses, stated_mu
+from experiments.audit.one_run import (
+    OneRunSetup,
+    estimates,
+    make_one_run_plan,
+    play_one_run,
+    quotas,
+    right_guesses,
+    stated_mu,
+)
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import HALF_NOISE, NONE, SABOTAGES
 from experiments.audit.trials import attack, judge, stated_law
 from fedmf.accounting import gaussian_epsilon
 from fedmf.audit.bounds import epsilon_lower_bound
+from fedmf.audit.gaussian_bounds import mu_lower_bound
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +78,14 @@ def test_mu_row_claims_the_mu_of_the_stated_epsilon_and_passes_the_stated_law():
     assert row.verdict is Verdict.nothing_found
     assert gaussian_epsilon(float(row.limit.removeprefix("mu ")), 0.02) == pytest.approx(1.5, abs=2e-3)
     assert float(row.observed.split()[3].rstrip(",")) > 0.5  # of .809: most of what there is
+
+
+def test_mu_row_says_the_bound_of_its_counts_at_its_level():
+    row = mu_row(DENSE, made_up(DENSE, 400), 0.9)
+    hits, members, alarms, others = map(int, re.findall(r"(\d+)/(\d+) right, (\d+)/(\d+)", row.observed)[0])
+    bound = mu_lower_bound(hits, members, alarms, others, confidence=0.9)
+    assert row.observed.startswith(f"mu at least {bound:.3f}, ")
+    assert row.false_alarm == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("noise", [0.3, 0.6, 1.0, 1.8])
@@ -254,6 +272,17 @@ def test_each_round_has_its_share_of_the_guesses():
     assert quotas(656) == [82] * 8
     assert sum(quotas(659)) == 659
     assert max(quotas(659)) - min(quotas(659)) == 1
+
+
+def test_every_estimate_of_a_round_is_in_units_of_a_canary():
+    """Without noise each is what was sent."""
+    plan = make_one_run_plan(OneRunSetup("optimal", 2.0, 1e-5, 512, 128, seed=0))
+    for step in (0, 3, 7):
+        rows = np.zeros((8, 3))
+        rows[step] = sent = np.array([0.0, 1.0, 0.4])
+        found = estimates(plan, rows, step)
+        assert len(found) > 8
+        np.testing.assert_allclose(found, np.broadcast_to(sent, found.shape), atol=1e-12)
 
 
 def test_guesses_are_the_extremes_of_a_round():
