@@ -69,7 +69,6 @@ def check(settings: AuditSettings) -> None:
         check_at_least(name, getattr(settings, name), 0)
     check_at_least("workers", settings.workers, 1)
     check_open_unit("confidence", settings.confidence)
-    chosen_sabotages(settings.sabotage)
 
 
 def chosen_sabotages(asked: object) -> list[Sabotage]:
