@@ -5,7 +5,8 @@
 20
 
 A name is imported when it is first used. The parts: `fedmf.updates` (what a client sends), `fedmf.mechanisms` (what
-the server adds), `fedmf.accounting` (what it costs), `fedmf.counting` (private running sums without any model).
+the server adds), `fedmf.accounting` (what it costs), `fedmf.counting` (private running sums without any model),
+`fedmf.audit` (what releases of any such mechanism give away).
 """
 
 from typing import TYPE_CHECKING

@@ -141,6 +141,12 @@ def test_a_factorization_imports_no_solver():
     assert not {name for name in reached if ".optimum" in name or ".families" in name}
 
 
+def test_nothing_in_fedmf_hangs_on_the_audit():
+    for name in modules():
+        if name.startswith("fedmf.") and not name.startswith("fedmf.audit"):
+            assert not any(target.startswith("fedmf.audit") for target in arrows(name)), name
+
+
 def test_no_circle_of_imports():
     graph = {name: {target for target in arrows(name) if at_import(name, target)} for name in modules()}
     TopologicalSorter(graph).prepare()  # raises CycleError

@@ -74,6 +74,16 @@ def test_no_public_name_is_also_a_module_which_would_hide_it():
         assert not modules & set(importlib.import_module(package).__all__), package
 
 
+def test_the_public_names_of_the_audit_are_those_written_here():
+    names = """
+        Finding Power Stated StatedEpoch coupled digits epsilon_lower_bound f_dp_one_run_mu_lower_bound mask_laws
+        mu_lower_bound one_run_lower_bound power residuals unmixed whole_vector
+    """
+    face = importlib.import_module("fedmf.audit")
+    assert set(face.__all__) == set(names.split())
+    assert all(getattr(face, name).__doc__ for name in face.__all__)
+
+
 def test_importing_a_package_imports_nothing_heavy():
     loaded = run(f"import sys, fedmf, server, client; print([n for n in {HEAVY} if n in sys.modules])")
     assert loaded.strip() == "[]"

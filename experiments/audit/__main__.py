@@ -1,141 +1,199 @@
-"""Attack the real pipeline and bound epsilon from below: `python -m experiments.audit`.
+"""Audit the real pipeline: `python -m experiments.audit`.
 
-Plays the Flower strategy and client app many times on digits with one canary client in or zeroed out, and
-once with canaries only; an attacker who sees every released model guesses. What it gets right proves a lower
-bound on epsilon. Pipelines as shipped must stay below the epsilon they state; the same pipelines, broken on
-purpose (noise halved, one mask for a whole cohort), must be caught. Exit code 1 if either fails. What is
-measured, and how: docs/audit.md.
+Plays the Flower strategy and client app and looks for what they give away beyond the statement: pairs of runs with the
+same secrets and one client in or out, the noise held against its law, and attacks that bound epsilon from below. Exit
+code 0: nothing was found; 1: the product is refuted, or the audit missed what it must catch; 3: too few runs for a
+test to decide. `sabotage=all` breaks the pipeline in every way of a list and prints which test caught what;
+`run=DIR` audits the directory of a run whose secrets were kept; `calibration=1000` measures false alarms and power.
+What each test can and cannot see: docs/audit.md.
 """
 
 import json
 import logging
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
-from experiments.audit.digits import Setup, number_of_images
-from experiments.audit.one_run import OneRunSetup
-from experiments.audit.table import as_document, draw, table
-from experiments.audit.trials import (
-    Scores,
-    Trial,
-    attack,
-    attacks_on,
-    joined,
-    many_run_setups,
-    many_run_tasks,
-    one_run_setups,
-    one_run_task,
-    one_run_trial,
+from experiments.audit import calibration, coupled, residual
+from experiments.audit.digits import Setup
+from experiments.audit.jobs import (
+    Job,
+    coupled_jobs,
+    many_run_job,
+    of_mechanisms,
+    one_run_job,
+    residual_jobs,
+    run_jobs,
 )
-from experiments.audit.work import outcomes
+from experiments.audit.matrix import Code, exit_code, lines
+from experiments.audit.one_run import OneRunSetup
+from experiments.audit.power import in_words
+from experiments.audit.recorded import recorded_rows
+from experiments.audit.report import Report
+from experiments.audit.sabotage import NONE, SABOTAGES, Sabotage
+from experiments.audit.settings import (
+    AuditSettings,
+    check,
+    chosen_sabotages,
+    for_a_night,
+    new_directory,
+    refuse_existing,
+)
+from experiments.audit.trials import attacks_on, many_run_setups
 from experiments.cli import command, output
 from experiments.run_files.finite import finite
 from experiments.settings.output import Output
-from fedmf.checks import check_at_least, check_keep_probability, check_open_unit
-from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.errors import FedmfError
+from fedmf.mechanisms import FAMILIES
 
-NOT_AS_IT_MUST_BE = 1  # exit code
-
-Outcome = tuple[Trial, Scores | None]
-
-
-@dataclass(frozen=True)
-class AuditSettings:
-    """Keys of the command."""
-
-    directory: str
-    mechanisms: tuple[str, ...]
-    keep_probabilities: tuple[float, ...]
-    epsilon: float
-    delta: float
-    runs: int
-    cohort_size: int
-    rounds_per_epoch: int
-    epochs: int
-    one_run_epsilon: float
-    one_run_delta: float
-    canaries: int
-    guesses: int
-    confidence: float
-    workers: int
-    seed: int
-    output: Output
+# What a default audit breaks, so that it shows what it can see; each in a pipeline that takes seconds.
+CONTROLS = ("noise halved", "a coordinate without noise", "no clipping", "a stale sum", "one mask for all")
+CONTROL_SCENES = 3
 
 
 def audit(settings: AuditSettings) -> None:
-    """Play, attack, judge, print; raises `SystemExit(1)` when an outcome is not as it must be."""
+    """Play, judge, print; raises `SystemExit` with the code of `matrix.Code` unless nothing was found."""
     check(settings)
-    many, single = make_setups(settings)
-    for setup in many:
-        attacks_on(setup)  # so that a plan which cannot be made leaves no directory behind
+    if settings.run_directory is not None:
+        audit_run(settings, Path(settings.run_directory))
+        return
+    settings = for_a_night(settings, FAMILIES) if settings.thorough else settings
+    refuse_existing(Path(settings.directory))
+    if settings.calibration:
+        calibrate(settings)
+        return
+    started = time.monotonic()
+    sabotages = chosen_sabotages(settings.sabotage)
+    jobs = honest_jobs(settings) + (
+        [job for sabotage in sabotages for job in sabotage_jobs(settings, sabotage)]
+        if sabotages
+        else control_jobs(settings)
+    )
     directory = new_directory(Path(settings.directory))
     logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
-    found = run_trials(settings, many, single)
-    trials = [trial for trial, _ in found]
-    document = as_document(trials, draw(found, directory / "audit.png"))
-    (directory / "audit.json").write_text(json.dumps(finite(document), indent=2) + "\n")
+    found = run_jobs(jobs, settings.workers)
+    rows = [row for part in found for row in part.rows]
+    broken = [
+        line
+        for line in lines(rows, sabotages or [SABOTAGES[name] for name in CONTROLS])
+        if sabotages or line.cells
+    ]
+    _say(
+        Report(
+            rows=rows,
+            drawn=[trial for part in found for trial in part.drawn],
+            lines=broken,
+            code=exit_code(rows, broken),
+            seconds=time.monotonic() - started,
+            directory=directory,
+        ),
+        settings,
+    )
+
+
+def audit_run(settings: AuditSettings, run: Path) -> None:
+    """Audit the directory of a run, and print what was found; raises `SystemExit` with the code of `matrix.Code`."""
+    directory = new_directory(Path(settings.directory))
+    started = time.monotonic()
+    try:
+        rows = recorded_rows(run, trust_code=settings.trust_code)
+    except FedmfError:
+        directory.rmdir()
+        raise
+    report = Report(rows, [], [], exit_code(rows, []), time.monotonic() - started, directory)
+    _say(report, settings)
+
+
+def _say(report: Report, settings: AuditSettings) -> None:
+    """Write and print a report, and end with its code."""
+    document = report.write()
     if settings.output is Output.json:
         output.print_json(document)
     else:
-        print_text(trials, directory)
+        report.print_text()
+    if report.code:
+        sys.exit(int(report.code))
+
+
+def calibrate(settings: AuditSettings) -> None:
+    """Measure false alarms and power, and print them; raises `SystemExit(1)` where a level is not kept."""
+    first = replace(settings, mechanisms=settings.mechanisms[:1])
+    setups = [setup for setup in many_runs(first, NONE) if not setup.companions]
+    single = one_runs(first, NONE)
+    directory = new_directory(Path(settings.directory))
+    logging.getLogger("server").setLevel(logging.WARNING)
+    alarms = calibration.false_alarms(settings.calibration, workers=settings.workers, seed=settings.seed)
+    powers = calibration.powers(
+        setups,
+        single,
+        runs=settings.runs,
+        residual_runs=settings.residual_runs or residual.RUNS,
+        confidence=settings.confidence,
+    )
+    document = {
+        "passed": all(found.keeps_its_level for found in alarms),
+        "false_alarms": [found.as_document() for found in alarms],
+        "power": [power.as_document() for power in powers],
+    }
+    (directory / "calibration.json").write_text(json.dumps(finite(document), indent=2) + "\n")
+    if settings.output is Output.json:
+        output.print_json(document)
+    else:
+        print("\n".join([*calibration.in_words(alarms), "", *in_words(powers)]))
     if not document["passed"]:
-        sys.exit(NOT_AS_IT_MUST_BE)
+        sys.exit(int(Code.refuted))
 
 
-def check(settings: AuditSettings) -> None:
-    """Raise `SettingError` for settings with which nothing could be concluded."""
-    for name in ("mechanisms", "keep_probabilities"):
-        if not getattr(settings, name):
-            raise SettingError(f"{name} is empty; give at least one.")
-    for keep_probability in settings.keep_probabilities:
-        check_keep_probability(keep_probability)
-    check_at_least("runs", settings.runs, 20)
-    check_at_least("cohort_size", settings.cohort_size, 2)
-    clients, images = settings.cohort_size * settings.rounds_per_epoch, number_of_images()
-    if clients > images:
-        raise SettingError(
-            f"cohort_size is {settings.cohort_size} and rounds_per_epoch {settings.rounds_per_epoch}; that is {clients} "
-            f"clients for {images} training images, and each needs one."
+def honest_jobs(settings: AuditSettings) -> list[Job]:
+    """Return the jobs of the product as shipped: those of one run with canaries first, which take longest."""
+    coupled_scenes, residual_scenes = list(coupled.SCENES), [*residual.SCENES, residual.WIDE]
+    if settings.thorough:
+        coupled_scenes = of_mechanisms(coupled_scenes, settings.mechanisms)
+        residual_scenes = of_mechanisms(residual_scenes, settings.mechanisms)
+    jobs = [one_run_job(setup, confidence=settings.confidence) for setup in one_runs(settings, NONE)]
+    jobs += [
+        many_run_job(setup, runs=settings.runs, confidence=settings.confidence)
+        for setup in many_runs(settings, NONE)
+    ]
+    jobs += coupled_jobs(NONE, coupled_scenes, pairs=settings.pairs, seed=settings.seed)
+    return jobs + residual_jobs(NONE, residual_scenes, runs=settings.residual_runs, seed=settings.seed)
+
+
+def control_jobs(settings: AuditSettings) -> list[Job]:
+    """Return the jobs of a few sabotages in a few scenes."""
+    jobs = []
+    for sabotage in (SABOTAGES[name] for name in CONTROLS):
+        jobs += coupled_jobs(
+            sabotage, coupled.SCENES[:CONTROL_SCENES], pairs=settings.pairs, seed=settings.seed
         )
-    check_at_least("canaries", settings.canaries, 0)
-    check_at_least("workers", settings.workers, 1)
-    check_open_unit("confidence", settings.confidence)
+        jobs += residual_jobs(
+            sabotage, residual.SCENES[:2], runs=min(20, settings.residual_runs), seed=settings.seed
+        )
+    return jobs
 
 
-def new_directory(path: Path) -> Path:
-    """Return `path`, made now. Raises `RunDirectoryError` if something is there."""
-    try:
-        path.mkdir(parents=True)
-    except FileExistsError as error:
-        raise RunDirectoryError(
-            f"directory is {path}, which exists already; name one that does not, "
-            "so that no audit overwrites another."
-        ) from error
-    return path
+def sabotage_jobs(settings: AuditSettings, sabotage: Sabotage) -> list[Job]:
+    """Return the jobs of one sabotage, with the first mechanism only where runs are attacked."""
+    first = replace(settings, mechanisms=settings.mechanisms[:1])
+    jobs = coupled_jobs(sabotage, coupled.SCENES, pairs=settings.pairs, seed=settings.seed)
+    jobs += residual_jobs(sabotage, residual.SCENES, runs=settings.residual_runs, seed=settings.seed)
+    if sabotage.resumes:  # attacked pipelines are never resumed
+        return jobs
+    jobs += [
+        many_run_job(setup, runs=settings.runs, confidence=settings.confidence)
+        for setup in many_runs(first, sabotage)
+    ]
+    if not sabotage.masks:
+        jobs += [one_run_job(setup, confidence=settings.confidence) for setup in one_runs(first, sabotage)]
+    return jobs
 
 
-def run_trials(settings: AuditSettings, many: list[Setup], single: list[OneRunSetup]) -> list[Outcome]:
-    """Return all trials in the order of the table; the runs of all pipelines are shared out together."""
-    parts = [many_run_tasks(setup, settings.runs) for setup in many]
-    tasks = [one_run_task(setup) for setup in single] + [task for part in parts for task in part]
-    played = outcomes(tasks, settings.workers)
-    rows: list[Outcome] = []
-    start = len(single)
-    for setup, part in zip(many, parts, strict=True):
-        runs = joined(played[start : start + len(part)])
-        rows += attack(setup, runs, settings.confidence)
-        start += len(part)
-    for one, correct in zip(single, played, strict=False):  # the one-run outcomes come first
-        rows.append((one_run_trial(one, correct, settings.confidence), None))
-    return rows
-
-
-def make_setups(settings: AuditSettings) -> tuple[list[Setup], list[OneRunSetup]]:
-    """Return the pipelines to play many times, and those to play once (none with canaries=0)."""
+def many_runs(settings: AuditSettings, sabotage: Sabotage) -> list[Setup]:
+    """Return the pipelines to play many times, of a broken one the first in which the sabotage bites."""
+    if not settings.runs:
+        return []
     base = Setup(
         mechanism="",
         keep_probability=1.0,
@@ -146,36 +204,47 @@ def make_setups(settings: AuditSettings) -> tuple[list[Setup], list[OneRunSetup]
         epochs=settings.epochs,
         seed=settings.seed,
     )
-    many = many_run_setups(base, settings.mechanisms, settings.keep_probabilities)
+    shipped = many_run_setups(base, settings.mechanisms, settings.keep_probabilities)
+    setups = [replace(setup, sabotage=sabotage) for setup in shipped if setup.sabotage == NONE]
+    for setup in setups:
+        attacks_on(
+            replace(setup, sabotage=NONE)
+        )  # so that a plan which cannot be made leaves no directory behind
+    if sabotage == NONE:
+        return setups
+    masked = [setup for setup in setups if setup.companions and setup.keep_probability < 1]
+    return masked[:1] if sabotage.masks else setups[:1]
+
+
+def one_runs(settings: AuditSettings, sabotage: Sabotage) -> list[OneRunSetup]:
+    """Return the runs with canaries only, none with canaries=0."""
     if settings.canaries == 0:
-        return many, []
-    single = OneRunSetup(
-        mechanism="",
-        epsilon=settings.one_run_epsilon,
-        delta=settings.one_run_delta,
-        canaries=settings.canaries,
-        guesses=settings.guesses,
-        seed=settings.seed,
-    )
-    return many, one_run_setups(single, settings.mechanisms)
-
-
-def print_text(trials: Sequence[Trial], directory: Path) -> None:
-    """Print the table and what it comes to."""
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-    console.print(table(trials))
-    wrong = sum(not trial.is_right for trial in trials)
-    controls = sum(trial.is_control for trial in trials)
-    if wrong:
-        console.print(f"FAILED: {wrong} of {len(trials)} outcomes are not as they must be.")
-    else:
-        console.print(
-            f"Passed: {len(trials) - controls} attacks on pipelines as shipped stay below the stated epsilon, "
-            f"all {controls} broken pipelines are caught."
+        return []
+    return [
+        OneRunSetup(
+            mechanism=mechanism,
+            epsilon=settings.one_run_epsilon,
+            delta=settings.one_run_delta,
+            canaries=settings.canaries,
+            guesses=settings.guesses,
+            seed=settings.seed,
+            sabotage=sabotage,
         )
-    console.print("What an audit does not show: docs/audit.md.")
-    console.print(f"Plot and numbers: {directory}/audit.png, {directory}/audit.json")
+        for mechanism in settings.mechanisms
+    ]
+
+
+def in_full(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `run=` written as the key it stands for: conf/ has a group of that name.
+
+    >>> in_full(["run=outputs/mine", "seed=1"])
+    ['run_directory=outputs/mine', 'seed=1']
+    """
+    return [
+        f"run_directory={word.removeprefix('run=')}" if word.startswith("run=") else word
+        for word in arguments
+    ]
 
 
 if __name__ == "__main__":
-    command.run(audit, "audit", AuditSettings, __doc__)
+    command.run(audit, "audit", AuditSettings, __doc__, in_full(sys.argv[1:]))

@@ -2,9 +2,11 @@
 
 The canary sends a worst-case vector: equal entries, at the L-infinity bound, that fill the L2 bound, on the
 weights of pixels that are blank in every image. There the real clients' updates are exactly zero, so that the
-attacker, who knows their data, has nothing to subtract. In each run a fair coin decides whether the canary
-sends it or zeros (zero-out adjacency). The other clients of the canary's cohort are the attacker's companions: silent
-(zeros), or sending the canary's vector too.
+attacker, who knows their data, has nothing to subtract. Runs come in pairs with one canary, which sends the vector
+in one of them and zeros in the other (zero-out adjacency); a fair coin decides in which. The canaries of the pairs
+are drawn without replacement until every client was one, and so that every few pairs go through all rounds of the
+first epoch: no round of any epoch is left out, and the attacker knows whose turn it is. The other clients of the
+canary's cohort are the attacker's companions: silent (zeros), or sending the canary's vector too.
 """
 
 from dataclasses import dataclass
@@ -18,9 +20,9 @@ from client.data.digits import load
 from client.models import build
 from client.parameters import layout_of
 from client.settings import TrainingSettings
-from experiments.audit.law import Float64
+from experiments.audit.law import Clients, Float64
 from experiments.audit.pipeline import OPTIMIZER, Filter, Pipeline, canary_entry, known
-from experiments.audit.sabotage import Fault
+from experiments.audit.sabotage import NONE, Sabotage
 from fedmf.mechanisms import design_run, of_run
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
@@ -43,21 +45,32 @@ class Setup:
     rounds_per_epoch: int
     epochs: int
     seed: int
-    fault: Fault = Fault.none
+    sabotage: Sabotage = NONE
     companions: bool = False
 
     @property
     def name(self) -> str:
         """The settings in words; draws of different setups are unrelated."""
-        return f"{self.mechanism} {self.keep_probability!r} {self.fault.value} companions={self.companions}"
+        return f"{self.mechanism} {self.keep_probability!r} {self.sabotage.name} companions={self.companions}"
 
 
 @dataclass(frozen=True)
 class Runs:
-    """What the attacker has of some runs: observations (runs, epochs, coordinates), and the coins (runs,)."""
+    """What the attacker has of some runs, and the coins that it is to guess.
+
+    `sums` (runs, epochs, T, coordinates) are the noisy sums in the canary's coordinates, in units of its entries, so
+    that one copy is 1; `observations` (runs, epochs, coordinates) the best estimates from them of what the canary sent,
+    in units of their stated noise. `canaries` (runs,) is the client that was one, `present` (runs,) whether it was in.
+    """
 
     observations: Float64
+    sums: Float64
+    canaries: Clients
     present: npt.NDArray[np.bool_]
+
+    def part(self, chosen: slice) -> "Runs":
+        """Return some of the runs."""
+        return Runs(self.observations[chosen], self.sums[chosen], self.canaries[chosen], self.present[chosen])
 
 
 class Stage:
@@ -70,16 +83,12 @@ class Stage:
         self.plan = make_digits_plan(setup, len(self._coordinates))
         model = build("logistic", input_shape=(8, 8), classes=10, seed=setup.seed)
         assert layout_of(model).dimension == self.plan.dimension
-        self._pipeline = Pipeline(self.plan, model, _TRAINING, setup.fault)
+        self._pipeline = Pipeline(self.plan, model, _TRAINING, setup.sabotage)
         self._filters = [Filter.of(self.plan, epoch) for epoch in range(setup.epochs)]
-        self._cohorts = {
-            number + 1: cohort_indices(self.plan, number + 1)
-            for number in range(self.plan.participation.rounds)
-        }
-        self._canary = self._cohorts[1][0]
-        vector = np.zeros(self.plan.dimension, np.float32)
-        vector[self._coordinates] = canary_entry(L2_NORM, len(self._coordinates))
-        self._vector = vector
+        self._cohorts = cohorts_of(self.plan)
+        self.steps = participation_steps(self._cohorts)
+        self._vector = np.zeros(self.plan.dimension, np.float32)
+        self._vector[self._coordinates] = canary_entry(L2_NORM, len(self._coordinates))
 
     @property
     def coordinates(self) -> int:
@@ -87,39 +96,70 @@ class Stage:
         return len(self._coordinates)
 
     @property
-    def steps(self) -> list[int]:
-        """The step (0-based) of each epoch in which the canary takes part."""
-        rounds = [number - 1 for number, cohort in self._cohorts.items() if self._canary in cohort]
-        return [number % self.plan.participation.rounds_per_epoch for number in rounds]
-
-    @property
     def shifts(self) -> Float64:
-        """What one kept copy adds to an observation in each epoch, (epochs,), in units of the stated noise."""
-        gains = [used.gains[step] for used, step in zip(self._filters, self.steps, strict=True)]
-        return np.array(gains) * canary_entry(L2_NORM, self.coordinates)
+        """What one kept copy of each client adds to an observation, (clients, epochs), in units of the stated noise."""
+        gains = [used.gains[self.steps[:, epoch]] for epoch, used in enumerate(self._filters)]
+        return np.stack(gains, axis=1) * canary_entry(L2_NORM, self.coordinates)
 
     def play(self, first: int, count: int) -> Runs:
-        """Return runs number first .. first + count - 1; each has its own secret and its own coin."""
-        coins = [self._coin(run) for run in range(first, first + count)]
-        observed = [self._observe(run, coin) for run, coin in enumerate(coins, first)]
-        return Runs(np.array(observed), np.array(coins))
+        """Return runs number first .. first + count - 1; each has its own secret."""
+        runs = range(first, first + count)
+        canaries = np.array([self.canary(run // 2) for run in runs])
+        present = np.array([self._coin(run // 2) != bool(run % 2) for run in runs])
+        seen = [self._play(*turn) for turn in zip(runs, canaries.tolist(), present.tolist(), strict=True)]
+        observations, sums = (np.array(parts) for parts in zip(*seen, strict=True))
+        return Runs(observations, sums, canaries, present)
 
-    def _coin(self, run: int) -> bool:
-        return bool(PublicSeed(self._setup.seed).generator("audit coin", self._setup.name, run).integers(2))
+    def canary(self, pair: int) -> int:
+        """Return the client that is the canary of a pair of runs."""
+        lap, place = divmod(pair, len(self.steps))
+        rng = PublicSeed(self._setup.seed).generator("audit canaries", self._setup.name, lap)
+        return int(canary_order(self._cohorts[0], rng)[place])
 
-    def _observe(self, run: int, present: bool) -> Float64:
-        """Play one run; return its observations (epochs, coordinates)."""
+    def _coin(self, pair: int) -> bool:
+        """Return whether the canary of a pair is in in the first of its two runs."""
+        rng = PublicSeed(self._setup.seed).generator("audit coin", self._setup.name, pair)
+        return bool(rng.integers(2))
+
+    def _play(self, run: int, canary: int, present: bool) -> tuple[Float64, Float64]:
+        """Play one run; return its observations (epochs, coordinates) and sums (epochs, T, coordinates) as in `Runs`."""
         secret = SecretKey.reproducible(self._setup.seed).derive("audit", self._setup.name, run)
-        sums = self._pipeline.run(secret, lambda client, number: self._examples(client, number, present))
-        epochs = zip(self._filters, sums[:, :, self._coordinates], self.steps, strict=True)
-        return np.array([used.weights[step] @ rows for used, rows, step in epochs])
+        sums = self._pipeline.run(
+            secret, lambda client, number: self._examples(client, number, canary, present)
+        )[:, :, self._coordinates]
+        epochs = zip(self._filters, sums, self.steps[canary], strict=True)
+        estimates = np.array([used.weights[step] @ rows for used, rows, step in epochs])
+        return estimates, sums / canary_entry(L2_NORM, self.coordinates)
 
-    def _examples(self, client: int, number: int, present: bool) -> Examples:
+    def _examples(self, client: int, number: int, canary: int, present: bool) -> Examples:
         """Return what a client holds in server round `number`: data, a known vector, or zeros."""
-        if self._canary not in self._cohorts[number]:
+        epoch, step = divmod(number - 1, self.plan.participation.rounds_per_epoch)
+        if self.steps[canary, epoch] != step:
             return self._data[client]
-        speaks = present if client == self._canary else self._setup.companions
+        speaks = present if client == canary else self._setup.companions
         return known(self._vector if speaks else np.zeros_like(self._vector))
+
+
+def cohorts_of(plan: Plan) -> Clients:
+    """Return the clients of each round, (epochs, T, n)."""
+    who = plan.participation
+    cohorts = [cohort_indices(plan, number) for number in range(1, who.rounds + 1)]
+    return np.reshape(np.array(cohorts, np.int64), (who.epochs, who.rounds_per_epoch, who.cohort_size))
+
+
+def participation_steps(cohorts: Clients) -> Clients:
+    """Return the step (0-based) of each epoch in which each client takes part, (clients, epochs)."""
+    epochs, rounds, size = cohorts.shape
+    steps = np.empty((rounds * size, epochs), np.int64)
+    for epoch, step in np.ndindex(epochs, rounds):
+        steps[cohorts[epoch, step], epoch] = step
+    return steps
+
+
+def canary_order(cohorts: Clients, rng: np.random.Generator) -> Clients:
+    """Return all clients of an epoch's `cohorts` (T, n) in random order, (n T,), each T of them of T different rounds."""
+    rounds = rng.permuted(cohorts, axis=1).T  # (n, T): row j has one client of each round
+    return np.asarray(rng.permuted(rounds, axis=1).ravel())
 
 
 @lru_cache(maxsize=1)

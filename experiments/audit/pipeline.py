@@ -8,7 +8,10 @@ schedule and every released model, no key and no mask.
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +23,16 @@ from client.data import Examples
 from client.parameters import flat_parameters
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.audit.sabotage import Fault, broken_plan, broken_secret
-from experiments.players.local_grid import InProcessPlayer, LocalGrid
+from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
+from experiments.players.local_grid import InProcessPlayer, LocalGrid, Player
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates.vectors import Vector
-from server.cohort import SimulatedPopulation
+from server import journal
+from server.checkpoint import Checkpoint
 from server.optimizer import Sgd
-from server.state import ServerState, first_state
-from server.strategy import FedMF
+from server.state import Release, ServerState, first_state
+from server.strategy import OnRelease
 
 Float64 = npt.NDArray[np.float64]
 
@@ -49,42 +53,140 @@ class CanaryTrainer(Trainer):
         return x[0] if y[0] == _KNOWN_VECTOR else super().update(start, x, y, order=order)
 
 
-class Pipeline:
-    """One plan's strategy and clients, resident between runs; `fault` is what is broken in it, if anything."""
+class Killed(BaseException):
+    """Ends a run in the middle of a commit, as a crash of its process would."""
 
-    def __init__(self, plan: Plan, model: nn.Module, settings: TrainingSettings, fault: Fault) -> None:
+
+@dataclass(frozen=True)
+class Played:
+    """What an attacker sees of one run: `models` (E T + 1, d) float64, the first one before any round.
+
+    `sums` (E, T, d) are the noisy sums that follow from them. `committed` are all releases in the order in which they
+    were given out, and in a run that is resumed what its journal holds of each; a round released twice is there twice.
+    """
+
+    models: Float64
+    sums: Float64
+    committed: tuple[Release, ...]
+
+
+class Pipeline:
+    """One plan's strategy and clients, resident between runs; `sabotage` is what is broken in it, if anything.
+
+    `player` wraps who computes replies (to drop or delay some). With `resume_after` the process is killed when the
+    journal holds that round, and another one goes on from its checkpoint.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        settings: TrainingSettings,
+        sabotage: Sabotage = NONE,
+        *,
+        tasks_per_message: int = 1,
+        player: Callable[[Player], Player] | None = None,
+        resume_after: int | None = None,
+    ) -> None:
         self.plan = plan
-        self._fault = fault
+        self._sabotage = sabotage
         self._start = flat_parameters(model)
-        self._examples_of: Callable[[int, int], Examples]
+        self._tasks_per_message = tasks_per_message
+        self._resume_after = resume_after
+        self._examples_of: ExamplesOf
         self._round = 0
         client_app = make_client_app(self._examples, lambda: CanaryTrainer(model, settings), plan.client_plan)
-        self._grid = LocalGrid(InProcessPlayer(client_app))
+        here = InProcessPlayer(client_app)
+        self._grid = LocalGrid(here if player is None else player(here))
 
-    def run(self, secret: SecretKey, examples_of: Callable[[int, int], Examples]) -> Float64:
+    def run(self, secret: SecretKey, examples_of: ExamplesOf) -> Float64:
         """Return the noisy sums (epochs, rounds per epoch, d) that follow from the models of one run.
 
         `examples_of(client, round)` gives what a client (0-based) holds in a server round (1-based).
         """
-        models = [self._start]
+        return self.play(secret, examples_of).sums
+
+    def play(self, secret: SecretKey, examples_of: ExamplesOf) -> Played:
+        """Return all that an attacker sees of one run; `examples_of` as in `run`."""
         self._examples_of, self._round = examples_of, 1
-        strategy = FedMF(
-            broken_plan(self.plan, self._fault),
+        committed: list[Release] = []
+        with self._sabotage.patches():
+            start = self._sabotage.start(self._start, self.plan, examples_of)
+            models = [start]
+            state = first_state(self.plan, start, self._sabotage.secret(secret))
+            if self._resume_after is None:
+                self._go_on(state, models, committed.append)
+            else:
+                self._play_in_two_processes(state, models, committed)
+        seen = np.array(models, np.float64)
+        return Played(seen, noisy_sums(self.plan, seen), tuple(committed))
+
+    def _go_on(
+        self,
+        state: ServerState,
+        models: list[Vector],
+        commit: Callable[[Release], None],
+        settle: OnRelease = lambda state, release: None,
+    ) -> None:
+        """Play the rounds after `state`; each one's model is added to `models`."""
+
+        def see(state: ServerState, release: Release) -> None:
+            self._round = state.round + 1  # the next round begins
+            models.append(state.model)
+
+        strategy = self._sabotage.strategy(
+            self._sabotage.plan(self.plan),
             OPTIMIZER,
-            SimulatedPopulation(),
-            first_state(self.plan, self._start, broken_secret(secret, self._fault)),
-            on_release=[lambda state, release: models.append(self._seen(state))],
+            self._sabotage.population(),
+            state,
+            commit=commit,
+            on_release=[see, settle],
+            tasks_per_message=self._tasks_per_message,
         )
         strategy.start(self._grid)
-        return noisy_sums(self.plan, np.array(models, np.float64))
 
-    def _seen(self, state: ServerState) -> Vector:
-        """Return the model just released, and note that the next round begins."""
-        self._round = state.round + 1
-        return state.model
+    def _play_in_two_processes(
+        self, state: ServerState, models: list[Vector], committed: list[Release]
+    ) -> None:
+        """Play a run that is killed once `resume_after` is in the journal, and resumed from its checkpoint."""
+        plan = self._sabotage.plan(self.plan)
+        with TemporaryDirectory(prefix="fedmf-audit-") as run:
+            folder = Path(run) / "checkpoints"
+            folder.mkdir()
+            checkpoint = Checkpoint(folder, {}, plan.factorization.epochs)
+            checkpoint.begin(state)
+
+            def settle(state: ServerState, release: Release) -> None:
+                checkpoint.settle(plan, state)
+
+            def commit(release: Release) -> None:
+                checkpoint.commit(release)
+                committed.extend([release, _last_written(folder)])
+                if release.round == self._resume_after:
+                    raise Killed
+
+            with suppress(Killed):
+                self._go_on(state, models, commit, settle)
+            state, replayed = self._sabotage.restored(checkpoint.restore(plan, OPTIMIZER), plan)
+            for reached, _ in replayed:
+                models[reached.round :] = [reached.model]
+            checkpoint.rebase(state)
+            self._round = state.round + 1
+            self._resume_after, once = None, self._resume_after
+            try:
+                self._go_on(state, models, commit, settle)
+            finally:
+                self._resume_after = once
+            checkpoint.forget_secrets()
 
     def _examples(self, name: str, context: Context) -> Examples:
         return self._examples_of(int(name), self._round)
+
+
+def _last_written(folder: Path) -> Release:
+    """Return the last release that the newest journal in a checkpoint folder holds, which is public."""
+    newest = max(folder.glob("journal-*.bin"))
+    return journal.read(newest)[-1]
 
 
 def noisy_sums(plan: Plan, models: Float64) -> Float64:

@@ -1,4 +1,4 @@
-"""The audit's table, its document and its plot."""
+"""The headline's table, and the plot."""
 
 import math
 from collections.abc import Sequence
@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from experiments.audit.law import Float64
+from experiments.audit.matrix import COLUMNS, Line
+from experiments.audit.row import Verdict
 from experiments.audit.trials import Scores, Trial
 from experiments.pages.figures import COLOURS, DASHES, STYLE
 
@@ -19,21 +21,13 @@ CLAIM = "one client, zero-out adjacency"
 SMALLEST_RATE = 1e-3  # the plot's left end; a rate of 0 has no place on a logarithmic axis
 
 
-def as_document(trials: Sequence[Trial], figure: Path) -> dict[str, Any]:
-    """Return the outcome as JSON-ready values."""
+def trial_as_document(trial: Trial) -> dict[str, Any]:
+    """Return a trial as JSON-ready values."""
     return {
-        "passed": all(trial.is_right for trial in trials),
-        "claim": CLAIM,
-        "figure": str(figure),
-        "trials": [
-            {
-                **vars(trial),
-                "fault": trial.fault.value,
-                "is_control": trial.is_control,
-                "verdict": trial.verdict,
-            }
-            for trial in trials
-        ],
+        **{name: value for name, value in vars(trial).items() if name != "sabotage"},
+        "fault": trial.sabotage.name,
+        "is_control": trial.is_control,
+        "verdict": trial.verdict,
     }
 
 
@@ -64,27 +58,75 @@ def table(trials: Sequence[Trial]) -> Table:
 
 def pipeline_name(trial: Trial) -> str:
     """Return the pipeline in a few words."""
-    return f"{trial.mechanism}, gamma {trial.keep_probability:g}, {trial.fault.value}"
+    return f"{trial.mechanism}, gamma {trial.keep_probability:g}, {trial.sabotage.name}"
 
 
-def draw(trials: Sequence[tuple[Trial, Scores | None]], path: Path) -> Path:
-    """Draw all bounds, and the first mechanism's operating curves, one panel a keep probability, to a PNG."""
+def draw(trials: Sequence[tuple[Trial, Scores | None]], lines: Sequence[Line], path: Path) -> Path:
+    """Draw all bounds, the first mechanism's operating curves as shipped, and what caught which sabotage, to a PNG."""
     style: Any = STYLE
-    curves = [(trial, scores) for trial, scores in trials if scores is not None]
+    honest = [(trial, scores) for trial, scores in trials if not trial.is_control]
+    curves = [(trial, scores) for trial, scores in honest if scores is not None]
     gammas = sorted({trial.keep_probability for trial, _ in curves}, reverse=True)
+    heights = [0.3 * len(trials) + 0.8] if trials else []
+    heights += [5.2] if curves else []
+    heights += [0.22 * len(lines) + 1.6] if lines else []
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(11.0, 0.3 * len(trials) + 6.2), layout="constrained")
-        grid = figure.add_gridspec(2, len(gammas), height_ratios=(0.3 * len(trials) + 0.8, 5.2))
-        _bounds(figure.add_subplot(grid[0, :]), [trial for trial, _ in trials])
-        for column, gamma in enumerate(gammas):
-            chosen = [
-                (trial, scores)
-                for trial, scores in curves
-                if trial.keep_probability == gamma and trial.mechanism == curves[0][0].mechanism
-            ]
-            _operating_curves(figure.add_subplot(grid[1, column]), chosen)
+        figure = Figure(figsize=(11.0, sum(heights) + 0.6), layout="constrained")
+        grid = iter(figure.add_gridspec(max(1, len(heights)), 1, height_ratios=heights or [1.0]))
+        if trials:
+            _bounds(figure.add_subplot(next(grid)), [trial for trial, _ in trials])
+        if curves:
+            columns = next(grid).subgridspec(1, len(gammas))
+            for place, gamma in enumerate(gammas):
+                chosen = [(trial, scores) for trial, scores in curves if trial.keep_probability == gamma]
+                first = [pair for pair in chosen if pair[0].mechanism == curves[0][0].mechanism]
+                _operating_curves(figure.add_subplot(columns[0, place]), first)
+        if lines:
+            _caught(figure.add_subplot(next(grid)), lines)
         figure.savefig(path, dpi=130)
     return path
+
+
+def _caught(axes: Axes, lines: Sequence[Line]) -> None:
+    """What each test says of each sabotage, as coloured cells."""
+    played = [column for column in COLUMNS if any(column in line.cells for line in lines)]
+    kinds = (Verdict.refuted, Verdict.nothing_found, Verdict.inconclusive)
+    colours = dict(zip(kinds, (COLOURS[1], "#e8e8e8", "#b0b0b0"), strict=True))
+    for kind, word in zip(kinds, ("caught", "not caught", "too few runs"), strict=True):
+        places = [
+            (x, y)
+            for y, line in enumerate(lines)
+            for x, column in enumerate(played)
+            if line.cells.get(column) is kind
+        ]
+        if places:
+            x, y = np.transpose(places)
+            axes.scatter(x, y, marker="s", s=70, color=colours[kind], label=word)
+    must = [
+        (x, y)
+        for y, line in enumerate(lines)
+        for x, column in enumerate(played)
+        if column in line.sabotage.caught_by
+    ]
+    if must:
+        x, y = np.transpose(must)
+        axes.scatter(
+            x,
+            y,
+            marker="s",
+            s=90,
+            facecolors="none",
+            edgecolors="black",
+            label="must catch it",
+        )
+    axes.set_xticks(range(len(played)), played, rotation=60, ha="right", fontsize=6.5)
+    axes.set_yticks(range(len(lines)), [line.sabotage.name for line in lines], fontsize=6.5)
+    axes.set_xlim(-0.7, len(played) - 0.3)
+    axes.set_ylim(len(lines) - 0.3, -0.7)
+    axes.grid(visible=False)
+    axes.set_xlabel("test")
+    axes.set_ylabel("what is broken on purpose")
+    axes.legend(fontsize=6.5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _bounds(axes: Axes, trials: Sequence[Trial]) -> None:
@@ -100,7 +142,7 @@ def _bounds(axes: Axes, trials: Sequence[Trial]) -> None:
     axes.tick_params(axis="y", labelsize=6.5)
     axes.invert_yaxis()
     axes.set_xlabel(
-        f"lower bound on epsilon at {trials[0].confidence:.0%} confidence, nats; {CLAIM}   "
+        f"lower bound on epsilon at {trials[0].confidence:.0%} confidence, nats; {CLAIM}\n"
         "(blue: as shipped, orange: broken on purpose, black tick: stated epsilon)"
     )
 
@@ -114,7 +156,7 @@ def _operating_curves(axes: Axes, chosen: Sequence[tuple[Trial, Scores]]) -> Non
             true,
             color=COLOURS[index % len(COLOURS)],
             linestyle=DASHES[index % len(DASHES)],
-            label=f"{trial.fault.value}, {trial.attack}",
+            label=f"{trial.sabotage.name}, {trial.attack}",
         )
     trial = chosen[0][0]
     rates = np.geomspace(SMALLEST_RATE, 1, 200)

@@ -1,21 +1,28 @@
-"""Which pipelines are attacked under which laws, and the verdict on each."""
+"""Which pipelines are attacked under which laws, and the verdict on each: the headline rows.
+
+A rule is fixed before any run is seen, all runs are counted, and Clopper and Pearson's bounds assume nothing about the
+mechanism. Rows that use the same runs in other ways: `experiments.audit.further`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from experiments.audit.digits import Runs, Setup, build_stage, play
-from experiments.audit.law import Float64, Law, choose_rule, count, own_mask, shared_mask
+from experiments.audit.law import Count, Float64, Law, choose_rule, count, own_mask, shared_mask
 from experiments.audit.one_run import OneRunSetup, play_one_run
-from experiments.audit.sabotage import Fault
+from experiments.audit.row import Row, Verdict
+from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, Sabotage
 from experiments.audit.work import Task
-from fedmf.accounting.audit_bounds import one_run_lower_bound
+from fedmf.audit.bounds import epsilon_lower_bound, one_run_lower_bound
+from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 
 CHUNK = 50  # runs a process plays before it hands them back
-ONE_RUN_WEIGHT = 600.0  # one run with all canaries takes about as long as this many runs with one
+ONE_RUN_WEIGHT = 350.0  # one run with all canaries takes about as long as this many runs with one
 
 
 @dataclass(frozen=True)
@@ -32,13 +39,14 @@ class Trial:
 
     `trials_in`, `trials_out` are runs of the two kinds, `hits` the claims that were right among the first,
     `false_alarms` those that were wrong among the second; with one run, `trials_in` are guesses and `hits`
-    the right ones. `lower_bound`, in nats, holds at `delta` with probability `confidence`.
+    the right ones. `lower_bound`, in nats, holds at `delta` with probability `confidence`; `best` is what it would
+    have been had every claim been right.
     """
 
     method: str
     mechanism: str
     keep_probability: float
-    fault: Fault
+    sabotage: Sabotage
     attack: str
     epsilon: float
     delta: float
@@ -47,6 +55,7 @@ class Trial:
     trials_out: int | None
     false_alarms: int | None
     lower_bound: float
+    best: float
     confidence: float
 
     @property
@@ -57,7 +66,7 @@ class Trial:
     @property
     def is_control(self) -> bool:
         """Whether the pipeline was broken on purpose, so that the audit must catch it."""
-        return self.fault is not Fault.none
+        return self.sabotage != NONE
 
     @property
     def is_right(self) -> bool:
@@ -71,6 +80,29 @@ class Trial:
             return "caught" if self.exceeds else "NOT CAUGHT"
         return "EXCEEDS the statement" if self.exceeds else "below the statement"
 
+    def as_row(self) -> Row:
+        """Return the trial as a row of the audit."""
+        claims = f"{self.hits}/{self.trials_in} right"
+        if self.trials_out is not None:
+            claims += f", {self.false_alarms}/{self.trials_out} false"
+        return Row(
+            pipeline=f"{self.mechanism}, gamma {self.keep_probability:g}",
+            sabotage=self.sabotage.name,
+            test=self.method,
+            observed=f"epsilon at least {self.lower_bound:.3f} ({claims})",
+            limit=f"epsilon {self.epsilon:g} at delta {self.delta:g}",
+            false_alarm=1 - self.confidence,
+            verdict=judge(self.lower_bound, self.epsilon, self.best),
+            note=self.attack,
+        )
+
+
+def judge(bound: float, limit: float, best: float) -> Verdict:
+    """Return what a lower bound says of a limit; `best` is the bound that a test without mistakes would have given."""
+    if bound > limit:
+        return Verdict.refuted
+    return Verdict.inconclusive if best <= limit else Verdict.nothing_found
+
 
 def many_run_setups(
     base: Setup, mechanisms: Sequence[str], keep_probabilities: Sequence[float]
@@ -80,15 +112,17 @@ def many_run_setups(
     for mechanism in mechanisms:
         for keep_probability in keep_probabilities:
             setup = replace(base, mechanism=mechanism, keep_probability=keep_probability)
-            setups += [setup, replace(setup, fault=Fault.half_noise)]
+            setups += [setup, replace(setup, sabotage=HALF_NOISE)]
             if keep_probability < 1:  # there is no mask to share otherwise
                 speaking = replace(setup, companions=True)
-                setups += [speaking, replace(speaking, fault=Fault.shared_mask)]
+                setups += [speaking, replace(speaking, sabotage=SHARED_MASK)]
     return setups
 
 
 def many_run_tasks(setup: Setup, runs: int) -> list[Task]:
-    """Return the calls that play `runs` runs of a setup."""
+    """Return the calls that play `runs` runs of a setup, in pairs. Raises `SettingError` if `runs` is odd."""
+    if runs % 2:
+        raise SettingError(f"runs is {runs}; it must be even, each canary in as many runs in as out.")
     sizes = [(first, min(CHUNK, runs - first)) for first in range(0, runs, CHUNK)]
     return [Task(play, (setup, first, size), size) for first, size in sizes]
 
@@ -96,62 +130,84 @@ def many_run_tasks(setup: Setup, runs: int) -> list[Task]:
 def joined(parts: Sequence[Runs]) -> Runs:
     """Return several parts' runs as one."""
     return Runs(
-        np.concatenate([part.observations for part in parts]),
-        np.concatenate([part.present for part in parts]),
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("observations", "sums", "canaries", "present")
+        )
     )
+
+
+def stated_law(setup: Setup) -> Law:
+    """Return the law that the setup's pipeline follows as shipped."""
+    stage = build_stage(replace(setup, sabotage=NONE))
+    return Law(*own_mask(setup.keep_probability, speaking(setup)), stage.shifts, stage.coordinates)
 
 
 def attacks_on(setup: Setup) -> dict[str, Law]:
     """Return the laws under which a pipeline is attacked, by name.
 
-    A broken pipeline is attacked under the law of its fault; one as shipped under the stated law and under
-    those of all faults, so that no attack is stronger on a control than on an honest run for a reason of its
-    own.
+    With halved noise or a shared mask a pipeline is attacked under the law of its fault; one as shipped under the
+    stated law and under those, so that no attack is stronger on a control than on an honest run for a reason of its
+    own. Of what is broken in other ways the attacker knows nothing, and assumes the stated law.
     """
-    stage, gamma = build_stage(replace(setup, fault=Fault.none)), setup.keep_probability
-    others = setup.cohort_size - 1 if setup.companions else 0
-    stated = Law(*own_mask(gamma, others), stage.shifts, stage.coordinates)
+    stated = stated_law(setup)
     if setup.companions:
-        kept_in, kept_out = shared_mask(gamma, others)
+        kept_in, kept_out = shared_mask(setup.keep_probability, speaking(setup))
         fault = {"for a shared mask": replace(stated, kept_in=kept_in, kept_out=kept_out)}
     else:
         fault = {"for halved noise": replace(stated, noise=0.5)}
-    return fault if setup.fault is not Fault.none else {"for the stated law": stated, **fault}
+    if setup.sabotage == NONE:
+        return {"for the stated law": stated, **fault}
+    return fault if setup.sabotage in (HALF_NOISE, SHARED_MASK) else {"for the stated law": stated}
+
+
+def speaking(setup: Setup) -> int:
+    """Return how many companions send the canary's vector."""
+    return setup.cohort_size - 1 if setup.companions else 0
 
 
 def attack(setup: Setup, runs: Runs, confidence: float) -> list[tuple[Trial, Scores]]:
     """Return the trials of a pipeline's runs under all laws; each rule is fixed without a look at the runs."""
     trials = []
+    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=confidence)
     for name, law in attacks_on(setup).items():
         rng = PublicSeed(setup.seed).generator("audit rule", setup.name, name)
-        rule = choose_rule(law, runs=len(runs.present), delta=setup.delta, confidence=confidence, rng=rng)
-        scores = law.score(runs.observations)
+        rule = choose_rule(law, runs=len(runs.present), bound=bound, rng=rng)
+        scores = law.score(runs.observations, runs.canaries)
         found = count(rule, scores, runs.present)
-        trial = Trial(
-            method="many runs",
-            mechanism=setup.mechanism,
-            keep_probability=setup.keep_probability,
-            fault=setup.fault,
-            attack=name + (", companions speak" if setup.companions else ""),
-            epsilon=setup.epsilon,
-            delta=setup.delta,
-            trials_in=found.members,
-            hits=found.true_positives,
-            trials_out=found.non_members,
-            false_alarms=found.false_positives,
-            lower_bound=found.bound(delta=setup.delta, confidence=confidence),
-            confidence=confidence,
+        trials.append(
+            (many_run_trial(setup, "many runs", name, found, confidence), Scores(scores, runs.present))
         )
-        trials.append((trial, Scores(scores, runs.present)))
     return trials
+
+
+def many_run_trial(setup: Setup, method: str, attack: str, found: Count, confidence: float) -> Trial:
+    """Return what follows from the counted claims about runs of a setup."""
+    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=confidence)
+    return Trial(
+        method=method,
+        mechanism=setup.mechanism,
+        keep_probability=setup.keep_probability,
+        sabotage=setup.sabotage,
+        attack=attack + (", companions speak" if setup.companions else ""),
+        epsilon=setup.epsilon,
+        delta=setup.delta,
+        trials_in=found.members,
+        hits=found.true_positives,
+        trials_out=found.non_members,
+        false_alarms=found.false_positives,
+        lower_bound=found.bounded(bound),
+        best=bound(found.members, found.members, 0, found.non_members),
+        confidence=confidence,
+    )
 
 
 def one_run_setups(base: OneRunSetup, mechanisms: Sequence[str]) -> list[OneRunSetup]:
     """Return the pipelines to play once with canaries only: as shipped, and with half the noise."""
     return [
-        replace(base, mechanism=mechanism, fault=fault)
+        replace(base, mechanism=mechanism, sabotage=sabotage)
         for mechanism in mechanisms
-        for fault in (Fault.none, Fault.half_noise)
+        for sabotage in (NONE, HALF_NOISE)
     ]
 
 
@@ -162,11 +218,12 @@ def one_run_task(setup: OneRunSetup) -> Task:
 
 def one_run_trial(setup: OneRunSetup, correct: int, confidence: float) -> Trial:
     """Return the trial of a run whose clients are all canaries, of which `correct` guesses were right."""
+    bound = partial(one_run_lower_bound, delta=setup.delta, confidence=confidence)
     return Trial(
         method="one run",
         mechanism=setup.mechanism,
         keep_probability=1.0,
-        fault=setup.fault,
+        sabotage=setup.sabotage,
         attack=f"{setup.guesses} guesses of {setup.canaries} canaries",
         epsilon=setup.epsilon,
         delta=setup.delta,
@@ -174,8 +231,7 @@ def one_run_trial(setup: OneRunSetup, correct: int, confidence: float) -> Trial:
         hits=correct,
         trials_out=None,
         false_alarms=None,
-        lower_bound=one_run_lower_bound(
-            correct, setup.guesses, setup.canaries, delta=setup.delta, confidence=confidence
-        ),
+        lower_bound=bound(correct, setup.guesses, setup.canaries),
+        best=bound(setup.guesses, setup.guesses, setup.canaries),
         confidence=confidence,
     )

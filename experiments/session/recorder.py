@@ -18,6 +18,7 @@ from client.scoring import Score, score
 from client.training import pick_device
 from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
 from experiments.run_files.finite import finite
+from experiments.run_files.releases import KeptReleases
 from experiments.session.logger import Log, no_log
 from experiments.session.progress import View
 from experiments.session.schedule import Schedule, last_scored
@@ -60,6 +61,7 @@ class Recorder:
         self._reproducible = run.reproducible
         self._unprotected = run.unprotected_metrics
         self._stops_if_all_fail = run.stop_if_all_fail
+        self._kept = KeptReleases(directory.path) if run.keep_releases else None
         rounds, test = experiment.plan.participation.rounds, experiment.dataset.test
         self._schedule = Schedule.of(run, rounds, len(test))
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
@@ -108,6 +110,8 @@ class Recorder:
         self._directory.write_model(MODEL_INITIAL, self._arrays(self._experiment.initial))
         self._write_mechanism()
         self._state = state
+        if self._kept is not None:
+            self._kept.go_on([release for _, release in replayed])
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
@@ -125,6 +129,8 @@ class Recorder:
     def on_release(self, state: ServerState, release: Release) -> None:
         """Record one released round. Raises `DivergedError` when the model or its loss is no longer finite."""
         now = time.perf_counter()
+        if self._kept is not None:
+            self._kept.keep(release)
         self._append(state, release, now - self._last_release)
         self._last_release = now
         self._state = state

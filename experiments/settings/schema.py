@@ -82,6 +82,7 @@ class RunSettings:
     `trust_code`: whether a resume may import code that only the directory's own config.yaml names.
     `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
     `optimized_metric`: which metric's last value a sweeper is given to choose by.
+    `keep_releases`: whether the noisy sum of every round stays in the directory, for an audit.
     `evaluate_every`, where it is given, counts in place of `evaluations`; before the last round `evaluation_examples` of
     a larger test set are scored.
     `stop_if_all_fail`: whether it stops before a round in which no client could train, which no statement covers.
@@ -95,6 +96,7 @@ class RunSettings:
     reproducible: bool
     unprotected_metrics: bool
     stop_if_all_fail: bool
+    keep_releases: bool
     evaluations: int
     evaluate_every: int | None
     evaluation_examples: int | None

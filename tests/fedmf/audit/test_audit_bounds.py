@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from fedmf.accounting.audit_bounds import (
+from fedmf.audit.bounds import (
     epsilon_lower_bound,
     highest_rate,
     lowest_rate,

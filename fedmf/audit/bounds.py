@@ -96,13 +96,7 @@ def one_run_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float
     """
     check_non_negative("epsilon", epsilon)
     check_below_one("delta", delta)
-    check_at_least("canaries", canaries, 1)
-    check_at_least("guesses", guesses, 0)
-    check_at_least("correct", correct, 0)
-    if not correct <= guesses <= canaries:
-        raise SettingError(
-            f"correct is {correct}, guesses {guesses}, canaries {canaries}; each must be at most the next."
-        )
+    check_guesses(correct, guesses, canaries)
     rate = 1 / (1 + math.exp(-epsilon))
     tail = float(binom.sf(correct - 1, guesses, rate))
     if delta == 0 or correct == 0:
@@ -130,6 +124,17 @@ def one_run_lower_bound(
         return 0.0
     root = brentq(lambda epsilon: p_value(epsilon=epsilon) - error, 0.0, LARGEST_EPSILON, xtol=TOLERANCE)
     return max(0.0, float(root) - TOLERANCE)
+
+
+def check_guesses(correct: int, guesses: int, canaries: int) -> None:
+    """Raise `SettingError` unless 0 <= correct <= guesses <= canaries, of which there is one at least."""
+    check_at_least("canaries", canaries, 1)
+    check_at_least("guesses", guesses, 0)
+    check_at_least("correct", correct, 0)
+    if not correct <= guesses <= canaries:
+        raise SettingError(
+            f"correct is {correct}, guesses {guesses}, canaries {canaries}; each must be at most the next."
+        )
 
 
 def _check_count(name: str, count: float, trials: int) -> None:

@@ -1,0 +1,303 @@
+"""Coupled runs of the real pipeline: the same secrets, one client in and out, five pairs for each way a run can go.
+
+All noise cancels; what is left is what the client changed, and must be its own bounded vector, in its own round. Nothing
+is left to chance: a row is refuted by a single pair, and an honest pipeline never is. `fedmf.audit.coupling` has the
+statement, `experiments.audit.scene.recovered` the bound on rounding errors.
+
+The client's vectors: ten times over the L2 bound, over the L-infinity bound, over both, not finite, and exactly at both.
+The pairs take them in turn, with clients whose own rounds are, together, all rounds of the run.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from experiments.audit.pipeline import Float64, Played, known
+from experiments.audit.row import Row, Verdict
+from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
+from experiments.audit.scene import (
+    L2_NORM,
+    Scene,
+    cohorts,
+    plan_of,
+    play,
+    recovered,
+    stated_of,
+    steps_of,
+    to_sent,
+)
+from fedmf.audit.coupling import L2, coupled, whole_vector
+from fedmf.audit.finding import Finding
+from fedmf.errors import (
+    DivergedError,
+    ParticipationError,
+    ReleaseOrderError,
+    RunDirectoryError,
+    RunStoppedError,
+)
+from fedmf.plan import Plan
+from fedmf.randomness import PublicSeed, SecretKey
+from fedmf.updates.vectors import Vector
+
+PAIRS = 5
+FAR = 10.0  # times the bound
+SENSITIVITY = "coupled sensitivity"
+OWN_ROUND = "coupled own round"
+WHOLE_VECTOR = "coupled whole vector"
+JOURNAL = "coupled journal"
+TESTS = (SENSITIVITY, OWN_ROUND, WHOLE_VECTOR, JOURNAL)
+BROKEN_OFF = (DivergedError, ParticipationError, ReleaseOrderError, RunDirectoryError, RunStoppedError)
+CANARIES = (
+    "over both bounds",
+    "over the L2 bound",
+    "over the L-infinity bound",
+    "at both bounds",
+    "not finite",
+)
+
+SCENES = (
+    Scene("optimal, rotated", noise_multiplier=0.1),
+    Scene("optimal, rotated and padded", noise_multiplier=0.1, dimension=200, together=3),
+    Scene("optimal, masks", noise_multiplier=0.1, keep_probability=0.3, rotation="identity", linf=64),
+    Scene("optimal, rotated, masks, shared messages", noise_multiplier=0.1, keep_probability=0.3, together=2),
+    Scene("optimal, rotated, masks, int8", noise_multiplier=0.1, keep_probability=0.3, value_type="int8"),
+    Scene("optimal, masks, silent clients, resumed in an epoch", noise_multiplier=0.1, keep_probability=0.3,
+          rotation="identity", linf=64, muted=True, resume_after=2),
+    Scene("optimal, rotated, resumed in the last epoch", noise_multiplier=0.1, resume_after=4),
+    Scene("independent, rotated", mechanism="independent", noise_multiplier=0.1),
+    Scene("binary tree, masks", mechanism="binary_tree", noise_multiplier=0.1, keep_probability=0.3, linf=64,
+          rotation="identity", rounds_per_epoch=4),
+    Scene("optimal, more than a block of noise", noise_multiplier=0.1, rotation="identity", dimension=40_000, linf=64,
+          cohort_size=2),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs of one secret: the client in and out, with its steps and the name of what it sent."""
+
+    canary: str
+    steps: tuple[int | None, ...]
+    inside: Played
+    outside: Played
+
+
+def coupled_rows(scene: Scene, sabotage: Sabotage = NONE, *, pairs: int = PAIRS, seed: int = 0) -> list[Row]:
+    """Return the rows of one scene."""
+    plan = plan_of(scene)
+    try:
+        played = [play_pair(scene, number, sabotage, seed) for number in range(pairs)]
+    except (
+        BROKEN_OFF
+    ) as error:  # honest runs never are; here a client's vector may decide how many rounds there are
+        broken = Finding(OWN_ROUND, np.inf, 0.0, True, None, f"a run broke off: {error}")
+        return [_row(scene, sabotage, OWN_ROUND, [broken], "")]
+    findings = [finding for pair in played for finding in _sensitivities(scene, plan, pair)]
+    by_kind = {
+        SENSITIVITY: [finding for finding in findings if "sensitivity" in finding.test],
+        OWN_ROUND: [finding for finding in findings if "sensitivity" not in finding.test],
+        JOURNAL: [finding for pair in played for finding in _journal(plan, pair)],
+    }
+    if scene.keep_probability < 1 and scene.keeps_all:
+        by_kind[WHOLE_VECTOR] = [_whole(scene, plan, sabotage, pairs, seed)]
+    is_refuted = any(finding.refutes for found in by_kind.values() for finding in found)
+    blind = "" if is_refuted else _blindness(scene, played, by_kind)
+    return [_row(scene, sabotage, test, found, blind) for test, found in by_kind.items()]
+
+
+def play_pair(
+    scene: Scene, number: int, sabotage: Sabotage = NONE, seed: int = 0, canary: str | None = None
+) -> Pair:
+    """Return pair `number` (0-based) of a scene, with the canary whose turn it is or a given one."""
+    plan = plan_of(scene)
+    canary = CANARIES[number % len(CANARIES)] if canary is None else canary
+    secret = SecretKey.reproducible(seed).derive("coupled", scene.name, canary, number)
+    client = covering(plan, number + 1)[number]
+    vector = canary_vector(scene, plan, canary)
+    with _quiet_client():
+        inside, outside = (
+            play(scene, secret, _holdings(scene, plan, client, held, vector), sabotage, heard=client)
+            for held in (vector, np.zeros_like(vector))
+        )
+    return Pair(canary, steps_of(plan, client), inside, outside)
+
+
+def covering(plan: Plan, count: int) -> list[int]:
+    """Return `count` clients such that as many rounds as can be are the own round of the first of them.
+
+    Each next one has the most rounds of the run that none before it has had; once all are had, it begins anew.
+    """
+    chosen: list[int] = []
+    missing: set[tuple[int, int | None]] = set()
+    steps = {client: set(enumerate(steps_of(plan, client))) for client in range(plan.participation.clients)}
+    for _ in range(count):
+        missing = missing or set().union(*steps.values())
+        best = max(steps, key=lambda client: (len(steps[client] & missing), client not in chosen))
+        chosen.append(best)
+        missing = missing - steps[best]
+    return chosen
+
+
+def _holdings(scene: Scene, plan: Plan, client: int, held: Vector, vector: Vector) -> ExamplesOf:
+    """Return what everyone holds: the client `held`, its companions its vector, others vectors of their own."""
+    companions = {other for cohort in cohorts(plan) if client in cohort for other in cohort[::2]} - {client}
+    rng = PublicSeed(0).generator("bystanders", scene.name)
+    others = rng.normal(0, 2 * L2_NORM / plan.dimension**0.5, (plan.participation.clients, plan.dimension))
+    vectors = dict(enumerate(others.astype(np.float32)))
+    vectors |= dict.fromkeys(companions, vector)
+    return lambda who, number: known(held if who == client else vectors[who])
+
+
+def canary_vector(scene: Scene, plan: Plan, canary: str) -> Vector:
+    """Return what the client would send: (d,) float32, made in sent coordinates where those are as many."""
+    bounds = plan.bounds
+    assert bounds.l2_norm is not None
+    assert bounds.linf_norm is not None
+    size = plan.dimension
+    signs = PublicSeed(0).signs(size, f"canary {scene.name}")
+    if canary == "over both bounds":
+        sent = FAR * max(bounds.linf_norm, bounds.l2_norm / size**0.5) * np.ones(size)
+    elif canary == "over the L2 bound":
+        sent = FAR * bounds.l2_norm / size**0.5 * np.ones(size)
+    elif canary == "over the L-infinity bound":
+        sent = np.zeros(size)
+        sent[: max(1, int((bounds.l2_norm / (FAR * bounds.linf_norm)) ** 2))] = FAR * bounds.linf_norm
+    else:
+        filled = min(size, max(1, round((bounds.l2_norm / bounds.linf_norm) ** 2)))
+        sent = np.zeros(size)
+        sent[:filled] = min(bounds.linf_norm, bounds.l2_norm / filled**0.5)
+    sent = sent * signs
+    vector = plan.rotation.unrotate(sent) if scene.keeps_all else sent
+    if canary == "not finite":
+        vector = vector.copy()
+        vector[[0, -1]] = np.nan, np.inf
+    return np.asarray(vector, np.float32)
+
+
+def _sensitivities(scene: Scene, plan: Plan, pair: Pair) -> Iterator[Finding]:
+    """Yield the findings of one pair, of its models and of what stood there before the first round."""
+    difference, error = _difference(plan, pair)
+    stated = stated_of(scene)
+    if (
+        not scene.keeps_all
+    ):  # what was sent does not follow: the L-infinity bound speaks of coordinates that are gone
+        stated = replace(stated, linf_norm=None)
+    found = coupled(
+        difference,
+        np.zeros_like(difference),
+        stated,
+        own_rounds=pair.steps,
+        tolerance=error,
+        rotate=to_sent(plan) if scene.keeps_all else None,
+    )
+    yield from (replace(finding, where=f"client {pair.canary}, {finding.where}") for finding in found)
+    where = f"client {pair.canary}, the model before the first round"
+    with np.errstate(invalid="ignore"):
+        start = pair.inside.models[0] - pair.outside.models[0]
+    moved = float(np.abs(start).max()) / L2_NORM if np.isfinite(start).all() else np.inf
+    yield Finding(OWN_ROUND, moved, 0.0, moved > 0, None, where)
+
+
+def _difference(plan: Plan, pair: Pair) -> tuple[Float64, Float64]:
+    """Return the difference of a pair's noisy sums and the bound on its error, both (E, T, d)."""
+    (inside, error), (outside, other_error) = (
+        recovered(plan, played.models) for played in (pair.inside, pair.outside)
+    )
+    with np.errstate(invalid="ignore"):
+        return inside - outside, error + other_error
+
+
+def _whole(scene: Scene, plan: Plan, sabotage: Sabotage, pairs: int, seed: int) -> Finding:
+    """Return the norm of the whole vector that a client far over both bounds sends, put together from many masks."""
+    played = [play_pair(scene, number, sabotage, seed, CANARIES[0]) for number in range(pairs)]
+    rotate = to_sent(plan)
+    rows, slack = [], []
+    for pair in played:
+        difference, error = _difference(plan, pair)
+        for epoch, step in enumerate(pair.steps):
+            assert step is not None
+            rows.append(rotate(difference[epoch, step]))
+            slack.append(float(np.linalg.norm(error[epoch, step])))
+    between = 0.0
+    if scene.value_type == "int8":
+        assert plan.bounds.linf_norm is not None
+        between = plan.bounds.linf_norm / 127
+    return whole_vector(np.array(rows), stated_of(scene), tolerance=np.array(slack)[:, None], step=between)
+
+
+def _journal(plan: Plan, pair: Pair) -> Iterator[Finding]:
+    """Yield whether the journal holds each round once, with one content, and the models follow from it."""
+    for played in (pair.inside, pair.outside):
+        sums, error = recovered(plan, played.models)
+        sums, error = (array.reshape(plan.participation.rounds, -1) for array in (sums, error))
+        first: dict[int, Vector] = {}
+        for release in played.committed:
+            before = first.setdefault(release.round, release.noisy_sum)
+            where = f"client {pair.canary}, round {release.round}"
+            if not np.array_equal(before, release.noisy_sum):
+                change = float(np.linalg.norm(before - release.noisy_sum)) / L2_NORM
+                yield Finding(JOURNAL, change, 0.0, True, None, f"{where} released twice, differently")
+        for number in range(plan.participation.rounds):
+            where = f"client {pair.canary}, round {number + 1}"
+            if number + 1 not in first:
+                yield Finding(JOURNAL, np.inf, 0.0, True, None, f"{where} is not in the journal")
+                continue
+            gap = np.abs(first[number + 1] - sums[number])
+            place = int((gap - error[number]).argmax())
+            observed, limit = float(gap[place]) / L2_NORM, float(error[number, place]) / L2_NORM
+            yield Finding(
+                JOURNAL, observed, limit, not observed <= limit, None, f"{where}, coordinate {place}"
+            )
+
+
+def _blindness(scene: Scene, played: list[Pair], by_kind: dict[str, list[Finding]]) -> str:
+    """Return why nothing could have been found, "" where it could: the client's vector must be seen at its full length."""
+    largest = max(finding.observed for finding in by_kind[SENSITIVITY] if finding.test == L2)
+    epochs = stated_of(scene).epochs
+    reach = max(
+        float(np.linalg.norm(epochs[e].whitening[:, step])) / epochs[e].sensitivity
+        for pair in played
+        for e, step in enumerate(pair.steps)
+        if step is not None
+    )
+    if scene.keep_probability == 1 and largest < 0.99 * reach:
+        return f"no client was seen at its bound: {largest:.4f} of {reach:.4f}"
+    if scene.keep_probability < 1 and largest < 0.5 * reach * scene.keep_probability**0.5:
+        return f"no client was seen near its bound: {largest:.4f} of {reach:.4f} before masks"
+    return ""
+
+
+def _row(scene: Scene, sabotage: Sabotage, test: str, findings: list[Finding], blind: str) -> Row:
+    """Return the row of findings of one kind: that which refutes most, or comes nearest."""
+    worst = max(findings, key=lambda finding: (finding.refutes, finding.observed))
+    verdict = Verdict.nothing_found
+    if worst.refutes:
+        verdict = Verdict.refuted
+    elif blind:
+        verdict = Verdict.inconclusive
+    form = ".4f" if test in (SENSITIVITY, WHOLE_VECTOR) else ".2g"
+    return Row(
+        scene.name,
+        sabotage.name,
+        test,
+        f"{worst.observed:{form}} of the bound",
+        f"{worst.limit:{form}}",
+        0.0,
+        verdict,
+        blind or f"{worst.test}: {worst.where}",
+        worst.observed / worst.limit if worst.limit else None,
+    )
+
+
+@contextmanager
+def _quiet_client() -> Iterator[None]:
+    """Say nothing of clients that cannot train: those that are not finite are meant."""
+    logger = logging.getLogger("client.app")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

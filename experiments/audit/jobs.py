@@ -1,0 +1,169 @@
+"""The audit as a list of jobs: calls that processes share, and what makes rows of what they return."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from experiments.audit import residual
+from experiments.audit.coupled import coupled_rows
+from experiments.audit.digits import Runs, Setup
+from experiments.audit.further import f_dp_row, further_rows
+from experiments.audit.one_run import OneRunSetup
+from experiments.audit.residual import Noises, play_noises, residual_rows
+from experiments.audit.row import Row
+from experiments.audit.sabotage import NONE, Sabotage
+from experiments.audit.scene import Scene
+from experiments.audit.trials import (
+    Scores,
+    Trial,
+    attack,
+    joined,
+    many_run_tasks,
+    one_run_task,
+    one_run_trial,
+)
+from experiments.audit.work import Task, outcomes
+
+CHUNK = 25  # runs of a scene that a process plays before it hands them back
+PLAY_WEIGHT = 0.8  # a run of a scene takes as long as this many runs on digits
+WIDE_DIMENSION = 10_000
+WIDE_WEIGHT = 8.0  # and one of a scene as wide as this
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a job comes to: rows, and what the plot is drawn from."""
+
+    rows: list[Row]
+    drawn: list[tuple[Trial, Scores | None]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Calls, and the function that makes of what they return, in order, what is found."""
+
+    tasks: list[Task]
+    finish: Callable[[list[Any]], Found]
+    judging: float = 1.0  # the weight of `finish`
+
+
+def run_jobs(jobs: Sequence[Job], workers: int) -> list[Found]:
+    """Return what each job found; the calls of all are shared out together, the longest first."""
+    tasks = [(number, task) for number, job in enumerate(jobs) for task in job.tasks]
+    order = sorted(range(len(tasks)), key=lambda place: -tasks[place][1].weight)
+    played = dict(zip(order, outcomes([tasks[place][1] for place in order], workers), strict=True))
+    parts: list[list[Any]] = [[] for _ in jobs]
+    for place, (number, _) in enumerate(tasks):
+        parts[number].append(played[place])
+    judging = [
+        Task(job.finish, (part,), job.judging) for job, part in zip(jobs, parts, strict=True) if job.tasks
+    ]
+    return outcomes(judging, workers)
+
+
+def bites(sabotage: Sabotage, scene: Scene) -> bool:
+    """Say whether a scene has what the sabotage breaks; what is not about resuming is played without it."""
+    if sabotage == NONE:
+        return True
+    if sabotage.masks and scene.keep_probability == 1:
+        return False
+    return sabotage.resumes == (scene.resume_after is not None)
+
+
+def coupled_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, pairs: int, seed: int) -> list[Job]:
+    """Return the coupled runs of the scenes that a sabotage bites in."""
+    return [
+        Job([Task(_coupled, (scene, sabotage, pairs, seed), pairs * _weight(scene))], _first)
+        for scene in scenes
+        if pairs and bites(sabotage, scene)
+    ]
+
+
+def _coupled(scene: Scene, sabotage: Sabotage, pairs: int, seed: int) -> list[Row]:
+    return coupled_rows(scene, sabotage, pairs=pairs, seed=seed)
+
+
+def _first(parts: list[Any]) -> Found:
+    return Found(parts[0])
+
+
+def _weight(scene: Scene) -> float:
+    """Return how many runs on digits take as long as two runs of a scene."""
+    return 2 * PLAY_WEIGHT if scene.dimension < WIDE_DIMENSION else 2 * WIDE_WEIGHT
+
+
+def residual_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, runs: int, seed: int) -> list[Job]:
+    """Return the residual runs of the scenes that a sabotage bites in; of wide ones a few, which hold as much noise."""
+    return [
+        _residual_job(scene, sabotage, runs if scene.dimension < WIDE_DIMENSION else residual.WIDE_RUNS, seed)
+        for scene in scenes
+        if runs and bites(sabotage, scene)
+    ]
+
+
+def _residual_job(scene: Scene, sabotage: Sabotage, runs: int, seed: int) -> Job:
+    sizes = [(first, min(CHUNK, runs - first)) for first in range(0, runs, CHUNK)]
+    tasks = [
+        Task(play_noises, (scene, first, size, sabotage, seed), size * _weight(scene))
+        for first, size in sizes
+    ]
+    return Job(tasks, _Judge(scene, sabotage))
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Makes rows of the runs of a scene."""
+
+    scene: Scene
+    sabotage: Sabotage
+
+    def __call__(self, parts: list[Noises]) -> Found:
+        return Found(residual_rows(self.scene, residual.joined(parts), self.sabotage))
+
+
+def many_run_job(setup: Setup, *, runs: int, confidence: float) -> Job:
+    """Return a pipeline on digits, played many times."""
+    return Job(many_run_tasks(setup, runs), _Attack(setup, confidence), judging=200.0)
+
+
+@dataclass(frozen=True)
+class _Attack:
+    """Makes rows of the runs of a pipeline on digits."""
+
+    setup: Setup
+    confidence: float
+
+    def __call__(self, parts: list[Runs]) -> Found:
+        runs = joined(parts)
+        drawn = attack(self.setup, runs, self.confidence)
+        trials = [trial for trial, _ in drawn]
+        rows = [trial.as_row() for trial in trials]
+        return Found(rows + further_rows(self.setup, runs, trials, self.confidence), list(drawn))
+
+
+def one_run_job(setup: OneRunSetup, *, confidence: float) -> Job:
+    """Return a run whose clients are all canaries."""
+    return Job([one_run_task(setup)], _OneRun(setup, confidence))
+
+
+@dataclass(frozen=True)
+class _OneRun:
+    """Makes rows of a run whose clients are all canaries."""
+
+    setup: OneRunSetup
+    confidence: float
+
+    def __call__(self, parts: list[int]) -> Found:
+        trial = one_run_trial(self.setup, parts[0], self.confidence)
+        return Found([trial.as_row(), f_dp_row(self.setup, parts[0], self.confidence)], [(trial, None)])
+
+
+def of_mechanisms(scenes: Sequence[Scene], mechanisms: Sequence[str]) -> list[Scene]:
+    """Return the scenes, and for each mechanism that none of them has the first one under it."""
+    played = {scene.mechanism for scene in scenes}
+    more = [
+        replace(scenes[0], name=scenes[0].name.replace(scenes[0].mechanism, name, 1), mechanism=name)
+        for name in mechanisms
+        if name not in played
+    ]
+    return [*scenes, *more]

@@ -1,0 +1,167 @@
+"""How probably each row refutes noise that is a factor too small: the power table of docs/audit.md.
+
+Exact for residuals (`fedmf.audit.power`); by simulation of the law for rows that attack, because the pipeline would take
+days: observations whose noise is the factor times the stated one, under the rule of the row. Coupled rows see no factor:
+what they look at has no noise left.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from experiments.audit.digits import Setup, build_stage
+from experiments.audit.law import Bound, Float64, Law, choose_rule
+from experiments.audit.one_run import OneRunSetup, quotas, right_guesses, stated_mu
+from experiments.audit.scene import Scene
+from experiments.audit.trials import stated_law
+from fedmf.audit import power as residual_power
+from fedmf.audit.bounds import epsilon_lower_bound, one_run_lower_bound
+from fedmf.audit.gaussian_bounds import f_dp_one_run_mu_lower_bound, mu_lower_bound
+from fedmf.audit.residual import TAILS, VARIANCE
+from fedmf.randomness import PublicSeed
+
+FACTORS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.958, 1.0)
+POOL = 10_000  # simulated runs with the client in, and as many with it out, behind each figure
+REPEATS = 1000  # made-up outcomes of an audit
+
+
+@dataclass(frozen=True)
+class Power:
+    """The probability with which a row refutes, (factor,) in the order of `FACTORS`."""
+
+    test: str
+    pipeline: str
+    probabilities: tuple[float, ...]
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the row as JSON-ready values."""
+        by_factor = zip(map(str, FACTORS), self.probabilities, strict=True)
+        return {"test": self.test, "pipeline": self.pipeline, "probability": dict(by_factor)}
+
+
+def residual_powers(scene: Scene, runs: int) -> list[Power]:
+    """Return the power of the rows on residuals that see a factor."""
+    found = [
+        {
+            power.test: power.probability
+            for power in residual_power(
+                factor,
+                runs=runs,
+                epochs=scene.epochs,
+                rounds=scene.rounds_per_epoch,
+                coordinates=scene.dimension,
+            )
+        }
+        for factor in FACTORS
+    ]
+    return [
+        Power(
+            test, f"{runs} runs of {scene.dimension} coordinates", tuple(by_test[test] for by_test in found)
+        )
+        for test in (VARIANCE, TAILS)
+    ]
+
+
+def many_run_powers(setup: Setup, runs: int, confidence: float) -> list[Power]:
+    """Return the power of the rows that attack a pipeline played many times."""
+    law, name = stated_law(setup), f"{setup.mechanism}, gamma {setup.keep_probability:g}, {runs} runs"
+    epsilon = partial(epsilon_lower_bound, delta=setup.delta, confidence=confidence)
+    half = replace(law, noise=0.5)
+    simulated = partial(_attacked, setup, runs, epsilon, setup.epsilon)
+    rows = [
+        Power("many runs, stated law", name, simulated(lambda factor: law)),
+        Power("many runs, halved noise", name, simulated(lambda factor: half)),
+    ]
+    if setup.keep_probability < 1:
+        fitted = simulated(lambda factor: replace(law, noise=factor))
+        return [*rows, Power("many runs, fitted noise (all runs)", name, fitted)]
+    plan = build_stage(setup).plan
+    mu = plan.participation.epochs**0.5 / plan.noise_multiplier
+    bound = partial(mu_lower_bound, confidence=confidence)
+    return [*rows, Power("many runs, mu-GDP", name, _attacked(setup, runs, bound, mu, lambda factor: law))]
+
+
+def _attacked(
+    setup: Setup, runs: int, bound: Bound, limit: float, assumed: Callable[[float], Law]
+) -> tuple[float, ...]:
+    """Return how often `bound` exceeds `limit` when the noise is a factor of the stated one, under assumed laws."""
+    stated, found = stated_law(setup), []
+    everyone = np.arange(POOL) % len(stated.shifts)
+    for factor in FACTORS:
+        rng = PublicSeed(setup.seed).generator("audit power", setup.name, str(factor))
+        law, true = assumed(factor), replace(stated, noise=factor)
+        rule = choose_rule(law, runs=runs, bound=bound, rng=rng)
+        rates = [
+            float(rule.claims(law.score(true.simulate(everyone, present=present, rng=rng), everyone)).mean())
+            for present in (True, False)
+        ]
+        high, low = rates if rule.side > 0 else rates[::-1]
+        trials = runs // 2
+        hits, misses = rng.binomial(trials, high, REPEATS), rng.binomial(trials, low, REPEATS)
+        outcomes = {(hit, miss) for hit, miss in zip(hits.tolist(), misses.tolist(), strict=True)}
+        exceeds = {pair: bound(pair[0], trials, pair[1], trials) > limit for pair in outcomes}
+        found.append(
+            sum(exceeds[pair] for pair in zip(hits.tolist(), misses.tolist(), strict=True)) / REPEATS
+        )
+    return tuple(found)
+
+
+def one_run_powers(setup: OneRunSetup, confidence: float, repeats: int = 100) -> list[Power]:
+    """Return the power of the rows on one run whose clients are all canaries."""
+    name = f"{setup.mechanism}, gamma 1, {setup.guesses} guesses of {setup.canaries}"
+    mu = stated_mu(setup)
+    counts = [_right(setup, mu, factor, repeats) for factor in FACTORS]
+    rows: list[tuple[str, Callable[[int], bool]]] = [
+        ("one run", lambda correct: _epsilon(setup, confidence, correct) > setup.epsilon),
+        ("one run, f-DP", lambda correct: _mu(setup, confidence, correct) > mu),
+    ]
+    return [
+        Power(test, name, tuple(float((count >= _least(setup.guesses, refutes)).mean()) for count in counts))
+        for test, refutes in rows
+    ]
+
+
+def _right(setup: OneRunSetup, mu: float, factor: float, repeats: int) -> Float64:
+    """Return how many guesses are right in made-up runs, (repeats,)."""
+    rng = PublicSeed(setup.seed).generator("audit power", setup.name, str(factor))
+    parts = quotas(setup.guesses)
+    found = []
+    for _ in range(repeats):
+        coins = rng.integers(2, size=(len(parts), setup.canaries // len(parts)))
+        seen = mu * coins + factor * rng.standard_normal(coins.shape)
+        found.append(
+            sum(right_guesses(seen[place], coins[place], quota) for place, quota in enumerate(parts))
+        )
+    return np.array(found)
+
+
+def _epsilon(setup: OneRunSetup, confidence: float, correct: int) -> float:
+    return one_run_lower_bound(
+        correct, setup.guesses, setup.canaries, delta=setup.delta, confidence=confidence
+    )
+
+
+def _mu(setup: OneRunSetup, confidence: float, correct: int) -> float:
+    return f_dp_one_run_mu_lower_bound(correct, setup.guesses, setup.canaries, confidence=confidence)
+
+
+def _least(guesses: int, refutes: Callable[[int], bool]) -> int:
+    """Return the least number of right guesses that refutes, guesses + 1 where none does; more refute too."""
+    low, high = 0, guesses + 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if middle == guesses + 1 or refutes(middle) else (middle + 1, high)
+    return low
+
+
+def in_words(rows: Sequence[Power]) -> list[str]:
+    """Return the rows as lines of a Markdown table."""
+    head = "| row | " + " | ".join(f"{factor:g}" for factor in FACTORS) + " |"
+    lines = [head, "|---" * (len(FACTORS) + 1) + "|"]
+    for row in rows:
+        cells = " | ".join(f"{probability:.3g}" for probability in row.probabilities)
+        lines.append(f"| {row.test}: {row.pipeline} | {cells} |")
+    return lines

@@ -1,0 +1,169 @@
+"""The noise of the real pipeline, recovered and held against its law, and its masks.
+
+A run is played with clients that send zeros: what its models tell is noise alone. With masks it is played once more
+with the same secret and clients that send digits (`fedmf.audit.masks`): the noise cancels in the difference, and
+what is left must be a sum of masked vectors, which tells the masks. So noise that hangs on what clients send is seen, as
+a difference that is no such sum.
+
+Tests and their laws: `fedmf.audit.residual` and `fedmf.audit.masks`, at 1e-6 each for a scene.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.audit.coupled import BROKEN_OFF
+from experiments.audit.pipeline import Float64, known
+from experiments.audit.row import Row, Verdict
+from experiments.audit.sabotage import NONE, Sabotage
+from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, stated_of, to_sent
+from fedmf.audit.finding import Finding
+from fedmf.audit.masks import Masks, digits, mask_laws, unmixed
+from fedmf.audit.residual import residuals
+from fedmf.errors import SettingError
+from fedmf.randomness import SecretKey
+
+RUNS = 50
+DECODED = "mask decoding"
+RECOVERED = "residual recovery"
+
+SCENES = (
+    Scene("optimal, rotated"),
+    Scene("optimal, masks", keep_probability=0.1, rotation="identity"),
+    Scene("optimal, rotated, masks, resumed in an epoch", keep_probability=0.3, together=2, resume_after=2),
+    Scene("optimal, silent clients, resumed at an epoch's end", muted=True, resume_after=3),
+    Scene("independent, masks", mechanism="independent", keep_probability=0.1, rotation="identity"),
+    Scene("binary tree, rotated", mechanism="binary_tree", rounds_per_epoch=4),
+)
+WIDE = Scene(
+    "optimal, more than a block of noise", rotation="identity", dimension=40_000, cohort_size=2, linf=64
+)
+WIDE_RUNS = 4
+
+
+@dataclass(frozen=True)
+class Noises:
+    """What some runs of a scene tell: `sums` (runs, E, T, d), the largest `error` of one, in units of sigma.
+
+    `masks` (runs, E, T, n, D); None without masks, or where a difference was no sum of masked vectors in `undecoded` runs.
+    `broken_off` says why a run ended early, "" for none; then `sums` has only those before it.
+    """
+
+    sums: Float64
+    error: float
+    masks: Masks | None
+    undecoded: int = 0
+    broken_off: str = ""
+
+
+def play_noises(scene: Scene, first: int, count: int, sabotage: Sabotage = NONE, seed: int = 0) -> Noises:
+    """Return runs number first .. first + count - 1 of a scene, each with a secret of its own."""
+    plan = plan_of(scene)
+    zeros = np.zeros(plan.dimension, np.float32)
+    sums: list[Float64] = []
+    masks: list[Masks] = []
+    worst, undecoded = 0.0, 0
+    for run in range(first, first + count):
+        secret = SecretKey.reproducible(seed).derive("residual", scene.name, run)
+        try:
+            played = play(scene, secret, lambda who, number: known(zeros), sabotage)
+        except BROKEN_OFF as stop:
+            return Noises(np.array(sums), worst, None, undecoded, str(stop))
+        silent, error = recovered(plan, played.models)
+        sums.append(silent)
+        for epoch in range(plan.participation.epochs):
+            worst = max(worst, float(error[epoch].max()) / plan.sigma_in(epoch))
+        if scene.keep_probability < 1:
+            found = _masks(scene, secret, silent, error, sabotage)
+            undecoded += found is None
+            masks += [] if found is None else [found]
+    shown = np.array(masks) if masks and not undecoded else None
+    return Noises(np.array(sums), worst, shown, undecoded)
+
+
+def _masks(
+    scene: Scene, secret: SecretKey, silent: Float64, error: Float64, sabotage: Sabotage
+) -> Masks | None:
+    """Return the masks (E, T, n, D) of a run, read off its difference to the one in which all clients sent digits."""
+    plan = plan_of(scene)
+    assert plan.bounds.l2_norm is not None
+    n = plan.participation.cohort_size
+    # Half of both bounds: float32 may round a vector up, and what is clipped is no digit any more.
+    linf_norm = None if plan.bounds.linf_norm is None else plan.bounds.linf_norm / 2
+    entries = digits(n, l2_norm=plan.bounds.l2_norm / 2, linf_norm=linf_norm, dimension=plan.rotation.padded)
+    vectors = [
+        np.asarray(plan.rotation.unrotate(np.full(plan.rotation.padded, entry)), np.float32)
+        for entry in entries
+    ]
+    zeros = np.zeros(plan.dimension, np.float32)
+    held = {
+        (number + 1, who): vector
+        for number, cohort in enumerate(cohorts(plan))
+        for who, vector in zip(cohort, vectors, strict=True)
+    }
+    speaking, other = recovered(
+        plan,
+        play(scene, secret, lambda who, number: known(held.get((number, who), zeros)), sabotage).models,
+    )
+    difference = np.apply_along_axis(to_sent(plan), -1, speaking - silent)
+    # Of the vectors themselves float32 and the rotation leave less than 2^-18 of the largest entry.
+    slack = float(np.linalg.norm(error + other, axis=-1).max()) + 2.0**-18 * n * float(entries[0])
+    if not slack < entries[-1] / 2:
+        raise SettingError(f"scene {scene.name} has too much noise to read masks: {slack} of {entries[-1]}.")
+    return unmixed(difference, entries, tolerance=slack)
+
+
+def joined(parts: list[Noises]) -> Noises:
+    """Return several parts' runs as one."""
+    undecoded = sum(part.undecoded for part in parts)
+    masks = [part.masks for part in parts if part.masks is not None]
+    return Noises(
+        np.concatenate([part.sums for part in parts if len(part.sums)] or [np.empty((0, 0, 0, 0))]),
+        max(part.error for part in parts),
+        np.concatenate(masks) if masks and not undecoded else None,
+        undecoded,
+        next((part.broken_off for part in parts if part.broken_off), ""),
+    )
+
+
+def residual_rows(scene: Scene, played: Noises, sabotage: Sabotage = NONE) -> list[Row]:
+    """Return the rows of a scene's runs, one for each kind of test."""
+    rows: list[Row] = []
+    if played.broken_off:
+        return [_certain(scene, sabotage, RECOVERED, f"a run broke off: {played.broken_off}", "whole runs")]
+    if not np.isfinite(played.sums).all():
+        return [_certain(scene, sabotage, RECOVERED, "a release that is not finite", "finite numbers")]
+    findings = residuals(played.sums, stated_of(scene), resolution=played.error)
+    rows += [_row(scene, sabotage, finding) for finding in findings]
+    if scene.keep_probability == 1:
+        return rows
+    if played.undecoded or played.masks is None:
+        observed = f"{played.undecoded} of {len(played.sums)} runs differ by no sum of masked vectors"
+        return [*rows, _certain(scene, sabotage, DECODED, observed, "0 runs")]
+    plan = plan_of(scene)
+    shape = (plan.participation.epochs, plan.participation.rounds_per_epoch, plan.participation.cohort_size)
+    clients = np.array(cohorts(plan)).reshape(shape)
+    found = mask_laws(played.masks, scene.keep_probability, clients=clients)
+    return rows + [_row(scene, sabotage, finding) for finding in found]
+
+
+def _row(scene: Scene, sabotage: Sabotage, finding: Finding) -> Row:
+    verdict = Verdict.refuted if finding.refutes else Verdict.nothing_found
+    observed = f"p = {finding.observed:.3g} over {finding.tests} tests"
+    limit = f"p > {finding.limit:.2g}"
+    nearness = float(np.log(max(finding.observed, 1e-300)) / np.log(finding.limit))
+    return Row(
+        scene.name,
+        sabotage.name,
+        finding.test,
+        observed,
+        limit,
+        finding.false_alarm,
+        verdict,
+        finding.where,
+        nearness,
+    )
+
+
+def _certain(scene: Scene, sabotage: Sabotage, test: str, observed: str, limit: str) -> Row:
+    return Row(scene.name, sabotage.name, test, observed, limit, 0.0, Verdict.refuted)

@@ -1,0 +1,228 @@
+"""Sabotage of what a client can move: clipping, the sum, who takes part, the model before and between rounds."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Message
+
+import client.app
+import client.privatize
+import server.strategy
+from experiments.audit.sabotage.hooks import ExamplesOf, Sabotage, patched
+from fedmf.participation import Register
+from fedmf.plan import Plan
+from fedmf.updates import wire
+from fedmf.updates.clipping import clip_l2, clip_linf
+from fedmf.updates.vectors import Vector
+from server.aggregation import UNCLIPPED_BOUND, FixedPoint
+from server.cohort import SimulatedPopulation
+from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, make_release
+from server.strategy import FedMF
+
+_fit = FixedPoint.fit
+_decode = wire.decode
+
+
+def _as_given(values: Any, bound: float) -> Any:
+    return values
+
+
+def _unbounded(bound: float | None, terms: int) -> FixedPoint:
+    return _fit(None, terms)
+
+
+@contextmanager
+def without_clipping() -> Iterator[None]:
+    """Clip nowhere: not at the client, not when a reply is decoded, not in the sum."""
+    with patched(
+        (client.privatize, "clip_l2", _as_given),
+        (client.privatize, "clip_linf", _as_given),
+        (wire, "clip_l2", _as_given),
+        (wire, "clip_linf", _as_given),
+        (FixedPoint, "fit", staticmethod(_unbounded)),
+    ):
+        yield
+
+
+@contextmanager
+def without_clipping_in_the_last_epoch() -> Iterator[None]:
+    """Clip nowhere once the last epoch has begun."""
+    is_last = [False]
+
+    def begin(plan: Plan, state: ServerState) -> ServerState:
+        is_last[0] = state.position(plan)[0] == plan.participation.epochs - 1
+        return begin_epoch(plan, state)
+
+    def unless_last(clip: Any) -> Any:
+        return lambda values, bound: values if is_last[0] else clip(values, bound)
+
+    def fit(bound: float | None, terms: int) -> FixedPoint:
+        return _fit(None if is_last[0] else bound, terms)
+
+    with patched(
+        (server.strategy, "begin_epoch", begin),
+        (client.privatize, "clip_l2", unless_last(clip_l2)),
+        (client.privatize, "clip_linf", unless_last(clip_linf)),
+        (wire, "clip_l2", unless_last(clip_l2)),
+        (wire, "clip_linf", unless_last(clip_linf)),
+        (FixedPoint, "fit", staticmethod(fit)),
+    ):
+        yield
+
+
+@contextmanager
+def without_a_look_for_nan() -> Iterator[None]:
+    """Let through what is not finite, at the client and at the server."""
+
+    def decode(data: object, bounds: wire.Bounds, *, kept: int) -> Vector:
+        if bounds.value_type == "float32" and isinstance(data, bytes) and len(data) == 4 * kept:
+            values = np.frombuffer(data, "<f4")
+            if not np.isfinite(values).all():
+                return np.full(kept, UNCLIPPED_BOUND, np.float32)  # a sum of integers knows no NaN
+        return _decode(data, bounds, kept=kept)
+
+    with patched(
+        (client.app, "check_update", lambda update, start: None),
+        (client.privatize, "zero_if_not_finite", lambda update: update),
+        (client.privatize, "clip_l2", _as_given),
+        (wire, "decode", decode),
+        (FixedPoint, "fit", staticmethod(_unbounded)),
+    ):
+        yield
+
+
+class StaleSum(FedMF):
+    """A strategy whose sum is not emptied at once: everyone's update is added again a round later."""
+
+    _before: npt.NDArray[np.float64] | None = None
+
+    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:
+        total, answered = super()._add(replies)
+        stale, self._before = self._before, total
+        return (total if stale is None else total + stale), answered
+
+
+class TakesPartTwice(SimulatedPopulation):
+    """Cohorts in which the first client of an epoch's first round takes part in its second round too."""
+
+    def cohort(self, plan: Plan, server_round: int) -> list[str]:
+        """Return the round's clients; in the second round of an epoch one of them is another."""
+        step = (server_round - 1) % plan.participation.rounds_per_epoch
+        names = super().cohort(plan, server_round)
+        if step == 1:
+            names[0] = super().cohort(plan, server_round - 1)[0]
+        return names
+
+
+@contextmanager
+def without_a_register() -> Iterator[None]:
+    """Forget who took part in the epoch."""
+    with patched((Register, "spend", lambda self, clients: self)):
+        yield
+
+
+@contextmanager
+def divided_by_who_spoke() -> Iterator[None]:
+    """Average over the clients whose update is not zero, in place of the planned number."""
+    spoke: list[bool] = []
+
+    def decode(data: object, bounds: wire.Bounds, *, kept: int) -> Vector:
+        values = _decode(data, bounds, kept=kept)
+        spoke.append(bool(values.any()))
+        return values
+
+    def make(plan: Plan, state: ServerState, *given: Any, **more: Any) -> tuple[Release, Secrets]:
+        release, secrets = make_release(plan, state, *given, **more)
+        factor = plan.participation.cohort_size / max(1, sum(spoke))
+        spoke.clear()
+        return replace(release, noisy_sum=(release.noisy_sum * factor).astype(np.float32)), secrets
+
+    with patched((wire, "decode", decode), (server.strategy, "make_release", make)):
+        yield
+
+
+@contextmanager
+def momentum_of_the_exact_sum() -> Iterator[None]:
+    """Let the server optimizer keep the sum without its noise; the model of the round itself has the noise."""
+    exact: list[npt.NDArray[np.float64]] = []
+
+    def make(plan: Plan, state: ServerState, rotated_sum: Any, *given: Any, **more: Any) -> Any:
+        exact[:] = [plan.rotation.unrotate(rotated_sum)]
+        return make_release(plan, state, rotated_sum, *given, **more)
+
+    def apply(plan: Plan, optimizer: Any, state: ServerState, release: Release, secrets: Any) -> ServerState:
+        after = apply_release(plan, optimizer, state, release, secrets)
+        noise = (release.noisy_sum - exact[0]) / plan.denominator
+        velocity = np.asarray(after.slots["velocity"] - noise, np.float32)
+        return replace(after, slots={**after.slots, "velocity": velocity})
+
+    with patched((server.strategy, "make_release", make), (server.strategy, "apply_release", apply)):
+        yield
+
+
+def warmed_up_on_clients(start: Vector, plan: Plan, examples_of: ExamplesOf) -> Vector:
+    """Return an initial model that was moved by a hundredth of every known vector of the first epoch."""
+    who, moved = plan.participation, start.copy()
+    for server_round in range(1, who.rounds_per_epoch + 1):
+        for name in SimulatedPopulation().cohort(plan, server_round):
+            held = examples_of(int(name), server_round)
+            if held.x[0].shape == start.shape:
+                moved += 0.01 * np.nan_to_num(held.x[0], posinf=0, neginf=0)
+    return moved
+
+
+SUMS = (
+    Sabotage(
+        "no clipping",
+        "nothing is clipped, by client or server",
+        caught_by=("coupled sensitivity",),
+        patches=without_clipping,
+    ),
+    Sabotage(
+        "no clipping in the last epoch",
+        "nothing is clipped once the last epoch has begun",
+        caught_by=("coupled sensitivity",),
+        patches=without_clipping_in_the_last_epoch,
+    ),
+    Sabotage(
+        "what is not finite is passed on",
+        "an update that is not finite is not made zero",
+        caught_by=("coupled sensitivity",),
+        patches=without_a_look_for_nan,
+    ),
+    Sabotage(
+        "a stale sum",
+        "everyone's update is added again a round later",
+        caught_by=("coupled sensitivity", "coupled own round"),
+        strategy=StaleSum,
+    ),
+    Sabotage(
+        "a second participation",
+        "one client takes part in two rounds of an epoch",
+        caught_by=("coupled sensitivity", "coupled own round"),
+        population=TakesPartTwice,
+        patches=without_a_register,
+    ),
+    Sabotage(
+        "divided by who spoke",
+        "the sum is divided by the number of updates that are not zero",
+        caught_by=("coupled sensitivity",),
+        patches=divided_by_who_spoke,
+    ),
+    Sabotage(
+        "momentum that leaks",
+        "the server optimizer keeps the sum without its noise",
+        caught_by=("residual correlation",),
+        patches=momentum_of_the_exact_sum,
+    ),
+    Sabotage(
+        "an initial model that leaks",
+        "the model that is sent first was warmed up on clients' data",
+        caught_by=("coupled own round",),
+        start=warmed_up_on_clients,
+    ),
+)

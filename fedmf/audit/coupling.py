@@ -1,0 +1,147 @@
+"""Coupled streams: the same secrets with one client in and out, so that all noise cancels and its part alone is left.
+
+The statement under test. With every secret held fixed, the releases of an epoch may differ by what the client sent in its
+own round alone, D = e_t (s * g), and through W (see `fedmf.audit.stated`)
+
+    ||W D||_2 <= c Delta_2,     ||column j of W D||_2 <= min(c Delta_inf, c Delta_2) for every sent coordinate j,
+
+with c the largest column norm of C that was accounted. These are the two quantities of the theorem (docs/privacy.md,
+section 2: t_j and their sum). A stream that exceeds one spends more than it states, for certain and not with some
+probability: there is no law here but arithmetic, of which `tolerance` is a bound.
+
+Holds where the others send the same in both streams whatever the models are: the audit gives them vectors instead of data.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fedmf.audit.finding import Finding
+from fedmf.audit.stated import Stated, own_steps
+from fedmf.checks import check_choice
+from fedmf.choices import ADJACENCIES
+from fedmf.errors import SettingError
+from fedmf.mechanisms.arrays import Float64
+
+L2 = "coupled sensitivity, L2"
+LINF = "coupled sensitivity, L-infinity"
+OWN_ROUND = "coupled own round"
+WHOLE_VECTOR = "coupled whole vector"
+
+_ROUNDING = (
+    2.0**-40
+)  # of the float64 arithmetic here, relative; W is accurate to its condition number times 2^-53
+
+
+def coupled(
+    with_client: Float64,
+    without_client: Float64,
+    stated: Stated,
+    *,
+    own_rounds: Sequence[int | None],
+    tolerance: Float64 | float = 0.0,
+    rotate: Callable[[Float64], Float64] | None = None,
+    adjacency: str = "zero_out",
+) -> tuple[Finding, ...]:
+    """Return what two streams of releases with the same secrets, one client in and out, say of its influence.
+
+    `with_client` and `without_client` are noisy sums (epochs, T, d), `own_rounds` the step of each epoch (0-based) in
+    which the client takes part, None for an epoch without it. `tolerance`, a number or (epochs, T, d), bounds the
+    arithmetic error of each entry of their difference. `rotate` takes one round's difference (d,) to the coordinates that
+    are sent, of which the L-infinity bound speaks; it must be orthonormal and lose nothing. With `adjacency` "replace" the
+    client sends one vector or another, and twice the bounds are allowed.
+
+    Three findings: both sensitivities as ratios to what is accounted, worst epoch first, and the largest difference in a
+    round that is not the client's, over the L2 bound. Raises `SettingError` for shapes that do not fit.
+    """
+    stated.check_shape("the releases with the client", with_client)
+    if with_client.shape != without_client.shape or with_client.ndim != 3:
+        raise SettingError(
+            f"the releases have shapes {with_client.shape} and {without_client.shape}; both must be (epochs, T, d)."
+        )
+    check_choice("adjacency", adjacency, ADJACENCIES)
+    steps = own_steps(own_rounds, stated)
+    factor = 2.0 if adjacency == "replace" else 1.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.asarray(with_client, np.float64) - without_client
+    slack = np.broadcast_to(np.asarray(tolerance, np.float64), difference.shape)
+    if not np.isfinite(difference).all():
+        return _not_finite(difference)
+    sent = difference if rotate is None else np.apply_along_axis(rotate, -1, difference)
+    l2 = [_l2(stated, epoch, difference[epoch], slack[epoch], factor) for epoch in range(len(steps))]
+    linf = [_linf(stated, epoch, sent[epoch], slack[epoch], factor) for epoch in range(len(steps))]
+    return (
+        max(l2, key=lambda finding: finding.observed - finding.limit),
+        max(linf, key=lambda finding: finding.observed - finding.limit),
+        _elsewhere(stated, difference, slack, steps),
+    )
+
+
+def _not_finite(difference: Float64) -> tuple[Finding, ...]:
+    epoch, step, coordinate = np.argwhere(~np.isfinite(difference))[0]
+    where = f"{_place(epoch, step)}, coordinate {coordinate}: not finite"
+    return tuple(Finding(test, np.inf, 1.0, True, None, where) for test in (L2, LINF, OWN_ROUND))
+
+
+def _l2(stated: Stated, number: int, difference: Float64, slack: Float64, factor: float) -> Finding:
+    """Return ||W D||_2 over c Delta_2 of one epoch."""
+    epoch = stated.epochs[number]
+    allowed = factor * epoch.sensitivity * stated.l2_norm
+    ratio = float(np.linalg.norm(epoch.whitening @ difference)) / allowed
+    error = float(np.linalg.norm(np.abs(epoch.whitening) @ slack)) / allowed + _ROUNDING * ratio
+    return Finding(L2, ratio, 1 + error, ratio > 1 + error, None, f"epoch {number + 1}")
+
+
+def _linf(stated: Stated, number: int, sent: Float64, slack: Float64, factor: float) -> Finding:
+    """Return the largest column of W D over min(c Delta_inf, c Delta_2) of one epoch."""
+    epoch = stated.epochs[number]
+    bound = stated.l2_norm if stated.linf_norm is None else min(stated.linf_norm, stated.l2_norm)
+    allowed = factor * epoch.sensitivity * bound
+    columns = np.linalg.norm(epoch.whitening @ sent, axis=0)
+    ratio = float(columns.max()) / allowed
+    # An orthonormal map moves no coordinate by more than the length of the whole error.
+    error = float(np.linalg.norm(np.abs(epoch.whitening) @ np.linalg.norm(slack, axis=1))) / allowed
+    error += _ROUNDING * ratio
+    where = f"epoch {number + 1}, coordinate {int(columns.argmax())}"
+    return Finding(LINF, ratio, 1 + error, ratio > 1 + error, None, where)
+
+
+def _elsewhere(stated: Stated, difference: Float64, slack: Float64, steps: tuple[int | None, ...]) -> Finding:
+    """Return the largest difference outside the client's own rounds, over Delta_2."""
+    outside = np.abs(difference)
+    for epoch, step in enumerate(steps):
+        if step is not None:
+            outside[epoch, step] = 0
+    excess = outside - slack
+    place = np.unravel_index(int(excess.argmax()), excess.shape)
+    observed, limit = float(outside[place]) / stated.l2_norm, float(slack[place]) / stated.l2_norm
+    where = f"{_place(int(place[0]), int(place[1]))}, coordinate {int(place[2])}"
+    return Finding(OWN_ROUND, observed, limit, bool(excess[place] > 0), None, where)
+
+
+def whole_vector(
+    rows: Float64, stated: Stated, *, tolerance: Float64 | float = 0.0, step: float = 0.0
+) -> Finding:
+    """Return the norm of the vector behind several masks, over Delta_2: the finding that a masked part cannot give.
+
+    `rows` (k, D) are what one client's same vector g added to its own rounds, in sent coordinates, under k masks; a
+    coordinate shows where it was kept. The theorem needs ||g||_2 <= Delta_2 of the WHOLE vector, while a masked part may
+    be that long even where only the server bounds it. `tolerance` bounds the error of each entry; `step` is the
+    distance of int8 levels, by which a rounded entry may differ from g: 0 without rounding. Coordinates that no mask kept
+    count as 0, so that the figure is a lower bound.
+    """
+    slack = np.broadcast_to(np.asarray(tolerance, np.float64), rows.shape)
+    if not np.isfinite(rows).all():
+        return Finding(WHOLE_VECTOR, np.inf, 1.0, True, None, "an entry that is not finite")
+    kept = np.abs(rows) > slack
+    seen = kept.any(axis=0)
+    vector = np.where(kept, rows, 0).sum(axis=0) / np.maximum(kept.sum(axis=0), 1)
+    error = np.where(seen, slack.max(axis=0) + step, 0.0)
+    observed = float(np.linalg.norm(vector)) / stated.l2_norm
+    limit = 1 + float(np.linalg.norm(error)) / stated.l2_norm + _ROUNDING * observed
+    where = f"{int(seen.sum())} of {rows.shape[1]} coordinates seen under {len(rows)} masks"
+    return Finding(WHOLE_VECTOR, observed, limit, observed > limit, None, where)
+
+
+def _place(epoch: int, step: int) -> str:
+    return f"epoch {epoch + 1}, round {step + 1}"

@@ -1,0 +1,187 @@
+"""Masks, as releases show them, against their law: iid Bernoulli(gamma) over coordinates, clients, rounds, epochs, runs.
+
+How they become visible: `digits` gives each client of a cohort a power of two of one unit, in every coordinate. Of two runs
+with the same secrets, one with these vectors and one with zeros, the noise cancels, and the difference of a round is in
+each coordinate the sum of the units that masks kept: its binary digits are the masks of all clients (`unmixed`).
+
+`mask_laws` then counts. A mask shared by two clients, or by two rounds or epochs or runs, voids the amplification that
+the accountant claims, and so does one of a fixed number of coordinates. Every count is binomial, exactly: a share of
+kept coordinates, and for two masks that should be unrelated how often both kept, with probability gamma^2.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations, product
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import binom
+
+from fedmf.audit import exact
+from fedmf.audit.finding import Finding, smallest
+from fedmf.audit.residual import FALSE_ALARM, distances
+from fedmf.checks import check_at_least, check_open_unit
+from fedmf.errors import SettingError
+from fedmf.mechanisms.arrays import Float64
+
+SHARE = "mask share"
+SIZES = "mask sizes"
+CLIENTS = "mask correlation of clients"
+ROUNDS = "mask correlation of rounds"
+EPOCHS = "mask correlation of epochs"
+RUNS = "mask correlation of runs"
+COORDINATES = "mask correlation of coordinates"
+TESTS = (SHARE, SIZES, CLIENTS, ROUNDS, EPOCHS, RUNS, COORDINATES)
+
+Masks = npt.NDArray[np.bool_]
+
+
+def digits(clients: int, *, l2_norm: float, linf_norm: float | None, dimension: int) -> Float64:
+    """Return the entry of each client's constant vector, (clients,): within both bounds, each half of the one before.
+
+    >>> digits(3, l2_norm=1.0, linf_norm=0.25, dimension=4)
+    array([0.25  , 0.125 , 0.0625])
+    """
+    check_at_least("clients", clients, 1)
+    check_at_least("dimension", dimension, 1)
+    largest = min(l2_norm / np.sqrt(dimension), l2_norm if linf_norm is None else linf_norm)
+    return np.asarray(largest * 0.5 ** np.arange(clients))
+
+
+def unmixed(difference: Float64, entries: Float64, *, tolerance: float) -> Masks | None:
+    """Return the masks (.., clients, D) that a difference of sums (.., D) shows, or None where it shows none.
+
+    `entries` are those of `digits`. None: a value is further than `tolerance` from every sum of entries, so that the two
+    runs differ by more than masks and the clients' vectors.
+    """
+    unit = float(entries[-1])
+    if not tolerance < unit / 2:
+        raise SettingError(
+            f"tolerance is {tolerance}; it must be below half of the smallest entry, {unit / 2}."
+        )
+    numbers = np.rint(difference / unit)
+    is_sum = np.isfinite(difference).all() and np.abs(difference - numbers * unit).max() <= tolerance
+    if not is_sum or numbers.min() < 0 or numbers.max() >= 2 ** len(entries):
+        return None
+    place = np.arange(len(entries))[::-1]  # the first entry is the largest power of two
+    return np.asarray((numbers[..., None, :].astype(np.int64) >> place[:, None]) & 1, bool)
+
+
+def mask_laws(
+    masks: Masks,
+    keep_probability: float,
+    *,
+    clients: npt.NDArray[np.integer],
+    false_alarm: float = FALSE_ALARM,
+) -> tuple[Finding, ...]:
+    """Return one finding for each kind of test on masks (runs, epochs, T, n, D) of runs with unrelated secrets.
+
+    `clients` (epochs, T, n) names the client behind each mask, the same in all runs. All tests together accuse honest
+    masks with probability at most `false_alarm`. Raises `SettingError` for shapes that do not fit.
+    """
+    check_open_unit("keep_probability", keep_probability)
+    check_open_unit("false_alarm", false_alarm)
+    if masks.ndim != 5 or clients.shape != masks.shape[1:4]:
+        raise SettingError(
+            f"the masks have shape {masks.shape} and the clients {clients.shape}; they must be (runs, epochs, T, n, D) "
+            "and (epochs, T, n)."
+        )
+    level = false_alarm / len(TESTS)
+    kinds = (_shares, _sizes, _clients, _rounds, _epochs, _runs, _coordinates)
+    found = (
+        _finding(test, kind(masks, clients, keep_probability), level)
+        for test, kind in zip(TESTS, kinds, strict=True)
+    )
+    return tuple(finding for finding in found if finding is not None)
+
+
+Tests = Iterator[tuple[float, str]]  # p-value and what it is of
+
+
+def _finding(test: str, tests: Tests, level: float) -> Finding | None:
+    pairs = list(tests)
+    if not pairs:
+        return None
+    return smallest(test, np.array([p for p, _ in pairs]), [name for _, name in pairs], level)
+
+
+def _shares(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
+    """Yield how many coordinates were kept: all together, by run, by round and client, by coordinate."""
+    runs, epochs, rounds, n, d = masks.shape
+    yield float(exact.binomial(masks.sum(), masks.size, gamma)), "all masks"
+    for place, p_value in enumerate(
+        exact.binomial(masks.sum(axis=(1, 2, 3, 4)), epochs * rounds * n * d, gamma)
+    ):
+        yield float(p_value), f"run {place + 1}"
+    of_place = exact.binomial(masks.sum(axis=(0, 4)), runs * d, gamma)
+    for epoch, step, client in np.ndindex(epochs, rounds, n):
+        yield (
+            float(of_place[epoch, step, client]),
+            f"{_round(epoch, step)}, client {clients[epoch, step, client]}",
+        )
+    for place, p_value in enumerate(exact.binomial(masks.sum(axis=(0, 1, 2, 3)), masks.size // d, gamma)):
+        yield float(p_value), f"coordinate {place}"
+
+
+def _sizes(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
+    """Yield how often the size of a mask lies in the middle half of its law: too often where sizes are fixed.
+
+    Binomial, with the exact probability of that half.
+    """
+    d = masks.shape[-1]
+    low, high = binom.ppf(0.25, d, gamma), binom.ppf(0.75, d, gamma)
+    middle = float(binom.cdf(high, d, gamma) - binom.cdf(low - 1, d, gamma))
+    sizes = masks.sum(axis=-1).ravel()
+    inside = np.count_nonzero((sizes >= low) & (sizes <= high))
+    if middle < 1:
+        yield float(exact.binomial(inside, sizes.size, middle)), f"sizes from {low:g} to {high:g}"
+
+
+def _clients(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
+    """Yield how often two clients of a cohort both kept, for each pair of places."""
+    for a, b in combinations(range(masks.shape[3]), 2):
+        yield _both(masks[:, :, :, a], masks[:, :, :, b], gamma), f"clients at places {a + 1} and {b + 1}"
+
+
+def _rounds(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
+    """Yield how often clients of two rounds of an epoch both kept, for each pair of places."""
+    places = range(masks.shape[3])
+    for (s, t), (a, b) in product(combinations(range(masks.shape[2]), 2), product(places, places)):
+        name = f"round {s + 1}, place {a + 1} and round {t + 1}, place {b + 1}"
+        yield _both(masks[:, :, s, a], masks[:, :, t, b], gamma), name
+
+
+def _epochs(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
+    """Yield how often one client kept in two epochs, and how often those at one round and place did."""
+    runs, _, _, _, d = masks.shape
+    flat = masks.reshape(runs, masks.shape[1], -1, d)
+    for s, t in combinations(range(masks.shape[1]), 2):
+        yield _both(flat[:, s], flat[:, t], gamma), f"epochs {s + 1} and {t + 1}, the same round and place"
+        _, ours, theirs = np.intersect1d(clients[s], clients[t], return_indices=True)
+        if len(ours):
+            yield (
+                _both(flat[:, s, ours], flat[:, t, theirs], gamma),
+                f"epochs {s + 1} and {t + 1}, the same client",
+            )
+
+
+def _runs(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
+    """Yield how often a client kept in two runs, for each pair of runs: masks that nobody's secret decides agree."""
+    for s, t in combinations(range(len(masks)), 2):
+        yield _both(masks[s], masks[t], gamma), f"runs {s + 1} and {t + 1}"
+
+
+def _coordinates(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
+    """Yield how often two coordinates at a distance were both kept; no coordinate is in two of the pairs."""
+    d = masks.shape[-1]
+    for distance in distances(d):
+        left = np.flatnonzero((np.arange(d - distance) // distance) % 2 == 0)
+        yield _both(masks[..., left], masks[..., left + distance], gamma), f"coordinates {distance} apart"
+
+
+def _both(ours: Masks, others: Masks, gamma: float) -> float:
+    """Return the p-value of how often two masks of the same shape both kept: Binomial(size, gamma^2)."""
+    return float(exact.binomial(np.count_nonzero(ours & others), ours.size, gamma**2))
+
+
+def _round(epoch: int, step: int) -> str:
+    return f"epoch {epoch + 1}, round {step + 1}"

@@ -1,0 +1,78 @@
+"""Every sabotage is caught by the tests that must catch it; the pipeline as shipped by none."""
+
+import pytest
+
+from experiments.audit import coupled, residual
+from experiments.audit.coupled import coupled_rows
+from experiments.audit.jobs import bites, coupled_jobs, residual_jobs, run_jobs
+from experiments.audit.matrix import column_of, lines
+from experiments.audit.residual import play_noises, residual_rows
+from experiments.audit.row import Verdict
+from experiments.audit.sabotage import NONE, SABOTAGES
+
+ATTACKS = {"many runs", "one run"}  # tests of thousands of runs: slow, below
+RUNS = 12
+COUPLED, RESIDUAL = coupled.SCENES[:7], residual.SCENES[:3]
+
+
+def rows_of(sabotage, columns):
+    """Yield the rows of scenes in turn; cheap ones first."""
+    for scene in COUPLED:
+        if any(column.startswith("coupled") for column in columns) and bites(sabotage, scene):
+            yield coupled_rows(scene, sabotage)
+    for scene in RESIDUAL:
+        if any(column.startswith(("residual", "mask")) for column in columns) and bites(sabotage, scene):
+            yield residual_rows(scene, play_noises(scene, 0, RUNS, sabotage), sabotage)
+
+
+@pytest.mark.parametrize("name", [name for name, sabotage in SABOTAGES.items() if sabotage.caught_by])
+def test_a_sabotage_is_caught_by_the_tests_that_must_catch_it(name):
+    sabotage = SABOTAGES[name]
+    left = set(sabotage.caught_by) - ATTACKS
+    assert left
+    for rows in rows_of(sabotage, left):
+        left -= {column_of(row.test) for row in rows if row.verdict is Verdict.refuted}
+        if not left:
+            return
+    assert not left
+
+
+@pytest.mark.parametrize("scene", coupled.SCENES, ids=lambda scene: scene.name)
+def test_coupled_runs_of_the_product_as_shipped_are_not_refuted(scene):
+    assert {row.verdict for row in coupled_rows(scene)} == {Verdict.nothing_found}
+
+
+@pytest.mark.parametrize("scene", RESIDUAL, ids=lambda scene: scene.name)
+def test_residuals_of_the_product_as_shipped_are_not_refuted(scene):
+    rows = residual_rows(scene, play_noises(scene, 0, RUNS))
+    assert {row.verdict for row in rows} == {Verdict.nothing_found}
+
+
+@pytest.mark.parametrize("name", ["noise of a short key", "no noise in one epoch of a thousand"])
+def test_what_is_said_to_escape_does_escape(name):
+    scene = residual.SCENES[0]
+    rows = residual_rows(scene, play_noises(scene, 0, RUNS, SABOTAGES[name], seed=1), SABOTAGES[name])
+    assert {row.verdict for row in rows} == {Verdict.nothing_found}
+    assert SABOTAGES[name].why_not
+
+
+def test_a_sabotage_is_played_where_it_bites():
+    for sabotage in (NONE, *SABOTAGES.values()):
+        for scenes in (coupled.SCENES, residual.SCENES):
+            if not any(bites(sabotage, scene) for scene in scenes):
+                assert sabotage.resumes, sabotage.name
+    masked, resumed = SABOTAGES["one mask for all"], SABOTAGES["a journal ahead of the noise"]
+    assert {scene.keep_probability < 1 for scene in coupled.SCENES if bites(masked, scene)} == {True}
+    assert None not in {scene.resume_after for scene in coupled.SCENES if bites(resumed, scene)}
+
+
+@pytest.mark.slow
+def test_jobs_shared_out_to_processes_find_what_one_process_finds():
+    sabotage = SABOTAGES["a stale sum"]
+    jobs = coupled_jobs(sabotage, coupled.SCENES[:2], pairs=2, seed=0)
+    jobs += residual_jobs(NONE, residual.SCENES[:1], runs=30, seed=0)
+    shared, alone = (run_jobs(jobs, workers) for workers in (2, 1))
+    assert [found.rows for found in shared] == [found.rows for found in alone]
+    (line,) = lines([row for found in alone for row in found.rows], [sabotage])
+    assert not line.missed
+    assert not line.unsure

@@ -1,0 +1,201 @@
+"""The command: what it prints and leaves, its exit codes, and what it refuses."""
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+import experiments.audit.__main__ as command
+import runs
+from experiments.audit.__main__ import CONTROLS
+from experiments.audit.jobs import of_mechanisms
+from experiments.audit.matrix import COLUMNS
+from experiments.audit.one_run import OneRunSetup
+from experiments.audit.report import HEADS
+from experiments.audit.sabotage import SABOTAGES
+from experiments.audit.scene import plan_of
+from experiments.audit.settings import AuditSettings, chosen_sabotages, for_a_night
+from experiments.settings.compose import compose
+from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.mechanisms import FAMILIES
+
+
+def run(tmp_path, capsys, *overrides):
+    """Run the command in this process; return its exit code and JSON document."""
+    logging.getLogger("server").setLevel(logging.WARNING)
+    config = compose(
+        "audit",
+        [f"directory={tmp_path / 'audit'}", "output=json", "workers=1", *overrides],
+        AuditSettings,
+    )
+    code = 0
+    try:
+        command.audit(config)
+    except SystemExit as end:
+        code = end.code
+    return code, json.loads(capsys.readouterr().out)
+
+
+SMALL = ("mechanisms=[independent]", "cohort_size=2", "rounds_per_epoch=1", "epochs=1", "canaries=0")
+SHORT = ("population.cohort_size=5", "population.rounds_per_epoch=4", "population.epochs=2", "model=logistic")
+NO_ATTACKS = ("runs=0", "canaries=0", "pairs=1", "residual_runs=4")
+
+
+@pytest.fixture
+def few_scenes(monkeypatch):
+    """Leave two scenes of each kind."""
+    monkeypatch.setattr(command.coupled, "SCENES", command.coupled.SCENES[1:3])
+    monkeypatch.setattr(command.residual, "SCENES", command.residual.SCENES[:2])
+    monkeypatch.setattr(command.residual, "WIDE_RUNS", 1)
+
+
+def test_a_small_audit_passes_and_leaves_a_plot(tmp_path, capsys, few_scenes):
+    code, document = run(
+        tmp_path,
+        capsys,
+        *SMALL,
+        *("keep_probabilities=[1.0]", "delta=0.05", "runs=400", "pairs=1", "residual_runs=4"),
+    )
+    assert code == document["exit_code"] == 0
+    assert document["passed"]
+    assert {trial["verdict"] for trial in document["trials"]} == {"below the statement"}
+    assert {row["verdict"] for row in document["rows"] if not row["is_control"]} == {"nothing found"}
+    assert [line["sabotage"] for line in document["matrix"]] == list(CONTROLS)
+    assert all(line["caught_by"] for line in document["matrix"])
+    assert (tmp_path / "audit" / "audit.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "audit" / "audit.json").read_text()) == document
+
+
+@pytest.mark.parametrize("broken", ["no clipping", "noise halved in the last epoch"])
+def test_a_product_that_is_broken_is_refuted(tmp_path, capsys, few_scenes, broken):
+    """The sabotage is in force around the command, which knows nothing of it."""
+    with SABOTAGES[broken].patches():
+        code, document = run(tmp_path, capsys, *NO_ATTACKS)
+    assert code == 1
+    assert not document["passed"]
+    assert "refuted" in {row["verdict"] for row in document["rows"] if not row["is_control"]}
+
+
+def test_too_few_runs_are_inconclusive(tmp_path, capsys):
+    code, document = run(
+        tmp_path, capsys, *SMALL, "keep_probabilities=[1.0]", "runs=20", "pairs=0", "residual_runs=0"
+    )
+    assert code == 3
+    assert not document["passed"]
+    assert "inconclusive" in {row["verdict"] for row in document["rows"]}
+
+
+def test_sabotages_by_name_are_caught_and_the_matrix_says_by_what(tmp_path, capsys, few_scenes):
+    names = "sabotage=[no_clipping,a stale sum,noise halved in the last epoch]"
+    code, document = run(tmp_path, capsys, *NO_ATTACKS, names)
+    assert code == 0
+    caught = {line["sabotage"]: line["caught_by"] for line in document["matrix"]}
+    assert list(caught) == ["no clipping", "a stale sum", "noise halved in the last epoch"]
+    assert "coupled own round" in caught["a stale sum"]
+    assert "residual variance" in caught["noise halved in the last epoch"]
+    assert {row["verdict"] for row in document["rows"] if not row["is_control"]} == {"nothing found"}
+
+
+def test_a_sabotage_that_is_missed_fails(tmp_path, capsys, few_scenes):
+    """One run is too few to see 4 % less noise."""
+    code, document = run(
+        tmp_path, capsys, "runs=0", "canaries=0", "pairs=0", "residual_runs=1", "sabotage=noise_times_0.958"
+    )
+    assert code == 1
+    assert document["matrix"][0]["missed_by"] == ["residual variance"]
+
+
+def test_people_are_told_what_was_found(tmp_path, capsys, few_scenes):
+    settings = [f"directory={tmp_path / 'audit'}", "workers=1", *NO_ATTACKS, "residual_runs=2"]
+    command.audit(compose("audit", settings, AuditSettings))
+    said = capsys.readouterr().out
+    for words in (
+        "The product as shipped",
+        "What is broken",
+        "Nothing was found.",
+        "by all other rows together",
+    ):
+        assert words in said
+
+
+def test_an_audit_never_overwrites_another_and_says_so_first(tmp_path, capsys, monkeypatch):
+    (tmp_path / "audit").mkdir()
+    monkeypatch.setattr(command, "honest_jobs", lambda settings: pytest.fail("something was computed"))
+    with pytest.raises(RunDirectoryError, match="exists already"):
+        run(tmp_path, capsys, *SMALL)
+
+
+def test_settings_that_conclude_nothing_are_refused(tmp_path, capsys):
+    with pytest.raises(SettingError, match="keep_probabilities is empty"):
+        run(tmp_path, capsys, "keep_probabilities=[]")
+    with pytest.raises(SettingError, match="multiple of 8"):
+        OneRunSetup("optimal", 2.0, 1e-5, 100, 10, seed=0)
+    with pytest.raises(SettingError, match="6000 clients for 1437 training images"):
+        run(tmp_path, capsys, "cohort_size=2000", "rounds_per_epoch=3")
+    with pytest.raises(SettingError, match="did you mean no clipping"):
+        run(tmp_path, capsys, "sabotage=no_cliping")
+    with pytest.raises(SettingError, match="runs is 5"):
+        run(tmp_path, capsys, "runs=5")
+    assert not (tmp_path / "audit").exists()
+
+
+def test_a_kept_run_is_audited_from_its_directory(tmp_path, capsys):
+    folder = tmp_path / "run"
+    runs.run(folder, *SHORT, "run.keep_releases=true", "run.reproducible=true")
+    capsys.readouterr()
+    code, document = run(tmp_path, capsys, *command.in_full([f"run={folder}"]))
+    assert code == 0
+    assert {row["test"] for row in document["rows"]} == {"recorded model", "recorded sums", "recorded noise"}
+    with pytest.raises(RunDirectoryError):
+        run(tmp_path / "other", capsys, f"run_directory={tmp_path / 'none'}")
+    assert not (tmp_path / "other" / "audit").exists()
+
+
+def test_thorough_plays_every_mechanism_and_more_of_everything(tmp_path):
+    settings = compose("audit", ["thorough=true"], AuditSettings)
+    night = for_a_night(settings, FAMILIES)
+    assert set(night.mechanisms) == set(FAMILIES)
+    assert night.runs > settings.runs
+    scenes = of_mechanisms(command.residual.SCENES, night.mechanisms)
+    assert {scene.mechanism for scene in scenes} == set(FAMILIES)
+    for scene in scenes:
+        assert plan_of(scene).factorization.family == scene.mechanism
+    few, many = (command.honest_jobs(replace(asked, canaries=0, runs=0)) for asked in (settings, night))
+    assert len(many) == len(few) + 2 * len(set(FAMILIES) - {"optimal", "independent", "binary_tree"})
+
+
+def test_names_of_sabotages():
+    assert chosen_sabotages("none") == []
+    assert chosen_sabotages("all") == list(SABOTAGES.values())
+    assert chosen_sabotages("a stale sum") == [SABOTAGES["a stale sum"]]
+    assert chosen_sabotages(("a_stale_sum", "no clipping")) == [
+        SABOTAGES["a stale sum"],
+        SABOTAGES["no clipping"],
+    ]
+
+
+def test_every_sabotage_names_columns_of_the_matrix_or_says_why_there_is_none():
+    assert set(HEADS) == set(COLUMNS)
+    for sabotage in SABOTAGES.values():
+        assert set(sabotage.caught_by) <= set(COLUMNS), sabotage.name
+        assert bool(sabotage.caught_by) != bool(sabotage.why_not), sabotage.name
+
+
+@pytest.mark.slow
+def test_a_large_audit_passes_for_masked_and_correlated_noise(tmp_path, capsys):
+    """Honest pipelines stay below their statement; halved noise and a shared mask are caught.
+
+    By simulation, in more than 99 of 100 seeds.
+    """
+    code, document = run(
+        tmp_path,
+        capsys,
+        *("mechanisms=[optimal]", "keep_probabilities=[1.0,0.1]", "runs=1000", "delta=0.05"),
+        *("rounds_per_epoch=2", "epochs=1", "canaries=8192", "guesses=400"),
+        "sabotage=[noise halved,one mask for all]",
+    )
+    verdicts = {(trial["fault"], trial["verdict"]) for trial in document["trials"]}
+    assert ("as shipped", "EXCEEDS the statement") not in verdicts
+    assert {("noise halved", "caught"), ("one mask for all", "caught")} <= verdicts
+    assert code == 0

@@ -1,0 +1,131 @@
+"""Coupled runs of the real pipeline: honest ones spend exactly what is accounted, broken ones are named by their row."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import client.privatize
+from experiments.audit import coupled
+from experiments.audit.coupled import (
+    CANARIES,
+    JOURNAL,
+    OWN_ROUND,
+    SCENES,
+    SENSITIVITY,
+    WHOLE_VECTOR,
+    canary_vector,
+    coupled_rows,
+)
+from experiments.audit.row import Verdict
+from experiments.audit.sabotage import SABOTAGES, Sabotage, patched
+from experiments.audit.scene import plan_of
+from fedmf.updates.clipping import l2_norm
+
+ROTATED, PADDED, MASKED, _, INT8, RESUMED = SCENES[:6]
+TREE = SCENES[8]
+
+
+def rows_with(rows, verdict):
+    return {row.test for row in rows if row.verdict is verdict}
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_an_honest_pipeline_is_not_refuted_and_spends_all_that_is_accounted(scene):
+    rows = coupled_rows(scene)
+    masked = {WHOLE_VECTOR} if scene.keep_probability < 1 else set()
+    assert rows_with(rows, Verdict.nothing_found) == {SENSITIVITY, OWN_ROUND, JOURNAL} | masked
+    (row,) = (row for row in rows if row.test == SENSITIVITY)
+    spent = float(row.observed.split()[0])
+    if scene.mechanism == "binary_tree":  # its noise tells less than its columns, which are accounted
+        assert 0.7 < spent < 1.0002
+    else:
+        assert spent == pytest.approx(1, abs=2e-4)
+
+
+def clipping_on_the_server_only():
+    def unbounded(vector, bound):
+        return vector
+
+    return patched((client.privatize, "clip_l2", unbounded), (client.privatize, "clip_linf", unbounded))
+
+
+@pytest.mark.parametrize(
+    ("name", "scene", "expected"),
+    [
+        ("no clipping", ROTATED, {SENSITIVITY}),
+        ("no clipping in the last epoch", PADDED, {SENSITIVITY}),
+        ("no clipping", MASKED, {SENSITIVITY, WHOLE_VECTOR}),
+        ("what is not finite is passed on", ROTATED, {SENSITIVITY}),
+        ("a stale sum", MASKED, {SENSITIVITY, OWN_ROUND}),
+        ("a stale sum", TREE, {SENSITIVITY, OWN_ROUND}),
+        ("a second participation", ROTATED, {SENSITIVITY, OWN_ROUND}),
+        ("momentum that leaks", ROTATED, {JOURNAL}),
+        ("an initial model that leaks", ROTATED, {OWN_ROUND}),
+        ("noise drawn anew after a resume", RESUMED, {JOURNAL}),
+        ("a journal ahead of the noise", RESUMED, {JOURNAL}),
+        ("noise only where something was sent", MASKED, {SENSITIVITY}),
+    ],
+)
+def test_what_is_broken_is_refuted_by_its_row(name, scene, expected):
+    found = rows_with(coupled_rows(scene, SABOTAGES[name]), Verdict.refuted)
+    assert expected <= found
+
+
+def test_bounds_that_the_server_alone_enforces_are_refuted_by_the_whole_vector():
+    """A masked part within the bounds of the whole: no single release exceeds anything, and the theorem is void."""
+    broken = Sabotage("clipping on the server only", "", patches=clipping_on_the_server_only)
+    assert rows_with(coupled_rows(MASKED, broken), Verdict.refuted) == {WHOLE_VECTOR}
+
+
+def test_pairs_in_which_no_client_is_seen_are_inconclusive(monkeypatch):
+    monkeypatch.setattr(
+        coupled, "canary_vector", lambda scene, plan, name: np.zeros(scene.dimension, np.float32)
+    )
+    for scene in (ROTATED, MASKED):
+        assert rows_with(coupled_rows(scene, pairs=2), Verdict.inconclusive) >= {
+            SENSITIVITY,
+            OWN_ROUND,
+            JOURNAL,
+        }
+
+
+def test_a_run_that_a_clients_vector_ends_is_refuted():
+    from fedmf.errors import DivergedError
+
+    def ending(vector, bound):
+        if np.isnan(vector).any() or l2_norm(vector) > 5:
+            raise DivergedError("the model is no longer finite")
+        return vector
+
+    broken = Sabotage(
+        "ends", "", patches=lambda: patched((coupled, "play", lambda *a, **k: ending(np.full(4, np.nan), 1)))
+    )
+    with broken.patches():
+        rows = coupled_rows(ROTATED)
+    assert [(row.test, row.verdict) for row in rows] == [(OWN_ROUND, Verdict.refuted)]
+    assert "no longer finite" in rows[0].note
+
+
+@pytest.mark.parametrize("scene", [ROTATED, PADDED, MASKED, INT8], ids=lambda scene: scene.name)
+def test_canaries_lie_where_their_names_say(scene):
+    plan = plan_of(scene)
+    vectors = {name: canary_vector(scene, plan, name) for name in CANARIES}
+    sent = {
+        name: plan.rotation.rotate(vector) if scene.keeps_all else vector for name, vector in vectors.items()
+    }
+    norms = {name: l2_norm(vector) for name, vector in vectors.items()}
+    largest = {name: float(np.abs(vector).max()) for name, vector in sent.items()}
+    bounds = plan.bounds
+    assert norms["over both bounds"] >= 9.99 * bounds.l2_norm
+    assert largest["over both bounds"] >= 9.99 * bounds.linf_norm
+    assert norms["over the L2 bound"] == pytest.approx(10 * bounds.l2_norm, rel=1e-4)
+    assert largest["over the L-infinity bound"] == pytest.approx(10 * bounds.linf_norm, rel=1e-4)
+    assert not np.isfinite(vectors["not finite"]).all()
+    assert norms["at both bounds"] == pytest.approx(bounds.l2_norm, rel=0.05)
+    assert largest["at both bounds"] <= bounds.linf_norm * (1 + 1e-5)
+
+
+def test_another_seed_plays_other_secrets():
+    first, second = (coupled.play_pair(replace(ROTATED, epochs=1), 0, seed=seed) for seed in (0, 1))
+    assert not np.array_equal(first.inside.models[-1], second.inside.models[-1])

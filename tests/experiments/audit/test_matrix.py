@@ -1,0 +1,61 @@
+"""The matrix of sabotages and what the exit code says of it."""
+
+import pytest
+
+from experiments.audit.matrix import Code, column_of, exit_code, lines
+from experiments.audit.row import AS_SHIPPED, Row, Verdict
+from experiments.audit.sabotage import Sabotage
+
+QUIET, SEEN, FEW = Verdict.nothing_found, Verdict.refuted, Verdict.inconclusive
+BROKEN = Sabotage("broken", "it is", caught_by=("coupled sensitivity",))
+UNSEEN = Sabotage("unseen", "nobody can tell", why_not="it has the stated law")
+
+
+def row(verdict, sabotage=AS_SHIPPED, test="coupled sensitivity, L2"):
+    return Row("a pipeline", sabotage, test, "", "", 0.0, verdict)
+
+
+def code(rows, *sabotages):
+    return exit_code(rows, lines(rows, sabotages))
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [((QUIET, QUIET), 0), ((QUIET, SEEN), 1), ((QUIET, FEW), 3), ((FEW, SEEN), 1)],
+)
+def test_the_exit_code_says_what_was_found_of_the_product(verdicts, expected):
+    assert code([row(verdict) for verdict in verdicts]) == expected
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [((QUIET, SEEN), 0), ((QUIET, QUIET), 1), ((QUIET, FEW), 1), ((FEW,), 3), ((), 3)],
+)
+def test_the_exit_code_says_whether_a_sabotage_was_caught_by_the_test_that_must(verdicts, expected):
+    rows = [row(QUIET)] + [row(verdict, "broken") for verdict in verdicts]
+    assert code(rows, BROKEN) == expected
+
+
+def test_a_sabotage_caught_by_another_test_only_is_missed():
+    rows = [row(QUIET), row(QUIET, "broken"), row(SEEN, "broken", "many runs")]
+    (line,) = lines(rows, [BROKEN])
+    assert (line.caught, line.missed) == (["many runs"], ["coupled sensitivity"])
+    assert code(rows, BROKEN) == Code.refuted
+
+
+def test_a_sabotage_that_no_test_can_see_fails_nothing():
+    rows = [row(QUIET), row(QUIET, "unseen")]
+    assert code(rows, UNSEEN) == 0
+    assert lines(rows, [UNSEEN])[0].as_document()["why_not"] == "it has the stated law"
+
+
+def test_a_line_holds_the_verdict_that_says_most_and_columns_in_order():
+    rows = [
+        row(SEEN, "broken", "residual variance by round"),
+        row(FEW, "broken", "residual variance"),
+        row(FEW, "broken", "coupled sensitivity, L2"),
+        row(QUIET, "broken", "coupled sensitivity, L-infinity"),
+    ]
+    (line,) = lines(rows, [BROKEN])
+    assert list(line.cells.items()) == [("coupled sensitivity", QUIET), ("residual variance", SEEN)]
+    assert column_of("a test of one's own") == "a test of one's own"

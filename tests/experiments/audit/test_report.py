@@ -1,0 +1,63 @@
+"""What people are shown of hundreds of rows."""
+
+import pytest
+
+from experiments.audit.matrix import lines
+from experiments.audit.report import _cell, condensed, levels
+from experiments.audit.row import AS_SHIPPED, Row, Verdict
+from experiments.audit.sabotage import Sabotage
+
+QUIET, SEEN, FEW = Verdict.nothing_found, Verdict.refuted, Verdict.inconclusive
+
+
+def row(test, verdict=QUIET, nearness=None, level=1e-7, pipeline="a scene"):
+    return Row(pipeline, AS_SHIPPED, test, "", "", level, verdict, "", nearness)
+
+
+def test_of_many_rows_the_nearest_to_refuting_is_shown():
+    rows = [
+        row("residual variance", nearness=0.1),
+        row("residual mean", nearness=0.7),
+        row("residual tails", nearness=0.3),
+        row("residual tails", nearness=0.9, pipeline="another"),
+        row("many runs", level=0.05),
+        row("many runs", level=0.05),
+    ]
+    shown = condensed(rows)
+    assert [(one.test, count) for one, count, _ in shown] == [
+        ("residual mean", 3),
+        ("residual tails", 1),
+        ("many runs", 1),
+        ("many runs", 1),
+    ]
+    assert shown[0][2] == pytest.approx(3e-7)
+
+
+@pytest.mark.parametrize("verdict", [SEEN, FEW])
+def test_what_was_found_is_shown_before_what_was_near(verdict):
+    rows = [row("residual mean", nearness=0.99), row("residual tails", verdict, nearness=0.0)]
+    assert condensed(rows)[0][0].verdict is verdict
+
+
+def test_levels_are_said_apart_for_bounds_and_for_the_rest():
+    rows = [
+        row("many runs", level=0.05),
+        row("one run", level=0.05),
+        row("residual mean", level=1e-6),
+        row("x", level=None),
+    ]
+    assert levels(rows) == (
+        "By chance an honest pipeline is refuted by each of 2 bounds with probability at most 0.05, by all other rows "
+        "together with 1e-06."
+    )
+
+
+def test_the_matrix_marks_what_is_missed():
+    sabotage = Sabotage("broken", "", caught_by=("residual mean", "residual tails"))
+    rows = [
+        Row("p", "broken", test, "", "", 0.0, verdict)
+        for test, verdict in (("residual mean", QUIET), ("residual tails", FEW), ("residual variance", SEEN))
+    ]
+    (line,) = lines(rows, [sabotage])
+    columns = ("residual mean", "residual tails", "residual variance", "many runs")
+    assert [_cell(line, column) for column in columns] == ["MISS", "?", "x", ""]

@@ -1,0 +1,73 @@
+"""p-values: each against a twin that adds up or simulates its law, and uniform on honest draws."""
+
+from itertools import product
+from math import comb
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from fedmf.audit import exact
+
+DRAWS = 40_000
+
+
+def test_binomial_p_values_are_twice_the_smaller_of_two_added_up_tails():
+    n, p = 12, 0.3
+    masses = [comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+    for k in range(n + 1):
+        expected = min(1.0, 2 * min(sum(masses[: k + 1]), sum(masses[k:])))
+        assert exact.binomial(k, n, p) == pytest.approx(expected, rel=1e-12)
+
+
+def test_chi_square_p_values_are_those_of_simulated_sums_of_squares():
+    rng = np.random.default_rng(0)
+    sums = (rng.normal(size=(DRAWS, 5)) ** 2).sum(axis=1)
+    for value in (0.8, 4.35, 13.0):
+        expected = 2 * min((sums <= value).mean(), (sums >= value).mean())
+        assert exact.chi_square(value, 5) == pytest.approx(min(1.0, expected), abs=0.02)
+
+
+def test_cosines_of_two_gaussian_vectors_follow_the_beta_law_at_any_scale():
+    rng = np.random.default_rng(1)
+    a, b = 3 * rng.normal(size=(DRAWS, 6)), 0.1 * rng.normal(size=(DRAWS, 6))
+    cosines = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    for value in (0.2, 0.5, 0.85):
+        assert exact.correlation(value, 6) == pytest.approx((np.abs(cosines) >= value).mean(), abs=0.01)
+
+
+@pytest.mark.parametrize(("law", "pick"), [(exact.largest, np.max), (exact.least, np.min)])
+def test_the_extremes_of_magnitudes_follow_their_laws(law, pick):
+    rng = np.random.default_rng(2)
+    extremes = pick(np.abs(rng.normal(size=(DRAWS, 20))), axis=1)
+    for value in np.quantile(extremes, (0.02, 0.3, 0.8, 0.99)).tolist():
+        expected = 2 * min((extremes <= value).mean(), (extremes >= value).mean())
+        assert law(value, 20) == pytest.approx(expected, abs=0.02)
+
+
+def test_extremes_that_no_float_tells_apart_from_certain_are_p_values_all_the_same():
+    assert exact.largest(40.0, 10) == 0.0
+    assert exact.largest(0.0, 10) == 0.0
+    assert exact.least(0.0, 10) == 0.0
+    assert exact.least(1e-9, 1000) == pytest.approx(2 * 1000 * 2e-9 * 0.3989423, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["normal", "chi_square", "correlation", "largest", "least"])
+def test_p_values_of_honest_draws_are_uniform(name):
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(4000, 7))
+    found = {
+        "normal": lambda: exact.normal(values.sum(axis=1) / np.sqrt(7)),
+        "chi_square": lambda: exact.chi_square((values**2).sum(axis=1), 7),
+        "correlation": lambda: exact.correlation(values[:, 0] / np.linalg.norm(values, axis=1), 7),
+        "largest": lambda: np.array([exact.largest(row, 7) for row in np.abs(values).max(axis=1)]),
+        "least": lambda: np.array([exact.least(row, 7) for row in np.abs(values).min(axis=1)]),
+    }[name]()
+    assert kstest(found, "uniform").pvalue > 1e-3
+
+
+def test_p_values_of_counts_are_never_more_often_small_than_uniform_ones():
+    n, p = 9, 0.35
+    masses = {k: comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)}
+    for level, _ in product((0.001, 0.01, 0.05, 0.2, 0.5), range(1)):
+        assert sum(mass for k, mass in masses.items() if exact.binomial(k, n, p) <= level) <= level

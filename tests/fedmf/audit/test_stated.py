@@ -1,0 +1,75 @@
+"""What is stated: the whitening map, and what no statement can be."""
+
+import numpy as np
+import pytest
+
+from audited_laws import banded, banded_statement, noise, tree_statement
+from fedmf.audit import Stated, StatedEpoch
+from fedmf.errors import SettingError
+from fedmf.mechanisms import design_run, of_run
+from fedmf.plan import Compression, Participation, PrivacyTarget, make_bounds, make_plan
+from fedmf.randomness import PublicSeed
+
+
+def test_whitening_is_the_strategy_matrix_where_that_is_square_and_lower_triangular():
+    np.testing.assert_allclose(banded_statement().epochs[0].whitening, banded(), atol=1e-14)
+
+
+def test_whitening_of_a_tree_has_orthonormal_rows_on_its_noise_and_no_longer_columns():
+    stated, strategy = tree_statement(8)
+    epoch = stated.epochs[0]
+    whitened = epoch.whitening @ epoch.noising
+    np.testing.assert_allclose(whitened @ whitened.T, np.eye(8), atol=1e-12)
+    assert np.all(np.diag(epoch.whitening) > 0)
+    assert strategy.shape == (15, 8)
+    own, accounted = np.linalg.norm(epoch.whitening, axis=0), np.linalg.norm(strategy, axis=0)
+    assert np.all(own <= accounted * (1 + 1e-12))
+    assert np.any(own < 0.9 * accounted)
+
+
+def test_whitened_noise_has_the_identity_for_its_covariance():
+    stated = banded_statement(3, 2, sigma=2.5)
+    values = stated.whitened(noise(stated, np.random.default_rng(0), runs=2, dimension=20_000))
+    flat = values.transpose(1, 2, 0, 3).reshape(6, -1)
+    np.testing.assert_allclose(flat @ flat.T / flat.shape[1], np.eye(6), atol=0.03)
+
+
+@pytest.mark.parametrize("family", ["optimal", "binary_tree"])
+def test_a_plan_states_its_deployed_matrices_its_sigma_and_its_bounds(family):
+    compression = Compression(0.5, "identity", "int8")
+    plan = make_plan(
+        dimension=6,
+        participation=Participation(8, 2, 4, 3),
+        compression=compression,
+        bounds=make_bounds(l2_norm=2.0, linf_norm=1.0, dimension=6, cohort_size=2, compression=compression),
+        privacy=PrivacyTarget(delta=0.01, noise_multiplier=0.7),
+        factorization=design_run(family, of_run(4, 3, 0.5)),
+        seed=PublicSeed(0),
+    )
+    stated = Stated.of_plan(plan)
+    assert (stated.l2_norm, stated.linf_norm, stated.keep_probability) == (2.004, 1.0, 0.5)
+    for number, (epoch, factorization) in enumerate(
+        zip(stated.epochs, plan.factorization.epochs, strict=True)
+    ):
+        np.testing.assert_array_equal(epoch.noising, factorization.stream.materialize_noising())
+        assert epoch.sigma == plan.sigma_in(number)
+        assert epoch.sensitivity == factorization.sensitivity
+
+
+def test_a_statement_that_cannot_be_one_is_refused():
+    with pytest.raises(SettingError, match="of_strategy takes square"):
+        Stated.of_strategy(np.ones((3, 2)), sigma=1, l2_norm=1)
+    with pytest.raises(SettingError, match="has no inverse"):
+        Stated.of_strategy(np.zeros((2, 2)), sigma=1, l2_norm=1)
+    with pytest.raises(SettingError, match="has rank 1, but 2 rows"):
+        StatedEpoch(np.ones((2, 2)), 1.0, 1.0)
+    with pytest.raises(SettingError, match="shape \\(3, 2\\)"):
+        StatedEpoch(np.eye(3)[:, :2], 1.0, 1.0)
+    with pytest.raises(SettingError, match="not finite"):
+        StatedEpoch(np.array([[np.nan]]), 1.0, 1.0)
+    with pytest.raises(SettingError, match="rounds; all must have the same"):
+        Stated((StatedEpoch(np.eye(2), 1.0, 1.0), StatedEpoch(np.eye(3), 1.0, 1.0)), 1.0)
+    with pytest.raises(SettingError, match="sigma is 0"):
+        banded_statement(sigma=0.0).whitened(np.zeros((1, 2, 4, 3)))
+    with pytest.raises(SettingError, match="2 epochs, 4 rounds"):
+        banded_statement().whitened(np.zeros((1, 4, 2, 3)))
