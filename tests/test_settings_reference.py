@@ -69,7 +69,7 @@ def test_a_key_without_its_since_is_refused_and_a_since_without_its_key(monkeypa
     monkeypatch.setattr(settings, "SINCE", since)
     with pytest.raises(ValueError, match="target_accuracy of compare stands 0 times"):
         settings.of_command("compare", "compare")
-    since["0.1.0"]["compare"] = "directory output target_accuracy colour"
+    since["0.1.0"]["compare"] = "directory output target_accuracy plots width overwrite colour"
     with pytest.raises(ValueError, match=r"since\.py has colour of compare since 0\.1\.0"):
         settings.reference()
 

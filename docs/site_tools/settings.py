@@ -67,6 +67,7 @@ TYPES = {
     str: "text",
     NoneType: "null",
     dict: "mapping",
+    Any: "text or list of texts",  # a union with a list is more than structured settings can say
 }
 _KEY = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?P<value>[^#]*?)(?: # (?P<comment>.*))?$")
 _UNSET = re.compile(r"^# (?P<key>\w+)(?:: (?P<comment>.*))?$")  # a key whose default is the library's

@@ -31,7 +31,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             engine.node_timeout engine.query_timeout engine.round_timeout engine.workers
             faults.drop_out faults.delay faults.error faults.duplicate
             run.directory run.resume run.accept_copy run.reproducible run.unprotected_metrics
-            run.stop_if_all_fail run.evaluations run.evaluate_every run.evaluation_examples run.checkpoint_every
+            run.stop_if_all_fail run.keep_releases run.evaluations run.evaluate_every run.evaluation_examples run.checkpoint_every
             run.optimized_metric run.extend run.trust_code
             sweep.resume
             seed metrics logger output
@@ -39,6 +39,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
         "audit": """
             directory mechanisms keep_probabilities epsilon delta runs cohort_size rounds_per_epoch epochs
             one_run_epsilon one_run_delta canaries guesses confidence workers seed output
+            sabotage thorough run_directory trust_code calibration pairs residual_runs
         """,
         "benchmark": """
             rows repeats output

@@ -11,11 +11,11 @@ from scipy.stats import norm
 
 from fedmf.accounting import Ledger, privacy_spent
 from fedmf.accounting.renyi import rdp
+from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.extension import check_extension, rounded_up, spent_with
 from fedmf.mechanisms import design_run, of_run
 from fedmf.mechanisms.schedules import rates
-from fedmf.statement import Conduct, write_statement
 from plans import small_plan
 
 SPARSE = {
