@@ -13,9 +13,10 @@ from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_u
 from client.data.labels import LEARNT_NAMES, read_labels
 from client.data.pictures import ColumnBytes, Pictures, pictures
 from client.data.rows import Rows, lists
-from client.data.split import SPLIT_SEED, check_split, fifth_of_each
+from client.data.split import check_split
 from client.data.table import (
     Table,
+    Users,
     encoded,
     is_encoded,
     is_list,
@@ -120,12 +121,14 @@ def from_table(
         return _of_texts(name, table, columns.text, users, test, of_text, clients_only)
     refuse_given("text is not given", of_text.given())
     if test is None:
-        test = fifth_of_each(users, seed=SPLIT_SEED)
+        test = users.test_rows()
     check_split(table.path, test, mark=MARK)
     known = read_labels(table, columns.label, test, classes, labels)
     x = inputs(table, test) if inputs is not None else _inputs(table, columns, test)
     # Rows are an array as far as clients need one.
-    clients, tested = split_by_user(cast(np.ndarray, x), known.y, users, test, clients_only=clients_only)
+    clients, tested = split_by_user(
+        cast(np.ndarray, x), known.y, users.numbers, test, clients_only=clients_only
+    )
     # Pictures are whole numbers, and decoding all of them once more would take long.
     if not isinstance(x, Pictures) and not all(np.isfinite(part).all() for part in pieces(tested.x)):
         raise DataError(
@@ -141,7 +144,7 @@ def from_table(
         licence=LICENCE,
         source=table.path.name,
         unit=describe_unit("user"),
-        uncovered=(LEARNT_NAMES,) * known.learnt + shared_users(users[~test], users[test]),
+        uncovered=(LEARNT_NAMES,) * known.learnt + shared_users(users.numbers[~test], users.numbers[test]),
         person="user",
     )
 
@@ -182,14 +185,15 @@ def _of_texts(
     name: str,
     table: Table,
     column: str,
-    users: np.ndarray,
+    users: Users,
     test: np.ndarray | None,
     of_text: OfText,
     clients_only: bool,
 ) -> Dataset:
     """Return the next-token data set of a column of texts or lists of tokens."""
-    if test is not None:
-        check_split(table.path, test, mark=MARK)
+    if test is None:
+        test = users.test_rows()
+    check_split(table.path, test, mark=MARK)
     level = of_text.level or by_user_text.LEVELS[0]
     check_choice("level", level, by_user_text.LEVELS)
     texts = plain(table.column(column, "text", may_be_empty=True))
@@ -200,6 +204,6 @@ def _of_texts(
     return by_user_text.from_texts(
         name,
         table.path,
-        by_user_text.Texts(users, Sentences(texts, level), test),
+        by_user_text.Texts(users.numbers, Sentences(texts, level), test),
         **{**of_text.given(), "level": level, "clients_only": clients_only},
     )

@@ -227,7 +227,7 @@ def _from_hub(path: Path | None, only_digits: bool, as_published: bool, clients_
     labels, good = held.y.T
     y = np.where(good, labels, UNREADABLE)
     rows = np.arange(len(y))[chosen_rows(labels, only_digits)]
-    test = fifth_of_each(held.user[rows], seed=SPLIT_SEED)
+    test = fifth_of_each(held.user[rows], seed=SPLIT_SEED, names=held.names)
     training, tested = rows[~test], rows[test]
     convert = as_float32 if as_published else turned
     order, bounds = group_by_user(held.user[training])

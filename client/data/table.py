@@ -12,6 +12,7 @@ import numpy as np
 
 from client.data.cells import numbers_of, odd_cell
 from client.data.reading import reading
+from client.data.split import SPLIT_SEED, fifth_of_each
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -59,10 +60,22 @@ class Table:
         return column
 
 
-def users_of(table: Table, name: str) -> np.ndarray:
-    """Return int64 [rows]: the number of each row's user, in the order of their ids (numbers, or texts).
+@dataclass(frozen=True)
+class Users:
+    """Who the rows of a table belong to: row i to the user `names[numbers[i]]`, `names` being in their order."""
 
-    Ids are whole numbers or texts, taken as they are: "7" and "007" are two users.
+    numbers: np.ndarray
+    names: Sequence[str | int]
+
+    def test_rows(self) -> np.ndarray:
+        """Return which rows are test rows where nothing says it: a fifth of each user's, by the user's name."""
+        return fifth_of_each(self.numbers, seed=SPLIT_SEED, names=self.names)
+
+
+def users_of(table: Table, name: str) -> Users:
+    """Return the users of the rows, in the order of their names (numbers, or texts).
+
+    Names are whole numbers or texts, taken as they are: "7" and "007" are two users.
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "user"))
@@ -78,7 +91,7 @@ def users_of(table: Table, name: str) -> np.ndarray:
             f"The column {name!r} of {table.path} names no user in {int((numbers == ids.index('')).sum())} of "
             f"{table.rows} rows; every example must belong to a user."
         )
-    return numbers
+    return Users(numbers, ids)
 
 
 def test_rows(table: Table, name: str | None) -> np.ndarray | None:
