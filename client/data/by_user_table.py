@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast, overload
 
 import numpy as np
@@ -54,6 +55,34 @@ class Columns:
         if len(given) > 1:
             raise SettingError(f"{' and '.join(given)} are given; an input is one of them.")
         _check_names("features", self.features)
+        for role in ("user", "label", "split"):
+            if self.features is not None and (name := getattr(self, role) or role) in self.features:
+                raise SettingError(
+                    f"features holds {name!r}, which is the column of {role}; a column is either an input or that."
+                )
+
+    def roles(self) -> list[str]:
+        """Return the columns that say more of a row than its input."""
+        return [self.user, self.split or "split", *([self.label] if self.text is None else [])]
+
+    def refuse_near(self, path: Path, names: Sequence[str], *, may_be_inputs: bool = True) -> None:
+        """Raise `DataError` for a column that would be an input, or ignored, for a blank or a capital letter.
+
+        `names` are all columns of the table at `path`; `may_be_inputs`: those that nothing names are inputs.
+        """
+        may_be_inputs = may_be_inputs and self.features is self.text is self.image is None
+        for role in self.roles():
+            near = [name for name in names if name != role and _plain(name) == _plain(role)]
+            if near and (may_be_inputs or role not in names):
+                raise DataError(
+                    f"{path} has a column {near[0]!r}, which differs from {role!r} in blanks or capital letters alone; "
+                    "rename one of them."
+                )
+
+
+def _plain(name: str) -> str:
+    """Return a name of a column without what is easily overlooked."""
+    return name.strip().casefold()
 
 
 @dataclass(frozen=True)
@@ -114,6 +143,7 @@ def from_table(
     test input is read but the first, where that says the shape of all.
     """
     _check_names("labels", labels)
+    columns.refuse_near(table.path, list(table.types), may_be_inputs=inputs is None)
     users = users_of(table, columns.user)
     test = test_rows(table, columns.split)
     if columns.text is not None:
