@@ -248,6 +248,9 @@ WRITES = {
     "saved": ("by_user_hub", saved),
     "lists": ("by_user_parquet", lists),
 }
+LEAST = {"leaf": 10 * WRITERS, "npy": 20 * WRITERS, "hub": 5 * 3597, "plays": 5 * 1129}
+"""Rows of which the test set gets some, LEAF's tenth or a fifth of each user; of the others:"""
+LEAST_OF_OTHERS = 5 * WRITERS
 SETTINGS = {"by_user_parquet": {"image": "image"}, "by_user_hub": {"image": "image"}}
 
 
@@ -265,8 +268,13 @@ def main():
         measure(given.name, given.folder)
         return
     name, write = WRITES[given.what]
+    least = LEAST.get(given.what, LEAST_OF_OTHERS)
+    if given.rows is not None and given.rows < least:
+        parser.error(
+            f"--rows is {given.rows}; {given.what} needs at least {least}, so that each user has a test example."
+        )
     if not given.folder.exists():
-        write(given.folder, *([given.rows] if given.rows else []))
+        write(given.folder, *([given.rows] if given.rows is not None else []))
     cache = given.folder.parent / f"{given.folder.name}-cache"
     shutil.rmtree(cache, ignore_errors=True)
     for start in ("cold", "warm"):

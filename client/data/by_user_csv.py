@@ -61,10 +61,10 @@ def read_csv(path: Path, columns: Columns, delimiter: str, *, more_texts: Sequen
     arrow = need("pyarrow", f"Reading {path}")
     files = [path] if path.is_file() else sorted(path.glob("*.csv"))
     if not files:
-        raise DataError(
-            f"The data file {path} does not exist; path must name a CSV file, or a folder of them."
-        )
+        problem = "folder {} holds no CSV file" if path.is_dir() else "file {} does not exist"
+        raise DataError(f"The data {problem.format(path)}; path must name a CSV file, or a folder of them.")
     names = _names(files[0], delimiter)
+    columns.refuse_near(path, list(names), may_be_inputs=not more_texts)
     texts = {columns.user, columns.label, columns.text, columns.split or "split", *more_texts}
     kinds = {
         name: arrow.string() if name in texts or not _begins_as_number(arrow, kind) else arrow.float32()

@@ -1,5 +1,6 @@
 """A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,18 @@ def load(
 def read_saved(path: Path) -> Table:
     """Return a data set on disk as a table: of a `DatasetDict` the rows of train, then those of test."""
     if not path.is_dir():
-        raise DataError(f"The data folder {path} does not exist; path must name what save_to_disk wrote.")
+        problem = "is no folder" if path.exists() else "does not exist"
+        raise DataError(
+            f"The data folder {path} {problem}; path must name the folder that save_to_disk wrote."
+        )
     library = need("datasets", f"Reading {path}")
     try:
         saved = library.load_from_disk(str(path))
     except Exception as error:  # of many kinds, by what is missing or damaged
+        if empty := next(
+            (state.parent for state in sorted(path.rglob("state.json")) if _is_empty(state)), None
+        ):
+            raise DataError(f"{empty} holds no rows; every split must hold some.") from error
         raise DataError(f"{path} cannot be read as a data set that save_to_disk wrote ({error}).") from error
     test = None
     parts = [saved]
@@ -87,4 +95,14 @@ def read_saved(path: Path) -> Table:
         if isinstance(kind, library.ClassLabel)
     }
     rows = sum(len(part) for part in stored)
+    if test is not None and len(np.unique(test)) < len(SPLITS):
+        raise DataError(f"A split of {path} holds no rows; train and test must both hold some.")
     return Table(path, dict(zip(schema.names, schema.types, strict=True)), rows, read, test, names)
+
+
+def _is_empty(state: Path) -> bool:
+    """Return whether the data set that a file state.json describes was saved without rows, and so without files."""
+    try:
+        return bool(json.loads(state.read_text(encoding="utf-8")).get("_data_files") == [])
+    except (OSError, ValueError, AttributeError):
+        return False

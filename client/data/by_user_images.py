@@ -19,7 +19,7 @@ from fedmf.errors import DataError
 __all__ = ["LICENCE", "SOURCE", "TEST_USERS", "load"]
 
 TABLES = ("metadata.csv", "metadata.parquet")
-KINDS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
+KINDS = (".png", ".jpg", ".jpeg")
 SPLITS = {"train", "test"}
 _OF_SYSTEMS = {"thumbs.db", "desktop.ini"}  # besides hidden files: what a system puts beside pictures
 
@@ -64,10 +64,10 @@ def load(
     file = file or "file_name"
 
     def inputs(held: Table, test: np.ndarray) -> Pictures:
-        names = plain(held.column(file, "file"))
+        names = plain(held.column(file, "file", may_be_empty=True))
         if not is_text(names.type):
             raise DataError(f"The column {file!r} of {held.path} is {names.type}; it must name files.")
-        paths = np.array([os.fsencode(name.as_py()) for name in names])
+        paths = np.array([os.fsencode(name.as_py() or "") for name in names])
         return pictures(FileBytes(folder, paths), held.rows, test)
 
     return from_table(

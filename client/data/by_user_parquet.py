@@ -59,8 +59,9 @@ def read_parquet(path: Path) -> Table:
     arrow, parquet = need("pyarrow", f"Reading {path}"), need("pyarrow.parquet", f"Reading {path}")
     files = [path] if path.is_file() else sorted({*path.glob("*.parquet"), *path.glob("data/*.parquet")})
     if not files:
+        problem = "folder {} holds no parquet file" if path.is_dir() else "file {} does not exist"
         raise DataError(
-            f"The data file {path} does not exist; path must name a parquet file, or a folder of them."
+            f"The data {problem.format(path)}; path must name a parquet file, or a folder of them."
         )
     with reading(path, "parquet", also=(arrow.ArrowException,)):
         opened = [parquet.ParquetFile(file) for file in files]

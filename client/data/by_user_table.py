@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast, overload
 
 import numpy as np
@@ -13,9 +14,10 @@ from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_u
 from client.data.labels import LEARNT_NAMES, read_labels
 from client.data.pictures import ColumnBytes, Pictures, pictures
 from client.data.rows import Rows, lists
-from client.data.split import SPLIT_SEED, check_split, fifth_of_each
+from client.data.split import check_split
 from client.data.table import (
     Table,
+    Users,
     encoded,
     is_encoded,
     is_list,
@@ -53,6 +55,34 @@ class Columns:
         if len(given) > 1:
             raise SettingError(f"{' and '.join(given)} are given; an input is one of them.")
         _check_names("features", self.features)
+        for role in ("user", "label", "split"):
+            if self.features is not None and (name := getattr(self, role) or role) in self.features:
+                raise SettingError(
+                    f"features holds {name!r}, which is the column of {role}; a column is either an input or that."
+                )
+
+    def roles(self) -> list[str]:
+        """Return the columns that say more of a row than its input."""
+        return [self.user, self.split or "split", *([self.label] if self.text is None else [])]
+
+    def refuse_near(self, path: Path, names: Sequence[str], *, may_be_inputs: bool = True) -> None:
+        """Raise `DataError` for a column that would be an input, or ignored, for a blank or a capital letter.
+
+        `names` are all columns of the table at `path`; `may_be_inputs`: those that nothing names are inputs.
+        """
+        may_be_inputs = may_be_inputs and self.features is self.text is self.image is None
+        for role in self.roles():
+            near = [name for name in names if name != role and _plain(name) == _plain(role)]
+            if near and (may_be_inputs or role not in names):
+                raise DataError(
+                    f"{path} has a column {near[0]!r}, which differs from {role!r} in blanks or capital letters alone; "
+                    "rename one of them."
+                )
+
+
+def _plain(name: str) -> str:
+    """Return a name of a column without what is easily overlooked."""
+    return name.strip().casefold()
 
 
 @dataclass(frozen=True)
@@ -113,6 +143,7 @@ def from_table(
     test input is read but the first, where that says the shape of all.
     """
     _check_names("labels", labels)
+    columns.refuse_near(table.path, list(table.types), may_be_inputs=inputs is None)
     users = users_of(table, columns.user)
     test = test_rows(table, columns.split)
     if columns.text is not None:
@@ -120,12 +151,14 @@ def from_table(
         return _of_texts(name, table, columns.text, users, test, of_text, clients_only)
     refuse_given("text is not given", of_text.given())
     if test is None:
-        test = fifth_of_each(users, seed=SPLIT_SEED)
+        test = users.test_rows()
     check_split(table.path, test, mark=MARK)
     known = read_labels(table, columns.label, test, classes, labels)
     x = inputs(table, test) if inputs is not None else _inputs(table, columns, test)
     # Rows are an array as far as clients need one.
-    clients, tested = split_by_user(cast(np.ndarray, x), known.y, users, test, clients_only=clients_only)
+    clients, tested = split_by_user(
+        cast(np.ndarray, x), known.y, users.numbers, test, clients_only=clients_only
+    )
     # Pictures are whole numbers, and decoding all of them once more would take long.
     if not isinstance(x, Pictures) and not all(np.isfinite(part).all() for part in pieces(tested.x)):
         raise DataError(
@@ -141,7 +174,7 @@ def from_table(
         licence=LICENCE,
         source=table.path.name,
         unit=describe_unit("user"),
-        uncovered=(LEARNT_NAMES,) * known.learnt + shared_users(users[~test], users[test]),
+        uncovered=(LEARNT_NAMES,) * known.learnt + shared_users(users.numbers[~test], users.numbers[test]),
         person="user",
     )
 
@@ -182,14 +215,15 @@ def _of_texts(
     name: str,
     table: Table,
     column: str,
-    users: np.ndarray,
+    users: Users,
     test: np.ndarray | None,
     of_text: OfText,
     clients_only: bool,
 ) -> Dataset:
     """Return the next-token data set of a column of texts or lists of tokens."""
-    if test is not None:
-        check_split(table.path, test, mark=MARK)
+    if test is None:
+        test = users.test_rows()
+    check_split(table.path, test, mark=MARK)
     level = of_text.level or by_user_text.LEVELS[0]
     check_choice("level", level, by_user_text.LEVELS)
     texts = plain(table.column(column, "text", may_be_empty=True))
@@ -200,6 +234,6 @@ def _of_texts(
     return by_user_text.from_texts(
         name,
         table.path,
-        by_user_text.Texts(users, Sentences(texts, level), test),
+        by_user_text.Texts(users.numbers, Sentences(texts, level), test),
         **{**of_text.given(), "level": level, "clients_only": clients_only},
     )

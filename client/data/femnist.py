@@ -178,7 +178,7 @@ def _leaf_parts(path: Path, split: str, unreadable: Unreadable) -> Iterator[Part
     for rows in leaf.read_leaf(path, split, unreadable):
         for start in range(0, len(rows.users), AT_ONCE):
             chosen = slice(start, start + AT_ONCE)
-            some = leaf.Rows(rows.users[chosen], rows.x[chosen], rows.y[chosen])
+            some = leaf.Rows(rows.users[chosen], rows.x[chosen], rows.y[chosen], rows.may_hold_truths)
             share = len(some.users) / len(rows.users)
             yield Part(some.users, *_leaf_arrays(some, unreadable), share)
 
@@ -188,26 +188,30 @@ def _leaf_arrays(rows: leaf.Rows, unreadable: Unreadable) -> tuple[np.ndarray, n
     x = np.zeros((len(rows.x), SHAPE[0] * SHAPE[1]), dtype=np.float32)
     y = np.full(len(x), UNREADABLE, dtype=np.int64)
     try:
-        x[:], y[:] = _leaf_numbers(rows.x, rows.y, x.shape[1])
+        x[:], y[:] = _leaf_numbers(rows.x, rows.y, x.shape[1], rows.may_hold_truths)
     except DataError:  # once more, to find those that fail
         for row in range(len(x)):
             one = slice(row, row + 1)
             if rows.x[row] is leaf.UNEQUAL:  # noted by `read_leaf`
                 continue
             try:
-                x[one], y[one] = _leaf_numbers(rows.x[one], rows.y[one], x.shape[1])
+                x[one], y[one] = _leaf_numbers(rows.x[one], rows.y[one], x.shape[1], rows.may_hold_truths)
             except DataError as error:
                 unreadable.note(f"An example of {rows.users[row]!r} in {unreadable.where}: {error}")
     return x.reshape(-1, *SHAPE), y
 
 
-def _leaf_numbers(x: list[Any], y: list[Any], pixels: int) -> tuple[np.ndarray, np.ndarray]:
+def _leaf_numbers(
+    x: list[Any], y: list[Any], pixels: int, may_hold_truths: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of a LEAF file as arrays [n, pixels] and [n]; raise `DataError` if one is not as it must be."""
     with reading("It", f"{pixels} pixels and a label"):  # numpy's own view of lists of many lengths and types
         inputs, labels = np.array(x), np.array(y)
     if inputs.dtype.kind not in "iuf" or inputs.shape != (len(x), pixels):
         raise DataError(f"It holds inputs {inputs.dtype} {inputs.shape[1:]}; each must hold {pixels} pixels.")
-    # numpy takes true for 1 beside whole numbers
+    # numpy takes true for 1 beside other numbers
+    if may_hold_truths and any(bool in set(map(type, row)) for row in x):
+        raise DataError("It holds pixels that are true or false; each must be a number from 0 to 1.")
     if labels.dtype.kind != "i" or labels.shape != (len(x),) or any(isinstance(label, bool) for label in y):
         raise DataError(
             f"It holds labels {labels.dtype} {labels.shape[1:]}; each must be 0 to {CLASSES - 1}."
@@ -227,7 +231,7 @@ def _from_hub(path: Path | None, only_digits: bool, as_published: bool, clients_
     labels, good = held.y.T
     y = np.where(good, labels, UNREADABLE)
     rows = np.arange(len(y))[chosen_rows(labels, only_digits)]
-    test = fifth_of_each(held.user[rows], seed=SPLIT_SEED)
+    test = fifth_of_each(held.user[rows], seed=SPLIT_SEED, names=held.names)
     training, tested = rows[~test], rows[test]
     convert = as_float32 if as_published else turned
     order, bounds = group_by_user(held.user[training])

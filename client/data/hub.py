@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from client.data.pictures import pixels_of
 from client.data.reading import reading
 from client.imports import need
 from fedmf.errors import DataError
@@ -46,11 +47,16 @@ class Download:
         return [Path(held["filename"]) for held in getattr(self.table, "cache_files", [])]
 
     def read(self, columns: Sequence[str], user: str) -> Iterator[Rows]:
-        """Yield its rows, some at a time; `user` is one of the `columns`."""
-        count = len(self.table[columns[0]])
+        """Yield its rows, some at a time; `user` is one of the `columns`. Pictures are left encoded, for `pixels`."""
+        held_by = self.table.select_columns(list(columns)).with_format(None)
+        library = need("datasets", "Reading a download")
+        for name, kind in held_by.features.items():
+            if isinstance(kind, library.Image):
+                held_by = held_by.cast_column(name, library.Image(decode=False))
+        count = len(held_by)
         for start in range(0, count, AT_ONCE):
             stop = min(count, start + AT_ONCE)
-            held = {name: self.table[name][start:stop] for name in columns}
+            held = held_by[start:stop]
             yield Rows(held, start, (stop - start) / count)
 
 
@@ -113,24 +119,17 @@ def table_files(path: Path) -> list[Path]:
 
 
 def pixels(image: Any, shape: tuple[int, int]) -> np.ndarray:
-    """Return one image of the hub as uint8 [H, W]: a decoded picture, or parquet's {"bytes": PNG}.
+    """Return one image of the hub, {"bytes": PNG}, as uint8 [H, W].
 
     Raises `DataError` for what is no such picture of `shape`.
     """
-    library = need("PIL.Image", "Decoding pictures")
-    if image is None or (isinstance(image, Mapping) and not isinstance(image.get("bytes"), bytes)):
+    if not isinstance(image, Mapping) or not isinstance(image.get("bytes"), bytes):
         raise DataError("There is no picture.")
-    with reading("A picture", "PNG or another format", also=(library.DecompressionBombError,)):
-        if isinstance(image, Mapping):
-            image = library.open(io.BytesIO(image["bytes"]))
-        if isinstance(image, library.Image) and (image.mode, image.size) != ("L", shape[::-1]):
-            raise DataError(
-                f"A picture is {image.mode} {image.size[0]} x {image.size[1]}; it must be 8-bit grey (L), "
-                f"{shape[1]} x {shape[0]}."
-            )
-        array = np.asarray(image)
-    if array.shape != shape or array.dtype != np.uint8:
-        raise DataError(f"A picture is {array.dtype} {array.shape}; it must be 8-bit grey, {shape}.")
+    mode, array = pixels_of(image["bytes"], "A picture")
+    if mode != "L" or array.shape != shape:
+        raise DataError(
+            f"A picture is {mode} {array.shape[1]} x {array.shape[0]}; it must be 8-bit grey (L), {shape[1]} x {shape[0]}."
+        )
     return array
 
 

@@ -58,10 +58,11 @@ def read_labels(
                 f"classes is {classes}, but the column {name!r} of {table.path} declares {len(declared)} names of classes; "
                 "it must be at least as many."
             )
+    _refuse_lost(table, name, labels, declared)
     numbers, values = _ranked(column, strip=not table.typed)
     if (numbers[test] < 0).any():
         raise DataError(
-            f"The column {name!r} of {table.path} is empty in a test row; every one must have a label."
+            f"The column {name!r} of {table.path} is empty in a test row, or not UTF-8 there; every one must have a label."
         )
     if (
         labels is None
@@ -105,6 +106,15 @@ def _whole(
     # Before they are an array: a training row may hold a number that no int64 is.
     counted = [value if 0 <= value < known else UNREADABLE for value in values]
     return Labels(np.array([*counted, UNREADABLE], dtype=np.int64)[numbers], known)
+
+
+def _refuse_lost(table: Table, name: str, labels: Sequence[str] | None, declared: Sequence[str]) -> None:
+    """Raise `SettingError` for a list of `labels` that lacks a class which the schema has declared."""
+    if labels is not None and (lost := [label for label in declared if label not in labels]):
+        raise SettingError(
+            f"labels is [{', '.join(labels)}], which lacks {lost[0]!r}; it must name all classes that the column {name!r} "
+            f"of {table.path} declares: {', '.join(declared)}."
+        )
 
 
 def _named(

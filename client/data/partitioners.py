@@ -166,6 +166,12 @@ class Dealer:
         except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, AssertionError) as error:
             if isinstance(error, SettingError):
                 raise
+            if isinstance(error, ZeroDivisionError):
+                given = ", ".join(f"{key}={value}" for key, value in arguments.items() if key not in OURS)
+                raise SettingError(
+                    f"partitioner={self.name} cannot deal {len(held)} examples to {self.clients} clients with {given}: a "
+                    "part would have no example; give numbers of at least 1, and fewer or larger parts."
+                ) from error
             raise SettingError(
                 f"partitioner={self.name} cannot deal to {self.clients} clients: {' '.join(str(error).split())}"
             ) from error

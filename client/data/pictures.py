@@ -14,6 +14,8 @@ from client.imports import need
 from fedmf.errors import DataError
 
 MODES = {"L": "8-bit grey", "RGB": "8-bit RGB"}
+FORMATS = ("PNG", "JPEG")
+"""What is decoded. Pillow knows others, of which some start programs on what a user put into the file (EPS)."""
 
 
 @dataclass(frozen=True)
@@ -89,20 +91,26 @@ def pictures(source: FileBytes | ColumnBytes, count: int, test: np.ndarray) -> P
 
 def decode(source: FileBytes | ColumnBytes, row: int) -> np.ndarray:
     """Return one picture as uint8 [H, W] or [H, W, 3], or raise `DataError`."""
-    library: Any = need("PIL.Image", "Decoding pictures")
     name = source.name(row)
-    with reading(name, "a picture", also=(library.DecompressionBombError,)):
-        try:
-            with library.open(io.BytesIO(source(row))) as opened:
-                mode = opened.mode
-                array = np.asarray(opened)
-        except library.UnidentifiedImageError as error:  # which would name a buffer
-            raise DataError(f"{name} is no picture of a known format.") from error
+    with reading(name, "a file"):
+        content = source(row)
+    mode, array = pixels_of(content, name)
     if mode not in MODES:
-        raise DataError(
-            f"{source.name(row)} is a picture of mode {mode}; it must be {' or '.join(MODES.values())}."
-        )
+        raise DataError(f"{name} is a picture of mode {mode}; it must be {' or '.join(MODES.values())}.")
     return array
+
+
+def pixels_of(content: object, name: str) -> tuple[str, np.ndarray]:
+    """Return (mode, pixels) of a PNG or JPEG; raise `DataError` about `name` whatever its decoder raises."""
+    library: Any = need("PIL.Image", "Decoding pictures")
+    if not isinstance(content, bytes):
+        raise DataError(f"{name} is empty; it must be PNG or JPEG.")
+    with reading(name, "a picture", also=(Exception,)):
+        try:
+            with library.open(io.BytesIO(content), formats=FORMATS) as opened:
+                return opened.mode, np.asarray(opened)
+        except library.UnidentifiedImageError as error:  # which would name a buffer
+            raise DataError(f"{name} is no picture of a known format; it must be PNG or JPEG.") from error
 
 
 def _size(shape: tuple[int, ...]) -> str:

@@ -4,6 +4,7 @@ TensorFlow Federated unpacks what it downloads into ~/.tff, under the names belo
 (tensorflow_federated/python/simulation/datasets/download.py, emnist.py, shakespeare.py, stackoverflow.py).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,11 +53,20 @@ def found(name: str, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def as_given(text: str, given: Mapping[str, Any], located: Mapping[str, Any]) -> str:
-    """Return `text` with the files as they were given, not as they were found."""
-    for key in ("path", "vocabulary"):
-        if key in given and located[key] != str(given[key]):
-            text = text.replace(located[key], str(given[key]))
-    return text
+    """Return `text` with the files as they were given, not as they were found.
+
+    Whole paths alone are replaced, and what lies below them; a path that is only spelt otherwise (a/ for a) is left.
+
+    >>> as_given("/home/ann/x.csv, line 3.", {"path": "~/x.csv"}, {"path": "/home/ann/x.csv"})
+    '~/x.csv, line 3.'
+    """
+    keys = [key for key in ("path", "vocabulary") if key in given]
+    said = {located[key]: str(given[key]) for key in keys if Path(located[key]) != Path(str(given[key]))}
+    if not said:
+        return text
+    longest = sorted(said, key=len, reverse=True)
+    whole = rf"(?<![\w./~-])({'|'.join(map(re.escape, longest))})(?![\w-]|\.\w)"
+    return re.sub(whole, lambda found: said[found[0]].rstrip("/") or "/", text)
 
 
 def expanded(path: str | Path) -> str:

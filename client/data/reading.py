@@ -8,14 +8,17 @@ import csv
 import json
 import logging
 import pickle
+import re
 import sqlite3
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,11 @@ PARSERS_RAISE: tuple[type[Exception], ...] = (
     zlib.error, _LZMA, zipfile.BadZipFile, csv.Error, struct.error, sqlite3.Error, tokenize.TokenError,
     pickle.UnpicklingError,
 )  # fmt: skip
-_MOST_FLOATS = 1 << 16
+_MOST_NUMBERS = 1 << 16
+_MOST_DIGITS = 4000  # of a whole number; Python's own limit is 4300
+DEEPEST = 16
+"""Lists and objects in one another of a JSON text that is too deep to be read; no loader wants more."""
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 MOST_CHARACTERS = 300  # of a parser's own words
 
 
@@ -89,22 +96,58 @@ def brief(error: BaseException) -> str:
 
 
 def read_json(text: str, where: Path | str) -> Any:
-    """Return the value of a JSON text; raise `DataError` about `where`."""
+    """Return the value of a JSON text; raise `DataError` about `where`.
+
+    What is JSON but no value that anybody can use becomes one that everybody refuses, so that it concerns whose it is
+    alone: a whole number of thousands of digits is infinite, and what lies deeper than `DEEPEST` lists and objects
+    in a text that cannot be read otherwise is null.
+    """
+    floats, integers = _Remembered(float), _Remembered(_integer)
+    parse = partial(json.loads, parse_float=floats.__getitem__, parse_int=integers.__getitem__)
     with reading(where, "JSON"):
-        return json.loads(text, parse_float=_Floats().__getitem__)
+        try:
+            return parse(text)
+        except RecursionError:
+            return parse(_shallow(text))
 
 
-class _Floats(dict[str, float]):
-    """The float that a text stands for, one object for each text: pixels are few different numbers, many times.
+def _integer(text: str) -> int | float:
+    """Return a whole number, or an infinite float for one that Python refuses to read."""
+    return int(text) if len(text) <= _MOST_DIGITS else float(text)
+
+
+def _shallow(text: str) -> str:
+    """Return a JSON text with null in place of each list or object that lies below `DEEPEST` others.
+
+    What stands inside these is not looked at, but that brackets outside of texts are closed.
+    """
+    kept, begin, depth = [], 0, 0
+    for mark in _BRACKETS.finditer(text):
+        if mark[0] in "[{":
+            depth += 1
+            if depth == DEEPEST + 1:
+                kept += [text[begin : mark.start()], "null"]
+        elif mark[0] in "]}":
+            depth -= 1
+            if depth == DEEPEST:
+                begin = mark.end()
+    return "".join([*kept, text[begin:]]) if depth <= DEEPEST else text
+
+
+class _Remembered(dict[str, float]):
+    """The number that a text stands for, one object for each text: pixels are few different numbers, many times.
 
     Of LEAF's pictures a list takes a quarter of the memory so, and a third of the time.
     """
 
+    def __init__(self, read: Callable[[str], float]) -> None:
+        self._read = read
+
     def __missing__(self, text: str) -> float:
-        """Return the float, and remember it unless there are too many."""
-        if len(self) >= _MOST_FLOATS:
+        """Return the number, and remember it unless there are too many."""
+        if len(self) >= _MOST_NUMBERS:
             self.clear()
-        value = self[text] = float(text)
+        value = self[text] = self._read(text)
         return value
 
 
@@ -128,6 +171,19 @@ def user_names(where: Path | str, names: Iterable[Any]) -> np.ndarray:
     return np.array(texts)
 
 
+_elsewhere = ContextVar("said elsewhere", default=False)
+
+
+@contextmanager
+def said_elsewhere() -> Iterator[None]:
+    """Let what cannot be read go unsaid in the block: another process of this machine loads the same and says it."""
+    token = _elsewhere.set(True)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
+
+
 @dataclass
 class Unreadable:
     """What of the examples in `where` could not be read: raised at once for public ones, said on stderr for others.
@@ -147,8 +203,8 @@ class Unreadable:
         self.noted.append(sentence)
 
     def warn(self) -> None:
-        """Log what was noted: the first of it, and how much there is."""
-        if self.noted:
+        """Log what was noted: the first of it, and how much there is; not in a block of `said_elsewhere`."""
+        if self.noted and not _elsewhere.get():
             log.warning(
                 "%s holds examples that cannot be read (%d noted); a client with one takes part with zero updates. "
                 "The first: %s", self.where, len(self.noted), self.noted[0],

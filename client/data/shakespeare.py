@@ -113,7 +113,7 @@ def _from_hub(path: Path | None) -> tuple[Prepared, np.ndarray, np.ndarray]:
     # Marked examples that turn out to be test examples are refused with the test set.
     unreadable = Unreadable(path or HUB, is_public=False)
     held = prepared(source.files, "shakespeare-hub", partial(_hub_parts, source), unreadable)
-    test = fifth_of_each(held.user, seed=SPLIT_SEED)
+    test = fifth_of_each(held.user, seed=SPLIT_SEED, names=held.names)
     return held, np.flatnonzero(~test), np.flatnonzero(test)
 
 

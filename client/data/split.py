@@ -1,6 +1,7 @@
 """Which examples are the test set where the files of users do not say it: a fifth of each user's, by a public seed."""
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,22 +12,26 @@ SPLIT_SEED = 0
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 (Steele, Lea and Flood 2014)
 
 
-def fifth_of_each(users: np.ndarray, *, seed: int) -> np.ndarray:
+def fifth_of_each(
+    users: np.ndarray, *, seed: int, names: np.ndarray | Sequence[str | int] | None = None
+) -> np.ndarray:
     """Return a boolean mask [N] that chooses floor(n/5) of the n rows of each user, by a public seed.
 
     Which rows of a user are chosen follows from the seed, the user's name and number of rows, and from nothing of other
-    users: what a client trains on must be a function of its own data. Raises `DataError` where no test example is left.
+    users: what a client trains on must be a function of its own data. `users` [N] are names, or, where `names` are given,
+    places among these. Raises `DataError` where no test example is left.
 
     >>> mask = fifth_of_each(np.repeat([4, 9], [10, 4]), seed=0)
     >>> int(mask[:10].sum()), int(mask[10:].sum())
     (2, 0)
     """
-    names, numbers, counts = np.unique(users, return_inverse=True, return_counts=True)
+    held, numbers, counts = np.unique(users, return_inverse=True, return_counts=True)
+    found = held if names is None else [names[place] for place in held]
     starts = np.cumsum(counts) - counts
     place = np.empty(len(users), dtype=np.int64)  # among the rows of its user
     within = np.arange(len(users)) - np.repeat(starts, counts)
     place[np.argsort(numbers, kind="stable")] = within
-    streams = _mixed(_as_numbers(names) + np.uint64(seed))
+    streams = _mixed(_as_numbers(found) + np.uint64(seed))
     draws = _mixed(streams[numbers] + place.astype(np.uint64) * _STEP)
     place[np.lexsort((draws, numbers))] = within  # and now in the order of the draws
     chosen: np.ndarray = place < counts[numbers] // 5
@@ -38,11 +43,12 @@ def fifth_of_each(users: np.ndarray, *, seed: int) -> np.ndarray:
     return chosen
 
 
-def _as_numbers(names: np.ndarray) -> np.ndarray:
+def _as_numbers(names: np.ndarray | Sequence[str | int]) -> np.ndarray:
     """Return a number for each user, uint64, by its name alone: a whole number is its own, a text has a digest."""
-    if names.dtype.kind in "iu":
-        return names.astype(np.uint64)
-    texts = (str(name).encode("utf-8", "surrogatepass") for name in names.tolist())
+    held = names.tolist() if isinstance(names, np.ndarray) else names
+    if all(isinstance(name, int) for name in held):
+        return np.asarray(names).astype(np.uint64)
+    texts = (str(name).encode("utf-8", "surrogatepass") for name in held)
     digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from client.data.cells import numbers_of, odd_cell
 from client.data.reading import reading
+from client.data.split import SPLIT_SEED, fifth_of_each
+from client.data.texts_of import without_broken_texts
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -41,7 +43,7 @@ class Table:
         """Return a column, or raise `DataError` about the setting `key` that names it.
 
         Empty cells are refused unless they are one user's values (`may_be_empty`), which are looked at when that
-        client is read: they must not decide whether a run happens.
+        client is read: they must not decide whether a run happens. Texts that are not UTF-8 are empty cells then.
         """
         if name not in self.types:
             raise DataError(
@@ -50,7 +52,14 @@ class Table:
         arrow = need("pyarrow", f"Reading {self.path}")
         with reading(f"The column {name!r} of {self.path}", "a table", also=(arrow.ArrowException,)):
             column = self.read(name)
-            column.validate(full=True)  # also that texts are UTF-8: nothing after this fails
+            if may_be_empty and is_struct(column.type):
+                column = encoded(column)  # what else such a row holds is not looked at
+            try:
+                column.validate(full=True)  # also that texts are UTF-8: nothing after this fails
+            except arrow.ArrowException:
+                if not may_be_empty:
+                    raise
+                column = without_broken_texts(column)
         if column.null_count and not may_be_empty:
             raise DataError(
                 f"The column {name!r} of {self.path} is empty in {column.null_count} of {self.rows} rows; it must hold a "
@@ -59,10 +68,22 @@ class Table:
         return column
 
 
-def users_of(table: Table, name: str) -> np.ndarray:
-    """Return int64 [rows]: the number of each row's user, in the order of their ids (numbers, or texts).
+@dataclass(frozen=True)
+class Users:
+    """Who the rows of a table belong to: row i to the user `names[numbers[i]]`, `names` being in their order."""
 
-    Ids are whole numbers or texts, taken as they are: "7" and "007" are two users.
+    numbers: np.ndarray
+    names: Sequence[str | int]
+
+    def test_rows(self) -> np.ndarray:
+        """Return which rows are test rows where nothing says it: a fifth of each user's, by the user's name."""
+        return fifth_of_each(self.numbers, seed=SPLIT_SEED, names=self.names)
+
+
+def users_of(table: Table, name: str) -> Users:
+    """Return the users of the rows, in the order of their names (numbers, or texts).
+
+    Names are whole numbers or texts, taken as they are: "7" and "007" are two users.
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "user"))
@@ -78,7 +99,7 @@ def users_of(table: Table, name: str) -> np.ndarray:
             f"The column {name!r} of {table.path} names no user in {int((numbers == ids.index('')).sum())} of "
             f"{table.rows} rows; every example must belong to a user."
         )
-    return numbers
+    return Users(numbers, ids)
 
 
 def test_rows(table: Table, name: str | None) -> np.ndarray | None:
@@ -86,7 +107,13 @@ def test_rows(table: Table, name: str | None) -> np.ndarray | None:
     if name is None and (table.test is not None or "split" not in table.types):
         return table.test
     name = name or "split"
-    numbers, values = ranked(plain(table.column(name, "split")))
+    column = plain(table.column(name, "split"))
+    types = need("pyarrow.types", f"Reading {table.path}")
+    if not (types.is_integer(column.type) or types.is_boolean(column.type) or is_text(column.type)):
+        raise DataError(
+            f"The column {name!r} of {table.path} is {column.type}; it must hold 0 or train, 1 or test."
+        )
+    numbers, values = ranked(column)
     meanings = [_SPLITS.get(str(value).lower()) for value in values]
     if None in meanings:
         raise DataError(
@@ -199,6 +226,11 @@ def is_list(kind: Any) -> bool:
 def is_number(kind: Any) -> bool:
     types = need("pyarrow.types", "Reading a table")
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def is_struct(kind: Any) -> bool:
+    types = need("pyarrow.types", "Reading a table")
+    return bool(types.is_struct(storage(kind)) and is_encoded(kind))
 
 
 def is_text(kind: Any) -> bool:

@@ -31,6 +31,8 @@ LEAF_CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.2
 """The 86 characters of the Shakespeare benchmark of TFF and LEAF, public with it."""
 WORRYING = 0.2
 """A share of unknown tokens above which the vocabulary is probably not that of the text."""
+MOST_DIGITS = 18
+"""Of a word's count: more than any text has words."""
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
@@ -99,7 +101,7 @@ def read_words(path: str | Path, size: int) -> WordList:
     counted = all(len(field) == 2 and field[1].isdecimal() for field in fields)
     found = [field[0] if field else "" for field in fields]
     if counted:
-        counts = [int(field[1]) for field in fields]
+        counts = [_count(path, number, field[1]) for number, field in enumerate(fields, start=1)]
         for number, (one, following) in enumerate(pairwise(counts), start=1):
             if following > one:
                 raise DataError(
@@ -115,6 +117,15 @@ def read_words(path: str | Path, size: int) -> WordList:
                 )
     _refuse_holes(path, found)
     return WordList(tuple(found), counted)
+
+
+def _count(path: Path, line: int, digits: str) -> int:
+    """Return the count of a word. Python refuses to read one of thousands of digits."""
+    if len(digits) > MOST_DIGITS:
+        raise DataError(
+            f"Line {line} of {path} has a count of {len(digits)} digits; a count has at most {MOST_DIGITS}."
+        )
+    return int(digits)
 
 
 def read_characters(path: str | Path) -> Vocabulary:

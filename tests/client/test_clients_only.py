@@ -14,7 +14,7 @@ from client.data.split import fifth_of_each
 from fedmf.errors import DataError
 
 HELD = small_files.arrays()["split"] == 1  # rows of the files that say it
-DRAWN = fifth_of_each(np.repeat(np.arange(len(small_files.USERS)), small_files.ROWS), seed=0)
+DRAWN = fifth_of_each(np.repeat(small_files.USERS, small_files.ROWS), seed=0)
 
 
 @pytest.fixture(autouse=True)

@@ -91,7 +91,7 @@ def test_a_folder_may_hold_its_table_as_the_hub_has_it(tmp_path: Path) -> None:
         draw(tmp_path / "deep" / f"{n}.jpg", n, kind="JPEG")
     lines = [f"deep/{n}.jpg,ann,{n % 2}" for n in range(10)]
     (tmp_path / "metadata.csv").write_text("\n".join(["file_name,user,label", *lines]))
-    dataset = load("by_user_images", path=str(tmp_path))
+    dataset = load("by_user_images", path=str(tmp_path), classes=2)
     assert (len(dataset.clients), len(dataset.clients[0]), len(dataset.test)) == (1, 8, 2)
 
 

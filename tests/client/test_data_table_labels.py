@@ -137,11 +137,14 @@ def test_fewer_classes_than_a_saved_data_set_declares_and_names_that_it_lacks_ar
     path = saved_with_class_names(tmp_path, [0, 1, 2] * 4)
     with pytest.raises(SettingError, match=r"classes is 2, but the column 'label' of .* declares 3 names"):
         load("by_user_hub", path=path, classes=2)
-    with pytest.raises(
-        DataError, match=r"'label' of .* holds the label 'unsure', which labels=\[no, yes\] lacks"
-    ):
-        load("by_user_hub", path=path, labels=["no", "yes"])
-    with pytest.raises(DataError, match=r"holds the label 'no', which labels=\[0, 1, 2\] lacks"):
+    (tmp_path / "tested").mkdir()
+    without = saved_with_class_names(tmp_path / "tested", [0, 1, 2, *[0, 1] * 4, 1])  # no test row is unsure
+    for saved in (path, without):
+        with pytest.raises(
+            SettingError, match=r"labels is \[no, yes\], which lacks 'unsure'; .* no, yes, unsure"
+        ):
+            load("by_user_hub", path=saved, labels=["no", "yes"])
+    with pytest.raises(SettingError, match=r"labels is \[0, 1, 2\], which lacks 'no'"):
         load("by_user_hub", path=path, labels=["0", "1", "2"])
 
 

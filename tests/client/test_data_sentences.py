@@ -1,0 +1,176 @@
+"""What cannot be used is answered with a true sentence, about the file as it was given."""
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import big_data
+import small_files
+from client.data import load
+from client.data.partitioners import Dealer
+from client.data.places import as_given
+from client.data.text import read_words
+from fedmf.errors import DataError, SettingError
+from own_tables import in_every_form, opened, rows
+
+LISTS = {
+    "list": pyarrow.array([[0]] * 12),
+    "struct": pyarrow.array([{"a": 0}] * 12),
+    "map": pyarrow.array([[("a", 0)]] * 12, pyarrow.map_("string", "int64")),
+    "double": pyarrow.array([0.0] * 12),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("form", ["parquet", "hub"])
+def test_a_split_column_of_another_type_is_refused(tmp_path: Path, form: str, kind: str) -> None:
+    table = rows() | {"split": LISTS[kind].to_pylist() if form == "hub" else LISTS[kind]}
+    if (form, kind) == ("hub", "map"):
+        return  # which datasets has not
+    sentence = f"'split' of .* is {kind}.*; it must hold 0 or train, 1 or test"
+    with pytest.raises(DataError, match=sentence):
+        opened(tmp_path, form, table, features=["place"])
+
+
+@pytest.mark.parametrize("digits", [19, 5000])
+def test_a_count_of_a_vocabulary_that_is_too_long_is_refused(tmp_path: Path, digits: int) -> None:
+    (tmp_path / "words").write_text(f"to {'9' * digits}\nbe 7\n")
+    with pytest.raises(DataError, match=f"Line 1 of .*words has a count of {digits} digits; .* at most 18"):
+        read_words(tmp_path / "words", 2)
+    (tmp_path / "words").write_text(f"to {'9' * 18}\nbe 7\n")
+    assert read_words(tmp_path / "words", 2).tokens == ("to", "be")
+
+
+@pytest.mark.parametrize(
+    ("given", "located", "text", "expected"),
+    [
+        ("a/", "a", "The data file a does not exist.", "The data file a does not exist."),
+        ("./data", "data", "The data file data does not exist.", "The data file data does not exist."),
+        ("~", "/home/ann", "/home/ann/x and /home/annex", "~/x and /home/annex"),
+        ("~/x", "/home/ann/x", "/home/ann/x.csv, /home/ann/x.", "/home/ann/x.csv, ~/x."),
+        ("~/x", "/x", "'/x' and /y/x and /x-y and /x/y", "'~/x' and /y/x and /x-y and ~/x/y"),
+        ("d.gz", "/c/d", "/c/d cannot be read (OSError: /c/d/e)", "d.gz cannot be read (OSError: d.gz/e)"),
+        ("~/\\1", "/home/ann/\\1", "/home/ann/\\1 is", "~/\\1 is"),
+    ],
+)  # fmt: skip
+def test_whole_paths_alone_are_named_as_they_were_given(
+    given: str, located: str, text: str, expected: str
+) -> None:
+    assert as_given(text, {"path": given}, {"path": located}) == expected
+
+
+def test_of_two_files_each_is_named_as_it_was_given() -> None:
+    given = {"path": "~/x", "vocabulary": "~/x/words.gz"}
+    located = {"path": "/h/x", "vocabulary": "/c/h/x/words"}
+    assert as_given("/c/h/x/words, /h/x/a", given, located) == "~/x/words.gz, ~/x/a"
+
+
+def test_a_folder_without_a_table_and_a_file_in_place_of_a_folder_are_said(tmp_path: Path) -> None:
+    for form, kind in (("csv", "CSV"), ("parquet", "parquet")):
+        with pytest.raises(DataError, match=f"The data folder .* holds no {kind} file; path must name a"):
+            load(f"by_user_{form}", path=str(tmp_path))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"/file is no folder; path must name the folder that save_to_disk"):
+        load("by_user_hub", path=str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("empty", ["train", "test", "both", "all"])
+def test_a_saved_data_set_without_rows_is_said(tmp_path: Path, empty: str) -> None:
+    whole = datasets.Dataset.from_dict(rows())
+    none = whole.select([])
+    if empty == "all":
+        none.save_to_disk(str(tmp_path / "saved"))
+    else:
+        parts = {name: none if empty in (name, "both") else whole for name in ("train", "test")}
+        datasets.DatasetDict(parts).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(DataError, match=r"saved(/train|/test)? holds no rows; every split must hold some"):
+        load("by_user_hub", path=str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("name", ["femnist", "shakespeare"])
+def test_leafs_training_files_are_enough_for_who_plays_clients(tmp_path: Path, name: str) -> None:
+    small_files.leaf(tmp_path, name)
+    whole = load(name, path=str(tmp_path))
+    (tmp_path / "test" / "all_data.json").unlink()
+    (tmp_path / "test").rmdir()
+    alone = load(name, path=str(tmp_path), clients_only=True)
+    np.testing.assert_array_equal(alone.clients[1].x, whole.clients[1].x)
+    with pytest.raises(DataError, match=r"/test holds no examples; it must hold LEAF's JSON files"):
+        load(name, path=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("shards", {"num_shards_per_partition": 99999}),
+        ("grouped", {"group_size": 0}),
+    ],
+)
+def test_a_partitioner_that_would_divide_by_nothing_says_which_numbers_are_wrong(
+    name: str, settings: dict[str, int]
+) -> None:
+    (key, value) = next(iter(settings.items()))
+    sentence = f"cannot deal 40 examples to 2 clients with .*{key}={value}.*; give numbers of at least 1"
+    with pytest.raises(SettingError, match=sentence):
+        Dealer(name, 2, settings, {}, 0).deal(np.arange(40) % 4, np.arange(40) % 8)
+
+
+@in_every_form
+@pytest.mark.parametrize("role", ["user", "label", "split"])
+def test_a_column_is_an_input_or_says_more_of_the_row_but_not_both(
+    tmp_path: Path, form: str, role: str
+) -> None:
+    sentence = f"features holds '{role}', which is the column of {role}"
+    with pytest.raises(SettingError, match=sentence):
+        opened(tmp_path, form, rows(), features=["place", role])
+    table = {("mine" if name == role else name): values for name, values in rows().items()}
+    with pytest.raises(SettingError, match=f"features holds 'mine', which is the column of {role}"):
+        opened(tmp_path, form, table, **{role: "mine"}, features=["mine"])
+
+
+@in_every_form
+@pytest.mark.parametrize("near", ["split ", " Split", "SPLIT"])
+@pytest.mark.parametrize("settings", [{}, {"features": ["place"]}, {"text": "said"}])
+def test_a_split_that_is_nearly_called_so_is_not_passed_over(
+    tmp_path: Path, form: str, near: str, settings: dict[str, Any]
+) -> None:
+    """Its test rows would train, and it would be an input."""
+    table = rows() | {"said": ["a"] * 12} if "text" in settings else rows()
+    table = {(near if name == "split" else name): values for name, values in table.items()}
+    with pytest.raises(DataError, match=f"has a column '{near}', which differs from 'split' in blanks or"):
+        opened(tmp_path, form, table, **settings)
+
+
+@in_every_form
+def test_a_second_label_is_an_input_only_where_it_is_named(tmp_path: Path, form: str) -> None:
+    table = rows() | {"Label ": rows()["label"]}
+    with pytest.raises(DataError, match="has a column 'Label ', which differs from 'label'"):
+        opened(tmp_path, form, table)
+    assert opened(tmp_path, form, table, features=["place"]).input_shape == (1,)
+
+
+def test_a_table_of_pictures_with_a_split_that_is_nearly_called_so_is_refused(tmp_path: Path) -> None:
+    small_files.pictures(tmp_path / "pictures")
+    table = tmp_path / "pictures" / "metadata.csv"
+    table.write_text(table.read_text().replace("label,split", "label,split "))
+    with pytest.raises(DataError, match="has a column 'split ', which differs from 'split'"):
+        load("by_user_images", path=str(tmp_path / "pictures"))
+
+
+@pytest.mark.parametrize("what", big_data.WRITES)
+def test_made_up_files_of_too_few_rows_are_refused_with_the_least_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    least = big_data.LEAST.get(what, big_data.LEAST_OF_OTHERS)
+    for few in (0, least - 1):
+        monkeypatch.setattr("sys.argv", ["big_data.py", what, str(tmp_path / "made"), "--rows", str(few)])
+        with pytest.raises(SystemExit) as ended:
+            big_data.main()
+        assert ended.value.code == 2
+        assert f"--rows is {few}; {what} needs at least {least}" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
