@@ -1,7 +1,12 @@
 """Progress: clients are counted inside slow rounds, on every engine; lines come now and then where there is no terminal."""
 
 import io
+import json
+import os
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 from flwr.app import Context, RecordDict
@@ -152,7 +157,20 @@ def test_worker_processes_are_counted_as_their_replies_come():
 @pytest.mark.ray
 @pytest.mark.slow
 def test_rays_processes_are_counted_as_their_replies_come():
-    for told in counted("engine=ray", "engine.workers=2"):
+    here = Path(__file__).resolve()
+    code = "import json, test_progress as t; print(json.dumps(t.counted('engine=ray', 'engine.workers=2')))"
+    folders = (here.parents[3], here.parents[2], here.parent)
+    done = subprocess.run(  # in this process Ray would leave processes and warnings behind
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    rounds = json.loads(done.stdout.splitlines()[-1])
+    assert len(rounds) == 2
+    for told in rounds:
         assert told[-1] == 10
         assert len(set(told)) > 2
 
