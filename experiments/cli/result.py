@@ -10,11 +10,10 @@ from rich.text import Text
 from experiments.cli import output
 from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
-from experiments.run_files.rounding import rounded_up
 from experiments.settings.output import Output
+from fedmf.rounding import rounded_up
 from fedmf.statement import SECRETS_FROM_SYSTEM, counted
 
-_DIGITS = 4  # of epsilon
 _RELATIONS = {
     "zero_out": "zero-out adjacency (one client's vector replaced by zero in its round)",
     "replace": "replacement adjacency (one client's data changed to another's)",
@@ -63,7 +62,7 @@ def _claim(privacy: dict[str, Any]) -> str:
     whose = f"for {privacy['unit_of_privacy']}, under {_RELATIONS[privacy['adjacency']]}"
     if privacy["epsilon"] is None:
         return f"This run is NOT private: it adds no noise, so that epsilon is infinite, {whose}."
-    claim = f"epsilon = {rounded_up(privacy['epsilon'], _DIGITS)} at delta = {privacy['delta']:.3g}, {whose}"
+    claim = f"epsilon = {rounded_up(privacy['epsilon'])} at delta = {rounded_up(privacy['delta'])}, {whose}"
     if privacy["accountant"] == "tight" and privacy["epsilon_exact"] is None:
         claim += "; by this project's own bound, which is not refereed"
     if privacy["secrets"] != SECRETS_FROM_SYSTEM or not privacy["private"]:
@@ -93,5 +92,5 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
 def _spent(run: Run) -> str:
     if run.privacy["epsilon"] is None:
         return "NOT private: no noise"
-    spent = f"epsilon {rounded_up(run.privacy['epsilon'], _DIGITS)} at delta {run.privacy['delta']:.3g}"
+    spent = f"epsilon {rounded_up(run.privacy['epsilon'])} at delta {rounded_up(run.privacy['delta'])}"
     return spent if run.privacy["private"] else f"NOT private as run; with secret keys {spent}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from client.metric_names import ALWAYS
 from experiments.pages.estimate import Estimate, estimate
-from experiments.pages.wording import number
+from experiments.pages.wording import bound, figure
 from experiments.run_files.directory import CONFIG, SUMMARY
 from experiments.run_files.reader import Run, is_finished, read_run
 from experiments.run_files.same_settings import REPETITION, without
@@ -50,6 +50,14 @@ class Group:
     def estimate(self, measure: str) -> Estimate | None:
         """Return mean and standard error of a number in summary.json, or None where a run has none."""
         return estimate([run.summary.get(measure) for run in self.runs])
+
+    def epsilon(self) -> str:
+        """Return the epsilon that the runs spent, never less: the smallest and the largest where these are not the same."""
+        spent = [run.summary.get("epsilon") for run in self.runs]
+        if None in spent:
+            return "not private"
+        said = dict.fromkeys(bound(value) for value in (min(spent), max(spent)))
+        return " to ".join(said)
 
     def metric(self, name: str) -> tuple[Estimate | None, int]:
         """Return mean and standard error of a metric over the runs that have a value of it, and how many these are."""
@@ -127,7 +135,7 @@ def label(settings: dict[str, Any]) -> str:
     """
     names = short_names(settings)
     shown = [key for key, value in settings.items() if not (value is None and key in EITHER)]
-    return ", ".join(f"{names[key]} = {number(settings[key])}" for key in shown) or "all runs"
+    return ", ".join(f"{names[key]} = {figure(key, settings[key])}" for key in shown) or "all runs"
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
@@ -196,7 +204,7 @@ def _group_document(group: Group, target: float | None, metrics: Sequence[str]) 
 def claims(runs: Sequence[Run]) -> dict[str, list[str]]:
     """Return the delta, units of privacy and adjacencies that the epsilons of `runs` hold for."""
     return {
-        name: sorted({number(run.privacy.get(name, run.summary.get(name))) for run in runs})
+        name: sorted({figure(name, run.privacy.get(name, run.summary.get(name))) for run in runs})
         for name in ("delta", "unit_of_privacy", "adjacency")
     }
 

@@ -15,7 +15,7 @@ from experiments.compare.plots import accuracy_section, bytes_section, measured_
 from experiments.pages.estimate import Estimate
 from experiments.pages.metrics_section import SHARES
 from experiments.pages.page import SOURCE, Page, Section, Table
-from experiments.pages.wording import number, percent, size
+from experiments.pages.wording import bound, figure, number, percent, size
 from experiments.run_files.directory import PRIVACY, SUMMARY
 from experiments.run_files.reader import Run
 
@@ -87,10 +87,10 @@ def results_table(groups: Sequence[Group]) -> Table:
     ]
     rows = [
         (
-            *(number(value) for value in group.settings.values()),
+            *(figure(key, value) for key, value in group.settings.items()),
             _count(group),
             *(_metric(name, group) for name in ("accuracy", *further_metrics(groups))),
-            str(group.estimate("epsilon") or "not private"),
+            group.epsilon(),
             f"{group.estimate('compression_ratio') or '–'} x",
             _bytes(group.estimate("uplink_bytes_per_client")),
         )
@@ -106,10 +106,10 @@ def runs_section(directory: Path, groups: Sequence[Group]) -> Section:
     rows = [
         (
             str(run.directory.relative_to(directory)),
-            *(number(value) for value in group.settings.values()),
+            *(figure(key, value) for key, value in group.settings.items()),
             number(run.config.get("seed")),
             percent(run.summary.get("accuracy")),
-            number(run.summary["epsilon"]) if run.summary.get("epsilon") is not None else "not private",
+            bound(run.summary["epsilon"]) if run.summary.get("epsilon") is not None else "not private",
             f"{run.directory.relative_to(directory)}/{SUMMARY}",
         )
         for group in groups

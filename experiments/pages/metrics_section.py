@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from experiments.pages.figures import LinePlot, Series
 from experiments.pages.page import Plot, Section
-from experiments.pages.wording import number, percent
+from experiments.pages.wording import figure, percent
 from experiments.run_files.directory import METRICS
 from experiments.run_files.reader import Run
 
@@ -27,7 +27,7 @@ def words(name: str, entry: str) -> str:
 
 def value_text(name: str, value: float | None) -> str:
     """Return a metric's value as people read it, a dash where it is not defined."""
-    return percent(value) if name in SHARES else number(value)
+    return percent(value) if name in SHARES else figure(name, value)
 
 
 def metrics_sections(run: Run) -> Iterator[Section]:

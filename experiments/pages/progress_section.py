@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from experiments.pages.figures import MOST_MARKERS, LinePlot, Series
 from experiments.pages.page import Plot, Section
-from experiments.pages.wording import number, percent
+from experiments.pages.wording import bound, number, percent
 from experiments.run_files.directory import METRICS
 from experiments.run_files.reader import Run
 
@@ -28,8 +28,8 @@ def epsilon_section(run: Run, whose: str) -> Section:
     if not rounds:
         return Section(title, ["The run is not private, so there is no epsilon to draw."])
     caption = (
-        f"Epsilon spent so far at delta = {number(run.summary.get('delta'))} ({whose}): {number(epsilon[0])} once "
-        f"the first epoch has begun, {number(epsilon[-1])} at the end. An epoch that has begun counts "
+        f"Epsilon spent so far at delta = {bound(run.summary.get('delta'))} ({whose}): {bound(epsilon[0])} once "
+        f"the first epoch has begun, {bound(epsilon[-1])} at the end. An epoch that has begun counts "
         f"whole. From {METRICS}: epsilon."
     )
     line = Series("epsilon", rounds, epsilon)

@@ -12,7 +12,7 @@ from experiments.pages.metrics_section import metrics_sections, value_text, word
 from experiments.pages.page import SOURCE, KeyFigure, Page, Plot, Section, Table, write_page
 from experiments.pages.progress_section import accuracy_section, epsilon_section, loss_section
 from experiments.pages.provenance_section import provenance_section
-from experiments.pages.wording import byte_unit, duration, number, percent, size, times_less
+from experiments.pages.wording import bound, byte_unit, duration, figure, number, percent, size, times_less
 from experiments.run_files.directory import CONFIG, METRICS, PRIVACY, REPORT, SUMMARY
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.recorded import flattened, to_yaml
@@ -103,8 +103,8 @@ def key_figures(run: Run) -> Iterator[KeyFigure]:
         exposed = bool((run.config.get("run") or {}).get("reproducible"))
         yield KeyFigure(
             "epsilon spent" if not exposed else "epsilon, had its keys been secret",
-            number(summary["epsilon"]),
-            [f"at delta = {number(summary.get('delta'))} ({whose(run)})"],
+            bound(summary["epsilon"]),
+            [f"at delta = {bound(summary.get('delta'))} ({whose(run)})"],
         )
     yield KeyFigure(
         "a client sends in a round",
@@ -168,7 +168,7 @@ def privacy_section(privacy: dict[str, Any]) -> Section:
 def statement_section(privacy: dict[str, Any]) -> Section:
     """Return the privacy statement field by field."""
     rows = [
-        (key.replace("_", " "), _numbers(value), f"{PRIVACY}: {key}")
+        (key.replace("_", " "), _numbers(key, value), f"{PRIVACY}: {key}")
         for key, value in flattened(privacy)
         if key != "paragraph" and not _is_said(value)
     ]
@@ -180,10 +180,10 @@ def _is_said(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _numbers(value: object) -> str:
+def _numbers(key: str, value: object) -> str:
     """Return one number, or those of a list: once if all look the same."""
     if not isinstance(value, list):
-        return number(value)
+        return figure(key, value)
     return ", ".join(dict.fromkeys(number(item) for item in value))
 
 

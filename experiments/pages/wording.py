@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fedmf.rounding import rounded_up
+
 _WHOLE = 1e4  # from here on a measured number is said without decimals
 
 
@@ -21,6 +23,26 @@ def number(value: Any) -> str:
         whole = value.is_integer() or abs(value) >= _WHOLE
         return f"{value:,.0f}" if whole and abs(value) < 1e15 else f"{value:.4g}".replace("e-0", "e-")
     return str(value)
+
+
+def bound(value: float | None) -> str:
+    """Return an epsilon or a delta as `number` says one, but never less than it is.
+
+    >>> bound(5.7164028), number(5.7164028), bound(1e-5), bound(None)
+    ('5.717', '5.716', '1e-5', '–')
+    """
+    return number(None if value is None else float(rounded_up(value)))
+
+
+def figure(key: str, value: Any) -> str:
+    """Return the value of a key of a run's files or settings: of an epsilon or a delta never less than it is.
+
+    >>> figure("epsilon_rdp", 5.7164028), figure("privacy.delta", 1e-4), figure("sigma", 5.7164028)
+    ('5.717', '0.0001', '5.716')
+    """
+    last = key.rsplit(".", 1)[-1]
+    is_bound = last == "delta" or last == "max_epsilon" or last.startswith("epsilon")
+    return bound(value) if is_bound and isinstance(value, float) else number(value)
 
 
 def times_less(ratio: float) -> str:
