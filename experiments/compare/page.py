@@ -27,6 +27,9 @@ def page(directory: Path, groups: Sequence[Group], left_out: Mapping[str, str], 
     sections = [
         Section(
             "Results",
+            [
+                "Sent in a round: by each client of its cohort, values and envelope. Compression: of the values alone."
+            ],
             points=[f"left out, {name}: {why}" for name, why in left_out.items()],
             table=results_table(groups),
         ),
@@ -83,7 +86,7 @@ def results_table(groups: Sequence[Group]) -> Table:
         *further_metrics(groups),
         "epsilon spent",
         "compression",
-        "a client sends",
+        "sent in a round",
     ]
     rows = [
         (
@@ -92,7 +95,7 @@ def results_table(groups: Sequence[Group]) -> Table:
             *(_metric(name, group) for name in ("accuracy", *further_metrics(groups))),
             group.epsilon(),
             f"{group.estimate('compression_ratio') or '–'} x",
-            _bytes(group.estimate("uplink_bytes_per_client")),
+            size(sent_in_a_round(group)),
         )
         for group in groups
     ]
@@ -154,6 +157,7 @@ def _seeds(seeds: Sequence[object]) -> str:
     return f"the seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
-def _bytes(value: Estimate | None) -> str:
-    """Return a mean number of bytes in a unit that people read, a dash where there is none."""
-    return "–" if value is None else size(value.mean)
+def sent_in_a_round(group: Group) -> float | None:
+    """Return the bytes that a client of a cohort sends: values and envelope, a mean over the runs."""
+    values, envelope = (group.estimate(f"{name}_bytes_per_client") for name in ("uplink", "envelope"))
+    return None if values is None or envelope is None else values.mean + envelope.mean

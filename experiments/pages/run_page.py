@@ -40,7 +40,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "compression_ratio": ("compression of the values sent", "times"),
     "uplink_bytes_per_client": ("values that a client sends in a round", "bytes"),
     "envelope_bytes_per_client": ("envelope of its message", "bytes"),
-    "wall_seconds": ("wall time", "s"),
+    "wall_seconds": ("wall time of all sessions", "s"),
 }
 # Units that a number is scaled to.
 MEASURED: dict[str, Callable[[Any], str]] = {"bytes": size, "s": duration}
