@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.cli import output
+from experiments.pages.wording import times_less
 from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
 from experiments.settings.output import Output
@@ -15,8 +16,8 @@ from fedmf.rounding import rounded_up
 from fedmf.statement import SECRETS_FROM_SYSTEM, counted
 
 _RELATIONS = {
-    "zero_out": "zero-out adjacency (one client's vector replaced by zero in its round)",
-    "replace": "replacement adjacency (one client's data changed to another's)",
+    "zero_out": "zero-out adjacency",
+    "replace": "replacement adjacency",
 }
 
 
@@ -29,11 +30,11 @@ def show(form: Output, run: Run) -> None:
     table = Table(title="Result", title_justify="left", show_header=False)
     table.add_column(style="dim")
     table.add_column()
-    for name, value in _rows(run):
+    for name, value in rows(run):
         table.add_row(name, Text(value))
     console.print(table)
     for line in statement_lines(run):
-        console.print(Text(line), soft_wrap=False)
+        console.print(Text(line), soft_wrap=True)  # one line each, whatever the width: lines are searched for
 
 
 def score_text(run: Run, metric: str) -> str:
@@ -53,7 +54,7 @@ def statement_lines(run: Run) -> tuple[str, str, str]:
         _claim(privacy),
         f"It does NOT cover {len(privacy['not_covered'])} things, among them test examples, hyper-parameter search and any "
         f"further run on the same clients{extra}.",
-        f"All of it, in words and figures: {run.directory / REPORT} (and {PRIVACY} beside it)",
+        f"All of it, in words and figures: {run.directory / REPORT} and {PRIVACY}",
     )
 
 
@@ -70,7 +71,8 @@ def _claim(privacy: dict[str, Any]) -> str:
     return f"Privacy: {claim}."
 
 
-def _rows(run: Run) -> Iterator[tuple[str, str]]:
+def rows(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield what a run came to, as names and values."""
     figures = run.summary
     yield "accuracy", f"{score_text(run, 'accuracy')} on {figures['test_examples']:,} test examples"
     for name in ("loss", *run.further_metrics):
@@ -80,13 +82,15 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
     yield "clients", f"{figures['clients']:,}, of which {figures['cohort_size']:,} a round"
     yield "parameters", f"{figures['parameters']:,}"
     ratio = figures["compression_ratio"]
-    less = f"{ratio:.3g} times less" if ratio >= 1 else f"{1 / ratio:.3g} times more"
+    less = times_less(ratio)
     yield (
         "a client sends",
         f"{figures['uplink_bytes_per_client']:,.0f} bytes of values a round, {less} than the model, in an envelope of "
         f"{figures['envelope_bytes_per_client']:,}",
     )
-    yield "wall seconds", f"{figures['wall_seconds']:.1f}"
+    sessions = len(run.provenance.get("sessions") or [0])
+    of_all = f" in {sessions} sessions" if sessions > 1 else ""
+    yield "wall seconds", f"{figures['wall_seconds']:.1f}{of_all}"
 
 
 def _spent(run: Run) -> str:

@@ -54,8 +54,8 @@ class Group:
 
     def epsilon(self) -> str:
         """Return the epsilon that the runs spent, never less: the smallest and the largest where these are not the same."""
-        spent = [run.summary.get("epsilon") for run in self.runs]
-        if None in spent:
+        spent = [float(value) for run in self.runs if (value := run.summary.get("epsilon")) is not None]
+        if len(spent) < len(self.runs):
             return "not private"
         said = dict.fromkeys(bound(value) for value in (min(spent), max(spent)))
         return " to ".join(said)

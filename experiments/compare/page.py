@@ -15,7 +15,7 @@ from experiments.compare.plots import accuracy_section, bytes_section, measured_
 from experiments.pages.estimate import Estimate
 from experiments.pages.metrics_section import SHARES
 from experiments.pages.page import SOURCE, Page, Section, Table
-from experiments.pages.wording import bound, figure, number, percent, size
+from experiments.pages.wording import bound, figure, number, percent, size, times
 from experiments.run_files.directory import PRIVACY, SUMMARY
 from experiments.run_files.reader import Run
 
@@ -94,7 +94,7 @@ def results_table(groups: Sequence[Group]) -> Table:
             _count(group),
             *(_metric(name, group) for name in ("accuracy", *further_metrics(groups))),
             group.epsilon(),
-            f"{group.estimate('compression_ratio') or '–'} x",
+            f"{_ratio(group)} x",
             size(sent_in_a_round(group)),
         )
         for group in groups
@@ -155,6 +155,11 @@ def _count(group: Group) -> str:
 def _seeds(seeds: Sequence[object]) -> str:
     """Return seeds in words."""
     return f"the seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+
+
+def _ratio(group: Group) -> str:
+    value = group.estimate("compression_ratio")
+    return times(None if value is None else value.mean)
 
 
 def sent_in_a_round(group: Group) -> float | None:

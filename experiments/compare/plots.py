@@ -39,11 +39,12 @@ class Measure:
 
 def sent_by_client(run: Run) -> float | None:
     """Return the bytes that a client sends which takes part in every epoch, envelopes included."""
-    figures = [
-        run.summary.get(key) for key in ("epochs", "uplink_bytes_per_client", "envelope_bytes_per_client")
-    ]
-    epochs, values, envelope = figures
-    return None if None in figures else float(epochs * (values + envelope))
+    names = ("epochs", "uplink_bytes_per_client", "envelope_bytes_per_client")
+    known = [float(value) for name in names if (value := run.summary.get(name)) is not None]
+    if len(known) < len(names):
+        return None
+    epochs, values, envelope = known
+    return epochs * (values + envelope)
 
 
 def keep_probability(group: Group) -> Estimate | None:

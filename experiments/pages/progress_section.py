@@ -81,7 +81,8 @@ def _scored(
 
 def scores(run: Run, key: str) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
     """Return the (round, value) of scores on a part of the test examples, and of those on all."""
-    part, whole = [], []
+    part: list[tuple[int, float]] = []
+    whole: list[tuple[int, float]] = []
     for line in run.rounds:
         if line.get(key) is not None:
             (part if is_of_part(run, line) else whole).append((line["round"], line[key]))

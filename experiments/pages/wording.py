@@ -49,9 +49,20 @@ def times_less(ratio: float) -> str:
     """Return a compression ratio in words that go before "than".
 
     >>> times_less(6.348), times_less(0.6348)
-    ('6.3 times less', '1.6 times more')
+    ('6.35 times less', '1.58 times more')
     """
-    return f"{ratio:.1f} times less" if ratio >= 1 else f"{1 / ratio:.1f} times more"
+    return f"{times(ratio)} times less" if ratio >= 1 else f"{times(1 / ratio)} times more"
+
+
+def times(ratio: float | None) -> str:
+    """Return how many times one thing is another, in three digits wherever a ratio is said, a dash for the unknown.
+
+    >>> times(6.348), times(1234.5), times(None)
+    ('6.35', '1,234', '–')
+    """
+    if ratio is None:
+        return "–"
+    return f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:,.0f}"
 
 
 def percent(value: float | None) -> str:

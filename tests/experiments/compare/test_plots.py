@@ -124,8 +124,8 @@ def test_the_table_of_runs_has_the_settings_that_differ(tmp_path: Path) -> None:
     row = next(line for line in runs.splitlines() if "optimal-8.0-0.1-2/summary.json" in line)
     assert ">optimal</td>" in row
     assert ">8</td>" in row
-    assert 'class="text">optimal</td>' in row  # words are set left, numbers right
-    assert 'class="number">8' in row
+    assert 'class="text" data-label="mechanism">optimal</td>' in row  # words are set left, numbers right
+    assert 'class="number" data-label="epsilon">8' in row
 
 
 def test_more_lines_than_looks_are_counted(tmp_path: Path) -> None:
