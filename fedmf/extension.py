@@ -13,12 +13,11 @@ What this does not give: a bound on what might have been. Where a limit is raise
 is that of procedures which stop at the raised limit; docs/privacy.md, section 2.
 """
 
-import math
-
 from fedmf.accounting import Ledger, PrivacySpent
 from fedmf.checks import check_at_least
 from fedmf.errors import PrivacyBudgetExhausted
 from fedmf.plan import Plan
+from fedmf.rounding import rounded_up
 
 
 def spent_with(plan: Plan, ledger: Ledger, epochs: int) -> PrivacySpent:
@@ -50,20 +49,7 @@ def check_extension(plan: Plan, ledger: Ledger, epochs: int) -> PrivacySpent:
     before = plan.spent_on(ledger)
     why = "to which no limit was set" if most is None else f"above {named}={most:g}"
     raise PrivacyBudgetExhausted(
-        f"{epochs} more {'epoch' if epochs == 1 else 'epochs'} would bring epsilon from {before.epsilon:.6g} to "
-        f"{after.epsilon:.6g} at delta={after.delta:g} (one client, {after.adjacency}), {why}; none is started. "
+        f"{epochs} more {'epoch' if epochs == 1 else 'epochs'} would bring epsilon from {rounded_up(before.epsilon)} to "
+        f"{rounded_up(after.epsilon)} at delta={rounded_up(after.delta)} (one client, {after.adjacency}), {why}; none is started. "
         f"If those whose data it is may be told that, allow it with max_epsilon={rounded_up(after.epsilon)}."
     )
-
-
-def rounded_up(epsilon: float) -> str:
-    """Return the smallest number of four digits that is at least `epsilon`, as text.
-
-    >>> rounded_up(9.27301), rounded_up(0.0123449), rounded_up(12345.6), rounded_up(8.0)
-    ('9.274', '0.01235', '12350', '8')
-    """
-    digits = 3 - math.floor(math.log10(epsilon)) if epsilon > 0 else 0
-    number = math.ceil(epsilon * 10.0**digits)
-    while float(text := f"{number / 10.0**digits:.12g}") < epsilon:
-        number += 1
-    return text

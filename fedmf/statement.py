@@ -11,6 +11,7 @@ from typing import Any
 from fedmf.accounting.caveats import TIGHT
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
+from fedmf.rounding import rounded_up
 
 SECRETS_FROM_SYSTEM = "from the operating system"
 
@@ -115,16 +116,18 @@ class Statement:
             "replace": "replacement adjacency: one client's data changed to another's",
         }[self.adjacency]
         return (
-            f"{label}epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g} ({self._how()}), for "
+            f"{label}epsilon = {rounded_up(self.epsilon)} at delta = {rounded_up(self.delta)} ({self._how()}), for "
             f"{self.unit_of_privacy}, under {relation}. Released: {self.released}; {self.trust}."
         )
 
     def _how(self) -> str:
         """How epsilon was computed, and the Renyi number beside it where it is another one."""
         if self.epsilon_exact is not None:
-            return f"exact value for the Gaussian mechanism; by Renyi divergence {self.epsilon_rdp:.4g}"
+            return (
+                f"exact value for the Gaussian mechanism; by Renyi divergence {rounded_up(self.epsilon_rdp)}"
+            )
         if self.accountant == "tight":
-            return f"accountant tight, {TIGHT}; by Renyi divergence {self.epsilon_rdp:.4g}"
+            return f"accountant tight, {TIGHT}; by Renyi divergence {rounded_up(self.epsilon_rdp)}"
         return f"accountant {self.accountant}, best Renyi order {self.order or 0:.4g}"
 
     def _mechanism(self) -> str:

@@ -43,6 +43,8 @@ class Pages:
     def _make(self, name, directory):
         if name == "long_unit":
             return long_unit(directory)
+        if name == "long_comparison":
+            return long_comparison(directory)
         if name == "comparison":
             return comparison(directory)
         data = by_user(self._folder / "data.npz") if name == "cut_users" else ()
@@ -97,6 +99,31 @@ def long_unit(directory):
     return write_report(directory)
 
 
+def long_comparison(directory):
+    """Return the page of runs that differ in many settings, two of them of the longest names that there are."""
+    for number, name in enumerate((LONG_NAME, LONG_NAME.replace("banded", "plain"), "optimal")):
+        for seed in (1, 2):
+            written_run.write(
+                directory / f"{name.rpartition(':')[2]}-{seed}",
+                config={
+                    "seed": seed,
+                    "metrics": ["f1", "top5"],
+                    "mechanism": {"name": name},
+                    "population": {"epochs": 2 + number, "cohort_size": 64 + number},
+                    "optimizer": {"name": "sgd", "learning_rate": 0.1 * (1 + number), "momentum": 0.9},
+                    "privacy": {"epsilon": 8.0 + number, "delta": 1e-4},
+                },
+                summary={"epsilon": 8.0 + number, "f1": 0.5, "top5": 0.9 + 0.01 * seed, "epochs": 2 + number},
+            )
+    return compared(directory)
+
+
+def compared(directory):
+    """Return the page that compares the runs below a directory."""
+    compare(compose("compare", [f"directory={directory}", "output=json"], CompareSettings))
+    return Path(directory) / "compare.html"
+
+
 def comparison(
     directory, mechanisms=("optimal", "independent"), epsilons=(4, 16), keeps=(0.1, 1), seeds=(1, 2), more=()
 ):
@@ -114,5 +141,4 @@ def comparison(
                         f"run.directory={directory}/{mechanism}-{epsilon}-{keep}-{seed}",
                         seed=seed,
                     )
-    compare(compose("compare", [f"directory={directory}", "output=json"], CompareSettings))
-    return Path(directory) / "compare.html"
+    return compared(directory)

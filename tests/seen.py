@@ -32,6 +32,14 @@ CUT = """(within) => {
 }"""
 
 
+# Cells of tables that are not wholly in the window, also where a box around them scrolls: nobody knows that it does.
+OUT_OF_SIGHT = """() => [...document.querySelectorAll('td')].filter((cell) => {
+  const range = document.createRange(), width = document.documentElement.clientWidth;
+  range.selectNodeContents(cell);
+  return [...range.getClientRects()].some((box) => box.right > width + 0.5 || box.left < -0.5);
+}).map((cell) => cell.textContent.trim().slice(0, 60))"""
+
+
 class Opened:
     """A page that is open, with its console messages, its errors, and the addresses it asked for besides its own.
 
@@ -65,6 +73,10 @@ class Opened:
     def cut(self, within="body"):
         """What does not fit, in words, among the elements within that of a selector."""
         return self.page.evaluate(CUT, within)
+
+    def out_of_sight(self):
+        """The cells of tables that one must scroll sideways to read, in words."""
+        return self.page.evaluate(OUT_OF_SIGHT)
 
     def faults(self):
         """The serious and critical faults that axe finds: rule and elements."""

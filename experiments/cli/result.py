@@ -8,16 +8,16 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.cli import output
+from experiments.pages.wording import times_less
 from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
-from experiments.run_files.rounding import rounded_up
 from experiments.settings.output import Output
+from fedmf.rounding import rounded_up
 from fedmf.statement import SECRETS_FROM_SYSTEM, counted
 
-_DIGITS = 4  # of epsilon
 _RELATIONS = {
-    "zero_out": "zero-out adjacency (one client's vector replaced by zero in its round)",
-    "replace": "replacement adjacency (one client's data changed to another's)",
+    "zero_out": "zero-out adjacency",
+    "replace": "replacement adjacency",
 }
 
 
@@ -30,11 +30,11 @@ def show(form: Output, run: Run) -> None:
     table = Table(title="Result", title_justify="left", show_header=False)
     table.add_column(style="dim")
     table.add_column()
-    for name, value in _rows(run):
+    for name, value in rows(run):
         table.add_row(name, Text(value))
     console.print(table)
     for line in statement_lines(run):
-        console.print(Text(line), soft_wrap=False)
+        console.print(Text(line), soft_wrap=True)  # one line each, whatever the width: lines are searched for
 
 
 def score_text(run: Run, metric: str) -> str:
@@ -54,7 +54,7 @@ def statement_lines(run: Run) -> tuple[str, str, str]:
         _claim(privacy),
         f"It does NOT cover {len(privacy['not_covered'])} things, among them test examples, hyper-parameter search and any "
         f"further run on the same clients{extra}.",
-        f"All of it, in words and figures: {run.directory / REPORT} (and {PRIVACY} beside it)",
+        f"All of it, in words and figures: {run.directory / REPORT} and {PRIVACY}",
     )
 
 
@@ -63,7 +63,7 @@ def _claim(privacy: dict[str, Any]) -> str:
     whose = f"for {privacy['unit_of_privacy']}, under {_RELATIONS[privacy['adjacency']]}"
     if privacy["epsilon"] is None:
         return f"This run is NOT private: it adds no noise, so that epsilon is infinite, {whose}."
-    claim = f"epsilon = {rounded_up(privacy['epsilon'], _DIGITS)} at delta = {privacy['delta']:.3g}, {whose}"
+    claim = f"epsilon = {rounded_up(privacy['epsilon'])} at delta = {rounded_up(privacy['delta'])}, {whose}"
     if privacy["accountant"] == "tight" and privacy["epsilon_exact"] is None:
         claim += "; by this project's own bound, which is not refereed"
     if privacy["secrets"] != SECRETS_FROM_SYSTEM or not privacy["private"]:
@@ -71,7 +71,8 @@ def _claim(privacy: dict[str, Any]) -> str:
     return f"Privacy: {claim}."
 
 
-def _rows(run: Run) -> Iterator[tuple[str, str]]:
+def rows(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield what a run came to, as names and values."""
     figures = run.summary
     yield "accuracy", f"{score_text(run, 'accuracy')} on {figures['test_examples']:,} test examples"
     for name in ("loss", *run.further_metrics):
@@ -81,17 +82,19 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
     yield "clients", f"{figures['clients']:,}, of which {figures['cohort_size']:,} a round"
     yield "parameters", f"{figures['parameters']:,}"
     ratio = figures["compression_ratio"]
-    less = f"{ratio:.3g} times less" if ratio >= 1 else f"{1 / ratio:.3g} times more"
+    less = times_less(ratio)
     yield (
         "a client sends",
         f"{figures['uplink_bytes_per_client']:,.0f} bytes of values a round, {less} than the model, in an envelope of "
         f"{figures['envelope_bytes_per_client']:,}",
     )
-    yield "wall seconds", f"{figures['wall_seconds']:.1f}"
+    sessions = len(run.provenance.get("sessions") or [0])
+    of_all = f" in {sessions} sessions" if sessions > 1 else ""
+    yield "wall seconds", f"{figures['wall_seconds']:.1f}{of_all}"
 
 
 def _spent(run: Run) -> str:
     if run.privacy["epsilon"] is None:
         return "NOT private: no noise"
-    spent = f"epsilon {rounded_up(run.privacy['epsilon'], _DIGITS)} at delta {run.privacy['delta']:.3g}"
+    spent = f"epsilon {rounded_up(run.privacy['epsilon'])} at delta {rounded_up(run.privacy['delta'])}"
     return spent if run.privacy["private"] else f"NOT private as run; with secret keys {spent}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from client.metric_names import ALWAYS
 from experiments.pages.estimate import Estimate, estimate
-from experiments.pages.wording import number
+from experiments.pages.wording import bound, figure
 from experiments.run_files.directory import CONFIG, SUMMARY
 from experiments.run_files.reader import Run, is_finished, read_run
 from experiments.run_files.same_settings import REPETITION, without
@@ -22,6 +22,7 @@ from fedmf.errors import RunDirectoryError
 
 MEASURES = ("epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
 EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
+SCORED_ON = "run.evaluation_examples"
 KEEP = "compression.keep_probability"
 STEP = 0.05
 
@@ -50,6 +51,14 @@ class Group:
     def estimate(self, measure: str) -> Estimate | None:
         """Return mean and standard error of a number in summary.json, or None where a run has none."""
         return estimate([run.summary.get(measure) for run in self.runs])
+
+    def epsilon(self) -> str:
+        """Return the epsilon that the runs spent, never less: the smallest and the largest where these are not the same."""
+        spent = [float(value) for run in self.runs if (value := run.summary.get("epsilon")) is not None]
+        if len(spent) < len(self.runs):
+            return "not private"
+        said = dict.fromkeys(bound(value) for value in (min(spent), max(spent)))
+        return " to ".join(said)
 
     def metric(self, name: str) -> tuple[Estimate | None, int]:
         """Return mean and standard error of a metric over the runs that have a value of it, and how many these are."""
@@ -83,7 +92,9 @@ def find_runs(directory: Path) -> tuple[list[Run], dict[str, str]]:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Return the runs by settings, seeds apart, in order of the settings in which they differ."""
-    settings = [without(run.config, REPETITION) for run in runs]
+    settings = [
+        without(run.config, REPETITION) | {SCORED_ON: run.summary.get("evaluation_examples")} for run in runs
+    ]  # scores of a round are of so many examples: unlike ones are no repetitions
     keys = sorted({key for own in settings for key in own})
     differing = [key for key in keys if len({repr(own.get(key)) for own in settings}) > 1]
     members: dict[str, list[int]] = {}
@@ -127,7 +138,7 @@ def label(settings: dict[str, Any]) -> str:
     """
     names = short_names(settings)
     shown = [key for key, value in settings.items() if not (value is None and key in EITHER)]
-    return ", ".join(f"{names[key]} = {number(settings[key])}" for key in shown) or "all runs"
+    return ", ".join(f"{names[key]} = {figure(key, settings[key])}" for key in shown) or "all runs"
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
@@ -196,7 +207,7 @@ def _group_document(group: Group, target: float | None, metrics: Sequence[str]) 
 def claims(runs: Sequence[Run]) -> dict[str, list[str]]:
     """Return the delta, units of privacy and adjacencies that the epsilons of `runs` hold for."""
     return {
-        name: sorted({number(run.privacy.get(name, run.summary.get(name))) for run in runs})
+        name: sorted({figure(name, run.privacy.get(name, run.summary.get(name))) for run in runs})
         for name in ("delta", "unit_of_privacy", "adjacency")
     }
 

@@ -15,7 +15,7 @@ from experiments.compare.plots import accuracy_section, bytes_section, measured_
 from experiments.pages.estimate import Estimate
 from experiments.pages.metrics_section import SHARES
 from experiments.pages.page import SOURCE, Page, Section, Table
-from experiments.pages.wording import number, percent, size
+from experiments.pages.wording import bound, figure, number, percent, size, times
 from experiments.run_files.directory import PRIVACY, SUMMARY
 from experiments.run_files.reader import Run
 
@@ -27,6 +27,9 @@ def page(directory: Path, groups: Sequence[Group], left_out: Mapping[str, str], 
     sections = [
         Section(
             "Results",
+            [
+                "Sent in a round: by each client of its cohort, values and envelope. Compression: of the values alone."
+            ],
             points=[f"left out, {name}: {why}" for name, why in left_out.items()],
             table=results_table(groups),
         ),
@@ -83,16 +86,16 @@ def results_table(groups: Sequence[Group]) -> Table:
         *further_metrics(groups),
         "epsilon spent",
         "compression",
-        "a client sends",
+        "sent in a round",
     ]
     rows = [
         (
-            *(number(value) for value in group.settings.values()),
+            *(figure(key, value) for key, value in group.settings.items()),
             _count(group),
             *(_metric(name, group) for name in ("accuracy", *further_metrics(groups))),
-            str(group.estimate("epsilon") or "not private"),
-            f"{group.estimate('compression_ratio') or '–'} x",
-            _bytes(group.estimate("uplink_bytes_per_client")),
+            group.epsilon(),
+            f"{_ratio(group)} x",
+            size(sent_in_a_round(group)),
         )
         for group in groups
     ]
@@ -106,10 +109,10 @@ def runs_section(directory: Path, groups: Sequence[Group]) -> Section:
     rows = [
         (
             str(run.directory.relative_to(directory)),
-            *(number(value) for value in group.settings.values()),
+            *(figure(key, value) for key, value in group.settings.items()),
             number(run.config.get("seed")),
             percent(run.summary.get("accuracy")),
-            number(run.summary["epsilon"]) if run.summary.get("epsilon") is not None else "not private",
+            bound(run.summary["epsilon"]) if run.summary.get("epsilon") is not None else "not private",
             f"{run.directory.relative_to(directory)}/{SUMMARY}",
         )
         for group in groups
@@ -154,6 +157,12 @@ def _seeds(seeds: Sequence[object]) -> str:
     return f"the seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
-def _bytes(value: Estimate | None) -> str:
-    """Return a mean number of bytes in a unit that people read, a dash where there is none."""
-    return "–" if value is None else size(value.mean)
+def _ratio(group: Group) -> str:
+    value = group.estimate("compression_ratio")
+    return times(None if value is None else value.mean)
+
+
+def sent_in_a_round(group: Group) -> float | None:
+    """Return the bytes that a client of a cohort sends: values and envelope, a mean over the runs."""
+    values, envelope = (group.estimate(f"{name}_bytes_per_client") for name in ("uplink", "envelope"))
+    return None if values is None or envelope is None else values.mean + envelope.mean

@@ -11,29 +11,40 @@ from experiments.pages.page import Plot, Section
 from experiments.pages.wording import byte_unit, percent
 from experiments.run_files.directory import CONFIG, METRICS, SUMMARY
 from experiments.run_files.reader import Run
+from experiments.run_files.scored import part_words
 
 MOST_LINES = len(COLOURS)
 SAME = (
     0.01  # values that differ by less than this share are one: calibrations end close to a target, not on it
 )
+EPOCHS = ("population.epochs",)
+NAMED = 8  # lines that are not drawn and are named
 ACCURACY = "test accuracy (%)"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What accuracy is drawn against: `value` is a group's, and follows from `keys`; groups that differ in others are other lines."""
+    """What accuracy is drawn against: `value` is a group's; groups that differ in what it does not follow from are other lines.
+
+    It follows from the first of `causes` in which the groups differ: where compression is varied, runs of other epochs
+    are another line; where it is not, epochs are what varies the bytes.
+    """
 
     name: str
     words: str
-    keys: tuple[str, ...]
+    causes: tuple[tuple[str, ...], ...]
     value: Callable[[Group], Estimate | None]
     source: str
 
 
 def sent_by_client(run: Run) -> float | None:
-    """Return the bytes that a client sends in a whole run, on average over all clients, envelopes included."""
-    clients = run.summary.get("clients")
-    return sum(float(line.get("uplink_bytes") or 0) for line in run.rounds) / clients if clients else None
+    """Return the bytes that a client sends which takes part in every epoch, envelopes included."""
+    names = ("epochs", "uplink_bytes_per_client", "envelope_bytes_per_client")
+    known = [float(value) for name in names if (value := run.summary.get(name)) is not None]
+    if len(known) < len(names):
+        return None
+    epochs, values, envelope = known
+    return epochs * (values + envelope)
 
 
 def keep_probability(group: Group) -> Estimate | None:
@@ -43,15 +54,15 @@ def keep_probability(group: Group) -> Estimate | None:
 
 
 MEASURES = (
-    Measure("epsilon", "epsilon spent", EITHER, lambda group: group.estimate("epsilon"), f"{SUMMARY}: epsilon"),
+    Measure("epsilon", "epsilon spent", (EITHER, EPOCHS), lambda group: group.estimate("epsilon"), f"{SUMMARY}: epsilon"),
     Measure(
         "sent",
         "bytes sent by a client",
-        (KEEP, "compression.value_type", "compression.rotation"),
+        ((KEEP, "compression.value_type", "compression.rotation"), EPOCHS),
         lambda group: estimate([sent_by_client(run) for run in group.runs]),
-        f"{METRICS}: uplink_bytes; {SUMMARY}: clients",
+        f"{SUMMARY}: epochs, uplink_bytes_per_client, envelope_bytes_per_client",
     ),
-    Measure("keep", "keep probability", (KEEP,), keep_probability, f"{CONFIG}: {KEEP}"),
+    Measure("keep", "keep probability", ((KEEP,),), keep_probability, f"{CONFIG}: {KEEP}"),
 )  # fmt: skip
 
 
@@ -74,16 +85,25 @@ def _measured(
     """Return accuracy against one measure, one line for each setting of the others."""
     lines: dict[str, list[tuple[float, Estimate]]] = {}
     unit, length = byte_unit(max(values)) if measure.name == "sent" else ("", 1.0)
+    causes = next((keys for keys in measure.causes if any(key in points[0][0].settings for key in keys)), ())
     for group, x, y in points:
-        others = {key: value for key, value in group.settings.items() if key not in measure.keys}
+        others = {key: value for key, value in group.settings.items() if key not in causes}
         lines.setdefault(_line_name(others), []).append((x.mean / length, y))
-    series = [_accuracies(name, found) for name, found in list(lines.items())[:MOST_LINES]]
+    best = sorted(lines, key=lambda name: -max(accuracy.mean for _, accuracy in lines[name]))
+    drawn = [name for name in lines if name in best[:MOST_LINES]]
+    series = [_accuracies(name, lines[name]) for name in drawn]
     scale = Scale.log if max(values) >= 3 * min(values) else Scale.linear
-    x_label = f"sent by a client over the run ({unit})" if unit else measure.words
+    x_label = f"sent by a client that takes part in every epoch ({unit})" if unit else measure.words
     left_out = f" {missing} of the groups have none and are not drawn." if missing else ""
+    means = (
+        " Bytes are those of a client that takes part in every epoch, envelopes included; one that is asked less often "
+        "sends less."
+        if unit
+        else ""
+    )
     caption = (
         f"Accuracy at the end against {measure.words}, mean over seeds, bands one standard error; "
-        f"{shown(len(lines))}.{left_out} From {SUMMARY}: accuracy; {measure.source}."
+        f"{shown(best)}.{means}{left_out} From {SUMMARY}: accuracy; {measure.source}."
     )
     drawing = LinePlot(series, x_label, ACCURACY, markers=True, x_scale=scale)
     plot = Plot(measure.name, drawing, caption, f"accuracy_against_{measure.words.replace(' ', '_')}")
@@ -93,15 +113,13 @@ def _measured(
 def accuracy_section(groups: Sequence[Group]) -> Section:
     """Return accuracy by round, one line for each group, the best ones where there are many."""
     scored = [group for group in groups if group.estimate("accuracy") is not None]
-    best = sorted(scored, key=lambda group: -(group.estimate("accuracy") or Estimate(0, None)).mean)[
-        :MOST_LINES
-    ]
-    series = [line for group in best if (line := accuracy_by_round(group)).x]
+    best = sorted(scored, key=lambda group: -(group.estimate("accuracy") or Estimate(0, None)).mean)
+    series = [line for group in best[:MOST_LINES] if (line := accuracy_by_round(group)).x]
     if not series:
         return Section("Accuracy by round", [f"No {METRICS} holds a round at which the model was scored."])
     caption = (
-        f"Accuracy by round, mean over seeds, bands one standard error; {shown(len(scored))}, the best first. From "
-        f"{METRICS}: accuracy."
+        f"Accuracy by round, mean over seeds, bands one standard error; {shown([group.label for group in best])}. The "
+        f"legend has the best first. {_of_part(groups)}From {METRICS}: accuracy."
     )
     drawing = LinePlot(series, "round", ACCURACY)
     return Section("Accuracy by round", figure=Plot("rounds", drawing, caption, "accuracy_by_round"))
@@ -130,7 +148,7 @@ def bytes_section(groups: Sequence[Group], target: float | None) -> Iterator[Sec
         return
     caption = (
         f"Sent by all clients, envelopes included, until a scored round first reached {percent(target)}; "
-        f"mean over seeds, bars one standard error. From {METRICS}: uplink_bytes, accuracy."
+        f"mean over seeds, bars one standard error. {_of_part(groups)}From {METRICS}: uplink_bytes, accuracy."
     )
     unit, length = byte_unit(max(value.mean for _, value in found))
     bars = [(name, value.mean / length, value.error and value.error / length) for name, value in found]
@@ -138,10 +156,19 @@ def bytes_section(groups: Sequence[Group], target: float | None) -> Iterator[Sec
     yield Section(title, points=missing, figure=Plot("target", drawing, caption, "bytes_to_reach_accuracy"))
 
 
-def shown(count: int) -> str:
-    """Return how many lines a plot shows of how many there are."""
-    if count > MOST_LINES:
-        return f"{MOST_LINES} of {count} lines"
+def _of_part(groups: Sequence[Group]) -> str:
+    """Return what must be said where rounds are scored on a part of the test examples."""
+    said = part_words([run for group in groups for run in group.runs])
+    return f"{said} " if said else ""
+
+
+def shown(names: Sequence[str]) -> str:
+    """Return how many lines a plot shows of `names`, best first, and which it does not."""
+    count, others = len(names), names[MOST_LINES:]
+    if others:
+        more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+        said = "; ".join(others[:NAMED])
+        return f"{MOST_LINES} of {count} lines, those that get highest; not drawn: {said}{more}"
     return f"{count} lines" if count > 1 else "one line"
 
 

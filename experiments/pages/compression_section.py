@@ -3,7 +3,7 @@
 from typing import Any
 
 from experiments.pages.page import Section, Table
-from experiments.pages.wording import number, size, times_less
+from experiments.pages.wording import number, size, times, times_less
 from experiments.settings.recorded import Recorded
 from fedmf.updates.compression import Compression
 from fedmf.updates.rotation import padded_dimension
@@ -23,7 +23,7 @@ def compression_section(summary: dict[str, Any], compression: Compression) -> Se
     """Return why the ratio is what it is, and how it grows with the model."""
     count, rotation = int(summary["parameters"]), compression.rotation
     rows = [
-        (name, f"{d:,}", f"{padded_dimension(d, rotation):,}", f"{ratio(d, compression):.1f}")
+        (name, f"{d:,}", f"{padded_dimension(d, rotation):,}", times(ratio(d, compression)))
         for name, d in (("this run", count), *SIZES)
     ]
     growth = (
@@ -44,13 +44,13 @@ def reason(count: int, compression: Compression) -> str:
     if padded == count:
         return (
             f"Nothing is padded, so keeping each value with probability {number(keep)} at {bits} bits sends "
-            f"{number(ideal)} times less than {count:,} parameters of 32 bits."
+            f"{times(ideal)} times less than {count:,} parameters of 32 bits."
         )
     return (
         f"The Hadamard rotation works on powers of two, so {count:,} parameters are padded to {padded:,}, "
         f"and a client keeps each of the {padded:,} rotated values with probability {number(keep)}: on "
         f"average {number(keep * padded)} values of {bits} bits. Against {count:,} parameters of 32 bits "
-        f"that is {times_less(sent)}" + (f", not {number(ideal)} times." if sent >= 1 else ".")
+        f"that is {times_less(sent)}" + (f", not {times(ideal)} times." if sent >= 1 else ".")
     )
 
 

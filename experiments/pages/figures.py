@@ -4,10 +4,10 @@
 files for a paper (`plot_files`).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from textwrap import fill
 from typing import Any, Protocol
 
 import matplotlib
@@ -201,4 +201,28 @@ def style(look: Look) -> Any:
 
 def in_lines(label: str, letters: int) -> str:
     """Return a label in lines of so many letters, no setting parted from its value."""
-    return fill(label.replace(" = ", "\u00a0=\u00a0"), letters)
+    parts = [
+        part for word in label.replace(" = ", "\u00a0=\u00a0").split(" ") for part in _parts(word, letters)
+    ]
+    lines = [""]
+    for part in parts:  # a word that is broken goes on without a space
+        joined = f"{lines[-1]}{part}"
+        if lines[-1] and len(joined.rstrip()) > letters:
+            lines[-1] = lines[-1].rstrip()
+            lines.append(part)
+        else:
+            lines[-1] = joined
+    return "\n".join(lines).rstrip()
+
+
+def _parts(word: str, letters: int) -> list[str]:
+    """Return a word and a space behind it; one that is too long for a line in parts that end where its names do.
+
+    >>> _parts("my_own:Name", 20), _parts("my_own:Name", 8), _parts("abcdef", 4)
+    (['my_own:Name '], ['my_', 'own:', 'Name '], ['abcd', 'ef '])
+    """
+    if len(word) <= letters:
+        return [f"{word} "]
+    parts = re.split(r"(?<=[_.:/\u00a0-])", word)
+    short = [part[start : start + letters] for part in parts for start in range(0, len(part), letters)]
+    return [*short[:-1], f"{short[-1]} "]

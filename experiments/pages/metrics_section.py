@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from experiments.pages.figures import LinePlot, Series
+from experiments.pages.figures import LinePlot
 from experiments.pages.page import Plot, Section
-from experiments.pages.wording import number, percent
+from experiments.pages.progress_section import series_of
+from experiments.pages.wording import figure, percent
 from experiments.run_files.directory import METRICS
 from experiments.run_files.reader import Run
+from experiments.run_files.scored import part_words
 
 WORDS = {
     "top5": "top-5 accuracy on the test set",
@@ -27,7 +29,7 @@ def words(name: str, entry: str) -> str:
 
 def value_text(name: str, value: float | None) -> str:
     """Return a metric's value as people read it, a dash where it is not defined."""
-    return percent(value) if name in SHARES else number(value)
+    return percent(value) if name in SHARES else figure(name, value)
 
 
 def metrics_sections(run: Run) -> Iterator[Section]:
@@ -43,11 +45,12 @@ def metrics_sections(run: Run) -> Iterator[Section]:
         gaps = f"; without a value in {lacking} of {len(scored)} rounds" if lacking else ""
         caption = (
             f"{words(name, entry)} after round {rounds[-1]}: {value_text(name, values[-1])}{gaps}. "
-            f"From {METRICS}: {name}."
+            f"{part_words([run])}{' ' * bool(part_words([run]))}From {METRICS}: {name}."
         )
         scale = 100 if name in SHARES else 1
-        line = Series(name, rounds, [scale * value for value in values])
         figure = f"metric{place}"  # an id of the page, which a name from a file is not
-        drawing = LinePlot([line], "round", f"{name} (%)" if scale == 100 else name, markers=True)
+        drawing = LinePlot(
+            series_of(run, name, scale), "round", f"{name} (%)" if scale == 100 else name, markers=True
+        )
         said = caption[0].upper() + caption[1:] if entry in WORDS else caption
         yield Section(title, figure=Plot(figure, drawing, said, f"{name}_by_round"))

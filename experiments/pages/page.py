@@ -13,6 +13,7 @@ from server.files import write_atomically
 
 SOURCE = "from"  # header of the column that names files
 LONGEST_SENTENCE = 120  # letters of what says why there is no plot
+MOST_COLUMNS = 6  # that stand side by side on a tablet
 LONGEST_NUMBER = 24  # letters of a cell that is kept on one line; longer ones are words
 
 
@@ -29,8 +30,13 @@ class Table:
 
     @property
     def look(self) -> str:
-        """The CSS class of the table: "sourced" where name, value and source fill it, each in its share of the width."""
-        return "sourced" if self.header[-1] == SOURCE and len(self.header) == 3 else "plain"
+        """The CSS class of the table: "sourced" where name, value and source fill it, each in its share of the width.
+
+        Any other is "plain", and "many" where its columns need a wide window; in a narrower one its rows are lists.
+        """
+        if self.header[-1] == SOURCE and len(self.header) == 3:
+            return "sourced"
+        return "plain many" if len(self.header) > MOST_COLUMNS else "plain"
 
     def column_look(self, column: int) -> str:
         """Return the CSS class of a column's cells."""

@@ -19,26 +19,28 @@ def provenance_section(run: Run) -> Section:
         return Section(
             TITLE, [f"The run directory holds no {PROVENANCE}: the run is older than that record."]
         )
-    rows = [*_times(sessions), *_versions(sessions), *_machines(sessions)]
+    parts = (run.config.get("population") or {}).get("parts") or (1,)
+    again = "extended" if len(sessions) == len(parts) else "resumed"
+    rows = [*_times(sessions, again), *_versions(sessions), *_machines(sessions)]
     words = [
         "Wall time runs from the first check of the settings to the last file, data loading and this page left out; CPU "
         f"time counts {_joined(sessions, 'cpu_counts')}."
     ]
     if len(sessions) > 1:
+        missing = " Of one that was killed, what it did after its last record is missing."
         words.append(
-            f"The run was resumed: {len(sessions)} sessions are added up. Of one that was killed, what it did after its "
-            "last record is missing."
+            f"The run was {again}: {len(sessions)} sessions are added up.{missing if again == 'resumed' else ''}"
         )
     if int(sessions[0].get("first_round") or 1) > 1:
         words.append(f"What was done before round {sessions[0]['first_round']} is not recorded.")
     return Section(TITLE, words, table=Table(("what", "value", SOURCE), rows, numbers=(1,)))
 
 
-def _times(sessions: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+def _times(sessions: list[Mapping[str, Any]], again: str) -> Iterator[tuple[str, str, str]]:
     begun = [_moment(session.get("started")) for session in sessions]
     yield "started (UTC)", begun[0], _at("started")
     if len(sessions) > 1:
-        yield "resumed (UTC)", ", ".join(begun[1:]), _at("started")
+        yield f"{again} (UTC)", ", ".join(begun[1:]), _at("started")
     yield "ended (UTC)", _moment(sessions[-1].get("until")), _at("until")
     for key, words in (("wall_seconds", "wall time"), ("cpu_seconds", "CPU time")):
         yield words, duration(sum(float(session.get(key) or 0) for session in sessions)), _at(key)

@@ -1,6 +1,6 @@
 """report.html of a run: one self-contained page on which every number names the file that it comes from."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,17 @@ from experiments.pages.metrics_section import metrics_sections, value_text, word
 from experiments.pages.page import SOURCE, KeyFigure, Page, Plot, Section, Table, write_page
 from experiments.pages.progress_section import accuracy_section, epsilon_section, loss_section
 from experiments.pages.provenance_section import provenance_section
-from experiments.pages.wording import byte_unit, duration, number, percent, size, times_less
+from experiments.pages.wording import (
+    bound,
+    byte_unit,
+    duration,
+    figure,
+    number,
+    percent,
+    size,
+    times,
+    times_less,
+)
 from experiments.run_files.directory import CONFIG, METRICS, PRIVACY, REPORT, SUMMARY
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.recorded import flattened, to_yaml
@@ -27,6 +37,9 @@ WORDS: dict[str, tuple[str, str]] = {
     "adjacency": ("adjacency", ""),
     "unit_of_privacy": ("whom epsilon protects", ""),
     "statement": ("what epsilon covers and what not", ""),
+    "test_examples": ("test examples that the last model was scored on", ""),
+    "evaluation_examples": ("test examples scored in every round before", ""),
+    "shape": ("the data", ""),
     "rounds": ("rounds", ""),
     "parameters": ("model parameters d", ""),
     "clients": ("clients N with training examples", ""),
@@ -40,10 +53,33 @@ WORDS: dict[str, tuple[str, str]] = {
     "compression_ratio": ("compression of the values sent", "times"),
     "uplink_bytes_per_client": ("values that a client sends in a round", "bytes"),
     "envelope_bytes_per_client": ("envelope of its message", "bytes"),
-    "wall_seconds": ("wall time", "s"),
+    "wall_seconds": ("wall time of all sessions", "s"),
 }
 # Units that a number is scaled to.
-MEASURED: dict[str, Callable[[Any], str]] = {"bytes": size, "s": duration}
+MEASURED: dict[str, Callable[[Any], str]] = {
+    "bytes": size,
+    "s": duration,
+    "times": lambda value: f"{times(value)} times",
+}
+
+
+def shape_text(shape: dict[str, Any]) -> str:
+    """Return the shape of a data set in words.
+
+    >>> shape_text({"input_shape": [1, 28, 28], "classes": 10, "task": "image"})
+    'image, input 1 x 28 x 28, 10 classes'
+    """
+    size_of_one = " x ".join(map(str, shape.get("input_shape") or ())) or "of any length"
+    return f"{shape.get('task')}, input {size_of_one}, {number(shape.get('classes'))} classes"
+
+
+def adjacency_text(adjacency: object) -> str:
+    """Return an adjacency as it is written in sentences."""
+    return str(adjacency).replace("_", "-")
+
+
+# Keys whose values are no numbers, and how they are said.
+SAID: dict[str, Callable[[Any], str]] = {"shape": shape_text, "adjacency": adjacency_text}
 
 
 def write_report(directory: Path) -> Path:
@@ -70,7 +106,7 @@ def run_page(run: Run) -> Page:
         compression_section(run.summary, recorded_compression(run.config)),
         statement_section(run.privacy),
         provenance_section(run),
-        Section(f"Settings ({CONFIG})", verbatim=to_yaml(run.config)),
+        settings_section(run.config),
     ]
     return Page(
         f"fedmf run {run.directory.resolve().name}",
@@ -79,6 +115,26 @@ def run_page(run: Run) -> Page:
         tuple(warnings(run)),
         tuple(key_figures(run)),
     )
+
+
+def settings_section(config: Mapping[str, Any]) -> Section:
+    """Return the settings; of absolute paths only the last part: a page is shown to others, and the file stays as it is."""
+    shown = without_folders(config)
+    said = ["Of absolute paths the last part is shown."] if shown != config else []
+    return Section(f"Settings ({CONFIG})", said, verbatim=to_yaml(shown))
+
+
+def without_folders(value: Any) -> Any:
+    """Return settings in which every absolute path is its last part.
+
+    >>> without_folders({"run": {"directory": "/home/ann/runs/a"}, "dataset": {"path": "data/x"}})
+    {'run': {'directory': '…/a'}, 'dataset': {'path': 'data/x'}}
+    """
+    if isinstance(value, Mapping):
+        return {key: without_folders(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(item) for item in value]
+    return f"…/{Path(value).name}" if isinstance(value, str) and value.startswith("/") else value
 
 
 def lead(run: Run) -> str:
@@ -103,8 +159,8 @@ def key_figures(run: Run) -> Iterator[KeyFigure]:
         exposed = bool((run.config.get("run") or {}).get("reproducible"))
         yield KeyFigure(
             "epsilon spent" if not exposed else "epsilon, had its keys been secret",
-            number(summary["epsilon"]),
-            [f"at delta = {number(summary.get('delta'))} ({whose(run)})"],
+            bound(summary["epsilon"]),
+            [f"at delta = {bound(summary.get('delta'))} ({whose(run)})"],
         )
     yield KeyFigure(
         "a client sends in a round",
@@ -119,9 +175,7 @@ def key_figures(run: Run) -> Iterator[KeyFigure]:
 def whose(run: Run) -> str:
     """Return whom a run's epsilon protects, and where the rest stands."""
     unit, adjacency = (run.privacy.get(key) for key in ("unit_of_privacy", "adjacency"))
-    return (
-        f'{unit}, {str(adjacency).replace("_", "-")} adjacency; what it covers stands under "What is private"'
-    )
+    return f'{unit}, {adjacency_text(adjacency)} adjacency; what it covers stands under "What is private"'
 
 
 def warnings(run: Run) -> Iterator[str]:
@@ -146,7 +200,10 @@ def summary_table(run: Run) -> Table:
     rows = []
     for key, value in run.summary.items():
         said, unit = {**metrics, **WORDS}.get(key, (key.replace("_", " "), ""))
-        text = MEASURED[unit](value) if unit in MEASURED else f"{value_text(key, value)} {unit}".strip()
+        if key in SAID:
+            text = SAID[key](value)
+        else:
+            text = MEASURED[unit](value) if unit in MEASURED else f"{value_text(key, value)} {unit}".strip()
         rows.append((said, text, f"{SUMMARY}: {key}"))
     return Table(("figure", "value", SOURCE), rows, numbers=(1,))
 
@@ -168,7 +225,11 @@ def privacy_section(privacy: dict[str, Any]) -> Section:
 def statement_section(privacy: dict[str, Any]) -> Section:
     """Return the privacy statement field by field."""
     rows = [
-        (key.replace("_", " "), _numbers(value), f"{PRIVACY}: {key}")
+        (
+            key.replace("_", " "),
+            SAID[key](value) if key in SAID else _numbers(key, value),
+            f"{PRIVACY}: {key}",
+        )
         for key, value in flattened(privacy)
         if key != "paragraph" and not _is_said(value)
     ]
@@ -180,10 +241,10 @@ def _is_said(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _numbers(value: object) -> str:
+def _numbers(key: str, value: object) -> str:
     """Return one number, or those of a list: once if all look the same."""
     if not isinstance(value, list):
-        return number(value)
+        return figure(key, value)
     return ", ".join(dict.fromkeys(number(item) for item in value))
 
 

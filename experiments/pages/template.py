@@ -49,7 +49,7 @@ TEMPLATE = """\
   th.number { text-align: right; }
   td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
   td.source { color: var(--muted); font-size: .8rem; overflow-wrap: anywhere; }
-  table.plain td.text { min-width: 7rem; }
+  table.plain td.text { min-width: 7rem; overflow-wrap: anywhere; }
   table.plain td.source { min-width: 11rem; }
   table.sourced { table-layout: fixed; }
   table.sourced :is(th, td) { width: 36%; text-align: left; white-space: normal; overflow-wrap: anywhere; }
@@ -67,6 +67,14 @@ TEMPLATE = """\
     section { grid-column: 1 / -1; }
     section.half { grid-column: auto; }
   }
+  @media screen and (max-width: 60rem) { /* many columns: a row is a list of names and values */
+    table.many thead { display: none; }
+    table.many :is(tbody, tr, td) { display: block; }
+    table.many tr { border-bottom: 1px solid var(--rule); padding: .35rem 0; }
+    table.many td { display: flex; justify-content: space-between; column-gap: 1rem; width: auto; min-width: 0; border: 0;
+      padding: 0; text-align: right; white-space: normal; overflow-wrap: anywhere; }
+    table.many td::before { content: attr(data-label); flex: none; max-width: 45%; text-align: left; color: var(--muted); }
+  }
   @media screen and (max-width: 34rem) { /* a phone: the source goes below its figure */
     .key { grid-template-columns: 1fr; gap: .5rem; }
     .key .value { font-size: 1.7rem; }
@@ -75,6 +83,12 @@ TEMPLATE = """\
                        border-bottom: 1px solid var(--hair); padding: .25rem 0; }
     table.sourced td { width: auto; border: 0; padding: 0; }
     table.sourced td:last-child { width: 100%; }
+    table.plain thead { display: none; }
+    table.plain :is(tbody, tr, td) { display: block; }
+    table.plain tr { border-bottom: 1px solid var(--rule); padding: .35rem 0; }
+    table.plain td { display: flex; justify-content: space-between; column-gap: 1rem; width: auto; min-width: 0; border: 0;
+      padding: 0; text-align: right; white-space: normal; overflow-wrap: anywhere; }
+    table.plain td::before { content: attr(data-label); flex: none; max-width: 45%; text-align: left; color: var(--muted); }
   }
   @media print {
     body { max-width: none; padding: 0; font-size: 10pt; }
@@ -112,7 +126,7 @@ TEMPLATE = """\
 {% if section.table %}<div class="wide" tabindex="0" role="region" aria-label="Table: {{ section.title }}"><table class="{{ section.table.look }}">
 <thead><tr>{% for cell in section.table.header %}<th scope="col" class="{{ section.table.column_look(loop.index0) }}">{{ cell }}</th>{% endfor %}</tr></thead>
 <tbody>
-{% for row in section.table.rows %}<tr>{% for cell in row %}<td class="{{ section.table.cell_look(loop.index0, cell) }}">{{ cell }}</td>{% endfor %}</tr>
+{% for row in section.table.rows %}<tr>{% for cell in row %}<td class="{{ section.table.cell_look(loop.index0, cell) }}" data-label="{{ section.table.header[loop.index0] }}">{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</tbody>
 </table></div>
 {% endif %}

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fedmf.rounding import rounded_up
+
 _WHOLE = 1e4  # from here on a measured number is said without decimals
 
 
@@ -23,13 +25,44 @@ def number(value: Any) -> str:
     return str(value)
 
 
+def bound(value: float | None) -> str:
+    """Return an epsilon or a delta as `number` says one, but never less than it is.
+
+    >>> bound(5.7164028), number(5.7164028), bound(1e-5), bound(None)
+    ('5.717', '5.716', '1e-5', '–')
+    """
+    return number(None if value is None else float(rounded_up(value)))
+
+
+def figure(key: str, value: Any) -> str:
+    """Return the value of a key of a run's files or settings: of an epsilon or a delta never less than it is.
+
+    >>> figure("epsilon_rdp", 5.7164028), figure("privacy.delta", 1e-4), figure("sigma", 5.7164028)
+    ('5.717', '0.0001', '5.716')
+    """
+    last = key.rsplit(".", 1)[-1]
+    is_bound = last == "delta" or last == "max_epsilon" or last.startswith("epsilon")
+    return bound(value) if is_bound and isinstance(value, float) else number(value)
+
+
 def times_less(ratio: float) -> str:
     """Return a compression ratio in words that go before "than".
 
     >>> times_less(6.348), times_less(0.6348)
-    ('6.3 times less', '1.6 times more')
+    ('6.35 times less', '1.58 times more')
     """
-    return f"{ratio:.1f} times less" if ratio >= 1 else f"{1 / ratio:.1f} times more"
+    return f"{times(ratio)} times less" if ratio >= 1 else f"{times(1 / ratio)} times more"
+
+
+def times(ratio: float | None) -> str:
+    """Return how many times one thing is another, in three digits wherever a ratio is said, a dash for the unknown.
+
+    >>> times(6.348), times(1234.5), times(None)
+    ('6.35', '1,234', '–')
+    """
+    if ratio is None:
+        return "–"
+    return f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:,.0f}"
 
 
 def percent(value: float | None) -> str:

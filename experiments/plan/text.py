@@ -6,6 +6,7 @@ from experiments.cli import output
 from experiments.plan.budget import KEEP_PROBABILITIES, Planned
 from fedmf.accounting import noise_saved
 from fedmf.accounting.caveats import TIGHT
+from fedmf.rounding import rounded_up
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,12 +34,12 @@ def headline(planned: Planned, document: dict[str, Any]) -> str:
     exact = document["epsilon_exact"] is not None
     how = f"{budget.accountant} accountant"
     if exact:
-        how = f"exact; by Renyi divergence {document['epsilon_rdp']:.4g}"
+        how = f"exact; by Renyi divergence {rounded_up(document['epsilon_rdp'])}"
     elif budget.accountant == "tight":
-        how += f", {TIGHT}; by Renyi divergence {document['epsilon_rdp']:.4g}"
+        how += f", {TIGHT}; by Renyi divergence {rounded_up(document['epsilon_rdp'])}"
     return "\n".join(
         (
-            f"epsilon = {document['epsilon']:.4g} at delta = {budget.delta:g} ({how}), "
+            f"epsilon = {rounded_up(document['epsilon'])} at delta = {rounded_up(budget.delta)} ({how}), "
             f"unit of privacy: {planned.unit}, adjacency {budget.adjacency}; "
             f"epochs (one participation each): {budget.epochs}.",
             f"Noise multiplier {event.noise_multiplier:.4g} of the sum, "
@@ -94,7 +95,7 @@ def comparison(planned: Planned) -> "Table":
         row = budget.event(z, gamma)
         cells = [
             f"{gamma:g}",
-            f"{budget.spent(row).epsilon:.4g}",
+            rounded_up(budget.spent(row).epsilon),
             f"{z:.4g}",
             f"{row.effective_noise_multiplier:.4g}",
             _or_dash(planned.mean_noise(row), ".3g"),

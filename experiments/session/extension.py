@@ -21,6 +21,7 @@ from fedmf.accounting import PrivacySpent
 from fedmf.errors import RunDirectoryError
 from fedmf.extension import check_extension
 from fedmf.plan import Plan
+from fedmf.rounding import rounded_up
 from server.checkpoint import Checkpoint
 from server.files import sync_folder
 from server.state import Secrets, ServerState
@@ -113,8 +114,8 @@ def _say(experiment: Experiment, state: ServerState, spent: PrivacySpent) -> Non
     part = plan.participation.parts[-1]
     before = plan.spent_on(state.ledger).epsilon
     print(
-        f"extended: {part.epochs} more after {part.first} epochs, epsilon {before:.4g} -> {spent.epsilon:.4g} at delta "
-        f"{spent.delta:g} for all of them",
+        f"extended: {part.epochs} more after {part.first} epochs, epsilon {rounded_up(before)} -> {rounded_up(spent.epsilon)} at delta "
+        f"{rounded_up(spent.delta)} for all of them",
         file=sys.stderr,
     )
     if not plan.factorization.is_restart_of_one:

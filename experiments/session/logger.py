@@ -32,6 +32,7 @@ TAGS = {
     "cohort_size": "round/cohort_size",
     "replies": "round/replies",
     "seconds": "round/seconds",
+    "test_examples": "round/test_examples",
 }
 
 MODULES = {

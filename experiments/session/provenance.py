@@ -66,12 +66,18 @@ class Provenance:
             "machine": machine(accelerator),
         }
         self._recorded = 0.0
+        self._ended: dict[str, Any] | None = None
 
     def write(self) -> None:
         """Write the entry as it is now, after those of earlier sessions."""
-        session = {**self._clock.read(), **self._fixed}
+        session = {**(self._ended or self._clock.read()), **self._fixed}
         self._directory.write_json(PROVENANCE, {"sessions": [*self._earlier, session]})
         self._recorded = time.perf_counter()
+
+    def end(self) -> float:
+        """Stop the session's clock; return the wall seconds of all recorded sessions, which then agree with the record."""
+        self._ended = self._clock.read()
+        return sum(float(session.get("wall_seconds") or 0) for session in (*self._earlier, self._ended))
 
     def on_release(self, state: ServerState, release: Release) -> None:
         """Bring the entry up to date, if it has not been for a while."""

@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from types import TracebackType
 from typing import Any, Self
@@ -117,7 +117,7 @@ class Recorder:
                 self._append(then, release, None)
         self._shown = last_scored(self._directory.path, self._score_names)
         self._view.begin(state.round)
-        for sentence in self._schedule.sentences():
+        for sentence in self._schedule.sentences() if state.round == 0 else ():  # said when the run began
             self.say(sentence)
         if state.round:
             self._score_if_due(state)  # a crash may have come before what it found ended the run
@@ -171,11 +171,11 @@ class Recorder:
         if ended is not None:
             raise ended
 
-    def finish(self, wall_seconds: float) -> dict[str, Any]:
-        """Write model, statement and summary; return the summary."""
+    def finish(self, wall_seconds: Callable[[], float]) -> dict[str, Any]:
+        """Write model, statement and summary; return the summary. `wall_seconds` is asked once the model is scored."""
         assert self._state is not None
         scored = self._evaluate(self._state, is_last=True)
-        summary = self._summary(self._state, scored, wall_seconds)
+        summary = self._summary(self._state, scored, wall_seconds())
         self._directory.write_model(MODEL, self._arrays(self._state.model))
         self._directory.write_json(PRIVACY, self._statement(self._state))
         self._directory.write_json(SUMMARY, summary)

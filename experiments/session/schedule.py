@@ -5,7 +5,6 @@ nothing disturbed.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.run_files.directory import METRICS
+from experiments.run_files.scored import standard_error
 from experiments.settings.schema import RunSettings
 from fedmf.randomness import PublicSeed
 
@@ -68,15 +68,8 @@ class Schedule:
 
     @property
     def standard_error(self) -> float:
-        """The largest standard error of an accuracy on the subsample as an estimate of that on the whole test set.
-
-        0.5 sqrt((1 - n/N) / (n - n/N)), for n of N examples with one target each, drawn without replacement.
-        """
-        if self.between == self.test_examples:
-            return 0.0
-        return 0.5 * math.sqrt(
-            (self.test_examples - self.between) / ((self.test_examples - 1) * self.between)
-        )
+        """The largest standard error of an accuracy on the subsample as an estimate of that on the whole test set."""
+        return standard_error(self.between, self.test_examples)
 
     def sentences(self) -> tuple[str, ...]:
         """Return what a person must know of how a run is scored; nothing where that is as everybody expects."""

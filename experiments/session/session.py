@@ -5,7 +5,6 @@ Begin or resume, release by release onto disk, finish.
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -90,7 +89,7 @@ def run_session(
     returns a digest under a key of who the clients are, in order. `failures` counts the clients that `engine` tells it of;
     None where this machine cannot know. `view` shows how the run goes.
     """
-    started, clock = time.perf_counter(), Clock(settings.engine.name)
+    clock = Clock(settings.engine.name)
     # A budget below one epoch, a logger that is not installed and a model that cannot be trained are refused before
     # anything is written.
     experiment.plan.start_epoch(Ledger())
@@ -141,7 +140,7 @@ def run_session(
             _play(strategy, engine, checkpoint, recorder)
             with stopping_on_disk_errors():
                 checkpoint.forget_secrets()
-                summary = recorder.finish(time.perf_counter() - started)
+                summary = recorder.finish(provenance.end)
         with stopping_on_disk_errors():
             write_report(directory.path)
     return summary

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from client.metric_names import ALWAYS
-from experiments.run_files.rounding import rounded_up
+from fedmf.rounding import rounded_up
 
 LONGEST_LINE = 120  # characters
 NOT_PRIVATE = "NOT private"
@@ -91,7 +91,7 @@ class Standing:
             return f"{NOT_PRIVATE} (no noise)"
         spent = f"epsilon {rounded_up(self.epsilon)}"
         if delta:
-            spent += f" of {rounded_up(self.epsilon_end)} at delta {self.delta:g}"
+            spent += f" of {rounded_up(self.epsilon_end)} at delta {rounded_up(self.delta)}"
         elif not self.reproducible:
             spent += f" of {rounded_up(self.epsilon_end)}"
         return f"{spent}, {NOT_PRIVATE}{' (reproducible)' if delta else ''}" if self.reproducible else spent

@@ -5,7 +5,8 @@ way that is done, and the time of the test examples still to be scored at the ra
 counts only until another is known: processes start in it. Scoring is taken out of the rounds it happens in, rounds that
 an earlier session released out of everything.
 
-The number shown is the smallest so far. Where the rounds have become so slow that more is left than it says, it is
+The number shown is the smallest so far. The first are larger than the estimate, by up to a half while few rounds are
+known: a number that begins too small could never become right. Where the rounds have become so slow that more is left than it says, it is
 shown as "over": it is then true as well, and falls again once the rest is smaller.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Callable
 
 _LATEST = 30  # rounds
 _PATIENCE = 30.0  # seconds; a run shows nothing before its first score is timed or these have passed
+_FEW, _MANY = 3, 10  # rounds: below the first nothing is shown, below the other more than the estimate
 _TOO_SLOW = 1.25  # times as much left as is shown
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -91,8 +93,10 @@ class TimeLeft:
     def text(self) -> str:
         """Return what is shown, "" where too little is known: a number that is never above one shown before."""
         left = self.estimate()
-        if left is None:
+        known = len(self._latest)
+        if left is None or (known < _FEW and self.elapsed < _PATIENCE):
             return ""
+        left *= 1 + max(0.0, (_MANY - known) / (2 * _MANY))
         self._shown = left if self._shown is None else min(self._shown, left)
         is_slow = left > _TOO_SLOW * self._shown and left > self._shown + 1
         return f"{'over ' if is_slow else ''}{duration(self._shown)} left"

@@ -1,6 +1,7 @@
 """What no epsilon covers, whose bound it is, and when a delta is too large: said with every statement and every plan."""
 
 from fedmf.checks import check_at_least
+from fedmf.rounding import rounded_up
 
 NOT_COVERED = (
     "test examples, which are treated as public: accuracy and loss on them, and settings chosen by them",
@@ -43,6 +44,6 @@ def delta_warning(delta: float, clients: int) -> str | None:
     if delta < 1 / clients:
         return None
     return (
-        f"delta = {delta:.3g} is at least 1/N = {1 / clients:.3g}: it would allow publishing one client "
+        f"delta = {rounded_up(delta)} is at least 1/N = {1 / clients:.3g}: it would allow publishing one client "
         "outright; choose it well below."
     )

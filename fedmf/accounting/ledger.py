@@ -19,6 +19,7 @@ from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.spent import PrivacySpent, spent
 from fedmf.checks import check_positive
 from fedmf.errors import DataError, FedmfError, PrivacyBudgetExhausted
+from fedmf.rounding import rounded_up
 
 FORMAT = "fedmf-ledger-1"
 FIELDS = tuple(field.name for field in dataclasses.fields(EpochEvent))
@@ -56,8 +57,8 @@ class Ledger:
         if after.epsilon > max_epsilon:
             before = self.spent(delta=delta, adjacency=adjacency, accountant=accountant)
             raise PrivacyBudgetExhausted(
-                f"epoch {len(self.entries) + 1} would bring epsilon from {before.epsilon:.6g} to "
-                f"{after.epsilon:.6g} at delta={delta:g} (one client, {adjacency}), above "
+                f"epoch {len(self.entries) + 1} would bring epsilon from {rounded_up(before.epsilon)} to "
+                f"{rounded_up(after.epsilon)} at delta={rounded_up(delta)} (one client, {adjacency}), above "
                 f"max_epsilon={max_epsilon:g}; it is not started."
             )
         return after

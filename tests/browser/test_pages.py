@@ -2,12 +2,12 @@
 
 import pytest
 
-from pages_of_runs import LONG_UNIT, RUNS
+from pages_of_runs import LONG_NAME, LONG_UNIT, RUNS
 from seen import SCHEMES, WIDTHS, Opened
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-PAGES = (*RUNS, "long_unit", "comparison")
+PAGES = (*RUNS, "long_unit", "comparison", "long_comparison")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -20,6 +20,7 @@ def test_a_page_says_and_asks_nothing_cuts_nothing_and_has_no_serious_fault(
         assert opened.messages == []
         assert opened.requests == []
         assert opened.cut() == []
+        assert opened.out_of_sight() == []
         assert opened.faults() == []
 
 
@@ -58,6 +59,18 @@ def test_the_first_screen_holds_result_and_accuracy_and_where_there_is_room_epsi
         assert opened.box("svg[aria-labelledby=accuracy-caption]")["y"] < 844
 
 
+@pytest.mark.parametrize("width", [390, 768])
+def test_a_narrow_comparison_names_every_value_of_a_row(chromium, pages, width):
+    with Opened(chromium, pages["long_comparison"], width, "light") as opened:
+        row = opened.page.locator("table.plain tbody tr").first
+        names = [
+            cell.evaluate("cell => getComputedStyle(cell, '::before').content.slice(1, -1)")
+            for cell in row.locator("td").all()
+        ]
+        assert {"mechanism", "accuracy", "epsilon spent", "compression", "sent in a round"} <= set(names)
+        assert LONG_NAME in row.inner_text()
+
+
 def test_plots_follow_the_scheme_of_the_page(chromium, pages):
     colours = {}
     for scheme in SCHEMES:
@@ -80,9 +93,9 @@ def test_paper_is_light_whatever_the_screen_is(chromium, pages):
         )
 
 
-def test_a_table_that_scrolls_can_be_scrolled_from_the_keyboard(chromium, pages):
-    with Opened(chromium, pages["comparison"], 390, "light") as opened:
-        region = opened.page.locator(".wide").first
+def test_what_scrolls_can_be_scrolled_from_the_keyboard(chromium, pages):
+    with Opened(chromium, pages["private"], 390, "light") as opened:
+        region = opened.page.locator("pre").first
         assert region.evaluate("box => box.scrollWidth > box.clientWidth")
         region.focus()
         assert region.evaluate("box => document.activeElement === box")

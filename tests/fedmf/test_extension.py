@@ -13,9 +13,10 @@ from fedmf.accounting import Ledger, privacy_spent
 from fedmf.accounting.renyi import rdp
 from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
-from fedmf.extension import check_extension, rounded_up, spent_with
+from fedmf.extension import check_extension, spent_with
 from fedmf.mechanisms import design_run, of_run
 from fedmf.mechanisms.schedules import rates
+from fedmf.rounding import rounded_up
 from plans import small_plan
 
 SPARSE = {
@@ -100,7 +101,7 @@ def test_more_than_any_limit_allows_is_refused_with_the_new_epsilon_and_what_to_
     new = spent_with(plan, ledger, 2).epsilon
     if "max_epsilon" in limits:
         plan = replace(plan, privacy=replace(plan.privacy, max_epsilon=new * 0.99))
-    with pytest.raises(PrivacyBudgetExhausted, match=re.escape(f"to {new:.6g}")) as refused:
+    with pytest.raises(PrivacyBudgetExhausted, match=re.escape(f"to {rounded_up(new)}")) as refused:
         check_extension(plan, ledger, 2)
     allowed = float(re.search(r"max_epsilon=([\d.]+[\d])\.$", str(refused.value))[1])
     assert new <= allowed <= new * 1.001
@@ -169,7 +170,7 @@ def test_the_statement_covers_both_parts_and_says_what_the_choice_to_go_on_rests
     assert (said.parts, said.epochs, said.epochs_planned, said.participation_planned) == ((2, 2), 4, 4, 4)
     assert len(said.sigma_by_epoch) == 4
     text = said.paragraph()
-    for words in (f"epsilon = {said.epsilon:.4g}", "ended after 2 epochs", "extended by 2 epochs", "all 4 started epochs",
+    for words in (f"epsilon = {rounded_up(said.epsilon)}", "ended after 2 epochs", "extended by 2 epochs", "all 4 started epochs",
                   "never leads to more than 4", "under no outcome runs more than 4 epochs"):  # fmt: skip
         assert words in text, words
     alone = write_statement(plan, Conduct(epochs=2, reproducible=False)).paragraph()

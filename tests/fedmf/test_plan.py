@@ -8,6 +8,7 @@ from fedmf.accounting import EpochEvent, Ledger, privacy_spent
 from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, of_run, prefix_sum, restarted
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
+from fedmf.rounding import rounded_up
 from fedmf.updates.client_plan import make_client_plan
 from plans import small_plan
 
@@ -198,7 +199,7 @@ def test_a_plan_reports_and_limits_under_its_own_adjacency_and_accountant(adjace
     assert ledger.spent(delta=1e-5, **target) == cost[1]
     enough = small_plan(**target, **sparse, max_epsilon=cost[2].epsilon * (1 + 1e-9))
     assert len(enough.start_epoch(ledger).entries) == 2
-    said = f"from {cost[1].epsilon:.6g} to {cost[2].epsilon:.6g}"
+    said = f"from {rounded_up(cost[1].epsilon)} to {rounded_up(cost[2].epsilon)}"
     with pytest.raises(PrivacyBudgetExhausted, match=said):
         small_plan(**target, **sparse, max_epsilon=cost[2].epsilon * (1 - 1e-6)).start_epoch(ledger)
 

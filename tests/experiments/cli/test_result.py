@@ -107,3 +107,14 @@ def test_a_bound_that_nobody_has_refereed_is_called_so(tmp_path):
         "clipping.linf_norm=0.05",
     )
     assert "by this project's own bound, which is not refereed" in statement_lines(run)[0]
+
+
+def test_the_statement_is_three_lines_whatever_the_width_and_a_search_finds_the_whole_claim(
+    private, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    capsys.readouterr()
+    show(Output.text, private)
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert tuple(lines[-3:]) == statement_lines(private)
+    assert [private.privacy["unit_of_privacy"] in line for line in lines if "Privacy:" in line] == [True]

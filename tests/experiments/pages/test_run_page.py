@@ -8,8 +8,11 @@ import pytest
 
 import written_run
 from experiments.pages.compression_section import ratio
+from experiments.pages.figures import LinePlot
 from experiments.pages.mechanism_section import relative_section
+from experiments.pages.progress_section import accuracy_section, loss_section
 from experiments.pages.run_page import privacy_section, statement_section, write_report
+from experiments.run_files.reader import read_run
 from fedmf.errors import RunDirectoryError
 from fedmf.updates.compression import Compression
 
@@ -131,14 +134,14 @@ def test_bytes_are_compared_with_sending_every_parameter(tmp_path: Path) -> None
 def test_the_note_says_why_the_ratio_is_not_the_ideal_one(tmp_path: Path) -> None:
     text = " ".join(Reader(page(tmp_path)).text.split())
     assert "650 parameters are padded to 1,024" in text
-    assert "that is 6.3 times less, not 10 times" in text
+    assert "that is 6.35 times less, not 10 times" in text
 
 
 def test_a_run_that_sends_more_than_its_parameters_is_not_called_compressed(tmp_path: Path) -> None:
     everything = {"keep_probability": 1.0, "rotation": "hadamard", "value_type": "float32"}
     html = page(tmp_path, summary={"compression_ratio": 0.6348}, config={"compression": everything})
     text = " ".join(Reader(html).text.split())
-    assert "1.6 times more than 650 parameters of 32 bits" in text
+    assert "1.58 times more than 650 parameters of 32 bits" in text
     assert "that is 1.6 times more." in text
 
 
@@ -270,3 +273,63 @@ def test_the_page_says_that_choosing_by_this_run_is_not_covered(tmp_path: Path) 
     html = page(tmp_path / "r", config={"run": {"optimized_metric": "recall"}})
     (warning,) = re.findall(r'<p class="warning">(.*?)</p>', html)
     assert warning.startswith("Choosing settings by the recall of runs like this one is not covered")
+
+
+def test_scores_on_a_part_of_the_test_examples_are_not_called_scores_on_all_and_not_compared_with_them(
+    tmp_path: Path,
+) -> None:
+    lines = [{**line, "test_examples": 60 if line["round"] < 6 else 360} for line in written_run.metrics()]
+    summary = {"test_examples": 360, "evaluation_examples": 60}
+    run = read_run(written_run.write(tmp_path, metrics=lines, summary=summary))
+    for section, end, best in (
+        (accuracy_section(run), "93.5 %", "highest on the 60 of the rounds before was 94.0 % in round 5"),
+        (loss_section(run), "0.065 nats", "lowest on the 60 of the rounds before was 0.06 nats in round 5"),
+    ):
+        assert section.figure is not None
+        assert f"after round 6: {end}, on all 360 test examples; the {best}" in section.figure.caption
+        assert "within a standard error of at most 5.90 points" in section.figure.caption
+        assert isinstance(section.figure.drawing, LinePlot)
+        few, whole = section.figure.drawing.series
+        assert (few.label, list(few.x)) == ("60 of 360 test examples", [1, 2, 3, 4, 5])
+        assert (whole.label, list(whole.x)) == ("all 360 test examples", [6])
+
+
+def test_a_run_that_its_budget_ended_has_its_last_score_on_all_from_the_summary(tmp_path: Path) -> None:
+    lines = [{**line, "test_examples": 60} for line in written_run.metrics()]
+    summary = {"test_examples": 360, "evaluation_examples": 60, "accuracy": 0.9}
+    section = accuracy_section(read_run(written_run.write(tmp_path, metrics=lines, summary=summary)))
+    assert section.figure is not None
+    assert "after round 6: 90.0 %, on all 360 test examples" in section.figure.caption
+
+
+def test_a_run_scored_on_all_examples_has_one_line_and_no_word_about_it(tmp_path: Path) -> None:
+    summary = {"test_examples": 360, "evaluation_examples": 360}
+    section = accuracy_section(read_run(written_run.write(tmp_path, summary=summary)))
+    assert section.figure is not None
+    assert isinstance(section.figure.drawing, LinePlot)
+    assert len(section.figure.drawing.series) == 1
+    assert "the highest was 94.0 % in round 5. Scored" in section.figure.caption
+
+
+def test_the_summary_says_shape_examples_and_adjacency_in_words_and_the_ratio_everywhere_alike(
+    tmp_path: Path,
+) -> None:
+    shape = {"input_shape": [8, 8], "classes": 10, "task": "image"}
+    summary = {"shape": shape, "adjacency": "zero_out", "test_examples": 360, "evaluation_examples": 60}
+    html = page(tmp_path, summary=summary)
+    text = " ".join(Reader(html).text.split())
+    assert "image, input 8 x 8, 10 classes" in text
+    assert "test examples scored in every round before" in text
+    assert "{'" not in text
+    assert "zero_out" not in text
+    assert set(re.findall(r"\b6\.3\d*", text)) == {"6.35"}
+
+
+def test_settings_on_the_page_name_no_folder_of_a_machine_and_the_file_is_as_it_was(tmp_path: Path) -> None:
+    data = {"name": "digits", "path": "/home/somebody/private/data.npz"}
+    html = page(tmp_path, config={"dataset": data, "run": {"directory": str(tmp_path)}})
+    assert "…/data.npz" in html
+    assert "/home/somebody" not in html
+    assert f"{tmp_path.parent}" not in html
+    assert "Of absolute paths the last part is shown." in html
+    assert "/home/somebody/private/data.npz" in (tmp_path / "config.yaml").read_text()

@@ -116,3 +116,8 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         open_logger(LoggerName.mlflow, tmp_path),
     ):
         pass
+
+
+def test_only_scores_are_in_the_group_of_scores():
+    assert tag("test_examples") == "round/test_examples"
+    assert tag("f1") == "score/f1"

@@ -15,8 +15,11 @@ import pytest
 import torch
 
 import fedmf
+from experiments.cli.result import rows as result_rows
+from experiments.pages.wording import duration
 from experiments.run_files.directory import PROVENANCE, RunDirectory
 from experiments.run_files.provenance import machine, software
+from experiments.run_files.reader import read_run
 from experiments.session import provenance
 from experiments.session.provenance import Clock, Provenance
 from runs import run, summary
@@ -59,7 +62,7 @@ def test_versions_machine_and_times_are_those_of_this_process(tmp_path):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", session["started"])
     assert time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(before)) <= session["started"] <= session["until"]
     wall = summary(tmp_path / "r")["wall_seconds"]
-    assert wall <= session["wall_seconds"] <= time.time() - before
+    assert wall == session["wall_seconds"] <= time.time() - before
     assert 0 < session["cpu_seconds"] <= time.process_time() - cpu
 
 
@@ -92,10 +95,26 @@ def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monk
     assert first == killed
     assert (first["first_round"], second["first_round"]) == (1, 5)
     html = (tmp_path / "r" / "report.html").read_text()
-    assert "2 sessions are added up" in html
+    assert "The run was resumed: 2 sessions are added up" in html
+    wall = summary(tmp_path / "r")["wall_seconds"]
+    assert wall == first["wall_seconds"] + second["wall_seconds"]
+    assert html.count(f">{duration(wall)}</td>") == 2  # among the figures of the summary, and in the record
+    assert ("wall seconds", f"{wall:.1f} in 2 sessions") in [*result_rows(read_run(tmp_path / "r"))]
     assert f"{first['started'].replace('T', ' ')[:-1]}</td>" in html
     run(tmp_path / "r", *SMALL, "run.resume=true")  # finished: nothing changes
     assert sessions(tmp_path / "r") == [first, second]
+
+
+def test_an_extended_run_is_not_called_resumed_or_killed(tmp_path):
+    run(tmp_path / "r", *SMALL)
+    run(tmp_path / "r", *SMALL, "run.extend=1", "privacy.max_epsilon=1000")
+    first, second = sessions(tmp_path / "r")
+    html = (tmp_path / "r" / "report.html").read_text()
+    assert "The run was extended: 2 sessions are added up." in html
+    assert "killed" not in html
+    assert ">resumed (UTC)<" not in html
+    assert ">extended (UTC)<" in html
+    assert summary(tmp_path / "r")["wall_seconds"] == first["wall_seconds"] + second["wall_seconds"]
 
 
 def test_a_killed_session_leaves_what_it_had_recorded(tmp_path, monkeypatch):

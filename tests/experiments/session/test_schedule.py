@@ -156,7 +156,9 @@ def test_a_resumed_run_scores_in_the_rounds_of_an_undisturbed_one_and_still_show
     capsys.readouterr()
     runs.run(tmp_path / "b", *SMALL, *TWICE, "run.resume=true")
     assert runs.metrics(tmp_path / "b") == runs.metrics(undisturbed)
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("round ")]
+    said = capsys.readouterr().err
+    assert "test examples are scored" not in said  # that was said when the run began
+    lines = [line for line in said.splitlines() if line.startswith("round ")]
     assert [line.partition("(")[2].partition(")")[0] for line in lines] == ["round 3", "round 3", "round 6"][
         last - 3 :
     ]

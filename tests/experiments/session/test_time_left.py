@@ -140,3 +140,14 @@ def test_a_run_that_has_become_slow_says_that_more_is_left_than_the_number(clock
         assert seconds(left.text()) <= 60
     assert left.text().startswith("over ")
     assert left.estimate() == 300
+
+
+def test_after_a_few_quick_rounds_nothing_is_shown_and_then_more_than_they_promise(clock):
+    left, shown = TimeLeft(100, lambda number: 0, clock), []
+    for number in range(1, 101):
+        list(play(left, clock, number, 1 if number < 6 else 1.4))
+        shown.append(left.text())
+    assert shown[:3] == ["", "", ""]
+    assert seconds(shown[3]) == 130  # 96 rounds of 1 s, and 0.35 of that for what three rounds cannot know
+    assert not any(text.startswith("over") for text in shown[15:])
+    assert seconds(shown[-1]) == 0
