@@ -36,8 +36,12 @@ def extended(settings: Settings, path: Path) -> Settings:
     assert added is not None  # asked for
     if not is_finished(path):
         raise RunDirectoryError(
-            f"run.extend is {added}, but {path} holds no finished run; a run that was cut off goes on with "
-            "run.resume=true, and can be extended when it has finished."
+            f"run.extend is {added}, but {path} holds no finished run"
+            + (
+                "; a run that was cut off goes on with run.resume=true, and can be extended when it has finished."
+                if (path / CONFIG).is_file()
+                else ", nor any other; name the directory of a run."
+            )
         )
     parts = _begun(settings.population.parts, int(read_summary(path)["epochs"]), path)
     settings = replace(settings, population=replace(settings.population, parts=parts))

@@ -94,7 +94,8 @@ def run_session(
     started, clock = time.perf_counter(), Clock(settings.engine.name)
     # A budget below one epoch, a logger that is not installed and a model that cannot be trained are refused before
     # anything is written.
-    experiment.plan.start_epoch(Ledger())
+    if settings.run.extend is None:  # an extension is held against its own ledger
+        experiment.plan.start_epoch(Ledger())
     import_logger(settings.logger)
     _rehearse(experiment)
     metrics = tried_metrics(settings, experiment)

@@ -69,8 +69,7 @@ def refused(capsys, directory, *given):
     resumed = [f"run.directory={directory}", *given]
     assert guard(lambda: simulate(composed(*with_recorded(resumed)))) == 2
     assert contents(directory) == before
-    through_door = capsys.readouterr().err
-    return through_door
+    return capsys.readouterr().err
 
 
 def contents(directory):
