@@ -4,6 +4,7 @@
     journal-ROUND.bin   every release after ROUND (`server.journal`), appended and forced to disk before anyone sees it
     secrets.npz         mode 0600: the epoch's key and noise stream; overwritten when the epoch ends, gone at the end
     mechanism.npz       the tables of the epoch's noise (`server.tables`)
+    extension.json      what the last extension of the run changes of its configuration
     origin.json         mode 0600: where the run began and with which clients (`server.origin`); gone at the end
     lock                held while a process runs
 
@@ -33,12 +34,22 @@ from server.same_run import (
     refuse_other_slots,
 )
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
-from server.state_files import SECRETS, Base, erase_secrets, read_secrets, save_secrets
+from server.state_files import (
+    SECRETS,
+    Base,
+    erase_secrets,
+    read_added,
+    read_secrets,
+    save_added,
+    save_secrets,
+)
 
 log = logging.getLogger(__name__)
 
 LOCK = "lock"
-_OURS = re.compile(r"(base-\d+\.npz|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster)\.json)(\.new)?")
+_OURS = re.compile(
+    r"(base-\d+\.npz|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster|extension)\.json)(\.new)?"
+)
 _KEPT = 2  # base files: the newest and the one before it
 
 
@@ -163,29 +174,55 @@ class Checkpoint:
         self._origin().refuse_other_clients(self.folder.parent, self.clients)
         return replace(state, secrets=secrets_at(plan, held, state.round)), replayed
 
-    def ended(self, plan: Plan, optimizer: Optimizer) -> ServerState:
-        """Return the last state of a run that is over, without secrets; `plan` may hold more epochs. Raises as `restore`."""
-        state, _ = self._replayed(plan, optimizer)
+    def ended(self, plan: Plan, optimizer: Optimizer, besides: Sequence[str] = ()) -> ServerState:
+        """Return the last state of a run that is over, without secrets; `plan` may hold more epochs. Raises as `restore`.
+
+        The configuration may differ in the keys `besides`, which an extension changes: `bound` has the run's own.
+        """
+        state, _ = self._replayed(plan, optimizer, is_over=True, besides=besides)
         return state
 
-    def begin_part(self, state: ServerState) -> None:
+    def bound(self, keys: Sequence[str], *, is_over: bool) -> list[dict[str, Any]]:
+        """Return what the configuration has under `keys`: as it was saved last, and behind it as the last extension has it.
+
+        Of a run that is over the last extension does not count: it has ended, and is saved, or has not begun. Empty where
+        no round was released.
+        """
+        if not self.has_released() or not (bases := self._bases()):
+            return []
+        saved = self._read_base(bases[-1], bases[:-1]).configuration
+        added = {} if is_over else read_added(self.folder)
+        return [{key: held.get(key) for key in keys} for held in (saved, {**saved, **added})]
+
+    def begin_part(self, state: ServerState, changed: Mapping[str, Any]) -> None:
         """Save the secrets of the epochs that are added to a run that was over, and count its rounds anew.
 
-        Nothing else changes, so that until the run is said to go on (by whoever said that it is over) it still is over.
+        `changed` is what the configuration is from then on, where it is another. Nothing else changes, so that until the
+        run is said to go on (by whoever said that it is over) it still is over, with the configuration that it had.
         The clients are those at hand now: they need not be those of earlier epochs, as each epoch is a release of its own.
         """
         assert state.secrets is not None
+        save_added(self.folder, changed)
         self._forget_origin()
         self._count(Origin.of(self.folder.parent, self.clients), state.round)
         self._save_tables(state.secrets)
         self._save_secrets(state.secrets)
 
     def _replayed(
-        self, plan: Plan, optimizer: Optimizer
+        self, plan: Plan, optimizer: Optimizer, *, is_over: bool = False, besides: Sequence[str] = ()
     ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
         """Return the last released state, without secrets, and what led there from the newest base."""
-        *others, newest = self._bases()
-        state = self._load_base(newest, others)
+        if not (bases := self._bases()):
+            raise RunDirectoryError(
+                f"{self.folder} holds no checkpoint, without which the run in {self.folder.parent} cannot go on; restore "
+                "the checkpoint folder."
+            )
+        *others, newest = bases
+        base, run = self._read_base(newest, others), self.folder.parent
+        began = {**base.configuration, **({} if is_over else read_added(self.folder))}
+        refuse_other_configuration(run, _without(began, besides), _without(self.configuration, besides))
+        refuse_other_calculation(run, base.calculated, self.calculated)
+        state = base.state
         refuse_other_events(self.folder.parent, plan, state.ledger)
         refuse_other_slots(self.folder.parent, optimizer, state)
         replayed: list[tuple[ServerState, Release]] = []
@@ -254,16 +291,13 @@ class Checkpoint:
             (self.folder / _base_name(old)).unlink()
             self._journal(old).unlink(missing_ok=True)
 
-    def _load_base(self, number: int, others: list[int]) -> ServerState:
+    def _read_base(self, number: int, others: list[int]) -> Base:
         offer = (
             f" The checkpoint of round {others[-1]} before it is kept: move this file away to use it."
             if others
             else ""
         )
-        base, run = Base.load(self.folder / _base_name(number), otherwise=offer), self.folder.parent
-        refuse_other_configuration(run, base.configuration, self.configuration)
-        refuse_other_calculation(run, base.calculated, self.calculated)
-        return base.state
+        return Base.load(self.folder / _base_name(number), otherwise=offer)
 
     def _save_tables(self, secrets: Secrets | None) -> None:
         """Keep the tables of the epoch under way; before its key, so that no round of it is without them."""
@@ -326,6 +360,10 @@ def _goes_on(plan: Plan, state: ServerState) -> bool:
     except PrivacyBudgetExhausted:
         return False
     return True
+
+
+def _without(configuration: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in configuration.items() if key not in keys}
 
 
 def _base_name(number: int) -> str:

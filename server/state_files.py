@@ -21,6 +21,7 @@ from server.state import Secrets, ServerState
 
 FORMAT = "fedmf-checkpoint-3"
 SECRETS = "secrets.npz"
+ADDED = "extension.json"
 _SLOT = "slot_"  # before the name of each array of the optimizer's state
 
 
@@ -65,6 +66,22 @@ class Base:
         slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
         state = ServerState(about["round"], model, ledger, register, None, slots, scale)
         return cls(state, about["configuration"], about.get("calculated", {}))
+
+
+def save_added(folder: Path, added: Mapping[str, Any]) -> None:
+    """Put into `folder` what the last extension of a run changes of its configuration."""
+    write_atomically(folder / ADDED, json.dumps({"configuration": dict(added)}).encode())
+
+
+def read_added(folder: Path) -> dict[str, Any]:
+    """Return what `save_added` wrote, nothing where no extension was begun. Raises `RunDirectoryError` if it is damaged."""
+    path = folder / ADDED
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(path.read_text())["configuration"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunDirectoryError(f"{path} is cut short or damaged ({error}).") from error
 
 
 @dataclass(frozen=True)

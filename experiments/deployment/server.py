@@ -8,8 +8,9 @@ from pathlib import Path
 from flwr.serverapp import Grid
 
 from experiments.run_files.directory import CONFIG, PRIVACY, REPORT, RunDirectory
+from experiments.run_files.limits import EXTENDED
 from experiments.run_files.reader import read_config
-from experiments.run_files.same_settings import EXTENDED, differences
+from experiments.run_files.same_settings import differences
 from experiments.session.extension import extended
 from experiments.session.resuming import has_released, recorded_parts
 from experiments.session.session import has_finished, run_session

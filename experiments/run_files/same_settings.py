@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from experiments.run_files.directory import CONFIG
-from experiments.run_files.reader import read_config
+from experiments.run_files.limits import bound_config
 from experiments.settings.frozen import plain
 from experiments.settings.overrides import text_of
 from experiments.settings.recorded import Difference, Recorded, flattened
@@ -32,9 +32,6 @@ FREE = (
     "run.accept_copy",
     "population.max_clients_per_node",
 )
-LIMIT = "privacy.max_epsilon"
-# What an extension changes of a run, in config.yaml; no other call may.
-EXTENDED = (LIMIT, "population.parts")
 # What may differ besides within a group of compared runs: how a run was watched, and its repetition.
 REPETITION = (*FREE, "seed", "run.", "metrics", "hydra.")
 
@@ -75,7 +72,7 @@ def refuse_other_settings(directory: Path, settings: "Settings", besides: Sequen
     """Raise `RunDirectoryError` when `directory` holds a run of other settings, the keys `besides` apart."""
     if not (directory / CONFIG).is_file():
         return
-    if different := differences(read_config(directory), plain(settings), besides):
+    if different := differences(bound_config(directory), plain(settings), besides):
         refuse_differences(directory, different)
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.run_files.directory import CONFIG, SUMMARY, RunDirectory
+from experiments.run_files.limits import EXTENDED, with_limits
 from experiments.run_files.reader import is_finished, read_config, read_summary
-from experiments.run_files.same_settings import EXTENDED, refuse_other_settings
+from experiments.run_files.same_settings import refuse_other_settings
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.frozen import plain
 from experiments.settings.keys import keyed
-from experiments.settings.recorded import to_yaml
+from experiments.settings.recorded import flattened, to_yaml
 from experiments.settings.schema import Settings
 from fedmf.accounting import PrivacySpent
 from fedmf.errors import RunDirectoryError
@@ -36,8 +37,12 @@ def extended(settings: Settings, path: Path) -> Settings:
     assert added is not None  # asked for
     if not is_finished(path):
         raise RunDirectoryError(
-            f"run.extend is {added}, but {path} holds no finished run; a run that was cut off goes on with "
-            "run.resume=true, and can be extended when it has finished."
+            f"run.extend is {added}, but {path} holds no finished run"
+            + (
+                "; a run that was cut off goes on with run.resume=true, and can be extended when it has finished."
+                if (path / CONFIG).is_file()
+                else ", nor any other; name the directory of a run."
+            )
         )
     parts = _begun(settings.population.parts, int(read_summary(path)["epochs"]), path)
     settings = replace(settings, population=replace(settings.population, parts=parts))
@@ -46,10 +51,10 @@ def extended(settings: Settings, path: Path) -> Settings:
 
 
 def _begun(recorded: tuple[int, ...] | None, epochs: int, path: Path) -> tuple[int, ...]:
-    """Return the parts of a run that ended after `epochs`: without one that a crash kept from beginning."""
-    for parts in (recorded or (epochs,), (recorded or ())[:-1]):
-        if sum(parts) == epochs:
-            return parts
+    """Return the parts of a run that ended after `epochs`."""
+    parts = recorded or (epochs,)
+    if sum(parts) == epochs:
+        return parts
     raise RunDirectoryError(
         f"population.parts in {path / CONFIG} is {list(recorded or ())}, but {SUMMARY} says {epochs} epochs; restore the "
         "file that was changed."
@@ -72,23 +77,32 @@ def begin(
 
     Raises `RunDirectoryError` or `PrivacyBudgetExhausted` with everything as it was.
     """
-    plan, recorded = experiment.plan, read_config(directory.path)
+    plan = experiment.plan
     part = plan.participation.parts[-1]
-    state = checkpoint.ended(plan, experiment.optimizer)
+    state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
     _refuse_another_end(directory.path, plan, state)
     spent = allowed(plan, state)
     _say(experiment, state, spent)
     key = run_secret(settings)
     for _ in range(part.first):  # of a reproducible run: the key that this epoch would have had anyway
         key = key.ratchet()
-    checkpoint.begin_part(replace(state, secrets=Secrets(part.first, key, None)))
-    groups: dict[str, Any] = {**recorded}
-    for dotted in EXTENDED:
-        group, name = dotted.split(".")
-        groups[group] = {**groups[group], name: plain(getattr(getattr(settings, group), name))}
-    directory.write_text(CONFIG, to_yaml(groups))
-    (directory.path / SUMMARY).unlink()  # here the run goes on
+    checkpoint.begin_part(replace(state, secrets=Secrets(part.first, key, None)), _limits(settings))
+    (directory.path / SUMMARY).unlink()  # here the run goes on, with the new limit and parts
     sync_folder(directory.path)
+    complete(settings, directory)
+
+
+def complete(settings: Settings, directory: RunDirectory) -> None:
+    """Put the limit and the parts of a run that goes on into config.yaml, where a crash has kept them from it."""
+    recorded, limits = read_config(directory.path), _limits(settings)
+    leaves = dict(flattened(recorded))
+    if any(leaves.get(key) != value for key, value in limits.items()):
+        directory.write_text(CONFIG, to_yaml(with_limits(recorded, limits)))
+
+
+def _limits(settings: Settings) -> dict[str, Any]:
+    leaves = dict(flattened(plain(settings)))
+    return {key: leaves[key] for key in EXTENDED}
 
 
 def _refuse_another_end(path: Path, plan: Plan, state: ServerState) -> None:

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS
-from experiments.run_files.reader import read_config
-from experiments.run_files.same_settings import LIMIT, differences, refuse_differences
+from experiments.run_files.limits import LIMIT, bound_config
+from experiments.run_files.reader import is_finished
+from experiments.run_files.same_settings import differences, refuse_differences
 from experiments.settings.compose import compose
 from experiments.settings.frozen import plain
 from experiments.settings.overrides import parsed
 from experiments.settings.recorded import refuse_code, restored
-from experiments.settings.resumed import beside, named_in
+from experiments.settings.resumed import beside, describes_a_run, is_true, named_in
 from experiments.settings.schema import Settings
-from fedmf.errors import SettingError
+from fedmf.errors import RunDirectoryError, SettingError
 from server.checkpoint import Checkpoint
 
 CONSENT = "run.trust_code=true"
@@ -34,24 +35,48 @@ def with_recorded(overrides: Sequence[str], consent: str = CONSENT) -> list[str]
     given: dict[str, Any] = {override.key: override.value for override in parsed(overrides)}
     extends = given.get("run.extend") is not None
     named = given.get("run.directory")
-    if not (extends or given.get("run.resume") is True) or not isinstance(named, str | int | float):
+    if not (extends or is_true(given.get("run.resume"))) or not isinstance(named, str | int | float):
         return list(overrides)
     path = Path(str(named))
+    refuse_lost_config(path)
     if not (path / CONFIG).is_file():
+        _refuse_nothing_to_go_on_with(path, overrides, extends=extends)
         return list(overrides)
-    document = read_config(path)
-    if given.get("run.trust_code") is not True:
+    document = bound_config(path)
+    if not is_true(given.get("run.trust_code")):
         refuse_code(path, document, given=named_in(overrides), consent=consent)
     found = beside(restored(document), overrides)
     differing = list(found.differences)
     if not differing:
-        composed = plain(compose("config", found.overrides, Settings))
+        composed = plain(compose("config", found.given, Settings, found.recorded))
         differing = differences(document, composed, besides=(LIMIT,) if extends else ())
     if differing:
         if not has_released(path):
             return list(overrides)
         refuse_differences(path, differing)
-    return list(found.overrides)
+    return [*found.recorded, *found.given]
+
+
+def _refuse_nothing_to_go_on_with(path: Path, overrides: Sequence[str], *, extends: bool) -> None:
+    """Raise `RunDirectoryError` unless a new run may begin in `path`: one that is described, and may have been cut off."""
+    if extends:
+        raise RunDirectoryError(
+            f"{path} holds no run that run.extend could add epochs to; name a finished one."
+        )
+    if not describes_a_run(overrides):
+        raise RunDirectoryError(
+            f"{path} holds no run to go on with, and no settings are given by which a new one would begin; name the "
+            "directory of a run, or leave out run.resume."
+        )
+
+
+def refuse_lost_config(path: Path) -> None:
+    """Raise `RunDirectoryError` for a run that released a round or has finished, and has lost its config.yaml."""
+    if not (path / CONFIG).is_file() and (is_finished(path) or has_released(path)):
+        raise RunDirectoryError(
+            f"{path} holds a run, but no {CONFIG}, which says by what settings and within what limit it goes on; restore "
+            "that file."
+        )
 
 
 def has_released(path: Path) -> bool:
@@ -68,8 +93,10 @@ def recorded_parts(settings: Settings, path: Path) -> Settings:
     """
     goes_on = settings.resumes or settings.run.extend is not None
     recorded = None
+    if goes_on:
+        refuse_lost_config(path)
     if goes_on and (path / CONFIG).is_file():
-        population = read_config(path).get("population") or {}
+        population = bound_config(path).get("population") or {}
         recorded = None if population.get("parts") is None else tuple(population["parts"])
     given = settings.population.parts
     if given not in (None, recorded):

@@ -18,7 +18,7 @@ from client.settings import TrainingSettings
 from experiments.pages.run_page import write_report
 from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
 from experiments.run_files.reader import is_finished
-from experiments.run_files.same_settings import EXTENDED, fixed, refuse_other_settings
+from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session import extension
 from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger
@@ -26,7 +26,7 @@ from experiments.session.metrics import say_what_choosing_costs, tried_metrics
 from experiments.session.progress import View
 from experiments.session.provenance import Clock, Provenance, accelerator_name
 from experiments.session.recorder import Recorder
-from experiments.session.resuming import has_released
+from experiments.session.resuming import has_released, refuse_lost_config
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
 from experiments.settings.recorded import to_yaml
@@ -53,6 +53,7 @@ def has_finished(settings: Settings, directory: RunDirectory) -> bool:
     if not settings.resumes:
         directory.refuse_if_used()
         return False
+    refuse_lost_config(directory.path)
     if not is_finished(directory.path):
         directory.refuse_if_checkpoint_is_lost()
         if has_released(directory.path):
@@ -92,7 +93,8 @@ def run_session(
     clock = Clock(settings.engine.name)
     # A budget below one epoch, a logger that is not installed and a model that cannot be trained are refused before
     # anything is written.
-    experiment.plan.start_epoch(Ledger())
+    if settings.run.extend is None:  # an extension is held against its own ledger
+        experiment.plan.start_epoch(Ledger())
     import_logger(settings.logger)
     _rehearse(experiment)
     metrics = tried_metrics(settings, experiment)
@@ -196,6 +198,7 @@ def _begin_or_restore(
     checkpoint.refuse_copy()
     if checkpoint.has_released() or _can_restore(experiment, checkpoint):
         state, replayed = checkpoint.restore(experiment.plan, experiment.optimizer)
+        extension.complete(settings, directory)
         try:
             recorder.begin(state, replayed)
         except DivergedError:
@@ -224,14 +227,11 @@ def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:
 def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:
     """Return what may not change when the run is resumed: its settings, and what code or files make of them.
 
-    What an extension changes is not among them: it stands in config.yaml, which every resume is compared with.
-
     The code behind an import path can change between two calls. Rows of one matrix before and of another after the
     change would have a larger sensitivity than either. Frozen weights are in no checkpoint: what trains on top of them
     would go on with others.
     """
-    own = {key: value for key, value in fixed(settings).items() if key not in EXTENDED}
-    configuration = {**own, **experiment.own_steps}
+    configuration = {**fixed(settings), **experiment.own_steps}
     if ":" in settings.mechanism.name:
         configuration["the matrix of mechanism.name"] = experiment.designed
     if experiment.fixed_digest:

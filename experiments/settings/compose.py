@@ -29,16 +29,17 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 T = TypeVar("T")
 
 
-def compose(name: str, overrides: Sequence[str], settings: type[T]) -> T:
+def compose(name: str, overrides: Sequence[str], settings: type[T], recorded: Sequence[str] = ()) -> T:
     """Return conf/NAME.yaml with `overrides` applied, as the frozen dataclass `settings`.
 
     The YAML file names the schema of `settings` as NAME_schema in its defaults list. Raises a `FedmfError` for what
-    cannot be composed. Hydra's global state is left as it was.
+    cannot be composed. Hydra's global state is left as it was. `recorded` are overrides that come first and that nobody
+    typed: what is refused is found among the others.
     """
     overrides = renamed(overrides, settings)
-    with pointing_to_help(name), as_setting_errors(name, overrides):
-        refuse_added(name, overrides)
-        return freeze(_composed(name, overrides, settings), settings)
+    with pointing_to_help(name), as_setting_errors(name, overrides, recorded):
+        refuse_added(name, overrides, recorded)
+        return freeze(_composed(name, [*recorded, *overrides], settings), settings)
 
 
 def typed(document: Mapping[str, Any], settings: type[T]) -> T:

@@ -18,8 +18,10 @@ from experiments.settings.compose import CONF, store_schemas
 from experiments.settings.frozen import freeze
 from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
+from experiments.settings.overrides import parsed
 from experiments.settings.recorded import named_code
 from experiments.settings.reference import RUN
+from experiments.settings.resumed import is_true
 from experiments.settings.schema import Settings
 from experiments.settings.suggestions import refuse_flag
 from experiments.settings.sweep import SweepJob, sweep_job
@@ -68,11 +70,25 @@ def run_jobs(
 def _completed(arguments: list[str], complete: Callable[[list[str]], list[str]]) -> list[str]:
     """Return the arguments with the overrides among them completed; of a sweep, or of a question, as they are."""
     overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
+    if {"-m", "--multirun"} & set(arguments):
+        _refuse_one_directory(overrides)
     if not overrides or {"-m", "--multirun", "-h", "--help"} & set(arguments):
         return arguments
     first = arguments.index(overrides[0])
     others = [text for text in arguments[first:] if text not in overrides]
     return [*arguments[:first], *complete(overrides), *others]
+
+
+def _refuse_one_directory(overrides: Sequence[str]) -> None:
+    """Raise `SettingError` for a sweep that would go on with one run: it goes on with each job's own."""
+    given = {override.key: override.value for override in parsed(overrides)}
+    directory = given.get("run.directory")
+    goes_on = is_true(given.get("run.resume")) or given.get("run.extend") is not None
+    if goes_on and isinstance(directory, str) and "${" not in directory:
+        raise SettingError(
+            f"run.directory is {directory}, one run to go on with, but -m begins a sweep; leave out -m, or go on with a "
+            "sweep by sweep.resume=true."
+        )
 
 
 def _overrides(arguments: Sequence[str]) -> list[str]:

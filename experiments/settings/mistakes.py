@@ -24,19 +24,22 @@ _COORDINATES = ("full_key:", "object_type=", "reference_type=", "See https", "Se
 
 
 @contextmanager
-def as_setting_errors(conf: str | None = None, overrides: Sequence[str] = ()) -> Iterator[None]:
+def as_setting_errors(
+    conf: str | None = None, overrides: Sequence[str] = (), recorded: Sequence[str] = ()
+) -> Iterator[None]:
     """Let what Hydra or OmegaConf refuse inside be raised as a `SettingError` of one sentence.
 
-    With `overrides` of conf/`conf`.yaml it says what they were meant to be, where that can be known.
+    With `overrides` of conf/`conf`.yaml it says what they were meant to be, where that can be known. `recorded` are those
+    before them that nobody typed.
     """
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise SettingError(_said(error, conf, overrides)) from error
+        raise SettingError(_said(error, conf, overrides, recorded)) from error
     except ValueError as error:
         if isinstance(error, SettingError) or not _comes_from_hydra(error):
             raise
-        raise SettingError(_said(error, conf, overrides)) from error
+        raise SettingError(_said(error, conf, overrides, recorded)) from error
 
 
 @contextmanager
@@ -50,17 +53,17 @@ def pointing_to_help(conf: str) -> Iterator[None]:
         raise
 
 
-def refuse_added(conf: str, overrides: Sequence[str]) -> None:
+def refuse_added(conf: str, overrides: Sequence[str], recorded: Sequence[str] = ()) -> None:
     """Raise `SettingError` for a key with + that is none, before Hydra adds it, and for an option such as --seed."""
     command = _COMMAND.get(conf, conf)
-    said = refuse_flag(command, overrides) or refusal(command, overrides, added_only=True)
+    said = refuse_flag(command, overrides) or refusal(command, overrides, added_only=True, recorded=recorded)
     if said is not None:
         raise SettingError(said)
 
 
-def _said(error: BaseException, conf: str | None, overrides: Sequence[str]) -> str:
+def _said(error: BaseException, conf: str | None, overrides: Sequence[str], recorded: Sequence[str]) -> str:
     """Return what is wrong with the overrides, or else what Hydra said."""
-    known = None if conf is None else refusal(_COMMAND.get(conf, conf), overrides)
+    known = None if conf is None else refusal(_COMMAND.get(conf, conf), overrides, recorded=recorded)
     return known or sentence(error)
 
 

@@ -27,11 +27,16 @@ OF_THE_CALL = (
 )
 
 
+# What changes speed and output alone: with nothing but these no run is described.
+NOT_OF_A_RUN = ("engine", "logger", *OF_THE_CALL)
+
+
 @dataclass(frozen=True)
 class Beside:
-    """Overrides that begin with a run's recorded settings, and the choices given that are not the run's."""
+    """A run's `recorded` settings as overrides, those `given` to put behind them, and the choices that are not the run's."""
 
-    overrides: tuple[str, ...]
+    recorded: tuple[str, ...]
+    given: tuple[str, ...]
     differences: tuple[Difference, ...]
 
 
@@ -58,7 +63,26 @@ def beside(recorded: Settings, given: Sequence[str]) -> Beside:
             kept.append(override.text)
     groups = [f"{group}={choice}" for group, choice in own.items() if group in document]
     values = [text for text in as_overrides(document) if text.partition("=")[0] not in OF_THE_CALL]
-    return Beside((*groups, *values, *kept), tuple(differences))
+    return Beside((*groups, *values), tuple(kept), tuple(differences))
+
+
+def describes_a_run(given: Sequence[str]) -> bool:
+    """Say whether a setting of a run is among `given`, and not only what says where it lies and how it is watched.
+
+    >>> describes_a_run(["run.resume=true", "engine.workers=2"]), describes_a_run(["run.resume=true", "seed=0"])
+    (False, True)
+    """
+    keys = [override.key for override in parsed(given)]
+    return any(key not in OF_THE_CALL and key.partition(".")[0] not in NOT_OF_A_RUN for key in keys)
+
+
+def is_true(value: object) -> bool:
+    """Say whether a value given for a setting that is true or false is true.
+
+    >>> is_true(True), is_true("yes"), is_true("On"), is_true(1), is_true("no"), is_true(None), is_true(0)
+    (True, True, True, True, False, False, False)
+    """
+    return str(value).lower() in ("true", "yes", "on", "y", "1")
 
 
 def named_in(given: Sequence[str]) -> Collection[str]:

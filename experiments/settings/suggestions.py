@@ -62,13 +62,16 @@ ALSO_CALLED: Mapping[str, Sequence[str]] = {
 """Words that people know from elsewhere, with the keys or groups that they mean here."""
 
 
-def refusal(command: str, overrides: Sequence[str], *, added_only: bool = False) -> str | None:
+def refusal(
+    command: str, overrides: Sequence[str], *, added_only: bool = False, recorded: Sequence[str] = ()
+) -> str | None:
     """Return what is wrong with the first of `overrides` that names no setting or choice of `command`, if one does.
 
-    `added_only`: look at those with a + alone; the others say which choices they go with.
+    `added_only`: look at those with a + alone; the others say which choices they go with, and so do those `recorded`
+    before them, which nobody typed.
     """
     known = reference(command)
-    chosen = _chosen(overrides, known)
+    chosen = _chosen([*recorded, *overrides], known)
     for place, override in enumerate(overrides):
         if added_only and not override.startswith("+"):
             continue

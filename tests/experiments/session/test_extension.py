@@ -112,7 +112,9 @@ def test_the_added_epoch_has_the_next_key_of_a_reproducible_run_and_one_of_its_o
     tmp_path, monkeypatch, finished
 ):
     held = []
-    monkeypatch.setattr(Checkpoint, "begin_part", lambda self, state: held.append(state.secrets) or crash())
+    monkeypatch.setattr(
+        Checkpoint, "begin_part", lambda self, state, changed: held.append(state.secrets) or crash()
+    )
 
     def crash():
         raise Crash
