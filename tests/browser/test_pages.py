@@ -94,7 +94,7 @@ def test_paper_is_light_whatever_the_screen_is(chromium, pages):
 
 
 def test_what_scrolls_can_be_scrolled_from_the_keyboard(chromium, pages):
-    with Opened(chromium, pages["private"], 390, "light") as opened:
+    with Opened(chromium, pages["private"], 200, "light") as opened:
         region = opened.page.locator("pre").first
         assert region.evaluate("box => box.scrollWidth > box.clientWidth")
         region.focus()

@@ -1,6 +1,7 @@
 """What is printed of a finished run: a table, and the privacy statement in three lines that claim nothing more."""
 
 import pytest
+from rich.console import Console
 
 import runs
 from experiments.cli.result import show, statement_lines
@@ -112,7 +113,7 @@ def test_a_bound_that_nobody_has_refereed_is_called_so(tmp_path):
 def test_the_statement_is_three_lines_whatever_the_width_and_a_search_finds_the_whole_claim(
     private, capsys, monkeypatch
 ):
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("experiments.cli.output.console", lambda: Console(width=80))  # a terminal's width
     capsys.readouterr()
     show(Output.text, private)
     lines = capsys.readouterr().out.rstrip().splitlines()
