@@ -34,7 +34,7 @@ def main() -> None:
             more=("population.epochs=4", "population.rounds_per_epoch=null", "population.cohort_size=64"),
         )
         take(digits.directory / "report.html", ASSETS / "report.png", height=680)
-        take(sweep, ASSETS / "comparison.png", height=1150)
+        take(sweep, ASSETS / "comparison.png", height=1132)
 
 
 def take(page: Path, file: Path, *, height: int) -> None:

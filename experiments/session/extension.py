@@ -12,10 +12,13 @@ from typing import Any
 from experiments.run_files.directory import CONFIG, SUMMARY, RunDirectory
 from experiments.run_files.limits import EXTENDED, with_limits
 from experiments.run_files.reader import is_finished, read_config, read_summary
+from experiments.run_files.rounding import rounded_up
 from experiments.run_files.same_settings import refuse_other_settings
 from experiments.settings.experiment import Experiment, run_secret
+from experiments.settings.factorization import factorize
 from experiments.settings.frozen import plain
 from experiments.settings.keys import keyed
+from experiments.settings.mechanism import WorkloadName
 from experiments.settings.recorded import flattened, to_yaml
 from experiments.settings.schema import Settings
 from fedmf.accounting import PrivacySpent
@@ -82,7 +85,7 @@ def begin(
     state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
     _refuse_another_end(directory.path, plan, state)
     spent = allowed(plan, state)
-    _say(experiment, state, spent)
+    _say(settings, experiment, state, spent)
     key = run_secret(settings)
     for _ in range(part.first):  # of a reproducible run: the key that this epoch would have had anyway
         key = key.ratchet()
@@ -122,17 +125,18 @@ def _refuse_another_end(path: Path, plan: Plan, state: ServerState) -> None:
         )
 
 
-def _say(experiment: Experiment, state: ServerState, spent: PrivacySpent) -> None:
+def _say(settings: Settings, experiment: Experiment, state: ServerState, spent: PrivacySpent) -> None:
     """Say what the run costs with the part that is about to begin, and what its noise was not designed for."""
     plan = experiment.plan
     part = plan.participation.parts[-1]
-    before = plan.spent_on(state.ledger).epsilon
+    before, after = (rounded_up(each.epsilon) for each in (plan.spent_on(state.ledger), spent))
     print(
-        f"extended: {part.epochs} more after {part.first} epochs, epsilon {rounded_up(before)} -> {rounded_up(spent.epsilon)} at delta "
-        f"{rounded_up(spent.delta)} for all of them",
+        f"extended: {part.epochs} more after {part.first} epoch{'' if part.first == 1 else 's'}, epsilon {before} -> {after} "
+        f"at delta {rounded_up(spent.delta)} for all of them; a copy of this run that is extended too is a run on the same "
+        "clients, and the two compose",
         file=sys.stderr,
     )
-    if not plan.factorization.is_restart_of_one:
+    if plan.noise_multiplier and not _is_designed_for_all(settings, experiment):
         print(
             f"note: the noise so far was designed for a run that ends with it; planned as one run of "
             f"{plan.participation.epochs} epochs, the same privacy would have left less noise in the model",
@@ -140,3 +144,21 @@ def _say(experiment: Experiment, state: ServerState, spent: PrivacySpent) -> Non
         )
     if (schedule := experiment.optimizer.schedule) != "constant":
         print(f"note: optimizer.schedule={schedule} runs anew over the added epochs", file=sys.stderr)
+
+
+def _is_designed_for_all(settings: Settings, experiment: Experiment) -> bool:
+    """Say whether the noise of the first epoch is that of a run planned with all epochs."""
+    plan = experiment.plan
+    if settings.workload is not WorkloadName.run:
+        return True
+    whole = factorize(
+        settings.mechanism.name,
+        settings.workload,
+        plan.participation.rounds_per_epoch,
+        plan.participation.epochs,
+        beta=experiment.optimizer.momentum,
+        schedule=experiment.optimizer.schedule,
+    )
+    return [epoch.fingerprint for epoch in whole.epochs] == [
+        epoch.fingerprint for epoch in plan.factorization.epochs
+    ]

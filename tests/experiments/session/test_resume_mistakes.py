@@ -7,6 +7,7 @@ from experiments.session.resuming import with_recorded
 from experiments.settings import jobs
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
+from experiments.settings.suggestions import refusal
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError, SettingError
 from runs import command, run
 
@@ -32,6 +33,12 @@ def test_of_a_call_that_goes_on_what_was_typed_is_blamed(finished, call, given, 
     with pytest.raises(SettingError) as refused:
         with_recorded([f"run.directory={finished}", call, given])
     assert said in str(refused.value)
+
+
+def test_the_choices_that_the_run_recorded_count_for_what_was_typed():
+    said = refusal("simulate", ["model.hidden=7", "seed=abc"], recorded=["model=mlp"])
+    assert said is not None
+    assert said.startswith("seed is abc")
 
 
 def test_a_bad_number_of_epochs_to_add_is_blamed(finished):
