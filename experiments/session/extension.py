@@ -12,7 +12,6 @@ from typing import Any
 from experiments.run_files.directory import CONFIG, SUMMARY, RunDirectory
 from experiments.run_files.limits import EXTENDED, with_limits
 from experiments.run_files.reader import is_finished, read_config, read_summary
-from experiments.run_files.rounding import rounded_up
 from experiments.run_files.same_settings import refuse_other_settings
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.factorization import factorize
