@@ -89,9 +89,24 @@ def _of_group(command: str, name: str, choice: str, known: Reference) -> str:
 
 
 def _described(doc: str, command: str) -> str:
-    """Return a docstring as wide as the terminal; what is indented stays as it is."""
+    """Return a docstring as wide as the terminal; of what is indented only lines that are wider are folded."""
     paragraphs = as_called(doc, command).strip().split("\n\n")
-    return "\n\n".join(text if text.startswith(" ") else _filled(text) for text in paragraphs)
+    return "\n\n".join(_code(text) if text.startswith(" ") else _filled(text) for text in paragraphs)
+
+
+def _code(text: str) -> str:
+    return "\n".join(line if len(line) <= _width() else _folded(line) for line in text.splitlines())
+
+
+def _folded(line: str) -> str:
+    """Return a command as a shell takes it on several lines, and what is said of it, behind three spaces, below it."""
+    indent = line[: len(line) - len(line.lstrip())]
+    call, _, remark = line.strip().partition("   ")
+    further = f"{indent}    "
+    lines = textwrap.wrap(call, _width() - 2, initial_indent=indent, subsequent_indent=further,
+                          break_on_hyphens=False, break_long_words=False)  # fmt: skip
+    said = textwrap.wrap(remark.strip(), _width(), initial_indent=further, subsequent_indent=further)
+    return "\n".join((" \\\n".join(lines), *said))
 
 
 def _heading(command: str, name: str, group: Group) -> str:
