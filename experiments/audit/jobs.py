@@ -8,15 +8,18 @@ from experiments.audit import residual
 from experiments.audit.coupled import coupled_rows
 from experiments.audit.digits import Runs, Setup
 from experiments.audit.further import f_dp_row, further_rows
+from experiments.audit.matrix import SURE
 from experiments.audit.one_run import OneRunSetup
 from experiments.audit.residual import Noises, play_noises, residual_rows
-from experiments.audit.row import Row
-from experiments.audit.sabotage import NONE, Sabotage
+from experiments.audit.power import many_run_control_power, one_run_control_powers
+from experiments.audit.row import Row, Verdict
+from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, Sabotage
 from experiments.audit.scene import Scene
 from experiments.audit.trials import (
     Scores,
     Trial,
     attack,
+    attacks_on,
     joined,
     many_run_tasks,
     one_run_task,
@@ -137,8 +140,15 @@ class _Attack:
         runs = joined(parts)
         drawn = attack(self.setup, runs, self.confidence)
         trials = [trial for trial, _ in drawn]
-        rows = [trial.as_row() for trial in trials]
+        rows = [self._asked(trial.as_row(), len(runs.present)) for trial in trials]
         return Found(rows + further_rows(self.setup, runs, trials, self.confidence), list(drawn))
+
+    def _asked(self, row: Row, runs: int) -> Row:
+        """Return the row of a control whose law is known with its power at that many runs."""
+        if self.setup.sabotage not in (HALF_NOISE, SHARED_MASK):
+            return row
+        (law,) = attacks_on(self.setup).values()
+        return with_power(row, many_run_control_power(self.setup, law, runs, self.confidence))
 
 
 def one_run_job(setup: OneRunSetup, *, confidence: float) -> Job:
@@ -155,7 +165,19 @@ class _OneRun:
 
     def __call__(self, parts: list[int]) -> Found:
         trial = one_run_trial(self.setup, parts[0], self.confidence)
-        return Found([trial.as_row(), f_dp_row(self.setup, parts[0], self.confidence)], [(trial, None)])
+        rows = [trial.as_row(), f_dp_row(self.setup, parts[0], self.confidence)]
+        if self.setup.sabotage == HALF_NOISE:
+            powers = one_run_control_powers(self.setup, 0.5, self.confidence)
+            rows = [with_power(row, power) for row, power in zip(rows, powers, strict=True)]
+        return Found(rows, [(trial, None)])
+
+
+def with_power(row: Row, power: float) -> Row:
+    """Return the row of a control with its power; too small a one that found nothing has not decided anything."""
+    if row.verdict is not Verdict.nothing_found or power >= SURE:
+        return replace(row, power=power)
+    note = f"{row.note}; at this size it finds the sabotage with probability {power:.3g} only"
+    return replace(row, power=power, verdict=Verdict.inconclusive, note=note)
 
 
 def of_mechanisms(scenes: Sequence[Scene], mechanisms: Sequence[str]) -> list[Scene]:

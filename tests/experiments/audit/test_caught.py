@@ -10,7 +10,7 @@ from experiments.audit.residual import play_noises, residual_rows
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import NONE, SABOTAGES
 
-ATTACKS = {"many runs", "one run"}  # tests of thousands of runs: slow, below
+ATTACKS = {"many runs", "one run", "one run, f-DP"}  # tests of thousands of runs: slow, below
 RUNS = 12
 COUPLED, RESIDUAL = coupled.SCENES[:7], residual.SCENES[:3]
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.audit.jobs import with_power
 from experiments.audit.matrix import Code, column_of, exit_code, lines
 from experiments.audit.row import AS_SHIPPED, Row, Verdict
 from experiments.audit.sabotage import Sabotage
@@ -41,6 +42,18 @@ def test_a_sabotage_caught_by_another_test_only_is_missed():
     (line,) = lines(rows, [BROKEN])
     assert (line.caught, line.missed) == (["many runs"], ["coupled sensitivity"])
     assert code(rows, BROKEN) == Code.refuted
+
+
+def test_a_row_whose_power_is_too_small_at_its_size_is_not_asked_unless_it_is_alone():
+    asked = Sabotage("broken", "it is", caught_by=("residual variance", "one run"))
+    weak = with_power(row(QUIET, "broken", "one run"), 0.6)
+    able = with_power(row(QUIET, "broken", "one run"), 1.0)
+    seen = row(SEEN, "broken", "residual variance")
+    assert (weak.verdict, able.verdict) == (FEW, QUIET)
+    assert "probability 0.6" in weak.note
+    assert code([row(QUIET), seen, weak], asked) == Code.nothing_found
+    assert code([row(QUIET), seen, able], asked) == Code.refuted
+    assert code([row(QUIET), weak], asked) == Code.inconclusive
 
 
 def test_a_sabotage_that_no_test_can_see_fails_nothing():
