@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from experiments.audit import residual
-from experiments.audit.coupled import coupled_rows
+from experiments.audit.coupled import coupled_rows, needed
 from experiments.audit.digits import Runs, Setup
 from experiments.audit.further import f_dp_row, further_rows
 from experiments.audit.matrix import SURE
 from experiments.audit.one_run import OneRunSetup
-from experiments.audit.residual import Noises, play_noises, residual_rows
 from experiments.audit.power import many_run_control_power, one_run_control_powers
+from experiments.audit.residual import Noises, play_noises, residual_rows
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, Sabotage
-from experiments.audit.scene import Scene
+from experiments.audit.scene import Scene, plan_of
 from experiments.audit.trials import (
     Scores,
     Trial,
@@ -73,16 +73,16 @@ def bites(sabotage: Sabotage, scene: Scene) -> bool:
     return sabotage.resumes == (scene.resume_after is not None)
 
 
-def coupled_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, pairs: int, seed: int) -> list[Job]:
+def coupled_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, pairs: int | None, seed: int) -> list[Job]:
     """Return the coupled runs of the scenes that a sabotage bites in."""
     return [
-        Job([Task(_coupled, (scene, sabotage, pairs, seed), pairs * _weight(scene))], _first)
+        Job([Task(_coupled, (scene, sabotage, pairs, seed), count * _weight(scene))], _first)
         for scene in scenes
-        if pairs and bites(sabotage, scene)
+        if (count := needed(plan_of(scene)) if pairs is None else pairs) and bites(sabotage, scene)
     ]
 
 
-def _coupled(scene: Scene, sabotage: Sabotage, pairs: int, seed: int) -> list[Row]:
+def _coupled(scene: Scene, sabotage: Sabotage, pairs: int | None, seed: int) -> list[Row]:
     return coupled_rows(scene, sabotage, pairs=pairs, seed=seed)
 
 
