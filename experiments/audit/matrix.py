@@ -31,6 +31,7 @@ COLUMNS = (
     "residual repeated rows",
     "residual magnitudes",
     "residual tails",
+    "residual grid",
     "residual recovery",
     "mask share",
     "mask sizes",

@@ -34,6 +34,7 @@ HEADS = {
     "residual repeated rows": "rep",
     "residual magnitudes": "magn",
     "residual tails": "tail",
+    "residual grid": "grid",
     "residual recovery": "fin",
     "mask share": "mshr",
     "mask sizes": "msiz",
