@@ -26,6 +26,7 @@ from experiments.audit.trials import (
     one_run_trial,
 )
 from experiments.audit.work import Task, outcomes
+from fedmf.audit.residual import FALSE_ALARM
 
 CHUNK = 25  # runs of a scene that a process plays before it hands them back
 PLAY_WEIGHT = 0.8  # a run of a scene takes as long as this many runs on digits
@@ -97,20 +98,23 @@ def _weight(scene: Scene) -> float:
 
 def residual_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, runs: int, seed: int) -> list[Job]:
     """Return the residual runs of the scenes that a sabotage bites in; of wide ones a few, which hold as much noise."""
+    level = FALSE_ALARM / residual.streams(scenes)
     return [
-        _residual_job(scene, sabotage, runs if scene.dimension < WIDE_DIMENSION else residual.WIDE_RUNS, seed)
+        _residual_job(
+            scene, sabotage, runs if scene.dimension < WIDE_DIMENSION else residual.WIDE_RUNS, seed, level
+        )
         for scene in scenes
         if runs and bites(sabotage, scene)
     ]
 
 
-def _residual_job(scene: Scene, sabotage: Sabotage, runs: int, seed: int) -> Job:
+def _residual_job(scene: Scene, sabotage: Sabotage, runs: int, seed: int, level: float) -> Job:
     sizes = [(first, min(CHUNK, runs - first)) for first in range(0, runs, CHUNK)]
     tasks = [
         Task(play_noises, (scene, first, size, sabotage, seed), size * _weight(scene))
         for first, size in sizes
     ]
-    return Job(tasks, _Judge(scene, sabotage))
+    return Job(tasks, _Judge(scene, sabotage, level))
 
 
 @dataclass(frozen=True)
@@ -119,9 +123,10 @@ class _Judge:
 
     scene: Scene
     sabotage: Sabotage
+    level: float
 
     def __call__(self, parts: list[Noises]) -> Found:
-        return Found(residual_rows(self.scene, residual.joined(parts), self.sabotage))
+        return Found(residual_rows(self.scene, residual.joined(parts), self.sabotage, false_alarm=self.level))
 
 
 def many_run_job(setup: Setup, *, runs: int, confidence: float) -> Job:

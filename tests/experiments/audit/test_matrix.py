@@ -1,11 +1,15 @@
 """The matrix of sabotages and what the exit code says of it."""
 
+import math
+
 import pytest
 
-from experiments.audit.jobs import with_power
+from experiments.audit import residual
+from experiments.audit.jobs import residual_jobs, run_jobs, with_power
 from experiments.audit.matrix import Code, column_of, exit_code, lines
 from experiments.audit.row import AS_SHIPPED, Row, Verdict
-from experiments.audit.sabotage import Sabotage
+from experiments.audit.sabotage import NONE, Sabotage
+from fedmf.audit.residual import FALSE_ALARM
 
 QUIET, SEEN, FEW = Verdict.nothing_found, Verdict.refuted, Verdict.inconclusive
 BROKEN = Sabotage("broken", "it is", caught_by=("coupled sensitivity",))
@@ -72,3 +76,12 @@ def test_a_line_holds_the_verdict_that_says_most_and_columns_in_order():
     (line,) = lines(rows, [BROKEN])
     assert list(line.cells.items()) == [("coupled sensitivity", QUIET), ("residual variance", SEEN)]
     assert column_of("a test of one's own") == "a test of one's own"
+
+
+def test_all_residual_and_mask_rows_of_an_audit_share_one_false_alarm():
+    scenes = [*residual.SCENES[:2], residual.SCENES[4]]
+    jobs = residual_jobs(NONE, scenes, runs=2, seed=0)
+    rows = [row for found in run_jobs(jobs, 1) for row in found.rows]
+    assert {row.pipeline for row in rows} == {scene.name for scene in scenes}
+    assert math.fsum(row.false_alarm for row in rows) <= FALSE_ALARM * (1 + 1e-9)
+    assert math.fsum(row.false_alarm for row in rows) >= 0.9 * FALSE_ALARM
