@@ -91,7 +91,7 @@ def _spread(scenes: list[Scene], count: int, seed: int) -> list[tuple[Scene, int
 
 
 def _coupled(scene: Scene, seed: int) -> int:
-    return int(any(row.verdict is Verdict.refuted for row in coupled_rows(scene, seed=seed)))
+    return int(any(row.verdict is Verdict.refuted for row in coupled_rows(scene, pairs=PAIRS, seed=seed)))
 
 
 def _residual(scene: Scene, seed: int) -> int:

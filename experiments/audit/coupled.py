@@ -1,17 +1,18 @@
-"""Coupled runs of the real pipeline: the same secrets, one client in and out, five pairs for each way a run can go.
+"""Coupled runs of the real pipeline: the same secrets, one client in and out, for each way a run can go.
 
 All noise cancels; what is left is what the client changed, and must be its own bounded vector, in its own round. Nothing
 is left to chance: a row is refuted by a single pair, and an honest pipeline never is. `fedmf.audit.coupling` has the
 statement, `experiments.audit.scene.recovered` the bound on rounding errors.
 
 The client's vectors: ten times over the L2 bound, over the L-infinity bound, over both, not finite, and exactly at both.
-The pairs take them in turn, with clients whose own rounds are, together, all rounds of the run.
+`crossing` sends each of them in every round of the run, and the one over both bounds from every client.
 """
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -42,7 +43,7 @@ from fedmf.plan import Plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector
 
-PAIRS = 5
+PAIRS = 5  # the fewest that send each kind of vector
 FAR = 10.0  # times the bound
 SENSITIVITY = "coupled sensitivity"
 OWN_ROUND = "coupled own round"
@@ -85,11 +86,14 @@ class Pair:
     outside: Played
 
 
-def coupled_rows(scene: Scene, sabotage: Sabotage = NONE, *, pairs: int = PAIRS, seed: int = 0) -> list[Row]:
-    """Return the rows of one scene."""
+def coupled_rows(
+    scene: Scene, sabotage: Sabotage = NONE, *, pairs: int | None = None, seed: int = 0
+) -> list[Row]:
+    """Return the rows of one scene from so many pairs, or (None) from as many as `needed` to send all in every round."""
     plan = plan_of(scene)
+    count = needed(plan) if pairs is None else pairs
     try:
-        played = [play_pair(scene, number, sabotage, seed) for number in range(pairs)]
+        played = [play_pair(scene, number, sabotage, seed) for number in range(count)]
     except (
         BROKEN_OFF
     ) as error:  # honest runs never are; here a client's vector may decide how many rounds there are
@@ -102,7 +106,7 @@ def coupled_rows(scene: Scene, sabotage: Sabotage = NONE, *, pairs: int = PAIRS,
         JOURNAL: [finding for pair in played for finding in _journal(plan, pair)],
     }
     if scene.keep_probability < 1 and scene.keeps_all:
-        by_kind[WHOLE_VECTOR] = [_whole(scene, plan, sabotage, pairs, seed)]
+        by_kind[WHOLE_VECTOR] = [_whole(scene, plan, played, sabotage, seed)]
     is_refuted = any(finding.refutes for found in by_kind.values() for finding in found)
     blind = "" if is_refuted else _blindness(scene, played, by_kind)
     return [_row(scene, sabotage, test, found, blind) for test, found in by_kind.items()]
@@ -113,9 +117,10 @@ def play_pair(
 ) -> Pair:
     """Return pair `number` (0-based) of a scene, with the canary whose turn it is or a given one."""
     plan = plan_of(scene)
-    canary = CANARIES[number % len(CANARIES)] if canary is None else canary
+    turns = crossing(plan)
+    turn, client = turns[number % len(turns)]
+    canary = turn if canary is None else canary
     secret = SecretKey.reproducible(seed).derive("coupled", scene.name, canary, number)
-    client = covering(plan, number + 1)[number]
     vector = canary_vector(scene, plan, canary)
     with _quiet_client():
         inside, outside = (
@@ -125,17 +130,46 @@ def play_pair(
     return Pair(canary, steps_of(plan, client), inside, outside)
 
 
-def covering(plan: Plan, count: int) -> list[int]:
+def crossing(plan: Plan) -> list[tuple[str, int]]:
+    """Return who sends what in each pair, every kind of vector from every client.
+
+    The first `PAIRS` send each kind once, in as many rounds as can be; the first `needed` send each kind in every round,
+    and what is over both bounds from every client.
+    """
+    firsts = covering(plan, len(CANARIES))
+    everyone = range(plan.participation.clients)
+    queues: list[list[tuple[str, int]]] = []
+    rest: list[tuple[str, int]] = []
+    for canary, first in zip(CANARIES, firsts, strict=True):
+        chosen = covering(plan, None, first)
+        others = [client for client in everyone if client not in chosen]
+        if canary == CANARIES[0]:
+            chosen, others = chosen + others, []
+        queues.append([(canary, client) for client in chosen])
+        rest += [(canary, client) for client in others]
+    turns = [turn for row in zip_longest(*queues) for turn in row if turn is not None]
+    return turns + rest
+
+
+def needed(plan: Plan) -> int:
+    """Return after how many pairs of `crossing` each kind was sent in every round, and over both bounds by everyone."""
+    firsts = covering(plan, len(CANARIES))
+    return plan.participation.clients + sum(len(covering(plan, None, first)) for first in firsts[1:])
+
+
+def covering(plan: Plan, count: int | None, first: int | None = None) -> list[int]:
     """Return `count` clients such that as many rounds as can be are the own round of the first of them.
 
-    Each next one has the most rounds of the run that none before it has had; once all are had, it begins anew.
+    Each next one has the most rounds of the run that none before it has had; once all are had, it begins anew, or (None)
+    ends. `first` is a client to begin with.
     """
-    chosen: list[int] = []
-    missing: set[tuple[int, int | None]] = set()
     steps = {client: set(enumerate(steps_of(plan, client))) for client in range(plan.participation.clients)}
-    for _ in range(count):
+    missing: set[tuple[int, int | None]] = set().union(*steps.values())
+    chosen: list[int] = []
+    while missing if count is None else len(chosen) < count:
         missing = missing or set().union(*steps.values())
         best = max(steps, key=lambda client: (len(steps[client] & missing), client not in chosen))
+        best = best if chosen or first is None else first
         chosen.append(best)
         missing = missing - steps[best]
     return chosen
@@ -210,9 +244,11 @@ def _difference(plan: Plan, pair: Pair) -> tuple[Float64, Float64]:
         return inside - outside, error + other_error
 
 
-def _whole(scene: Scene, plan: Plan, sabotage: Sabotage, pairs: int, seed: int) -> Finding:
+def _whole(scene: Scene, plan: Plan, played: list[Pair], sabotage: Sabotage, seed: int) -> Finding:
     """Return the norm of the whole vector that a client far over both bounds sends, put together from many masks."""
-    played = [play_pair(scene, number, sabotage, seed, CANARIES[0]) for number in range(pairs)]
+    played = [pair for pair in played if pair.canary == CANARIES[0]]
+    more = range(PAIRS - len(played))  # pairs whose turn is another kind's
+    played += [play_pair(scene, 1 + number, sabotage, seed, CANARIES[0]) for number in more]
     rotate = to_sent(plan)
     rows, slack = [], []
     for pair in played:

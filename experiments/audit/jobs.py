@@ -5,24 +5,28 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from experiments.audit import residual
-from experiments.audit.coupled import coupled_rows
+from experiments.audit.coupled import coupled_rows, needed
 from experiments.audit.digits import Runs, Setup
 from experiments.audit.further import f_dp_row, further_rows
+from experiments.audit.matrix import SURE
 from experiments.audit.one_run import OneRunSetup
+from experiments.audit.power import many_run_control_power, one_run_control_powers
 from experiments.audit.residual import Noises, play_noises, residual_rows
-from experiments.audit.row import Row
-from experiments.audit.sabotage import NONE, Sabotage
-from experiments.audit.scene import Scene
+from experiments.audit.row import Row, Verdict
+from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, Sabotage
+from experiments.audit.scene import Scene, plan_of
 from experiments.audit.trials import (
     Scores,
     Trial,
     attack,
+    attacks_on,
     joined,
     many_run_tasks,
     one_run_task,
     one_run_trial,
 )
 from experiments.audit.work import Task, outcomes
+from fedmf.audit.residual import FALSE_ALARM
 
 CHUNK = 25  # runs of a scene that a process plays before it hands them back
 PLAY_WEIGHT = 0.8  # a run of a scene takes as long as this many runs on digits
@@ -70,16 +74,16 @@ def bites(sabotage: Sabotage, scene: Scene) -> bool:
     return sabotage.resumes == (scene.resume_after is not None)
 
 
-def coupled_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, pairs: int, seed: int) -> list[Job]:
+def coupled_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, pairs: int | None, seed: int) -> list[Job]:
     """Return the coupled runs of the scenes that a sabotage bites in."""
     return [
-        Job([Task(_coupled, (scene, sabotage, pairs, seed), pairs * _weight(scene))], _first)
+        Job([Task(_coupled, (scene, sabotage, pairs, seed), count * _weight(scene))], _first)
         for scene in scenes
-        if pairs and bites(sabotage, scene)
+        if (count := needed(plan_of(scene)) if pairs is None else pairs) and bites(sabotage, scene)
     ]
 
 
-def _coupled(scene: Scene, sabotage: Sabotage, pairs: int, seed: int) -> list[Row]:
+def _coupled(scene: Scene, sabotage: Sabotage, pairs: int | None, seed: int) -> list[Row]:
     return coupled_rows(scene, sabotage, pairs=pairs, seed=seed)
 
 
@@ -94,20 +98,23 @@ def _weight(scene: Scene) -> float:
 
 def residual_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, runs: int, seed: int) -> list[Job]:
     """Return the residual runs of the scenes that a sabotage bites in; of wide ones a few, which hold as much noise."""
+    level = FALSE_ALARM / residual.streams(scenes)
     return [
-        _residual_job(scene, sabotage, runs if scene.dimension < WIDE_DIMENSION else residual.WIDE_RUNS, seed)
+        _residual_job(
+            scene, sabotage, runs if scene.dimension < WIDE_DIMENSION else residual.WIDE_RUNS, seed, level
+        )
         for scene in scenes
         if runs and bites(sabotage, scene)
     ]
 
 
-def _residual_job(scene: Scene, sabotage: Sabotage, runs: int, seed: int) -> Job:
+def _residual_job(scene: Scene, sabotage: Sabotage, runs: int, seed: int, level: float) -> Job:
     sizes = [(first, min(CHUNK, runs - first)) for first in range(0, runs, CHUNK)]
     tasks = [
         Task(play_noises, (scene, first, size, sabotage, seed), size * _weight(scene))
         for first, size in sizes
     ]
-    return Job(tasks, _Judge(scene, sabotage))
+    return Job(tasks, _Judge(scene, sabotage, level))
 
 
 @dataclass(frozen=True)
@@ -116,9 +123,10 @@ class _Judge:
 
     scene: Scene
     sabotage: Sabotage
+    level: float
 
     def __call__(self, parts: list[Noises]) -> Found:
-        return Found(residual_rows(self.scene, residual.joined(parts), self.sabotage))
+        return Found(residual_rows(self.scene, residual.joined(parts), self.sabotage, false_alarm=self.level))
 
 
 def many_run_job(setup: Setup, *, runs: int, confidence: float) -> Job:
@@ -137,8 +145,15 @@ class _Attack:
         runs = joined(parts)
         drawn = attack(self.setup, runs, self.confidence)
         trials = [trial for trial, _ in drawn]
-        rows = [trial.as_row() for trial in trials]
+        rows = [self._asked(trial.as_row(), len(runs.present)) for trial in trials]
         return Found(rows + further_rows(self.setup, runs, trials, self.confidence), list(drawn))
+
+    def _asked(self, row: Row, runs: int) -> Row:
+        """Return the row of a control whose law is known with its power at that many runs."""
+        if self.setup.sabotage not in (HALF_NOISE, SHARED_MASK):
+            return row
+        (law,) = attacks_on(self.setup).values()
+        return with_power(row, many_run_control_power(self.setup, law, runs, self.confidence))
 
 
 def one_run_job(setup: OneRunSetup, *, confidence: float) -> Job:
@@ -155,7 +170,19 @@ class _OneRun:
 
     def __call__(self, parts: list[int]) -> Found:
         trial = one_run_trial(self.setup, parts[0], self.confidence)
-        return Found([trial.as_row(), f_dp_row(self.setup, parts[0], self.confidence)], [(trial, None)])
+        rows = [trial.as_row(), f_dp_row(self.setup, parts[0], self.confidence)]
+        if self.setup.sabotage == HALF_NOISE:
+            powers = one_run_control_powers(self.setup, 0.5, self.confidence)
+            rows = [with_power(row, power) for row, power in zip(rows, powers, strict=True)]
+        return Found(rows, [(trial, None)])
+
+
+def with_power(row: Row, power: float) -> Row:
+    """Return the row of a control with its power; too small a one that found nothing has not decided anything."""
+    if row.verdict is not Verdict.nothing_found or power >= SURE:
+        return replace(row, power=power)
+    note = f"{row.note}; at this size it finds the sabotage with probability {power:.3g} only"
+    return replace(row, power=power, verdict=Verdict.inconclusive, note=note)
 
 
 def of_mechanisms(scenes: Sequence[Scene], mechanisms: Sequence[str]) -> list[Scene]:

@@ -8,6 +8,8 @@ from typing import Any
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import Sabotage
 
+SURE = 0.999  # a row that finds a sabotage less probably than this, at the size played, is not asked for it
+
 
 class Code(IntEnum):
     """The command's exit codes."""
@@ -29,6 +31,7 @@ COLUMNS = (
     "residual repeated rows",
     "residual magnitudes",
     "residual tails",
+    "residual grid",
     "residual recovery",
     "mask share",
     "mask sizes",
@@ -94,12 +97,15 @@ class Line:
 def lines(rows: Sequence[Row], sabotages: Sequence[Sabotage]) -> list[Line]:
     """Return a line for each sabotage.
 
-    Where some of the tests that must catch it were left out, the others are asked alone.
+    Where some of the tests that must catch it were left out, or were played at a size at which their power is below
+    `SURE`, the others are asked alone; were all of them too small, the line is unsure.
     """
     found = []
     for sabotage in sabotages:
-        cells = _cells([row for row in rows if row.sabotage == sabotage.name])
-        asked = tuple(column for column in sabotage.caught_by if column in cells)
+        of_it = [row for row in rows if row.sabotage == sabotage.name]
+        cells = _cells(of_it)
+        able = {column_of(row.test) for row in of_it if row.power is None or row.power >= SURE}
+        asked = tuple(column for column in sabotage.caught_by if column in able)
         found.append(Line(replace(sabotage, caught_by=asked or sabotage.caught_by), cells))
     return found
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from experiments.audit.digits import Setup, build_stage
-from experiments.audit.law import Bound, Float64, Law, choose_rule
+from experiments.audit.law import Bound, Float64, Law, Rule, choose_rule
 from experiments.audit.one_run import OneRunSetup, quotas, right_guesses, stated_mu
 from experiments.audit.scene import Scene
 from experiments.audit.trials import stated_law
@@ -98,15 +98,42 @@ def _attacked(
             float(rule.claims(law.score(true.simulate(everyone, present=present, rng=rng), everyone)).mean())
             for present in (True, False)
         ]
-        high, low = rates if rule.side > 0 else rates[::-1]
-        trials = runs // 2
-        hits, misses = rng.binomial(trials, high, REPEATS), rng.binomial(trials, low, REPEATS)
-        outcomes = {(hit, miss) for hit, miss in zip(hits.tolist(), misses.tolist(), strict=True)}
-        exceeds = {pair: bound(pair[0], trials, pair[1], trials) > limit for pair in outcomes}
-        found.append(
-            sum(exceeds[pair] for pair in zip(hits.tolist(), misses.tolist(), strict=True)) / REPEATS
-        )
+        found.append(_exceeding(rule, rates, runs, bound, limit, rng))
     return tuple(found)
+
+
+def _exceeding(
+    rule: Rule, rates: Sequence[float], runs: int, bound: Bound, limit: float, rng: np.random.Generator
+) -> float:
+    """Return how often `bound` exceeds `limit` where the rule claims runs with the client in, and out, at these rates."""
+    high, low = rates if rule.side > 0 else rates[::-1]
+    trials = runs // 2
+    hits, misses = rng.binomial(trials, high, REPEATS), rng.binomial(trials, low, REPEATS)
+    outcomes = {(hit, miss) for hit, miss in zip(hits.tolist(), misses.tolist(), strict=True)}
+    exceeds = {pair: bound(pair[0], trials, pair[1], trials) > limit for pair in outcomes}
+    return sum(exceeds[pair] for pair in zip(hits.tolist(), misses.tolist(), strict=True)) / REPEATS
+
+
+def many_run_control_power(setup: Setup, law: Law, runs: int, confidence: float) -> float:
+    """Return how probably the headline row finds a sabotage in so many runs, of which `law` is the law."""
+    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=confidence)
+    rng = PublicSeed(setup.seed).generator("audit control power", setup.name)
+    rule = choose_rule(law, runs=runs, bound=bound, rng=rng)
+    rates = [
+        float(rule.claims(law.scores(POOL, present=present, rng=rng)).mean()) for present in (True, False)
+    ]
+    return _exceeding(rule, rates, runs, bound, setup.epsilon, rng)
+
+
+def one_run_control_powers(setup: OneRunSetup, factor: float, confidence: float) -> tuple[float, float]:
+    """Return how probably the rows on one run, epsilon and f-DP, find noise of `factor` times the stated one."""
+    mu = stated_mu(setup)
+    count = _right(setup, mu, factor, REPEATS)
+    least = (
+        _least(setup.guesses, lambda correct: _epsilon(setup, confidence, correct) > setup.epsilon),
+        _least(setup.guesses, lambda correct: _mu(setup, confidence, correct) > mu),
+    )
+    return float((count >= least[0]).mean()), float((count >= least[1]).mean())
 
 
 def one_run_powers(setup: OneRunSetup, confidence: float, repeats: int = 100) -> list[Power]:

@@ -171,7 +171,7 @@ def _sums(name: str, plan: Plan, left: list[Left], settings: Settings) -> Row:
         if ratios[place] >= worst:
             worst, where = ratios[place], f"round {one.round}, {place}"
     verdict = Verdict.nothing_found if worst <= 1 else Verdict.refuted
-    note = f"{where}; {silent} coordinates of rounds that no mask kept"
+    note = f"{where}; {silent} coordinates of rounds that no mask kept; clipping is not seen here, but in coupled runs"
     return _row(name, SUMS, f"{worst:.4f} of what {n} clients can send", "1", 0.0, verdict, note)
 
 

@@ -34,6 +34,7 @@ HEADS = {
     "residual repeated rows": "rep",
     "residual magnitudes": "magn",
     "residual tails": "tail",
+    "residual grid": "grid",
     "residual recovery": "fin",
     "mask share": "mshr",
     "mask sizes": "msiz",
@@ -78,6 +79,7 @@ class Report:
         return {
             "passed": self.code is Code.nothing_found,
             "exit_code": int(self.code),
+            "conclusion": self.conclusion,
             "claim": table.CLAIM,
             "seconds": round(self.seconds, 1),
             "figure": str(figure),
@@ -85,6 +87,16 @@ class Report:
             "rows": [row.as_document() for row in self.rows],
             "matrix": [line.as_document() for line in self.lines],
         }
+
+    @property
+    def conclusion(self) -> str:
+        """What it comes to, in words; where rows could not be played, with the reasons that they give."""
+        undecided = {
+            row.note for row in self.rows if row.verdict is Verdict.inconclusive and not row.is_control
+        }
+        if self.code is not Code.inconclusive or not undecided or "" in undecided:
+            return SENTENCES[self.code]
+        return f"Inconclusive, nothing else was found: {'; '.join(sorted(undecided))}."
 
     def print_text(self) -> None:
         """Print the headline, all other rows, the matrix, and what it comes to."""
@@ -97,7 +109,7 @@ class Report:
         if self.lines:
             console.print(_matrix(self.lines))
             _print_misses(console, self.lines)
-        console.print(SENTENCES[self.code])
+        console.print(self.conclusion)
         console.print(f"{len(honest)} rows on the product as shipped, {self.seconds:.0f} s. {levels(honest)}")
         console.print("What an audit does not show: docs/audit.md.")
         console.print(f"Plot and numbers: {self.directory}/audit.png, {self.directory}/audit.json")

@@ -5,9 +5,10 @@ with the same secret and clients that send digits (`fedmf.audit.masks`): the noi
 what is left must be a sum of masked vectors, which tells the masks. So noise that hangs on what clients send is seen, as
 a difference that is no such sum.
 
-Tests and their laws: `fedmf.audit.residual` and `fedmf.audit.masks`, at 1e-6 each for a scene.
+Tests and their laws: `fedmf.audit.residual` and `fedmf.audit.masks`, at 1e-6 for all scenes of an audit together.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from experiments.audit.sabotage import NONE, Sabotage
 from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, stated_of, to_sent
 from fedmf.audit.finding import Finding
 from fedmf.audit.masks import Masks, digits, mask_laws, unmixed
-from fedmf.audit.residual import residuals
+from fedmf.audit.residual import FALSE_ALARM, residuals
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 
@@ -126,14 +127,25 @@ def joined(parts: list[Noises]) -> Noises:
     )
 
 
-def residual_rows(scene: Scene, played: Noises, sabotage: Sabotage = NONE) -> list[Row]:
-    """Return the rows of a scene's runs, one for each kind of test."""
+def streams(scenes: Sequence[Scene]) -> int:
+    """Return how many streams of noise and of masks are tested in the scenes, which share one false alarm.
+
+    >>> streams(SCENES[:2])  # the second has masks too
+    3
+    """
+    return sum(1 + (scene.keep_probability < 1) for scene in scenes)
+
+
+def residual_rows(
+    scene: Scene, played: Noises, sabotage: Sabotage = NONE, *, false_alarm: float = FALSE_ALARM
+) -> list[Row]:
+    """Return the rows of a scene's runs, one for each kind of test; `false_alarm` is that of its noise, and of its masks."""
     rows: list[Row] = []
     if played.broken_off:
         return [_certain(scene, sabotage, RECOVERED, f"a run broke off: {played.broken_off}", "whole runs")]
     if not np.isfinite(played.sums).all():
         return [_certain(scene, sabotage, RECOVERED, "a release that is not finite", "finite numbers")]
-    findings = residuals(played.sums, stated_of(scene), resolution=played.error)
+    findings = residuals(played.sums, stated_of(scene), resolution=played.error, false_alarm=false_alarm)
     rows += [_row(scene, sabotage, finding) for finding in findings]
     if scene.keep_probability == 1:
         return rows
@@ -143,7 +155,7 @@ def residual_rows(scene: Scene, played: Noises, sabotage: Sabotage = NONE) -> li
     plan = plan_of(scene)
     shape = (plan.participation.epochs, plan.participation.rounds_per_epoch, plan.participation.cohort_size)
     clients = np.array(cohorts(plan)).reshape(shape)
-    found = mask_laws(played.masks, scene.keep_probability, clients=clients)
+    found = mask_laws(played.masks, scene.keep_probability, clients=clients, false_alarm=false_alarm)
     return rows + [_row(scene, sabotage, finding) for finding in found]
 
 

@@ -21,7 +21,8 @@ class Row:
 
     `observed` and `limit` are the figures in words. `false_alarm` is the probability with which this row by itself
     refutes an honest pipeline, 0 for a deterministic test, None where nobody knows it. `nearness` says how far the test was
-    from refuting, 1 being the limit; None where that has no scale.
+    from refuting, 1 being the limit; None where that has no scale. `power` is the probability with which the row finds
+    its sabotage at the size that was played; None where nobody computed it.
     """
 
     pipeline: str
@@ -33,6 +34,7 @@ class Row:
     verdict: Verdict
     note: str = ""
     nearness: float | None = None
+    power: float | None = None
 
     @property
     def is_control(self) -> bool:

@@ -14,6 +14,7 @@ from fedmf.errors import RunDirectoryError, SettingError
 
 NONE, ALL = "none", "all"
 FEWEST_RUNS = 20
+NIGHT_PAIRS = 160  # twice every kind of vector from every client, of which a scene has 16 at most
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class AuditSettings:
     one_run_delta: float
     canaries: int
     guesses: int
-    pairs: int
+    pairs: int | None
     residual_runs: int
     confidence: float
     workers: int
@@ -65,8 +66,10 @@ def check(settings: AuditSettings) -> None:
             f"cohort_size is {settings.cohort_size} and rounds_per_epoch {settings.rounds_per_epoch}; that is {clients} "
             f"clients for {images} training images, and each needs one."
         )
-    for name in ("canaries", "pairs", "residual_runs", "calibration"):
+    for name in ("canaries", "residual_runs", "calibration"):
         check_at_least(name, getattr(settings, name), 0)
+    if settings.pairs is not None:
+        check_at_least("pairs", settings.pairs, 0)
     check_at_least("workers", settings.workers, 1)
     check_open_unit("confidence", settings.confidence)
 
@@ -109,11 +112,11 @@ def new_directory(path: Path) -> Path:
 
 
 def for_a_night(settings: AuditSettings, mechanisms: Sequence[str]) -> AuditSettings:
-    """Return the settings of `thorough=true`: all mechanisms, ten times the runs, the whole of everything else."""
+    """Return the settings of `thorough=true`: all mechanisms, more of everything; conf/audit.yaml says how much more."""
     return replace(
         settings,
         mechanisms=tuple(dict.fromkeys((*settings.mechanisms, *mechanisms))),
         runs=10 * settings.runs,
-        pairs=6 * settings.pairs,
+        pairs=NIGHT_PAIRS if settings.pairs is None else 6 * settings.pairs,
         residual_runs=20 * settings.residual_runs,
     )

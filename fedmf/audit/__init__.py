@@ -3,6 +3,8 @@
     stated            what a stream of releases is stated to be: noise, sensitivity, bounds, and the map that whitens it
     coupling          two streams with the same secrets, one client in and out: its influence, for certain
     residual          the noise that is left of releases, against its law
+    shifts            rows that return moved
+    grid              noise that was rounded to few digits
     masks             masks, as releases show them, against theirs
     exact             the p-values behind the last two
     detection         which factor in the noise is found how surely

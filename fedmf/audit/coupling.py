@@ -15,9 +15,10 @@ Holds where the others send the same in both streams whatever the models are: th
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from fedmf.audit.finding import Finding
-from fedmf.audit.stated import Stated, own_steps
+from fedmf.audit.stated import Stated, numbers, own_steps, spread
 from fedmf.checks import check_choice
 from fedmf.choices import ADJACENCIES
 from fedmf.errors import SettingError
@@ -34,12 +35,12 @@ _ROUNDING = (
 
 
 def coupled(
-    with_client: Float64,
-    without_client: Float64,
+    with_client: npt.ArrayLike,
+    without_client: npt.ArrayLike,
     stated: Stated,
     *,
     own_rounds: Sequence[int | None],
-    tolerance: Float64 | float = 0.0,
+    tolerance: npt.ArrayLike = 0.0,
     rotate: Callable[[Float64], Float64] | None = None,
     adjacency: str = "zero_out",
 ) -> tuple[Finding, ...]:
@@ -52,8 +53,14 @@ def coupled(
     client sends one vector or another, and twice the bounds are allowed.
 
     Three findings: both sensitivities as ratios to what is accounted, worst epoch first, and the largest difference in a
-    round that is not the client's, over the L2 bound. Raises `SettingError` for shapes that do not fit.
+    round that is not the client's, over the L2 bound. Where the client moved nothing at all, nothing was tested: no finding
+    refutes, and each says `moved nothing` (its `is_inconclusive`). Raises `SettingError` for shapes and values that do not
+    fit.
     """
+    with_client, without_client = (
+        numbers(f"the releases {word} the client", given)
+        for word, given in (("with", with_client), ("without", without_client))
+    )
     stated.check_shape("the releases with the client", with_client)
     if with_client.shape != without_client.shape or with_client.ndim != 3:
         raise SettingError(
@@ -63,11 +70,21 @@ def coupled(
     steps = own_steps(own_rounds, stated)
     factor = 2.0 if adjacency == "replace" else 1.0
     with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.asarray(with_client, np.float64) - without_client
-    slack = np.broadcast_to(np.asarray(tolerance, np.float64), difference.shape)
+        difference = with_client - without_client
+    slack = spread("tolerance", tolerance, difference.shape)
+    if not (np.isfinite(slack).all() and (slack >= 0).all()):
+        raise SettingError("tolerance holds a number that is negative or not finite; it bounds an error.")
     if not np.isfinite(difference).all():
         return _not_finite(difference)
+    if not np.any(np.abs(difference) > slack):
+        where = "the client moved nothing beyond the tolerance"
+        return tuple(
+            Finding(test, 0.0, 1.0, False, None, where, is_inconclusive=True)
+            for test in (L2, LINF, OWN_ROUND)
+        )
     sent = difference if rotate is None else np.apply_along_axis(rotate, -1, difference)
+    if sent.ndim != 3 or sent.shape[:2] != difference.shape[:2]:
+        raise SettingError(f"rotate gave rows of shape {sent.shape[2:]}; it must take a row (d,) to one.")
     l2 = [_l2(stated, epoch, difference[epoch], slack[epoch], factor) for epoch in range(len(steps))]
     linf = [_linf(stated, epoch, sent[epoch], slack[epoch], factor) for epoch in range(len(steps))]
     return (
@@ -120,7 +137,7 @@ def _elsewhere(stated: Stated, difference: Float64, slack: Float64, steps: tuple
 
 
 def whole_vector(
-    rows: Float64, stated: Stated, *, tolerance: Float64 | float = 0.0, step: float = 0.0
+    rows: npt.ArrayLike, stated: Stated, *, tolerance: npt.ArrayLike = 0.0, step: float = 0.0
 ) -> Finding:
     """Return the norm of the vector behind several masks, over Delta_2: the finding that a masked part cannot give.
 
@@ -130,7 +147,12 @@ def whole_vector(
     distance of int8 levels, by which a rounded entry may differ from g: 0 without rounding. Coordinates that no mask kept
     count as 0, so that the figure is a lower bound.
     """
-    slack = np.broadcast_to(np.asarray(tolerance, np.float64), rows.shape)
+    rows = numbers("rows", rows)
+    slack = spread("tolerance", tolerance, rows.shape)
+    if not (np.isfinite(slack).all() and (slack >= 0).all() and 0 <= step < np.inf):
+        raise SettingError(
+            "tolerance or step holds a number that is negative or not finite; they bound errors."
+        )
     if not np.isfinite(rows).all():
         return Finding(WHOLE_VECTOR, np.inf, 1.0, True, None, "an entry that is not finite")
     kept = np.abs(rows) > slack

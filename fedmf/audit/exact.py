@@ -6,7 +6,7 @@ float64 can hold.
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, bdtrc, betainc, chdtr, chdtrc, ndtr
+from scipy.special import bdtr, bdtrc, betainc, chdtr, chdtrc, ndtr, ndtri
 
 from fedmf.mechanisms.arrays import Float64
 
@@ -29,6 +29,17 @@ def chi_square(sum_of_squares: npt.ArrayLike, count: int) -> Float64:
     """
     values = np.asarray(sum_of_squares, np.float64)
     return two_sided(chdtr(count, values), chdtrc(count, values))
+
+
+def chi_square_scores(sums_of_squares: npt.ArrayLike, count: int) -> Float64:
+    """Return the normal scores of sums of squares of `count` independent N(0, 1): themselves N(0, 1).
+
+    >>> round(float(chi_square_scores(3.841459, 1)), 4)  # the 95 % point of both
+    1.6449
+    """
+    values = np.asarray(sums_of_squares, np.float64)
+    lower, upper = (np.maximum(tail, 1e-300) for tail in (chdtr(count, values), chdtrc(count, values)))
+    return np.asarray(np.where(lower < upper, ndtri(lower), -ndtri(upper)))
 
 
 def binomial(successes: npt.ArrayLike, trials: int, probability: float) -> Float64:

@@ -16,7 +16,7 @@ class Finding:
     `observed` beyond `limit` refutes. Deterministic tests observe a ratio to what is accounted, and `false_alarm` is None:
     an honest stream never exceeds the limit. Statistical tests observe the smallest p-value of `tests` exact tests times
     their number (Bonferroni), the limit is the level `false_alarm`, and refuting means falling below it. `where` says which
-    round, coordinate or pair `observed` belongs to.
+    round, coordinate or pair `observed` belongs to. `is_inconclusive`: there was nothing to look at.
     """
 
     test: str
@@ -26,6 +26,7 @@ class Finding:
     false_alarm: float | None = None
     where: str = ""
     tests: int = 1
+    is_inconclusive: bool = False
 
     @property
     def sentence(self) -> str:
@@ -33,7 +34,7 @@ class Finding:
         what = "p" if self.false_alarm is not None else "ratio"
         count = f" of {self.tests} tests" if self.tests > 1 else ""
         place = f" at {self.where}" if self.where else ""
-        verdict = "refuted" if self.refutes else "nothing found"
+        verdict = "inconclusive" if self.is_inconclusive else "refuted" if self.refutes else "nothing found"
         return f"{self.test}: {what} {self.observed:.4g}{count}{place}, limit {self.limit:.6g}: {verdict}"
 
     def as_document(self) -> dict[str, Any]:

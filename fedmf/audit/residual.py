@@ -6,14 +6,21 @@ them together is at most `false_alarm`, by Bonferroni: each kind of test has an 
 each test an equal share of that.
 
     variance                      sums of squares: chi-square, all together, by run, by round, by coordinate, by both
+    variance, spread              those sums by coordinate, run, round and both are as far apart as chi-squares are, neither
+                                  more nor less: their normal scores' sum of squares is chi-square
     mean                          sums: normal, all together, by round, by coordinate
     rounds, epochs, runs          cosines of the rows of two rounds of one epoch, of two epochs, of two runs: beta
+    rounds in a coordinate        cosines of two rounds' noise in one coordinate over the runs: beta
     coordinates                   cosines of all coordinates with those at a distance: beta
     pairs of coordinates          the largest cosine of any two of up to 1024 coordinates: beta
     repeated rows                 the largest cosine of any two rows whatsoever: beta
+    rows at a shift               the same at every cyclic shift, and of each row with itself: beta, and a bound
+                                  (`fedmf.audit.shifts`)
     magnitudes                    how often two values are both large or both small: binomial; sees a dependence without
                                   correlation, such as one row that returns with other signs
     tails                         how many values lie beyond each of several limits: binomial; the largest, the smallest
+    grid                          how many values have no more bits than float16 or bfloat16 has: binomial
+                                  (`fedmf.audit.grid`)
 
 Cosines do not change with the scale, so that a factor in the noise is a matter of the variances alone, and a dependence
 that of the others. `fedmf.audit.detection` says which factor is found how surely.
@@ -28,8 +35,10 @@ from scipy.special import ndtr
 
 from fedmf.audit import exact
 from fedmf.audit.finding import Finding, smallest
-from fedmf.audit.stated import Stated
-from fedmf.checks import check_open_unit
+from fedmf.audit.grid import grid_tests
+from fedmf.audit.shifts import closest_shift
+from fedmf.audit.stated import Stated, numbers, spread
+from fedmf.checks import check_non_negative, check_open_unit
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
 
@@ -38,18 +47,22 @@ BY_RUN = "residual variance by run"
 BY_ROUND = "residual variance by round"
 BY_COORDINATE = "residual variance by coordinate"
 BY_ENTRY = "residual variance by coordinate and round"
+SPREAD = "residual variance, spread"
 MEAN = "residual mean"
 ROUNDS = "residual correlation of rounds"
 EPOCHS = "residual correlation of epochs"
 RUNS = "residual correlation of runs"
 COORDINATES = "residual correlation of coordinates"
 PAIRS = "residual correlation of pairs of coordinates"
+IN_COORDINATE = "residual correlation of rounds in a coordinate"
 REPEATED = "residual repeated rows"
+SHIFTED = "residual repeated rows at a shift"
 MAGNITUDES = "residual magnitudes"
 TAILS = "residual tails"
+GRID = "residual grid"
 TESTS = (
-    VARIANCE, BY_RUN, BY_ROUND, BY_COORDINATE, BY_ENTRY, MEAN, ROUNDS, EPOCHS, RUNS, COORDINATES, PAIRS, REPEATED,
-    MAGNITUDES, TAILS,
+    VARIANCE, BY_RUN, BY_ROUND, BY_COORDINATE, BY_ENTRY, SPREAD, MEAN, ROUNDS, EPOCHS, RUNS, IN_COORDINATE, COORDINATES,
+    PAIRS, REPEATED, SHIFTED, MAGNITUDES, TAILS, GRID,
 )  # fmt: skip
 
 FALSE_ALARM = 1e-6
@@ -68,10 +81,10 @@ _BLOCK = 512  # rows of cosines held at once
 
 
 def residuals(
-    releases: Float64,
+    releases: npt.ArrayLike,
     stated: Stated,
     *,
-    known: Float64 | float = 0.0,
+    known: npt.ArrayLike = 0.0,
     coordinates: npt.NDArray[np.integer] | slice = slice(None),
     false_alarm: float = FALSE_ALARM,
     resolution: float = 0.0,
@@ -86,20 +99,46 @@ def residuals(
     finite, and a stated sigma of 0.
     """
     check_open_unit("false_alarm", false_alarm)
+    check_non_negative("resolution", resolution)
+    releases = numbers("the releases", releases)
     if releases.ndim != 4:
         raise SettingError(
             f"the releases have shape {releases.shape}; they must be (runs, epochs, T, d); for one run add an axis."
         )
-    noise = (np.asarray(releases, np.float64) - known)[..., coordinates]
+    stated.check_shape("the releases", releases)
+    looked_at = _looked_at(coordinates, releases.shape[-1])
+    noise = (releases - spread("known", known, releases.shape))[..., looked_at]
     if not np.isfinite(noise).all():
         raise SettingError("the releases hold a number that is not finite; their noise cannot be looked at.")
     values = stated.whitened(noise)
     level = false_alarm / len(TESTS)
-    return tuple(
+    found = [
         finding
         for kind in (_variances, _means, _dependences, _coordinates, _tails)
         for finding in kind(values, level, resolution)
-    )
+    ]
+    sigmas = np.array([epoch.sigma for epoch in stated.epochs])[:, None, None]
+    size = np.abs(releases[..., looked_at]).max()
+    error = np.maximum(resolution, size * 2.0**-23 / sigmas)  # they may have been float32 numbers
+    tests = [
+        *grid_tests("whitened values", values, np.broadcast_to(error, values.shape)),
+        *grid_tests("noise in units of sigma", noise / sigmas, np.broadcast_to(error, values.shape)),
+        *grid_tests("noise as released", noise, np.broadcast_to(error * sigmas, values.shape)),
+    ]
+    return (*found, smallest(GRID, *_columns(tests), level))
+
+
+def _looked_at(coordinates: npt.NDArray[np.integer] | slice, d: int) -> npt.NDArray[np.integer]:
+    """Return the numbers of the coordinates. Raises `SettingError` where they are none of 0 .. d - 1, each once."""
+    try:
+        found = np.asarray(np.arange(d)[coordinates])
+    except (IndexError, TypeError) as error:
+        raise SettingError(
+            f"coordinates cannot be looked at ({error}); they are whole numbers below {d}."
+        ) from error
+    if found.ndim != 1 or not found.size or len(np.unique(found)) < found.size:
+        raise SettingError("coordinates must name one coordinate at least, and none twice.")
+    return found
 
 
 def _variances(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
@@ -122,6 +161,15 @@ def _variances(values: Float64, level: float, resolution: float) -> Iterator[Fin
     where, place = divmod(int(p_values.argmin()), d)
     name = f"{_round(*divmod(where, rounds))}, coordinate {place}"
     yield smallest(BY_ENTRY, p_values[[where * d + place]], [name], level, tests=p_values.size)
+    spreads = {
+        "coordinates": (of_coordinate, runs * epochs * rounds),
+        "runs": (of_run, per_run),
+        "rounds": (of_round, runs * d),
+        "coordinates and rounds": (of_entry, runs),
+    }
+    apart = [exact.chi_square(exact.chi_square_scores(sums, n) @ exact.chi_square_scores(sums, n), len(sums))
+             for sums, n in spreads.values()]  # fmt: skip
+    yield smallest(SPREAD, np.array(apart), [f"{name} together" for name in spreads], level)
 
 
 def _means(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
@@ -150,6 +198,14 @@ def _dependences(values: Float64, level: float, resolution: float) -> Iterator[F
             p_values = exact.correlation(cosines[first, second], runs * d)
             names = [f"{_round(*divmod(a, rounds))} and {_round(*divmod(b, rounds))}" for a, b in chosen]
             yield smallest(test, p_values, names, level)
+    if runs > 1 and pairs:
+        rows = by_round.reshape(epochs * rounds, runs, d)
+        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        most = np.array([np.abs(np.einsum("rd,rd->d", rows[a], rows[b])) for a, b in pairs])
+        (first, second), place = pairs[int(most.argmax()) // d], int(most.argmax()) % d
+        p_value = exact.correlation(most.max(keepdims=True).ravel(), runs)
+        name = f"{_round(*divmod(first, rounds))} and {_round(*divmod(second, rounds))}, coordinate {place}"
+        yield smallest(IN_COORDINATE, p_value, [name], level, tests=most.size)
     if runs > 1:
         yield _closest_rows(RUNS, values.reshape(runs, -1), [f"run {run + 1}" for run in range(runs)], level)
     if d > 1 and runs * epochs * rounds > 1:
@@ -157,6 +213,10 @@ def _dependences(values: Float64, level: float, resolution: float) -> Iterator[F
             f"run {run + 1}, {_round(epoch, step)}" for run, epoch, step in np.ndindex(runs, epochs, rounds)
         ]
         yield _closest_rows(REPEATED, values.reshape(-1, d), names, level)
+        single, tests, shift, (one, other) = closest_shift(values.reshape(-1, d))
+        yield smallest(
+            SHIFTED, np.array([single]), [f"{names[one]} and {names[other]}, {shift}"], level, tests=tests
+        )
 
 
 def _coordinates(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
@@ -171,10 +231,14 @@ def _coordinates(values: Float64, level: float, resolution: float) -> Iterator[F
         if ours.size > 1:
             cosine = _cosines(ours.reshape(1, -1), others.reshape(1, -1))
             linear.append((float(exact.correlation(cosine[0, 0], ours.size)), name))
-    for axis, name in ((2, "consecutive rounds"), (1, "consecutive epochs"), (0, "consecutive runs")):
-        if half := values.shape[axis] // 2:
-            paired = np.moveaxis(values, axis, 0)[: 2 * half]
-            magnitudes.append((_same_side(paired[0::2], paired[1::2]), name))
+    runs, epochs, rounds, _ = values.shape
+    for a, b in combinations(range(epochs * rounds), 2):
+        (e, s), (f, t) = divmod(a, rounds), divmod(b, rounds)
+        magnitudes.append(
+            (_same_side(values[:, e, s], values[:, f, t]), f"{_round(e, s)} and {_round(f, t)}")
+        )
+    if half := runs // 2:
+        magnitudes.append((_same_side(values[: 2 * half : 2], values[1 : 2 * half : 2]), "consecutive runs"))
     if linear:
         yield smallest(COORDINATES, *_columns(linear), level)
     if 1 < d <= _ALL_PAIRS and len(columns) > 1:

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from fedmf.checks import check_at_least, check_keep_probability, check_non_negative, check_positive
@@ -93,7 +94,7 @@ class Stated:
     @classmethod
     def of_strategy(
         cls,
-        strategy: Float64,
+        strategy: npt.ArrayLike,
         *,
         sigma: float,
         l2_norm: float,
@@ -103,10 +104,11 @@ class Stated:
     ) -> Self:
         """Return what a square strategy matrix C states: noise sigma C^-1 Z in each epoch, sensitivity its column norm.
 
-        Raises `SettingError` for a C that is not square or has no inverse; where C has more rows than columns, give the
+        Raises `SettingError` for a C that is not square, not lower triangular, or has no inverse; where C has more rows than columns, give the
         noising matrix itself to `StatedEpoch`.
         """
-        C = np.asarray(strategy, np.float64)
+        C = numbers("the strategy matrix", strategy)
+        check_at_least("epochs", epochs, 1)
         if C.ndim != 2 or C.shape[0] != C.shape[1]:
             raise SettingError(
                 f"the strategy matrix has shape {C.shape}; of_strategy takes square ones. For others give StatedEpoch "
@@ -116,6 +118,11 @@ class Stated:
             noising = np.asarray(np.linalg.inv(C), np.float64)
         except np.linalg.LinAlgError as error:
             raise SettingError("the strategy matrix has no inverse; it must have one.") from error
+        if np.any(np.triu(C, 1)):
+            raise SettingError(
+                "the strategy matrix has entries above its diagonal; of_strategy takes lower triangular ones, because noise "
+                "of a later round cannot be in an earlier release. Give StatedEpoch the noising matrix of others."
+            )
         epoch = StatedEpoch(noising, float(np.linalg.norm(C, axis=0).max()), sigma)
         return cls((epoch,) * epochs, l2_norm, linf_norm, keep_probability)
 
@@ -161,14 +168,42 @@ class Stated:
             )
 
 
+def numbers(name: str, given: npt.ArrayLike) -> Float64:
+    """Return an array of float64. Raises `SettingError` for what is none, and for an empty one."""
+    try:
+        found = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"{name} cannot be read as an array of numbers ({error}).") from error
+    if not found.size:
+        raise SettingError(f"{name} have shape {found.shape}; there must be a number at least.")
+    return found
+
+
+def spread(name: str, given: npt.ArrayLike, shape: tuple[int, ...]) -> Float64:
+    """Return an array broadcast to `shape`. Raises `SettingError` where it does not fit."""
+    found = numbers(name, given)
+    try:
+        return np.broadcast_to(found, shape)
+    except ValueError as error:
+        raise SettingError(f"{name} has shape {found.shape}, which does not fit {shape}.") from error
+
+
 def own_steps(steps: Sequence[int | None], stated: Stated) -> tuple[int | None, ...]:
     """Return the step of each epoch in which a client takes part (None: in no round of it), checked."""
+    if not isinstance(steps, Sequence | np.ndarray) or isinstance(steps, str):
+        raise SettingError(
+            f"own_rounds is {steps!r}; it must be a list with a step, or None, for each epoch."
+        )
     if len(steps) != len(stated.epochs):
         raise SettingError(
             f"own_rounds has {len(steps)} entries for {len(stated.epochs)} epochs; give one for each, None for an epoch "
             "without the client."
         )
     for step in steps:
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int | np.integer)):
+            raise SettingError(
+                f"own_rounds holds {step!r}; each entry is a step, a whole number from 0, or None."
+            )
         if step is not None and not 0 <= step < stated.rounds:
             raise SettingError(f"own_rounds holds {step}; an epoch has steps 0 to {stated.rounds - 1}.")
     return tuple(steps)

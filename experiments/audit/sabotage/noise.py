@@ -186,7 +186,7 @@ def only_where_something_was_sent() -> Iterator[None]:
 HALF_NOISE = Sabotage(
     "noise halved",
     "the server adds half of the calibrated noise",
-    caught_by=("residual variance", "many runs", "one run"),
+    caught_by=("residual variance", "many runs", "one run", "one run, f-DP"),
     plan=scaled(0.5),
 )
 

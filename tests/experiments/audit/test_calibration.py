@@ -8,8 +8,9 @@ from experiments.audit import calibration, power, residual
 from experiments.audit.calibration import Alarms, false_alarms
 from experiments.audit.digits import Setup
 from experiments.audit.further import f_dp_row
+from experiments.audit.matrix import SURE
 from experiments.audit.one_run import OneRunSetup, play_one_run
-from experiments.audit.power import many_run_powers, one_run_powers, residual_powers
+from experiments.audit.power import many_run_powers, one_run_control_powers, one_run_powers, residual_powers
 from experiments.audit.residual import play_noises, residual_rows
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import SABOTAGES
@@ -81,3 +82,8 @@ def test_the_power_of_one_run_is_what_the_pipeline_shows(few_factors):
     assert probability(powers, "one run, f-DP", 1.0) <= 0.05
     right = play_one_run(replace(ONE_RUN, sabotage=SABOTAGES["noise halved"]))
     assert f_dp_row(ONE_RUN, right, 0.95).verdict is Verdict.refuted
+
+
+def test_at_the_size_of_the_slow_audit_one_run_need_not_find_half_of_the_noise_and_f_dp_must():
+    epsilon, mu = one_run_control_powers(OneRunSetup("optimal", 2.0, 1e-5, 8192, 400, seed=0), 0.5, 0.95)
+    assert 0.8 < epsilon < SURE <= mu

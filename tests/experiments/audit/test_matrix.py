@@ -1,10 +1,15 @@
 """The matrix of sabotages and what the exit code says of it."""
 
+import math
+
 import pytest
 
+from experiments.audit import residual
+from experiments.audit.jobs import residual_jobs, run_jobs, with_power
 from experiments.audit.matrix import Code, column_of, exit_code, lines
 from experiments.audit.row import AS_SHIPPED, Row, Verdict
-from experiments.audit.sabotage import Sabotage
+from experiments.audit.sabotage import NONE, Sabotage
+from fedmf.audit.residual import FALSE_ALARM
 
 QUIET, SEEN, FEW = Verdict.nothing_found, Verdict.refuted, Verdict.inconclusive
 BROKEN = Sabotage("broken", "it is", caught_by=("coupled sensitivity",))
@@ -43,6 +48,18 @@ def test_a_sabotage_caught_by_another_test_only_is_missed():
     assert code(rows, BROKEN) == Code.refuted
 
 
+def test_a_row_whose_power_is_too_small_at_its_size_is_not_asked_unless_it_is_alone():
+    asked = Sabotage("broken", "it is", caught_by=("residual variance", "one run"))
+    weak = with_power(row(QUIET, "broken", "one run"), 0.6)
+    able = with_power(row(QUIET, "broken", "one run"), 1.0)
+    seen = row(SEEN, "broken", "residual variance")
+    assert (weak.verdict, able.verdict) == (FEW, QUIET)
+    assert "probability 0.6" in weak.note
+    assert code([row(QUIET), seen, weak], asked) == Code.nothing_found
+    assert code([row(QUIET), seen, able], asked) == Code.refuted
+    assert code([row(QUIET), weak], asked) == Code.inconclusive
+
+
 def test_a_sabotage_that_no_test_can_see_fails_nothing():
     rows = [row(QUIET), row(QUIET, "unseen")]
     assert code(rows, UNSEEN) == 0
@@ -59,3 +76,12 @@ def test_a_line_holds_the_verdict_that_says_most_and_columns_in_order():
     (line,) = lines(rows, [BROKEN])
     assert list(line.cells.items()) == [("coupled sensitivity", QUIET), ("residual variance", SEEN)]
     assert column_of("a test of one's own") == "a test of one's own"
+
+
+def test_all_residual_and_mask_rows_of_an_audit_share_one_false_alarm():
+    scenes = [*residual.SCENES[:2], residual.SCENES[4]]
+    jobs = residual_jobs(NONE, scenes, runs=2, seed=0)
+    rows = [row for found in run_jobs(jobs, 1) for row in found.rows]
+    assert {row.pipeline for row in rows} == {scene.name for scene in scenes}
+    assert math.fsum(row.false_alarm for row in rows) <= FALSE_ALARM * (1 + 1e-9)
+    assert math.fsum(row.false_alarm for row in rows) >= 0.9 * FALSE_ALARM

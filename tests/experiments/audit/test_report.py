@@ -1,9 +1,11 @@
 """What people are shown of hundreds of rows."""
 
+from dataclasses import replace
+
 import pytest
 
-from experiments.audit.matrix import lines
-from experiments.audit.report import _cell, condensed, levels
+from experiments.audit.matrix import Code, lines
+from experiments.audit.report import Report, _cell, condensed, levels
 from experiments.audit.row import AS_SHIPPED, Row, Verdict
 from experiments.audit.sabotage import Sabotage
 
@@ -61,3 +63,12 @@ def test_the_matrix_marks_what_is_missed():
     (line,) = lines(rows, [sabotage])
     columns = ("residual mean", "residual tails", "residual variance", "many runs")
     assert [_cell(line, column) for column in columns] == ["MISS", "?", "x", ""]
+
+
+def test_what_is_inconclusive_is_said_for_the_reason_that_its_rows_give(tmp_path):
+    why = "its secrets are erased"
+    undecided = replace(row("recorded noise"), verdict=Verdict.inconclusive, note=why)
+    assert why in Report([undecided], [], [], Code.inconclusive, 1.0, tmp_path).conclusion
+    assert "too few runs" not in Report([undecided], [], [], Code.inconclusive, 1.0, tmp_path).conclusion
+    no_reason = replace(undecided, note="")
+    assert "too few runs" in Report([no_reason], [], [], Code.inconclusive, 1.0, tmp_path).conclusion

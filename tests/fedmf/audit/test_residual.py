@@ -36,7 +36,8 @@ def test_a_thousand_honest_audits_give_no_false_alarm_and_few_at_a_level_where_s
 def test_each_row_falls_below_a_level_as_often_as_it_says_or_less(honest, test):
     for level in (0.01, 0.1, 0.3):
         assert np.count_nonzero(honest[test] <= level) <= most(level)
-    assert np.count_nonzero(honest[test] <= 0.3) >= 0.05 * HONEST  # and not for want of looking
+    if test != residual.GRID:  # which allows for arithmetic of other pipelines, on purpose
+        assert np.count_nonzero(honest[test] <= 0.3) >= 0.05 * HONEST  # and not for want of looking
 
 
 def test_the_p_value_of_all_variances_is_uniform(honest):
@@ -254,8 +255,8 @@ def test_a_single_run_of_one_round_and_coordinate_has_few_rows_and_no_error():
     stated = Stated.of_strategy(np.eye(1), sigma=1.0, l2_norm=1.0)
     found = residuals(np.array([[[[0.3]]]]), stated)
     assert {f.test for f in found} == {
-        residual.VARIANCE, residual.BY_RUN, residual.BY_ROUND, residual.BY_COORDINATE, residual.BY_ENTRY, residual.MEAN,
-        residual.TAILS,
+        residual.VARIANCE, residual.BY_RUN, residual.BY_ROUND, residual.BY_COORDINATE, residual.BY_ENTRY, residual.SPREAD,
+        residual.MEAN, residual.TAILS, residual.GRID,
     }  # fmt: skip
     assert refuted(found) == set()
 

@@ -1,0 +1,68 @@
+"""Rows that return moved by some coordinates: a keystream that overlaps, a row that was rolled, tiles within a row.
+
+Rows are compared at every cyclic shift, by FFT. Of two independent rows of N(0, s^2) one moved by any number of coordinates
+is still independent of the other, so that each cosine has its exact law (`exact.correlation`). A row compared with itself
+is another matter. With r = <x, x moved by k>/||x||^2, g = gcd(k, d), L = d/g and any 0 < z < 1,
+
+    P[|r| >= c] <= 2 (1 - 2 c z + z^2)^(d/2) (1 - z^L)^(-g),
+
+by Markov's inequality for exp(t (<x, A x> - c ||x||^2)), whose mean is prod_j (1 + 2 t c - 2 t cos(2 pi j k/d))^(-1/2);
+the product over j is rho^d (1 - z^L)^(2 g) for rho (1 + z^2) = 1 + 2 t c and rho z = t. (For -r the last factor is at
+most as large.) Conservative, within a small factor for all but the shortest rows.
+"""
+
+import numpy as np
+import scipy.fft
+
+from fedmf.audit import exact
+from fedmf.mechanisms.arrays import Float64
+
+_NUMBERS = 1 << 22  # of a block of cosines
+_GRID = np.concatenate([np.geomspace(1e-3, 0.5, 60), 1 - np.geomspace(0.5, 1e-6, 60)])  # z
+
+
+def closest_shift(rows: Float64) -> tuple[float, int, str, tuple[int, int]]:
+    """Return the smallest p-value of rows (k, d) at all shifts, of how many tests, and its shift and two rows.
+
+    All pairs of rows at all d shifts, and each row with itself at shifts 1 .. d/2.
+    """
+    count, d = rows.shape
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    spectra = scipy.fft.rfft(rows / np.where(lengths > 0, lengths, 1.0), axis=1)
+    tests = count * (count - 1) // 2 * d + count * (d // 2)
+    p_value, pair, shift = _with_itself(spectra, d)
+    most, where = -1.0, (0, 0, 0)
+    for first in range(count - 1):
+        step = max(1, _NUMBERS // d)
+        for start in range(first + 1, count, step):
+            cosines = scipy.fft.irfft(np.conj(spectra[first]) * spectra[start : start + step], d, axis=1)
+            np.abs(cosines, out=cosines)
+            place = int(cosines.argmax())
+            if cosines.flat[place] > most:
+                most, where = float(cosines.flat[place]), (first, start + place // d, place % d)
+    if count > 1 and (crossed := float(exact.correlation(np.array(most), d))) <= p_value:
+        p_value, pair, shift = crossed, where[:2], where[2]
+    return p_value, tests, f"moved by {shift} coordinates", pair
+
+
+def _with_itself(spectra: Float64, d: int) -> tuple[float, tuple[int, int], int]:
+    """Return the bound on the smallest p-value of a row and itself moved, the row twice, and the shift."""
+    shifts = np.arange(1, d // 2 + 1)
+    most, row = np.zeros(len(shifts)), np.zeros(len(shifts), np.int64)
+    for place, spectrum in enumerate(spectra):
+        cosines = np.abs(scipy.fft.irfft(np.abs(spectrum) ** 2, d)[1 : d // 2 + 1])
+        row[cosines > most] = place
+        most = np.maximum(most, cosines)
+    p_values = own_shift(most, shifts, d)
+    place = int(p_values.argmin())
+    return float(p_values[place]), (int(row[place]), int(row[place])), int(shifts[place])
+
+
+def own_shift(cosine: Float64, shift: Float64, d: int) -> Float64:
+    """Return a bound on the p-values of the cosines of rows of d N(0, s^2) with themselves, each at its shift."""
+    common = np.gcd(np.asarray(shift, np.int64), d)
+    best = np.zeros(np.shape(cosine))
+    for z in _GRID:
+        power = np.log(np.maximum(1 - 2 * np.minimum(cosine, 1.0) * z + z * z, 1e-300)) * (d / 2)
+        best = np.minimum(best, power - common * np.log1p(-(z ** (d / common))))
+    return np.asarray(np.minimum(1.0, 2 * np.exp(best)))
