@@ -37,7 +37,7 @@ EXPERIMENTS = {
     "settings": {"players"},
     "run_files": {"settings"},
     "pages": {"run_files", "settings"},
-    "cli": {"run_files", "settings"},
+    "cli": {"pages", "run_files", "settings"},
     "session": {"pages", "players", "run_files", "settings"},
     "deployment": {"cli", "players", "run_files", "session", "settings"},
 }

@@ -12,6 +12,7 @@ most as large.) Conservative, within a small factor for all but the shortest row
 """
 
 import numpy as np
+import numpy.typing as npt
 import scipy.fft
 
 from fedmf.audit import exact
@@ -45,7 +46,7 @@ def closest_shift(rows: Float64) -> tuple[float, int, str, tuple[int, int]]:
     return p_value, tests, f"moved by {shift} coordinates", pair
 
 
-def _with_itself(spectra: Float64, d: int) -> tuple[float, tuple[int, int], int]:
+def _with_itself(spectra: npt.NDArray[np.complex128], d: int) -> tuple[float, tuple[int, int], int]:
     """Return the bound on the smallest p-value of a row and itself moved, the row twice, and the shift."""
     shifts = np.arange(1, d // 2 + 1)
     most, row = np.zeros(len(shifts)), np.zeros(len(shifts), np.int64)
@@ -58,7 +59,7 @@ def _with_itself(spectra: Float64, d: int) -> tuple[float, tuple[int, int], int]
     return float(p_values[place]), (int(row[place]), int(row[place])), int(shifts[place])
 
 
-def own_shift(cosine: Float64, shift: Float64, d: int) -> Float64:
+def own_shift(cosine: Float64, shift: npt.ArrayLike, d: int) -> Float64:
     """Return a bound on the p-values of the cosines of rows of d N(0, s^2) with themselves, each at its shift."""
     common = np.gcd(np.asarray(shift, np.int64), d)
     best = np.zeros(np.shape(cosine))
