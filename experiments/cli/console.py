@@ -9,6 +9,7 @@ import ast
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from importlib.abc import InspectLoader
 from importlib.util import find_spec, module_from_spec
@@ -28,9 +29,11 @@ Commands:
 {commands}
 
 Options:
-  --help [COMMAND]   this list, or the settings of a command, as `fedmf COMMAND --help [GROUP | KEY]`
+  --help [COMMAND]   this list, or the settings of a command, as
+                     `fedmf COMMAND --help [GROUP | KEY]`
   --version          the version
-  --completion bash  a script: eval "$(fedmf --completion bash)" makes <TAB> complete commands and settings
+  --completion bash  a script: eval "$(fedmf --completion bash)" makes <TAB>
+                     complete commands and settings
 """
 
 
@@ -88,7 +91,10 @@ def find_commands(package: Path) -> Mapping[str, Path]:
 def usage(commands: Mapping[str, Path]) -> str:
     """Return the help text: every command with the first sentence of its module's docstring."""
     width = max(map(len, commands))
-    lines = [f"  {name:<{width}}  {_purpose(file)}" for name, file in commands.items()]
+    lines = [
+        textwrap.fill(f"  {name:<{width}}  {_purpose(file)}", 80, subsequent_indent=" " * (width + 4))
+        for name, file in commands.items()
+    ]
     return USAGE.format(commands="\n".join(lines))
 
 

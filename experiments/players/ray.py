@@ -1,11 +1,7 @@
 """Flower's Ray engine: the same apps, in processes that Ray starts."""
 
-import logging
-import signal
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from threading import Event, Lock, current_thread, main_thread
-from types import FrameType
+from collections.abc import Iterable
+from threading import Event, Lock
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message
@@ -42,51 +38,19 @@ def run_on_ray(
         ) from error
     stop, running = Event(), Lock()
     try:
-        with _quiet_once_interrupted():
-            run_simulation(
-                until_stopped(server_app, stop, running, on_failure, count),
-                client_app,
-                workers,
-                backend_config={
-                    "client_resources": {"num_cpus": 1.0, "num_gpus": 0.0},
-                    "init_args": {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False},
-                },
-            )
+        run_simulation(
+            until_stopped(server_app, stop, running, on_failure, count),
+            client_app,
+            workers,
+            backend_config={
+                "client_resources": {"num_cpus": 1.0, "num_gpus": 0.0},
+                "init_args": {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False},
+            },
+        )
     finally:
         stop.set()
         with running:  # the round under way is released or dropped by now
             pass
-
-
-@contextmanager
-def _quiet_once_interrupted() -> Iterator[None]:
-    """Keep from stderr what Flower logs once Ctrl-C or SIGTERM came: a traceback for each task that was cut off."""
-    if current_thread() is not main_thread():  # signals reach the main thread alone
-        yield
-        return
-    interrupted, flower = Event(), logging.getLogger("flwr")
-
-    def not_interrupted(record: logging.LogRecord) -> bool:
-        return not interrupted.is_set()
-
-    def noting(before: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
-        def handler(number: int, frame: FrameType | None) -> None:
-            interrupted.set()
-            before(number, frame)
-
-        return handler
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    flower.addFilter(not_interrupted)
-    try:
-        for number, before in handlers.items():
-            if callable(before):
-                signal.signal(number, noting(before))
-        yield
-    finally:
-        for number, before in handlers.items():
-            signal.signal(number, before)
-        flower.removeFilter(not_interrupted)
 
 
 def until_stopped(

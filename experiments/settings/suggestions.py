@@ -123,7 +123,7 @@ def _near(command: str, key: str) -> list[str]:
     by_last: dict[str, list[str]] = {}
     for name in names:
         by_last.setdefault(name.rpartition(".")[2].lower(), []).append(name)
-    found = get_close_matches(word, names, n=1, cutoff=NEAR) if "." in word else []
+    found = _in_group(word, last, [name for name in names if "." in name]) if "." in word else []
     if not found:
         for name in ALSO_CALLED.get(last, ()):
             found += [name] if name in names else by_last.get(name.rpartition(".")[2], [])
@@ -133,6 +133,17 @@ def _near(command: str, key: str) -> list[str]:
         near = begun or get_close_matches(last, by_last, n=1, cutoff=NEAR)
         found = [name for part in near for name in by_last[part]]
     return list(dict.fromkeys(found))[:MOST]
+
+
+def _in_group(word: str, last: str, keys: Sequence[str]) -> list[str]:
+    """Return which of `keys` a key with a group may have been meant to be: first by what people call it elsewhere."""
+    near = [last] if last in ALSO_CALLED else get_close_matches(last, ALSO_CALLED, n=1, cutoff=NEAR)
+    group = word.rpartition(".")[0] + "."
+    exact = get_close_matches(word, keys, n=1, cutoff=0.9)  # a letter off
+    called = [key for name in near for key in ALSO_CALLED[name] if key in keys and key.startswith(group)]
+    if last in ALSO_CALLED:
+        exact, called = called, exact
+    return [*exact, *called] or get_close_matches(word, keys, n=1, cutoff=NEAR)
 
 
 def choices_sentence(command: str, key: str, value: str, choices: Iterable[str]) -> str:

@@ -87,7 +87,7 @@ def test_help_lists_every_command_with_a_sentence(fedmf: Console) -> None:
     out, error = fedmf("--help")
     assert (out, error) == (usage(COMMANDS), "")
     for name in COMMANDS:
-        (sentence,) = re.findall(rf"^  {name} +(\S.*)$", out, re.MULTILINE)
+        (sentence,) = re.findall(rf"^  {name} +(\S.*(?:\n {{5,}}\S.*)*)$", out, re.MULTILINE)
         assert sentence.endswith(".")
         assert "experiments." not in sentence
     assert {"simulate", "plan", "compare", "deploy_demo"} <= set(COMMANDS)
@@ -241,3 +241,7 @@ def test_help_names_the_command_as_it_was_called_and_may_be_cut_short(fedmf: Con
 def test_choices_are_completed_by_their_names(fedmf: Console) -> None:
     fedmf.environment["COMP_LINE"] = "fedmf simulate workload="
     assert fedmf("-sc", "query=bash")[0].split() == ["workload=run"]
+
+
+def test_the_list_of_commands_fits_into_80_columns():
+    assert max(map(len, usage(find_commands(PACKAGE)).splitlines())) <= 80
