@@ -14,7 +14,7 @@ TORCH ?= torch==2.13.0
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray,fast,data,sweep,docs]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray,fast,data,sweep,docs,safetensors,onnx]"
 	touch $(INSTALLED)
 
 run: setup
