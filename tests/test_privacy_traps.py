@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAPS = 25
+ERRATA = 15
 DEFINED = {
     name
     for file in (ROOT / "tests").rglob("test_*.py")
@@ -25,6 +26,14 @@ def test_every_known_trap_has_its_test():
 def test_every_test_that_a_document_names_is_there(document):
     named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / document).read_text())
     assert set(named) <= DEFINED
+
+
+def test_every_erratum_names_a_test_that_its_command_finds():
+    page = (ROOT / "docs/errata.md").read_text()
+    named = re.findall(r"\| `(\w+)`[^|]*\|$", page, flags=re.MULTILINE) + re.findall(r"\(`(\w+)`", page)
+    assert len(named) == ERRATA
+    for name in named:
+        assert any(name in test for test in DEFINED), name
 
 
 def test_a_wrong_name_would_be_seen():
