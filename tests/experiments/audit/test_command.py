@@ -192,7 +192,7 @@ ATTACKS_ALONE = ("mechanisms=[optimal]", "pairs=0", "residual_runs=0", "rounds_p
 def test_attacks_stay_below_the_statement_and_catch_what_is_broken(
     keep_probability, broken, cohort_size, tmp_path, capsys
 ):
-    """Of correlated noise, and of masks too: by simulation, in 0.998 of all seeds and 0.993; this one is fixed."""
+    """Of correlated noise, and of masks too: by simulation, in all of 1000 seeds and in 993; this one is fixed."""
     size = ("runs=600", "delta=0.1", "canaries=0", f"cohort_size={cohort_size}")
     code, document = run(
         tmp_path,
