@@ -19,6 +19,7 @@ from pathlib import Path
 from experiments.audit import calibration, coupled, residual
 from experiments.audit.digits import Setup
 from experiments.audit.jobs import (
+    WIDE_DIMENSION,
     Job,
     coupled_jobs,
     many_run_job,
@@ -178,8 +179,10 @@ def sabotage_jobs(settings: AuditSettings, sabotage: Sabotage) -> list[Job]:
     """Return the jobs of one sabotage, with the first mechanism only where runs are attacked."""
     first = replace(settings, mechanisms=settings.mechanisms[:1])
     jobs = coupled_jobs(sabotage, coupled.SCENES, pairs=settings.pairs, seed=settings.seed)
-    jobs += residual_jobs(sabotage, residual.SCENES, runs=settings.residual_runs, seed=settings.seed)
-    if sabotage.resumes:  # attacked pipelines are never resumed
+    is_wide = sabotage.dimension >= WIDE_DIMENSION
+    scenes = (residual.WIDE,) if is_wide else residual.SCENES
+    jobs += residual_jobs(sabotage, scenes, runs=settings.residual_runs, seed=settings.seed)
+    if sabotage.resumes or is_wide:  # attacked pipelines are never resumed, and have few coordinates
         return jobs
     jobs += [
         many_run_job(setup, runs=settings.runs, confidence=settings.confidence)

@@ -69,6 +69,9 @@ def bites(sabotage: Sabotage, scene: Scene) -> bool:
     """Say whether a scene has what the sabotage breaks; what is not about resuming is played without it."""
     if sabotage == NONE:
         return True
+    clients = scene.cohort_size * scene.rounds_per_epoch
+    if clients < sabotage.clients or scene.dimension < sabotage.dimension:
+        return False
     if sabotage.masks and scene.keep_probability == 1:
         return False
     return sabotage.resumes == (scene.resume_after is not None)

@@ -72,9 +72,15 @@ class Line:
 
     @property
     def unsure(self) -> list[str]:
-        """The columns that must have caught it and had too few runs, or were not played."""
-        decided = (Verdict.refuted, Verdict.nothing_found)
-        return [column for column in self.sabotage.caught_by if self.cells.get(column) not in decided]
+        """The columns that must have caught it and had too few runs."""
+        return [
+            column for column in self.sabotage.caught_by if self.cells.get(column) is Verdict.inconclusive
+        ]
+
+    @property
+    def untried(self) -> list[str]:
+        """The columns that must have caught it and were not played."""
+        return [column for column in self.sabotage.caught_by if column not in self.cells]
 
     @property
     def caught(self) -> list[str]:
@@ -89,6 +95,8 @@ class Line:
             "must_be_caught_by": list(self.sabotage.caught_by),
             "caught_by": self.caught,
             "missed_by": self.missed,
+            "too_few_runs_for": self.unsure,
+            "not_tried_by": self.untried,
             "why_not": self.sabotage.why_not,
             "cells": {column: verdict.value for column, verdict in self.cells.items()},
         }
@@ -98,14 +106,17 @@ def lines(rows: Sequence[Row], sabotages: Sequence[Sabotage]) -> list[Line]:
     """Return a line for each sabotage.
 
     Where some of the tests that must catch it were left out, or were played at a size at which their power is below
-    `SURE`, the others are asked alone; were all of them too small, the line is unsure.
+    `SURE`, the others are asked alone; where all were, those that caught it all the same; were there none, the line is
+    unsure, or untried.
     """
     found = []
     for sabotage in sabotages:
         of_it = [row for row in rows if row.sabotage == sabotage.name]
         cells = _cells(of_it)
         able = {column_of(row.test) for row in of_it if row.power is None or row.power >= SURE}
-        asked = tuple(column for column in sabotage.caught_by if column in able)
+        asked = tuple(column for column in sabotage.caught_by if column in able) or tuple(
+            column for column in sabotage.caught_by if cells.get(column) is Verdict.refuted
+        )
         found.append(Line(replace(sabotage, caught_by=asked or sabotage.caught_by), cells))
     return found
 
@@ -128,6 +139,6 @@ def exit_code(rows: Sequence[Row], found: Sequence[Line]) -> Code:
     honest = [row.verdict for row in rows if not row.is_control]
     if Verdict.refuted in honest or any(line.missed for line in found):
         return Code.refuted
-    if Verdict.inconclusive in honest or any(line.unsure for line in found):
+    if Verdict.inconclusive in honest or any(line.unsure or line.untried for line in found):
         return Code.inconclusive
     return Code.nothing_found

@@ -51,7 +51,7 @@ HEADS = {
 SENTENCES = {
     Code.nothing_found: "Nothing was found.",
     Code.refuted: "REFUTED: the product gives away more than it states, or the audit missed what it must catch.",
-    Code.inconclusive: "Inconclusive: a test had too few runs to decide.",
+    Code.inconclusive: "Inconclusive: a test that should decide had too few runs, or was not played.",
 }
 
 
@@ -170,7 +170,7 @@ def _matrix(lines: Sequence[Line]) -> Table:
     for column in played:
         shown.add_column(HEADS[column], justify="center")
     for line in lines:
-        is_wrong = bool(line.missed or line.unsure)
+        is_wrong = bool(line.missed or line.unsure or line.untried)
         cells = [_cell(line, column) for column in played]
         shown.add_row(line.sabotage.name, *cells, style="bold red" if is_wrong else None)
     return shown
@@ -180,14 +180,18 @@ def _cell(line: Line, column: str) -> str:
     if column in line.missed:
         return "MISS"
     marks = {Verdict.refuted: "x", Verdict.nothing_found: ".", Verdict.inconclusive: "?"}
-    mark = marks.get(line.cells[column]) if column in line.cells else None
-    return mark or ("?" if column in line.unsure else "")
+    return marks[line.cells[column]] if column in line.cells else ""
 
 
 def _print_misses(console: Console, lines: Sequence[Line]) -> None:
     """Say which sabotages nothing caught, and why."""
     for line in lines:
-        if line.missed or line.unsure:
-            console.print(f"{line.sabotage.name}: not caught by {', '.join(line.missed + line.unsure)}")
-        if line.cells and not line.caught:
+        for words, columns in (
+            ("not caught by", line.missed),
+            ("too few runs for", line.unsure),
+            ("not tried by", line.untried),
+        ):
+            if columns:
+                console.print(f"{line.sabotage.name}: {words} {', '.join(columns)}")
+        if line.cells and not line.caught and line.sabotage.why_not:
             console.print(f"{line.sabotage.name}: no test catches it. {line.sabotage.why_not}")

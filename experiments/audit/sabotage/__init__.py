@@ -1,16 +1,22 @@
 """What the audit breaks in the pipeline on purpose, from outside: no product code has a switch for any of it.
 
 hooks      where a sabotage reaches in
-noise      too little of it, or of another law
+scale      how much noise
+rows       fresh rows of it
+covariance what is made of them over rounds and epochs
 masks      keys and masks
-sums       clipping, the sum, participation, the model before and between rounds
+clipping   the bounds on what a client sends
+sums       the sum, participation, the model before and between rounds
 recovery   resume and journal
 """
 
+from experiments.audit.sabotage.clipping import CLIPPING
+from experiments.audit.sabotage.covariance import COVARIANCE
 from experiments.audit.sabotage.hooks import NONE, ExamplesOf, Patches, Restored, Sabotage, patched
 from experiments.audit.sabotage.masks import MASKS, SHARED_MASK, SharedMaskKey
-from experiments.audit.sabotage.noise import HALF_NOISE, NOISE
 from experiments.audit.sabotage.recovery import RECOVERY
+from experiments.audit.sabotage.rows import ROWS
+from experiments.audit.sabotage.scale import HALF_NOISE, SCALE
 from experiments.audit.sabotage.sums import SUMS
 
 __all__ = [
@@ -26,4 +32,6 @@ __all__ = [
     "patched",
 ]
 
-SABOTAGES: dict[str, Sabotage] = {sabotage.name: sabotage for sabotage in (*NOISE, *MASKS, *SUMS, *RECOVERY)}
+SABOTAGES: dict[str, Sabotage] = {
+    sabotage.name: sabotage for sabotage in (*SCALE, *ROWS, *COVARIANCE, *MASKS, *CLIPPING, *SUMS, *RECOVERY)
+}

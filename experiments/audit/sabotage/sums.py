@@ -1,4 +1,4 @@
-"""Sabotage of what a client can move: clipping, the sum, who takes part, the model before and between rounds."""
+"""Sabotage of the sum, of who takes part in it, and of the model before and between rounds."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,90 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Message
 
-import client.app
-import client.privatize
 import server.strategy
 from experiments.audit.sabotage.hooks import ExamplesOf, Sabotage, patched
 from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.updates import wire
-from fedmf.updates.clipping import clip_l2, clip_linf
 from fedmf.updates.vectors import Vector
-from server.aggregation import UNCLIPPED_BOUND, FixedPoint
 from server.cohort import SimulatedPopulation
-from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, make_release
+from server.state import Release, Secrets, ServerState, apply_release, make_release
 from server.strategy import FedMF
 
-_fit = FixedPoint.fit
 _decode = wire.decode
-
-
-def _as_given(values: Any, bound: float) -> Any:
-    return values
-
-
-def _unbounded(bound: float | None, terms: int) -> FixedPoint:
-    return _fit(None, terms)
-
-
-@contextmanager
-def without_clipping() -> Iterator[None]:
-    """Clip nowhere: not at the client, not when a reply is decoded, not in the sum."""
-    with patched(
-        (client.privatize, "clip_l2", _as_given),
-        (client.privatize, "clip_linf", _as_given),
-        (wire, "clip_l2", _as_given),
-        (wire, "clip_linf", _as_given),
-        (FixedPoint, "fit", staticmethod(_unbounded)),
-    ):
-        yield
-
-
-@contextmanager
-def without_clipping_in_the_last_epoch() -> Iterator[None]:
-    """Clip nowhere once the last epoch has begun."""
-    is_last = [False]
-
-    def begin(plan: Plan, state: ServerState) -> ServerState:
-        is_last[0] = state.position(plan)[0] == plan.participation.epochs - 1
-        return begin_epoch(plan, state)
-
-    def unless_last(clip: Any) -> Any:
-        return lambda values, bound: values if is_last[0] else clip(values, bound)
-
-    def fit(bound: float | None, terms: int) -> FixedPoint:
-        return _fit(None if is_last[0] else bound, terms)
-
-    with patched(
-        (server.strategy, "begin_epoch", begin),
-        (client.privatize, "clip_l2", unless_last(clip_l2)),
-        (client.privatize, "clip_linf", unless_last(clip_linf)),
-        (wire, "clip_l2", unless_last(clip_l2)),
-        (wire, "clip_linf", unless_last(clip_linf)),
-        (FixedPoint, "fit", staticmethod(fit)),
-    ):
-        yield
-
-
-@contextmanager
-def without_a_look_for_nan() -> Iterator[None]:
-    """Let through what is not finite, at the client and at the server."""
-
-    def decode(data: object, bounds: wire.Bounds, *, kept: int) -> Vector:
-        if bounds.value_type == "float32" and isinstance(data, bytes) and len(data) == 4 * kept:
-            values = np.frombuffer(data, "<f4")
-            if not np.isfinite(values).all():
-                return np.full(kept, UNCLIPPED_BOUND, np.float32)  # a sum of integers knows no NaN
-        return _decode(data, bounds, kept=kept)
-
-    with patched(
-        (client.app, "check_update", lambda update, start: None),
-        (client.privatize, "zero_if_not_finite", lambda update: update),
-        (client.privatize, "clip_l2", _as_given),
-        (wire, "decode", decode),
-        (FixedPoint, "fit", staticmethod(_unbounded)),
-    ):
-        yield
 
 
 class StaleSum(FedMF):
@@ -176,24 +103,6 @@ def warmed_up_on_clients(start: Vector, plan: Plan, examples_of: ExamplesOf) -> 
 
 
 SUMS = (
-    Sabotage(
-        "no clipping",
-        "nothing is clipped, by client or server",
-        caught_by=("coupled sensitivity",),
-        patches=without_clipping,
-    ),
-    Sabotage(
-        "no clipping in the last epoch",
-        "nothing is clipped once the last epoch has begun",
-        caught_by=("coupled sensitivity",),
-        patches=without_clipping_in_the_last_epoch,
-    ),
-    Sabotage(
-        "what is not finite is passed on",
-        "an update that is not finite is not made zero",
-        caught_by=("coupled sensitivity",),
-        patches=without_a_look_for_nan,
-    ),
     Sabotage(
         "a stale sum",
         "everyone's update is added again a round later",

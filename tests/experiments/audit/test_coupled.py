@@ -1,14 +1,12 @@
 """Coupled runs of the real pipeline: honest ones spend exactly what is accounted, broken ones are named by their row."""
 
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-import client.app
 import client.privatize
-import server.strategy
 from experiments.audit import coupled
 from experiments.audit.coupled import (
     CANARIES,
@@ -24,12 +22,9 @@ from experiments.audit.coupled import (
 )
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import SABOTAGES, Sabotage, patched
-from experiments.audit.sabotage.sums import without_a_look_for_nan
+from experiments.audit.sabotage.clipping import WITHOUT_A_LOOK_FOR_NAN, WITHOUT_CLIPPING, broken, in_round
 from experiments.audit.scene import plan_of, steps_of
-from fedmf.updates import wire
 from fedmf.updates.clipping import l2_norm
-from server.aggregation import FixedPoint
-from server.state import begin_epoch
 
 ROTATED, PADDED, MASKED, _, INT8, RESUMED = SCENES[:6]
 TREE = SCENES[8]
@@ -83,8 +78,8 @@ def test_what_is_broken_is_refuted_by_its_row(name, scene, expected):
 
 def test_bounds_that_the_server_alone_enforces_are_refuted_by_the_whole_vector():
     """A masked part within the bounds of the whole: no single release exceeds anything, and the theorem is void."""
-    broken = Sabotage("clipping on the server only", "", patches=clipping_on_the_server_only)
-    assert rows_with(coupled_rows(MASKED, broken), Verdict.refuted) == {WHOLE_VECTOR}
+    trusting = Sabotage("clipping on the server only", "", patches=clipping_on_the_server_only)
+    assert rows_with(coupled_rows(MASKED, trusting), Verdict.refuted) == {WHOLE_VECTOR}
 
 
 def test_pairs_in_which_no_client_is_seen_are_inconclusive(monkeypatch):
@@ -107,10 +102,10 @@ def test_a_run_that_a_clients_vector_ends_is_refuted():
             raise DivergedError("the model is no longer finite")
         return vector
 
-    broken = Sabotage(
+    ends = Sabotage(
         "ends", "", patches=lambda: patched((coupled, "play", lambda *a, **k: ending(np.full(4, np.nan), 1)))
     )
-    with broken.patches():
+    with ends.patches():
         rows = coupled_rows(ROTATED)
     assert [(row.test, row.verdict) for row in rows] == [(OWN_ROUND, Verdict.refuted)]
     assert "no longer finite" in rows[0].note
@@ -149,45 +144,30 @@ def test_each_kind_of_vector_is_sent_in_every_round_and_what_is_over_both_bounds
     assert len(everything) == len(set(everything)) == len(CANARIES) * plan.participation.clients
 
 
-@contextmanager
-def not_finite_passes_in(number):
-    """Pass on what is not finite in one round of the run, 0-based."""
-    with without_a_look_for_nan():
-        broken = {owner: dict(vars(owner)) for owner in (client.app, client.privatize, wire)}
-        loose = FixedPoint.fit
-    is_it = [False]
-
-    def begin(plan, state):
-        epoch, step = state.position(plan)
-        is_it[0] = epoch * plan.participation.rounds_per_epoch + step == number
-        return begin_epoch(plan, state)
-
-    def only_then(owner, name):
-        honest = vars(owner)[name]
-        return (
-            owner,
-            name,
-            lambda *given, **more: (broken[owner][name] if is_it[0] else honest)(*given, **more),
-        )
-
-    honest_fit = FixedPoint.fit
-    with patched(
-        (server.strategy, "begin_epoch", begin),
-        only_then(client.app, "check_update"),
-        only_then(client.privatize, "zero_if_not_finite"),
-        only_then(client.privatize, "clip_l2"),
-        only_then(wire, "decode"),
-        (FixedPoint, "fit", staticmethod(lambda *given: (loose if is_it[0] else honest_fit)(*given))),
-    ):
-        yield
-
-
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(1, 7))
 def test_what_is_not_finite_in_one_round_only_is_found_in_that_round(number):
-    broken = Sabotage("not finite in a round", "", patches=lambda: not_finite_passes_in(number))
-    (row,) = (row for row in coupled_rows(PADDED, broken) if row.test == SENSITIVITY)
+    patches = partial(broken, WITHOUT_A_LOOK_FOR_NAN, in_round(number))
+    (row,) = (
+        row
+        for row in coupled_rows(PADDED, Sabotage("not finite in a round", "", patches=patches))
+        if row.test == SENSITIVITY
+    )
     assert row.verdict is Verdict.refuted
     assert "client not finite" in row.note
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+@pytest.mark.parametrize("kind", [kind for kind in CANARIES if kind.startswith("over")])
+def test_what_is_over_a_bound_in_one_round_only_is_found_by_the_kind_that_is_over_it(
+    number, kind, monkeypatch
+):
+    """The other kinds are left out, so that none of them finds it first."""
+    plan = plan_of(PADDED)
+    turns = [turn for turn in crossing(plan)[: needed(plan)] if turn[0] == kind]
+    monkeypatch.setattr(coupled, "crossing", lambda plan: turns)
+    patches = partial(broken, WITHOUT_CLIPPING, in_round(number))
+    unclipped = Sabotage("unclipped in a round", "", patches=patches)
+    assert SENSITIVITY in rows_with(coupled_rows(PADDED, unclipped, pairs=len(turns)), Verdict.refuted)
 
 
 def test_another_seed_plays_other_secrets():

@@ -60,6 +60,18 @@ def test_a_row_whose_power_is_too_small_at_its_size_is_not_asked_unless_it_is_al
     assert code([row(QUIET), weak], asked) == Code.inconclusive
 
 
+def test_what_was_left_out_is_not_tried_and_no_miss_whatever_a_smaller_row_says():
+    """As with pairs=0 residual_runs=0: only the attack is played, at a size at which it is not asked for the sabotage."""
+    asked = Sabotage("broken", "it is", caught_by=("mask correlation", "many runs"))
+    for verdict, left, expected in ((QUIET, (["many runs"], ["mask correlation"]), 3), (SEEN, ([], []), 0)):
+        rows = [row(QUIET), with_power(row(verdict, "broken", "many runs"), 0.9)]
+        (line,) = lines(rows, [asked])
+        assert line.missed == []
+        assert (line.unsure, line.untried) == left
+        assert (line.as_document()["too_few_runs_for"], line.as_document()["not_tried_by"]) == left
+        assert code(rows, asked) == expected
+
+
 def test_a_sabotage_that_no_test_can_see_fails_nothing():
     rows = [row(QUIET), row(QUIET, "unseen")]
     assert code(rows, UNSEEN) == 0

@@ -2,31 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 
-from client.settings import TrainingSettings
-from experiments.audit.pipeline import Pipeline, known
-from fedmf.mechanisms import design, prefix_sum
-from fedmf.plan import Compression, Participation, PrivacyTarget, make_bounds, make_plan
-from fedmf.randomness import PublicSeed, SecretKey
+from experiments.audit.pipeline import known
+from fedmf.randomness import SecretKey
+from small_pipelines import small_pipeline
 
 SECRET = SecretKey.reproducible(3)
-
-
-def build(**options):
-    compression = Compression(0.5, "identity")
-    plan = make_plan(
-        dimension=6,
-        participation=Participation(12, 3, 4, 2),
-        compression=compression,
-        bounds=make_bounds(l2_norm=1.0, linf_norm=0.5, dimension=6, cohort_size=3, compression=compression),
-        privacy=PrivacyTarget(delta=0.01, noise_multiplier=1.0),
-        factorization=design("optimal", prefix_sum(4)),
-        seed=PublicSeed(0),
-    )
-    model = torch.nn.Linear(6, 1, bias=False)
-    torch.nn.init.zeros_(model.weight)
-    return Pipeline(plan, model, TrainingSettings(0.1, device="cpu"), **options)
 
 
 def vector_of(client, number):
@@ -35,8 +16,8 @@ def vector_of(client, number):
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 6])
 def test_a_run_that_is_killed_and_resumed_shows_what_one_shows_that_was_not(cut):
-    straight = build().play(SECRET, vector_of)
-    resumed = build(resume_after=cut).play(SECRET, vector_of)
+    straight = small_pipeline().play(SECRET, vector_of)
+    resumed = small_pipeline(resume_after=cut).play(SECRET, vector_of)
     assert straight.models.shape == (9, 6)
     np.testing.assert_array_equal(resumed.models, straight.models)
     sums = {release.round: release.noisy_sum for release in straight.committed}
@@ -70,6 +51,6 @@ def test_a_message_may_carry_several_clients(clients, messages):
         players.append(Counting(player))
         return players[0]
 
-    played = build(tasks_per_message=clients, player=counted).play(SECRET, vector_of)
+    played = small_pipeline(tasks_per_message=clients, player=counted).play(SECRET, vector_of)
     assert players[0].messages == messages
-    np.testing.assert_array_equal(played.models, build().play(SECRET, vector_of).models)
+    np.testing.assert_array_equal(played.models, small_pipeline().play(SECRET, vector_of).models)

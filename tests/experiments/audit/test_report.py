@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from experiments.audit.jobs import with_power
 from experiments.audit.matrix import Code, lines
 from experiments.audit.report import Report, _cell, condensed, levels
 from experiments.audit.row import AS_SHIPPED, Row, Verdict
@@ -63,6 +64,20 @@ def test_the_matrix_marks_what_is_missed():
     (line,) = lines(rows, [sabotage])
     columns = ("residual mean", "residual tails", "residual variance", "many runs")
     assert [_cell(line, column) for column in columns] == ["MISS", "?", "x", ""]
+
+
+def test_people_are_told_apart_what_was_missed_what_was_too_small_and_what_was_not_tried(capsys, tmp_path):
+    sabotages = [Sabotage(name, "", caught_by=("mask correlation", "many runs")) for name in ("one", "two")]
+    rows = [
+        Row("p", "one", "many runs", "", "", 0.0, QUIET),
+        with_power(Row("p", "two", "many runs", "", "", 0.0, QUIET), 0.9),
+    ]
+    report = Report(rows, [], lines(rows, sabotages), Code.refuted, 1.0, tmp_path)
+    report.print_text()
+    said = capsys.readouterr().out
+    assert "one: not caught by many runs\n" in said
+    assert "two: too few runs for many runs\ntwo: not tried by mask correlation\n" in said
+    assert "no test catches it" not in said
 
 
 def test_what_is_inconclusive_is_said_for_the_reason_that_its_rows_give(tmp_path):

@@ -145,3 +145,8 @@ def test_masks_that_do_not_fit_are_refused():
         mask_laws(np.zeros((1, 2, 3, 4), bool), 0.2, clients=CLIENTS)
     with pytest.raises(SettingError, match="keep_probability is 1"):
         mask_laws(drawn(np.random.default_rng(6)), 1.0, clients=CLIENTS)
+
+
+def test_all_rows_of_masks_share_one_false_alarm():
+    found = mask_laws(drawn(np.random.default_rng(8)), 0.2, clients=CLIENTS, false_alarm=1e-4)
+    assert sum(finding.false_alarm for finding in found) == pytest.approx(1e-4)

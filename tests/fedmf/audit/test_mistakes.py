@@ -22,6 +22,12 @@ def test_a_tolerance_that_bounds_nothing_is_refused(tolerance):
         whole_vector(np.ones((3, 7)), STATED, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("step", [np.nan, np.inf, -1.0])
+def test_a_step_that_bounds_nothing_is_refused(step):
+    with pytest.raises(SettingError, match="tolerance or step"):
+        whole_vector(np.ones((3, 7)), STATED, step=step)
+
+
 @pytest.mark.parametrize("own_rounds", [3, "00", [0.0, 1], ["a", None], [True, 0], [0], [0, 3]])
 def test_own_rounds_that_are_no_steps_are_refused(own_rounds):
     with pytest.raises(SettingError, match="own_rounds"):

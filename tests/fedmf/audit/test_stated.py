@@ -6,9 +6,7 @@ import pytest
 from audited_laws import banded, banded_statement, noise, tree_statement
 from fedmf.audit import Stated, StatedEpoch
 from fedmf.errors import SettingError
-from fedmf.mechanisms import design_run, of_run
-from fedmf.plan import Compression, Participation, PrivacyTarget, make_bounds, make_plan
-from fedmf.randomness import PublicSeed
+from plans import small_plan
 
 
 def test_whitening_is_the_strategy_matrix_where_that_is_square_and_lower_triangular():
@@ -36,16 +34,10 @@ def test_whitened_noise_has_the_identity_for_its_covariance():
 
 @pytest.mark.parametrize("family", ["optimal", "binary_tree"])
 def test_a_plan_states_its_deployed_matrices_its_sigma_and_its_bounds(family):
-    compression = Compression(0.5, "identity", "int8")
-    plan = make_plan(
-        dimension=6,
-        participation=Participation(8, 2, 4, 3),
-        compression=compression,
-        bounds=make_bounds(l2_norm=2.0, linf_norm=1.0, dimension=6, cohort_size=2, compression=compression),
-        privacy=PrivacyTarget(delta=0.01, noise_multiplier=0.7),
-        factorization=design_run(family, of_run(4, 3, 0.5)),
-        seed=PublicSeed(0),
-    )
+    plan = small_plan(
+        dimension=6, clients=8, cohort_size=2, epochs=3, rotation="identity", value_type="int8",
+        l2_norm=2.0, linf_norm=1.0, noise_multiplier=0.7, family=family, momentum=0.5,
+    )  # fmt: skip
     stated = Stated.of_plan(plan)
     assert (stated.l2_norm, stated.linf_norm, stated.keep_probability) == (2.004, 1.0, 0.5)
     for number, (epoch, factorization) in enumerate(

@@ -102,6 +102,33 @@ def test_the_bound_on_a_row_and_itself_is_never_below_how_often_that_happens(d):
             assert bound <= 40 * share
 
 
+@pytest.mark.parametrize(("d", "shift"), [(8, 2), (64, 7), (60, 20)])
+def test_the_bound_on_a_row_and_itself_is_the_printed_formula_at_its_best_z(d, shift):
+    z, cosine = np.linspace(1e-4, 0.9999, 20_000), 0.8
+    common = np.gcd(d, shift)
+    formula = 2 * (1 - 2 * cosine * z + z * z) ** (d / 2) * (1 - z ** (d / common)) ** -common
+    bound = own_shift(np.array([cosine]), [shift], d)[0]
+    assert bound == pytest.approx(formula.min(), rel=0.02)
+
+
+def test_a_row_that_is_tiled_is_named_among_others_and_one_of_zeros_is_no_error(monkeypatch):
+    rows = np.random.default_rng(6).normal(size=(6, 60))
+    rows[3, 20:] = rows[3, np.arange(20, 60) % 20]
+    rows[5] = 0
+    found = closest_shift(rows)
+    assert found[2:] == ("moved by 20 coordinates", (3, 3))
+    monkeypatch.setattr("fedmf.audit.shifts._NUMBERS", 60)  # block by block
+    assert closest_shift(rows) == found
+
+
+def test_a_pair_of_correlated_coordinates_is_found_from_two_hundred_runs_and_not_from_fifty():
+    """What docs/audit.md says of a correlation of .3."""
+    for runs, expected in ((50, set()), (200, {residual.PAIRS})):
+        values = drawn(runs=runs, d=256)
+        values[..., 42] = 0.3 * values[..., 5] + (1 - 0.3**2) ** 0.5 * values[..., 42]
+        assert refuted(residuals(values, FLAT)) == expected
+
+
 def test_the_closest_shift_is_that_of_a_slow_twin():
     rows = np.random.default_rng(2).normal(size=(5, 30))
     rows[3] += 0.8 * np.roll(rows[1], 11)
