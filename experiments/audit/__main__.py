@@ -20,6 +20,7 @@ from experiments.audit import calibration, coupled, residual
 from experiments.audit.digits import Setup
 from experiments.audit.jobs import (
     Job,
+    audit_levels,
     coupled_jobs,
     many_run_job,
     of_mechanisms,
@@ -27,12 +28,14 @@ from experiments.audit.jobs import (
     residual_jobs,
     run_jobs,
 )
+from experiments.audit.levels import Levels
 from experiments.audit.matrix import Code, exit_code, lines
 from experiments.audit.one_run import OneRunSetup
 from experiments.audit.power import in_words
 from experiments.audit.recorded import recorded_rows
 from experiments.audit.report import Report
 from experiments.audit.sabotage import NONE, SABOTAGES, Sabotage
+from experiments.audit.scene import Scene
 from experiments.audit.settings import (
     AuditSettings,
     check,
@@ -65,11 +68,11 @@ def audit(settings: AuditSettings) -> None:
         calibrate(settings)
         return
     started = time.monotonic()
-    sabotages = chosen_sabotages(settings.sabotage)
-    jobs = honest_jobs(settings) + (
-        [job for sabotage in sabotages for job in sabotage_jobs(settings, sabotage)]
+    sabotages, levels = chosen_sabotages(settings.sabotage), levels_of(settings)
+    jobs = honest_jobs(settings, levels) + (
+        [job for sabotage in sabotages for job in sabotage_jobs(settings, sabotage, levels)]
         if sabotages
-        else control_jobs(settings)
+        else control_jobs(settings, levels)
     )
     directory = new_directory(Path(settings.directory))
     logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
@@ -124,13 +127,16 @@ def calibrate(settings: AuditSettings) -> None:
     single = one_runs(first, NONE)
     directory = new_directory(Path(settings.directory))
     logging.getLogger("server").setLevel(logging.WARNING)
-    alarms = calibration.false_alarms(settings.calibration, workers=settings.workers, seed=settings.seed)
+    levels = levels_of(replace(settings, residual_runs=settings.residual_runs or residual.RUNS))
+    alarms = calibration.false_alarms(
+        settings.calibration, level=levels.part, workers=settings.workers, seed=settings.seed
+    )
     powers = calibration.powers(
         setups,
         single,
         runs=settings.runs,
         residual_runs=settings.residual_runs or residual.RUNS,
-        confidence=settings.confidence,
+        levels=levels,
     )
     document = {
         "passed": all(found.keeps_its_level for found in alarms),
@@ -146,22 +152,32 @@ def calibrate(settings: AuditSettings) -> None:
         sys.exit(int(Code.refuted))
 
 
-def honest_jobs(settings: AuditSettings) -> list[Job]:
+def honest_jobs(settings: AuditSettings, levels: Levels) -> list[Job]:
     """Return the jobs of the product as shipped: those of one run with canaries first, which take longest."""
-    coupled_scenes, residual_scenes = list(coupled.SCENES), [*residual.SCENES, residual.WIDE]
+    coupled_scenes = list(coupled.SCENES)
     if settings.thorough:
         coupled_scenes = of_mechanisms(coupled_scenes, settings.mechanisms)
-        residual_scenes = of_mechanisms(residual_scenes, settings.mechanisms)
-    jobs = [one_run_job(setup, confidence=settings.confidence) for setup in one_runs(settings, NONE)]
-    jobs += [
-        many_run_job(setup, runs=settings.runs, confidence=settings.confidence)
-        for setup in many_runs(settings, NONE)
-    ]
+    jobs = [one_run_job(setup, levels=levels) for setup in one_runs(settings, NONE)]
+    jobs += [many_run_job(setup, runs=settings.runs, levels=levels) for setup in many_runs(settings, NONE)]
     jobs += coupled_jobs(NONE, coupled_scenes, pairs=settings.pairs, seed=settings.seed)
-    return jobs + residual_jobs(NONE, residual_scenes, runs=settings.residual_runs, seed=settings.seed)
+    return jobs + residual_jobs(
+        NONE, residual_scenes(settings), runs=settings.residual_runs, seed=settings.seed, level=levels.part
+    )
 
 
-def control_jobs(settings: AuditSettings) -> list[Job]:
+def residual_scenes(settings: AuditSettings) -> list[Scene]:
+    """Return the scenes whose noise is held against its law in the product as shipped."""
+    scenes = [*residual.SCENES, residual.WIDE]
+    return of_mechanisms(scenes, settings.mechanisms) if settings.thorough else scenes
+
+
+def levels_of(settings: AuditSettings) -> Levels:
+    """Return the levels of the audit, whose rows on the product as shipped share them; sabotages are caught at the same."""
+    scenes = residual_scenes(settings) if settings.residual_runs else []
+    return audit_levels(settings.confidence, many_runs(settings, NONE), one_runs(settings, NONE), scenes)
+
+
+def control_jobs(settings: AuditSettings, levels: Levels) -> list[Job]:
     """Return the jobs of a few sabotages in a few scenes."""
     jobs = []
     for sabotage in (SABOTAGES[name] for name in CONTROLS):
@@ -169,24 +185,27 @@ def control_jobs(settings: AuditSettings) -> list[Job]:
             sabotage, coupled.SCENES[:CONTROL_SCENES], pairs=settings.pairs, seed=settings.seed
         )
         jobs += residual_jobs(
-            sabotage, residual.SCENES[:2], runs=min(20, settings.residual_runs), seed=settings.seed
+            sabotage,
+            residual.SCENES[:2],
+            runs=min(20, settings.residual_runs),
+            seed=settings.seed,
+            level=levels.part,
         )
     return jobs
 
 
-def sabotage_jobs(settings: AuditSettings, sabotage: Sabotage) -> list[Job]:
+def sabotage_jobs(settings: AuditSettings, sabotage: Sabotage, levels: Levels) -> list[Job]:
     """Return the jobs of one sabotage, with the first mechanism only where runs are attacked."""
     first = replace(settings, mechanisms=settings.mechanisms[:1])
     jobs = coupled_jobs(sabotage, coupled.SCENES, pairs=settings.pairs, seed=settings.seed)
-    jobs += residual_jobs(sabotage, residual.SCENES, runs=settings.residual_runs, seed=settings.seed)
+    jobs += residual_jobs(
+        sabotage, residual.SCENES, runs=settings.residual_runs, seed=settings.seed, level=levels.part
+    )
     if sabotage.resumes:  # attacked pipelines are never resumed
         return jobs
-    jobs += [
-        many_run_job(setup, runs=settings.runs, confidence=settings.confidence)
-        for setup in many_runs(first, sabotage)
-    ]
+    jobs += [many_run_job(setup, runs=settings.runs, levels=levels) for setup in many_runs(first, sabotage)]
     if not sabotage.masks:
-        jobs += [one_run_job(setup, confidence=settings.confidence) for setup in one_runs(first, sabotage)]
+        jobs += [one_run_job(setup, levels=levels) for setup in one_runs(first, sabotage)]
     return jobs
 
 
