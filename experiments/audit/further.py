@@ -91,7 +91,7 @@ def with_fitted_noise(law: Law, runs: Runs) -> Law:
 def mu_row(setup: Setup, runs: Runs, levels: Levels) -> Row:
     """Return the row that tests the mu which a run without masks states: sqrt(E) over its noise multiplier."""
     bound, decides = (
-        partial(mu_lower_bound, confidence=level) for level in (levels.confidence, levels.deciding)
+        partial(mu_lower_bound, confidence=level) for level in (levels.confidence, 1 - levels.attack)
     )
     _, found = counted(setup, stated_law(setup), runs, bound, "mu")
     plan = build_stage(replace(setup, sabotage=NONE)).plan
@@ -155,7 +155,7 @@ def f_dp_row(setup: OneRunSetup, correct: int, levels: Levels) -> Row:
     """Return the row that tests the mu of a run whose clients are all canaries, of which `correct` were guessed."""
     bound, decides = (
         partial(f_dp_one_run_mu_lower_bound, confidence=level)
-        for level in (levels.confidence, levels.deciding)
+        for level in (levels.confidence, 1 - levels.attack)
     )
     mu, decisive = (by(correct, setup.guesses, setup.canaries) for by in (bound, decides))
     limit = stated_mu(setup)

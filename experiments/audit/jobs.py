@@ -32,7 +32,6 @@ CHUNK = 25  # runs of a scene that a process plays before it hands them back
 PLAY_WEIGHT = 0.8  # a run of a scene takes as long as this many runs on digits
 WIDE_DIMENSION = 10_000
 WIDE_WEIGHT = 8.0  # and one of a scene as wide as this
-ONE_RUN_ROWS = 2  # epsilon, and mu by f-DP
 
 
 @dataclass(frozen=True)
@@ -139,9 +138,13 @@ def audit_levels(
     confidence: float, many: Sequence[Setup], single: Sequence[OneRunSetup], scenes: Sequence[Scene]
 ) -> Levels:
     """Return the levels of an audit of these pipelines as shipped, played many times and once, and of these scenes."""
-    attacks = sum(attack_rows(setup) for setup in many) + ONE_RUN_ROWS * len(single)
     exact = sum(setup.keep_probability < 1 for setup in many)
-    return Levels(confidence, attacks, residual.streams(scenes) + exact)
+    return Levels(
+        confidence,
+        attacks=sum(attack_rows(setup) for setup in many) + len(single),  # f-DP
+        one_runs=len(single),
+        parts=residual.streams(scenes) + exact,
+    )
 
 
 def many_run_job(setup: Setup, *, runs: int, levels: Levels) -> Job:

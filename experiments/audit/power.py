@@ -96,7 +96,7 @@ class _Bounds:
     @classmethod
     def of(cls, bound: Callable[..., float], levels: Levels) -> "_Bounds":
         """Return a bound at both levels."""
-        return cls(partial(bound, confidence=levels.confidence), partial(bound, confidence=levels.deciding))
+        return cls(partial(bound, confidence=levels.confidence), partial(bound, confidence=1 - levels.attack))
 
 
 def _attacked(
@@ -145,8 +145,8 @@ def one_run_control_powers(setup: OneRunSetup, factor: float, levels: Levels) ->
     mu = stated_mu(setup)
     count = _right(setup, mu, factor, REPEATS)
     least = (
-        _least(setup.guesses, lambda correct: _epsilon(setup, levels.deciding, correct) > setup.epsilon),
-        _least(setup.guesses, lambda correct: _mu(setup, levels.deciding, correct) > mu),
+        _least(setup.guesses, lambda correct: _epsilon(setup, 1 - levels.one_run, correct) > setup.epsilon),
+        _least(setup.guesses, lambda correct: _mu(setup, 1 - levels.attack, correct) > mu),
     )
     return float((count >= least[0]).mean()), float((count >= least[1]).mean())
 
@@ -157,8 +157,8 @@ def one_run_powers(setup: OneRunSetup, levels: Levels, repeats: int = 100) -> li
     mu = stated_mu(setup)
     counts = [_right(setup, mu, factor, repeats) for factor in FACTORS]
     rows: list[tuple[str, Callable[[int], bool]]] = [
-        ("one run", lambda correct: _epsilon(setup, levels.deciding, correct) > setup.epsilon),
-        ("one run, f-DP", lambda correct: _mu(setup, levels.deciding, correct) > mu),
+        ("one run", lambda correct: _epsilon(setup, 1 - levels.one_run, correct) > setup.epsilon),
+        ("one run, f-DP", lambda correct: _mu(setup, 1 - levels.attack, correct) > mu),
     ]
     return [
         Power(test, name, tuple(float((count >= _least(setup.guesses, refutes)).mean()) for count in counts))

@@ -199,7 +199,7 @@ def counted(setup: Setup, law: Law, runs: Runs, bound: Bound, name: str) -> tupl
 def many_run_trial(setup: Setup, method: str, attack: str, found: Count, levels: Levels) -> Trial:
     """Return what follows from the counted claims about runs of a setup."""
     bound = partial(epsilon_lower_bound, delta=setup.delta)
-    decides = partial(bound, confidence=levels.deciding)
+    decides = partial(bound, confidence=1 - levels.attack)
     return Trial(
         method=method,
         mechanism=setup.mechanism,
@@ -237,7 +237,7 @@ def one_run_task(setup: OneRunSetup) -> Task:
 def one_run_trial(setup: OneRunSetup, correct: int, levels: Levels) -> Trial:
     """Return the trial of a run whose clients are all canaries, of which `correct` guesses were right."""
     bound = partial(one_run_lower_bound, delta=setup.delta)
-    decides = partial(bound, confidence=levels.deciding)
+    decides = partial(bound, confidence=1 - levels.one_run)
     return Trial(
         method="one run",
         mechanism=setup.mechanism,
@@ -254,5 +254,5 @@ def one_run_trial(setup: OneRunSetup, correct: int, levels: Levels) -> Trial:
         decisive=decides(correct, setup.guesses, setup.canaries),
         best=decides(setup.guesses, setup.guesses, setup.canaries),
         confidence=levels.confidence,
-        level=levels.attack,
+        level=levels.one_run,
     )
