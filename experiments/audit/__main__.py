@@ -31,7 +31,7 @@ from experiments.audit.jobs import (
 from experiments.audit.levels import Levels
 from experiments.audit.matrix import Code, exit_code, lines
 from experiments.audit.one_run import OneRunSetup
-from experiments.audit.power import in_words
+from experiments.audit.power import CORRELATIONS, correlation_powers, correlations_in_words, in_words
 from experiments.audit.recorded import recorded_rows
 from experiments.audit.report import Report
 from experiments.audit.sabotage import NONE, SABOTAGES, Sabotage
@@ -54,6 +54,7 @@ from fedmf.mechanisms import FAMILIES
 # What a default audit breaks, so that it shows what it can see; each in a pipeline that takes seconds.
 CONTROLS = ("noise halved", "a coordinate without noise", "no clipping", "a stale sum", "one mask for all")
 CONTROL_SCENES = 3
+CORRELATED_RUNS = (50, 100, 200, 1000)  # for the power against a correlation of two coordinates
 
 
 def audit(settings: AuditSettings) -> None:
@@ -138,16 +139,28 @@ def calibrate(settings: AuditSettings) -> None:
         residual_runs=settings.residual_runs or residual.RUNS,
         levels=levels,
     )
+    pairs = [
+        (runs, correlation_powers(residual.SCENES[0], runs, levels.part, seed=settings.seed))
+        for runs in CORRELATED_RUNS
+    ]
     document = {
         "passed": all(found.keeps_its_level for found in alarms),
         "false_alarms": [found.as_document() for found in alarms],
         "power": [power.as_document() for power in powers],
+        "power_of_pairs_of_coordinates": [
+            {"runs": runs, "probability": dict(zip(map(str, CORRELATIONS), found, strict=True))}
+            for runs, found in pairs
+        ],
     }
     (directory / "calibration.json").write_text(json.dumps(finite(document), indent=2) + "\n")
     if settings.output is Output.json:
         output.print_json(document)
     else:
-        print("\n".join([*calibration.in_words(alarms), "", *in_words(powers)]))
+        print(
+            "\n".join(
+                [*calibration.in_words(alarms), "", *in_words(powers), "", *correlations_in_words(pairs)]
+            )
+        )
     if not document["passed"]:
         sys.exit(int(Code.refuted))
 

@@ -18,15 +18,17 @@ from experiments.audit.levels import Levels
 from experiments.audit.one_run import OneRunSetup, quotas, right_guesses, stated_mu
 from experiments.audit.scene import Scene
 from experiments.audit.trials import stated_law
+from fedmf.audit import exact
 from fedmf.audit import power as residual_power
 from fedmf.audit.bounds import epsilon_lower_bound, one_run_lower_bound
 from fedmf.audit.gaussian_bounds import f_dp_one_run_mu_lower_bound, mu_lower_bound
-from fedmf.audit.residual import FALSE_ALARM, TAILS, VARIANCE
+from fedmf.audit.residual import FALSE_ALARM, PAIRS, TAILS, TESTS, VARIANCE
 from fedmf.randomness import PublicSeed
 
 FACTORS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.958, 1.0)
 POOL = 10_000  # simulated runs with the client in, and as many with it out, behind each figure
 REPEATS = 1000  # made-up outcomes of an audit
+CORRELATIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of two coordinates
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,25 @@ def residual_powers(scene: Scene, runs: int, level: float = FALSE_ALARM) -> list
         )
         for test in (VARIANCE, TAILS)
     ]
+
+
+def correlation_powers(scene: Scene, runs: int, level: float, *, seed: int) -> tuple[float, ...]:
+    """Return how often two correlated coordinates among all are found, by `CORRELATIONS`: by simulation, exact p-values.
+
+    Of the row that compares all pairs of coordinates, from so many runs of a scene; `level` is that of the scene's noise.
+    """
+    values = runs * scene.epochs * scene.rounds_per_epoch
+    pairs = scene.dimension * (scene.dimension - 1) // 2
+    first, second = (
+        PublicSeed(seed).generator("audit power", PAIRS, runs).standard_normal((2, REPEATS, values))
+    )
+    found = []
+    for rho in CORRELATIONS:
+        other = rho * first + (1 - rho * rho) ** 0.5 * second
+        lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(other, axis=1)
+        p_values = exact.correlation((first * other).sum(axis=1) / lengths, values)
+        found.append(float((pairs * p_values <= level / len(TESTS)).mean()))
+    return tuple(found)
 
 
 def many_run_powers(setup: Setup, runs: int, levels: Levels) -> list[Power]:
@@ -207,3 +228,10 @@ def in_words(rows: Sequence[Power]) -> list[str]:
         cells = " | ".join(f"{probability:.3g}" for probability in row.probabilities)
         lines.append(f"| {row.test}: {row.pipeline} | {cells} |")
     return lines
+
+
+def correlations_in_words(rows: Sequence[tuple[int, Sequence[float]]]) -> list[str]:
+    """Return (runs, probabilities) of `correlation_powers` as lines of a Markdown table."""
+    lines = ["| runs | " + " | ".join(f"{rho:g}" for rho in CORRELATIONS) + " |"]
+    lines.append("|---" * (len(CORRELATIONS) + 1) + "|")
+    return lines + [f"| {runs} | " + " | ".join(f"{p:.3g}" for p in found) + " |" for runs, found in rows]
