@@ -1,6 +1,7 @@
 """The empirical audit of the real pipeline, in parts.
 
 law        what the attacker assumes one coordinate to do: statistic, decision rule, prediction
+levels     how probably all rows together refute an honest pipeline
 row        one test of one pipeline and its verdict, whatever the test
 sabotage   what the audit breaks on purpose, injected from outside the product's code
 pipeline   the real strategy and client app on the local grid, and what an attacker reads off the releases

@@ -21,6 +21,7 @@ from experiments.audit.digits import Setup
 from experiments.audit.jobs import (
     WIDE_DIMENSION,
     Job,
+    audit_levels,
     coupled_jobs,
     many_run_job,
     of_mechanisms,
@@ -28,12 +29,14 @@ from experiments.audit.jobs import (
     residual_jobs,
     run_jobs,
 )
+from experiments.audit.levels import Levels
 from experiments.audit.matrix import Code, exit_code, lines
 from experiments.audit.one_run import OneRunSetup
-from experiments.audit.power import in_words
+from experiments.audit.power import CORRELATIONS, correlation_powers, correlations_in_words, in_words
 from experiments.audit.recorded import recorded_rows
 from experiments.audit.report import Report
 from experiments.audit.sabotage import NONE, SABOTAGES, Sabotage
+from experiments.audit.scene import Scene
 from experiments.audit.settings import (
     AuditSettings,
     check,
@@ -52,6 +55,7 @@ from fedmf.mechanisms import FAMILIES
 # What a default audit breaks, so that it shows what it can see; each in a pipeline that takes seconds.
 CONTROLS = ("noise halved", "a coordinate without noise", "no clipping", "a stale sum", "one mask for all")
 CONTROL_SCENES = 3
+CORRELATED_RUNS = (50, 100, 200, 1000)  # for the power against a correlation of two coordinates
 
 
 def audit(settings: AuditSettings) -> None:
@@ -66,11 +70,11 @@ def audit(settings: AuditSettings) -> None:
         calibrate(settings)
         return
     started = time.monotonic()
-    sabotages = chosen_sabotages(settings.sabotage)
-    jobs = honest_jobs(settings) + (
-        [job for sabotage in sabotages for job in sabotage_jobs(settings, sabotage)]
+    sabotages, levels = chosen_sabotages(settings.sabotage), levels_of(settings)
+    jobs = honest_jobs(settings, levels) + (
+        [job for sabotage in sabotages for job in sabotage_jobs(settings, sabotage, levels)]
         if sabotages
-        else control_jobs(settings)
+        else control_jobs(settings, levels)
     )
     directory = new_directory(Path(settings.directory))
     logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
@@ -125,44 +129,69 @@ def calibrate(settings: AuditSettings) -> None:
     single = one_runs(first, NONE)
     directory = new_directory(Path(settings.directory))
     logging.getLogger("server").setLevel(logging.WARNING)
-    alarms = calibration.false_alarms(settings.calibration, workers=settings.workers, seed=settings.seed)
+    levels = levels_of(replace(settings, residual_runs=settings.residual_runs or residual.RUNS))
+    alarms = calibration.false_alarms(
+        settings.calibration, level=levels.part, workers=settings.workers, seed=settings.seed
+    )
     powers = calibration.powers(
         setups,
         single,
         runs=settings.runs,
         residual_runs=settings.residual_runs or residual.RUNS,
-        confidence=settings.confidence,
+        levels=levels,
     )
+    pairs = [
+        (runs, correlation_powers(residual.SCENES[0], runs, levels.part, seed=settings.seed))
+        for runs in CORRELATED_RUNS
+    ]
     document = {
         "passed": all(found.keeps_its_level for found in alarms),
         "false_alarms": [found.as_document() for found in alarms],
         "power": [power.as_document() for power in powers],
+        "power_of_pairs_of_coordinates": [
+            {"runs": runs, "probability": dict(zip(map(str, CORRELATIONS), found, strict=True))}
+            for runs, found in pairs
+        ],
     }
     (directory / "calibration.json").write_text(json.dumps(finite(document), indent=2) + "\n")
     if settings.output is Output.json:
         output.print_json(document)
     else:
-        print("\n".join([*calibration.in_words(alarms), "", *in_words(powers)]))
+        print(
+            "\n".join(
+                [*calibration.in_words(alarms), "", *in_words(powers), "", *correlations_in_words(pairs)]
+            )
+        )
     if not document["passed"]:
         sys.exit(int(Code.refuted))
 
 
-def honest_jobs(settings: AuditSettings) -> list[Job]:
+def honest_jobs(settings: AuditSettings, levels: Levels) -> list[Job]:
     """Return the jobs of the product as shipped: those of one run with canaries first, which take longest."""
-    coupled_scenes, residual_scenes = list(coupled.SCENES), [*residual.SCENES, residual.WIDE]
+    coupled_scenes = list(coupled.SCENES)
     if settings.thorough:
         coupled_scenes = of_mechanisms(coupled_scenes, settings.mechanisms)
-        residual_scenes = of_mechanisms(residual_scenes, settings.mechanisms)
-    jobs = [one_run_job(setup, confidence=settings.confidence) for setup in one_runs(settings, NONE)]
-    jobs += [
-        many_run_job(setup, runs=settings.runs, confidence=settings.confidence)
-        for setup in many_runs(settings, NONE)
-    ]
+    jobs = [one_run_job(setup, levels=levels) for setup in one_runs(settings, NONE)]
+    jobs += [many_run_job(setup, runs=settings.runs, levels=levels) for setup in many_runs(settings, NONE)]
     jobs += coupled_jobs(NONE, coupled_scenes, pairs=settings.pairs, seed=settings.seed)
-    return jobs + residual_jobs(NONE, residual_scenes, runs=settings.residual_runs, seed=settings.seed)
+    return jobs + residual_jobs(
+        NONE, residual_scenes(settings), runs=settings.residual_runs, seed=settings.seed, level=levels.part
+    )
 
 
-def control_jobs(settings: AuditSettings) -> list[Job]:
+def residual_scenes(settings: AuditSettings) -> list[Scene]:
+    """Return the scenes whose noise is held against its law in the product as shipped."""
+    scenes = [*residual.SCENES, residual.WIDE]
+    return of_mechanisms(scenes, settings.mechanisms) if settings.thorough else scenes
+
+
+def levels_of(settings: AuditSettings) -> Levels:
+    """Return the levels of the audit, whose rows on the product as shipped share them; sabotages are caught at the same."""
+    scenes = residual_scenes(settings) if settings.residual_runs else []
+    return audit_levels(settings.confidence, many_runs(settings, NONE), one_runs(settings, NONE), scenes)
+
+
+def control_jobs(settings: AuditSettings, levels: Levels) -> list[Job]:
     """Return the jobs of a few sabotages in a few scenes."""
     jobs = []
     for sabotage in (SABOTAGES[name] for name in CONTROLS):
@@ -170,26 +199,29 @@ def control_jobs(settings: AuditSettings) -> list[Job]:
             sabotage, coupled.SCENES[:CONTROL_SCENES], pairs=settings.pairs, seed=settings.seed
         )
         jobs += residual_jobs(
-            sabotage, residual.SCENES[:2], runs=min(20, settings.residual_runs), seed=settings.seed
+            sabotage,
+            residual.SCENES[:2],
+            runs=min(20, settings.residual_runs),
+            seed=settings.seed,
+            level=levels.part,
         )
     return jobs
 
 
-def sabotage_jobs(settings: AuditSettings, sabotage: Sabotage) -> list[Job]:
+def sabotage_jobs(settings: AuditSettings, sabotage: Sabotage, levels: Levels) -> list[Job]:
     """Return the jobs of one sabotage, with the first mechanism only where runs are attacked."""
     first = replace(settings, mechanisms=settings.mechanisms[:1])
     jobs = coupled_jobs(sabotage, coupled.SCENES, pairs=settings.pairs, seed=settings.seed)
     is_wide = sabotage.dimension >= WIDE_DIMENSION
     scenes = (residual.WIDE,) if is_wide else residual.SCENES
-    jobs += residual_jobs(sabotage, scenes, runs=settings.residual_runs, seed=settings.seed)
+    jobs += residual_jobs(
+        sabotage, scenes, runs=settings.residual_runs, seed=settings.seed, level=levels.part
+    )
     if sabotage.resumes or is_wide:  # attacked pipelines are never resumed, and have few coordinates
         return jobs
-    jobs += [
-        many_run_job(setup, runs=settings.runs, confidence=settings.confidence)
-        for setup in many_runs(first, sabotage)
-    ]
+    jobs += [many_run_job(setup, runs=settings.runs, levels=levels) for setup in many_runs(first, sabotage)]
     if not sabotage.masks:
-        jobs += [one_run_job(setup, confidence=settings.confidence) for setup in one_runs(first, sabotage)]
+        jobs += [one_run_job(setup, levels=levels) for setup in one_runs(first, sabotage)]
     return jobs
 
 

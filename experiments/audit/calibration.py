@@ -16,6 +16,7 @@ from experiments.audit import coupled, residual
 from experiments.audit.coupled import PAIRS, coupled_rows
 from experiments.audit.digits import Setup
 from experiments.audit.jobs import WIDE_DIMENSION
+from experiments.audit.levels import Levels
 from experiments.audit.one_run import OneRunSetup
 from experiments.audit.power import Power, many_run_powers, one_run_powers, residual_powers
 from experiments.audit.residual import RUNS, play_noises, residual_rows
@@ -23,10 +24,9 @@ from experiments.audit.row import Verdict
 from experiments.audit.scene import Scene, cohorts, plan_of, stated_of
 from experiments.audit.work import Task, outcomes
 from fedmf.audit import mask_laws, residuals
-from fedmf.audit.residual import FALSE_ALARM
 from fedmf.randomness import PublicSeed
 
-LEVELS = (FALSE_ALARM, 0.05)
+LARGE_LEVEL = 0.05
 SIMULATED_DIMENSION = 64
 STREAMS = 10  # simulated by a process at once
 
@@ -52,8 +52,11 @@ class Alarms:
         return {**vars(self), "keeps_its_level": self.keeps_its_level}
 
 
-def false_alarms(count: int, *, workers: int, seed: int) -> list[Alarms]:
-    """Return the false alarms of `count` coupled pairs, `count` residual runs and `count` simulated audits."""
+def false_alarms(count: int, *, level: float, workers: int, seed: int) -> list[Alarms]:
+    """Return the false alarms of `count` coupled pairs, `count` residual runs and `count` simulated audits.
+
+    `level` is that of the noise of a scene in the audit, and of its masks (`Levels.part`).
+    """
     narrow = [
         [scene for scene in scenes if scene.dimension < WIDE_DIMENSION]
         for scenes in (coupled.SCENES, residual.SCENES)
@@ -61,26 +64,27 @@ def false_alarms(count: int, *, workers: int, seed: int) -> list[Alarms]:
     pairs = _spread(narrow[0], -(-count // PAIRS), seed)
     audits = _spread(narrow[1], -(-count // RUNS), seed)
     simulated = [
-        Task(_simulated, (scene, first, min(STREAMS, count - first), seed), 3.0 * STREAMS)
+        Task(_simulated, (scene, first, min(STREAMS, count - first), level, seed), 3.0 * STREAMS)
         for scene in (replace(scene, dimension=SIMULATED_DIMENSION) for scene in residual.SCENES[:2])
         for first in range(0, count, STREAMS)
     ]
-    tasks = [Task(_coupled, pair, 20.0) for pair in pairs] + [Task(_residual, pair, 160.0) for pair in audits]
+    tasks = [Task(_coupled, pair, 20.0) for pair in pairs] + [
+        Task(_residual, (*pair, level), 160.0) for pair in audits
+    ]
     found = outcomes(tasks + simulated, workers)
     of_pairs, found = found[: len(pairs)], found[len(pairs) :]
     of_audits, found = found[: len(audits)], found[len(audits) :]
     counted = [
         Alarms("coupled pairs, the real pipeline", PAIRS * len(pairs), sum(of_pairs), None),
-        Alarms(
-            f"residual audits of {RUNS} runs, the real pipeline", len(audits), sum(of_audits), 2 * FALSE_ALARM
-        ),
+        Alarms(f"residual audits of {RUNS} runs, the real pipeline", len(audits), sum(of_audits), 2 * level),
     ]
     parts = -(-count // STREAMS)
     for kind, streams in (("without masks", 1), ("with masks", 2)):
         alarms, found = [sum(column) for column in zip(*found[:parts], strict=True)], found[parts:]
         what = f"residual audits of {RUNS} runs {kind}, the simulated law"
         counted += [
-            Alarms(what, count, alarm, streams * level) for alarm, level in zip(alarms, LEVELS, strict=True)
+            Alarms(what, count, alarm, streams * each)
+            for alarm, each in zip(alarms, (level, LARGE_LEVEL), strict=True)
         ]
     return counted
 
@@ -94,17 +98,17 @@ def _coupled(scene: Scene, seed: int) -> int:
     return int(any(row.verdict is Verdict.refuted for row in coupled_rows(scene, pairs=PAIRS, seed=seed)))
 
 
-def _residual(scene: Scene, seed: int) -> int:
-    rows = residual_rows(scene, play_noises(scene, 0, RUNS, seed=seed))
+def _residual(scene: Scene, seed: int, level: float) -> int:
+    rows = residual_rows(scene, play_noises(scene, 0, RUNS, seed=seed), false_alarm=level)
     return int(any(row.verdict is Verdict.refuted for row in rows))
 
 
-def _simulated(scene: Scene, first: int, count: int, seed: int) -> tuple[int, ...]:
-    """Return how many of some audits of the simulated law are refuted, at each of `LEVELS` for each kind of row."""
+def _simulated(scene: Scene, first: int, count: int, level: float, seed: int) -> tuple[int, ...]:
+    """Return how many of some audits of the simulated law are refuted, at `level` and at `LARGE_LEVEL` for noise and masks."""
     plan, stated = plan_of(scene), stated_of(scene)
     who = plan.participation
     clients = np.array(cohorts(plan)).reshape(who.epochs, who.rounds_per_epoch, who.cohort_size)
-    refuted = np.zeros(len(LEVELS), np.int64)
+    refuted = np.zeros(2, np.int64)
     for audit in range(first, first + count):
         rng = PublicSeed(seed).generator("audit calibration", scene.name, audit)
         values = rng.standard_normal((RUNS, who.epochs, who.rounds_per_epoch, plan.dimension))
@@ -115,25 +119,25 @@ def _simulated(scene: Scene, first: int, count: int, seed: int) -> tuple[int, ..
             ],
             axis=1,
         )
-        findings = list(residuals(sums, stated))
+        findings = list(residuals(sums, stated, false_alarm=level))
         if scene.keep_probability < 1:
             masks = rng.random((RUNS, *clients.shape, plan.rotation.padded)) < scene.keep_probability
-            findings += mask_laws(masks, scene.keep_probability, clients=clients)
+            findings += mask_laws(masks, scene.keep_probability, clients=clients, false_alarm=level)
         # The limit of a row is its share of the level, in proportion.
         nearest = min(finding.observed / finding.limit for finding in findings)
-        refuted += [nearest <= level / FALSE_ALARM for level in LEVELS]
+        refuted += [nearest <= 1, nearest <= LARGE_LEVEL / level]
     return tuple(refuted.tolist())
 
 
 def powers(
-    setups: list[Setup], single: list[OneRunSetup], *, runs: int, residual_runs: int, confidence: float
+    setups: list[Setup], single: list[OneRunSetup], *, runs: int, residual_runs: int, levels: Levels
 ) -> list[Power]:
     """Return the power of all rows that see a factor in the noise, of the pipelines as shipped."""
-    rows = residual_powers(residual.SCENES[0], residual_runs)
+    rows = residual_powers(residual.SCENES[0], residual_runs, levels.part)
     for setup in setups:
-        rows += many_run_powers(setup, runs, confidence)
+        rows += many_run_powers(setup, runs, levels)
     for one in single:
-        rows += one_run_powers(one, confidence)
+        rows += one_run_powers(one, levels)
     return rows
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from experiments.audit import residual
 from experiments.audit.coupled import coupled_rows, needed
 from experiments.audit.digits import Runs, Setup
-from experiments.audit.further import f_dp_row, further_rows
+from experiments.audit.further import attack_rows, f_dp_row, further_rows
+from experiments.audit.levels import Levels
 from experiments.audit.matrix import SURE
 from experiments.audit.one_run import OneRunSetup
 from experiments.audit.power import many_run_control_power, one_run_control_powers
@@ -26,7 +27,6 @@ from experiments.audit.trials import (
     one_run_trial,
 )
 from experiments.audit.work import Task, outcomes
-from fedmf.audit.residual import FALSE_ALARM
 
 CHUNK = 25  # runs of a scene that a process plays before it hands them back
 PLAY_WEIGHT = 0.8  # a run of a scene takes as long as this many runs on digits
@@ -99,9 +99,14 @@ def _weight(scene: Scene) -> float:
     return 2 * PLAY_WEIGHT if scene.dimension < WIDE_DIMENSION else 2 * WIDE_WEIGHT
 
 
-def residual_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, runs: int, seed: int) -> list[Job]:
-    """Return the residual runs of the scenes that a sabotage bites in; of wide ones a few, which hold as much noise."""
-    level = FALSE_ALARM / residual.streams(scenes)
+def residual_jobs(
+    sabotage: Sabotage, scenes: Sequence[Scene], *, runs: int, seed: int, level: float | None = None
+) -> list[Job]:
+    """Return the residual runs of the scenes that a sabotage bites in; of wide ones a few, which hold as much noise.
+
+    `level` is the false alarm of each scene's noise, and of its masks (`Levels.part`); None: these scenes are the whole audit.
+    """
+    level = Levels(0.95, parts=residual.streams(scenes)).part if level is None else level
     return [
         _residual_job(
             scene, sabotage, runs if scene.dimension < WIDE_DIMENSION else residual.WIDE_RUNS, seed, level
@@ -132,9 +137,22 @@ class _Judge:
         return Found(residual_rows(self.scene, residual.joined(parts), self.sabotage, false_alarm=self.level))
 
 
-def many_run_job(setup: Setup, *, runs: int, confidence: float) -> Job:
+def audit_levels(
+    confidence: float, many: Sequence[Setup], single: Sequence[OneRunSetup], scenes: Sequence[Scene]
+) -> Levels:
+    """Return the levels of an audit of these pipelines as shipped, played many times and once, and of these scenes."""
+    exact = sum(setup.keep_probability < 1 for setup in many)
+    return Levels(
+        confidence,
+        attacks=sum(attack_rows(setup) for setup in many) + len(single),  # f-DP
+        one_runs=len(single),
+        parts=residual.streams(scenes) + exact,
+    )
+
+
+def many_run_job(setup: Setup, *, runs: int, levels: Levels) -> Job:
     """Return a pipeline on digits, played many times."""
-    return Job(many_run_tasks(setup, runs), _Attack(setup, confidence), judging=200.0)
+    return Job(many_run_tasks(setup, runs), _Attack(setup, levels), judging=200.0)
 
 
 @dataclass(frozen=True)
@@ -142,26 +160,26 @@ class _Attack:
     """Makes rows of the runs of a pipeline on digits."""
 
     setup: Setup
-    confidence: float
+    levels: Levels
 
     def __call__(self, parts: list[Runs]) -> Found:
         runs = joined(parts)
-        drawn = attack(self.setup, runs, self.confidence)
+        drawn = attack(self.setup, runs, self.levels)
         trials = [trial for trial, _ in drawn]
         rows = [self._asked(trial.as_row(), len(runs.present)) for trial in trials]
-        return Found(rows + further_rows(self.setup, runs, trials, self.confidence), list(drawn))
+        return Found(rows + further_rows(self.setup, runs, trials, self.levels), list(drawn))
 
     def _asked(self, row: Row, runs: int) -> Row:
         """Return the row of a control whose law is known with its power at that many runs."""
         if self.setup.sabotage not in (HALF_NOISE, SHARED_MASK):
             return row
         (law,) = attacks_on(self.setup).values()
-        return with_power(row, many_run_control_power(self.setup, law, runs, self.confidence))
+        return with_power(row, many_run_control_power(self.setup, law, runs, self.levels))
 
 
-def one_run_job(setup: OneRunSetup, *, confidence: float) -> Job:
+def one_run_job(setup: OneRunSetup, *, levels: Levels) -> Job:
     """Return a run whose clients are all canaries."""
-    return Job([one_run_task(setup)], _OneRun(setup, confidence))
+    return Job([one_run_task(setup)], _OneRun(setup, levels))
 
 
 @dataclass(frozen=True)
@@ -169,13 +187,13 @@ class _OneRun:
     """Makes rows of a run whose clients are all canaries."""
 
     setup: OneRunSetup
-    confidence: float
+    levels: Levels
 
     def __call__(self, parts: list[int]) -> Found:
-        trial = one_run_trial(self.setup, parts[0], self.confidence)
-        rows = [trial.as_row(), f_dp_row(self.setup, parts[0], self.confidence)]
+        trial = one_run_trial(self.setup, parts[0], self.levels)
+        rows = [trial.as_row(), f_dp_row(self.setup, parts[0], self.levels)]
         if self.setup.sabotage == HALF_NOISE:
-            powers = one_run_control_powers(self.setup, 0.5, self.confidence)
+            powers = one_run_control_powers(self.setup, 0.5, self.levels)
             rows = [with_power(row, power) for row, power in zip(rows, powers, strict=True)]
         return Found(rows, [(trial, None)])
 

@@ -14,18 +14,21 @@ import numpy as np
 
 from experiments.audit.digits import Setup, build_stage
 from experiments.audit.law import Bound, Float64, Law, Rule, choose_rule
+from experiments.audit.levels import Levels
 from experiments.audit.one_run import OneRunSetup, quotas, right_guesses, stated_mu
 from experiments.audit.scene import Scene
 from experiments.audit.trials import stated_law
+from fedmf.audit import exact
 from fedmf.audit import power as residual_power
 from fedmf.audit.bounds import epsilon_lower_bound, one_run_lower_bound
 from fedmf.audit.gaussian_bounds import f_dp_one_run_mu_lower_bound, mu_lower_bound
-from fedmf.audit.residual import TAILS, VARIANCE
+from fedmf.audit.residual import FALSE_ALARM, PAIRS, TAILS, TESTS, VARIANCE
 from fedmf.randomness import PublicSeed
 
 FACTORS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.958, 1.0)
 POOL = 10_000  # simulated runs with the client in, and as many with it out, behind each figure
 REPEATS = 1000  # made-up outcomes of an audit
+CORRELATIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of two coordinates
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class Power:
         return {"test": self.test, "pipeline": self.pipeline, "probability": dict(by_factor)}
 
 
-def residual_powers(scene: Scene, runs: int) -> list[Power]:
-    """Return the power of the rows on residuals that see a factor."""
+def residual_powers(scene: Scene, runs: int, level: float = FALSE_ALARM) -> list[Power]:
+    """Return the power of the rows on residuals that see a factor; `level` is the false alarm of the scene's noise."""
     found = [
         {
             power.test: power.probability
@@ -53,6 +56,7 @@ def residual_powers(scene: Scene, runs: int) -> list[Power]:
                 epochs=scene.epochs,
                 rounds=scene.rounds_per_epoch,
                 coordinates=scene.dimension,
+                false_alarm=level,
             )
         }
         for factor in FACTORS
@@ -65,10 +69,29 @@ def residual_powers(scene: Scene, runs: int) -> list[Power]:
     ]
 
 
-def many_run_powers(setup: Setup, runs: int, confidence: float) -> list[Power]:
+def correlation_powers(scene: Scene, runs: int, level: float, *, seed: int) -> tuple[float, ...]:
+    """Return how often two correlated coordinates among all are found, by `CORRELATIONS`: by simulation, exact p-values.
+
+    Of the row that compares all pairs of coordinates, from so many runs of a scene; `level` is that of the scene's noise.
+    """
+    values = runs * scene.epochs * scene.rounds_per_epoch
+    pairs = scene.dimension * (scene.dimension - 1) // 2
+    first, second = (
+        PublicSeed(seed).generator("audit power", PAIRS, runs).standard_normal((2, REPEATS, values))
+    )
+    found = []
+    for rho in CORRELATIONS:
+        other = rho * first + (1 - rho * rho) ** 0.5 * second
+        lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(other, axis=1)
+        p_values = exact.correlation((first * other).sum(axis=1) / lengths, values)
+        found.append(float((pairs * p_values <= level / len(TESTS)).mean()))
+    return tuple(found)
+
+
+def many_run_powers(setup: Setup, runs: int, levels: Levels) -> list[Power]:
     """Return the power of the rows that attack a pipeline played many times."""
     law, name = stated_law(setup), f"{setup.mechanism}, gamma {setup.keep_probability:g}, {runs} runs"
-    epsilon = partial(epsilon_lower_bound, delta=setup.delta, confidence=confidence)
+    epsilon = _Bounds.of(partial(epsilon_lower_bound, delta=setup.delta), levels)
     half = replace(law, noise=0.5)
     simulated = partial(_attacked, setup, runs, epsilon, setup.epsilon)
     rows = [
@@ -80,25 +103,38 @@ def many_run_powers(setup: Setup, runs: int, confidence: float) -> list[Power]:
         return [*rows, Power("many runs, fitted noise (all runs)", name, fitted)]
     plan = build_stage(setup).plan
     mu = plan.participation.epochs**0.5 / plan.noise_multiplier
-    bound = partial(mu_lower_bound, confidence=confidence)
-    return [*rows, Power("many runs, mu-GDP", name, _attacked(setup, runs, bound, mu, lambda factor: law))]
+    bounds = _Bounds.of(mu_lower_bound, levels)
+    return [*rows, Power("many runs, mu-GDP", name, _attacked(setup, runs, bounds, mu, lambda factor: law))]
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """One bound, by itself, which chooses the rule, and as it decides."""
+
+    chooses: Bound
+    decides: Bound
+
+    @classmethod
+    def of(cls, bound: Callable[..., float], levels: Levels) -> "_Bounds":
+        """Return a bound at both levels."""
+        return cls(partial(bound, confidence=levels.confidence), partial(bound, confidence=1 - levels.attack))
 
 
 def _attacked(
-    setup: Setup, runs: int, bound: Bound, limit: float, assumed: Callable[[float], Law]
+    setup: Setup, runs: int, bounds: _Bounds, limit: float, assumed: Callable[[float], Law]
 ) -> tuple[float, ...]:
-    """Return how often `bound` exceeds `limit` when the noise is a factor of the stated one, under assumed laws."""
+    """Return how often the bound that decides exceeds `limit` when the noise is a factor of the stated one, under assumed laws."""
     stated, found = stated_law(setup), []
     everyone = np.arange(POOL) % len(stated.shifts)
     for factor in FACTORS:
         rng = PublicSeed(setup.seed).generator("audit power", setup.name, str(factor))
         law, true = assumed(factor), replace(stated, noise=factor)
-        rule = choose_rule(law, runs=runs, bound=bound, rng=rng)
+        rule = choose_rule(law, runs=runs, bound=bounds.chooses, rng=rng)
         rates = [
             float(rule.claims(law.score(true.simulate(everyone, present=present, rng=rng), everyone)).mean())
             for present in (True, False)
         ]
-        found.append(_exceeding(rule, rates, runs, bound, limit, rng))
+        found.append(_exceeding(rule, rates, runs, bounds.decides, limit, rng))
     return tuple(found)
 
 
@@ -114,36 +150,36 @@ def _exceeding(
     return sum(exceeds[pair] for pair in zip(hits.tolist(), misses.tolist(), strict=True)) / REPEATS
 
 
-def many_run_control_power(setup: Setup, law: Law, runs: int, confidence: float) -> float:
+def many_run_control_power(setup: Setup, law: Law, runs: int, levels: Levels) -> float:
     """Return how probably the headline row finds a sabotage in so many runs, of which `law` is the law."""
-    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=confidence)
+    bounds = _Bounds.of(partial(epsilon_lower_bound, delta=setup.delta), levels)
     rng = PublicSeed(setup.seed).generator("audit control power", setup.name)
-    rule = choose_rule(law, runs=runs, bound=bound, rng=rng)
+    rule = choose_rule(law, runs=runs, bound=bounds.chooses, rng=rng)
     rates = [
         float(rule.claims(law.scores(POOL, present=present, rng=rng)).mean()) for present in (True, False)
     ]
-    return _exceeding(rule, rates, runs, bound, setup.epsilon, rng)
+    return _exceeding(rule, rates, runs, bounds.decides, setup.epsilon, rng)
 
 
-def one_run_control_powers(setup: OneRunSetup, factor: float, confidence: float) -> tuple[float, float]:
+def one_run_control_powers(setup: OneRunSetup, factor: float, levels: Levels) -> tuple[float, float]:
     """Return how probably the rows on one run, epsilon and f-DP, find noise of `factor` times the stated one."""
     mu = stated_mu(setup)
     count = _right(setup, mu, factor, REPEATS)
     least = (
-        _least(setup.guesses, lambda correct: _epsilon(setup, confidence, correct) > setup.epsilon),
-        _least(setup.guesses, lambda correct: _mu(setup, confidence, correct) > mu),
+        _least(setup.guesses, lambda correct: _epsilon(setup, 1 - levels.one_run, correct) > setup.epsilon),
+        _least(setup.guesses, lambda correct: _mu(setup, 1 - levels.attack, correct) > mu),
     )
     return float((count >= least[0]).mean()), float((count >= least[1]).mean())
 
 
-def one_run_powers(setup: OneRunSetup, confidence: float, repeats: int = 100) -> list[Power]:
+def one_run_powers(setup: OneRunSetup, levels: Levels, repeats: int = 100) -> list[Power]:
     """Return the power of the rows on one run whose clients are all canaries."""
     name = f"{setup.mechanism}, gamma 1, {setup.guesses} guesses of {setup.canaries}"
     mu = stated_mu(setup)
     counts = [_right(setup, mu, factor, repeats) for factor in FACTORS]
     rows: list[tuple[str, Callable[[int], bool]]] = [
-        ("one run", lambda correct: _epsilon(setup, confidence, correct) > setup.epsilon),
-        ("one run, f-DP", lambda correct: _mu(setup, confidence, correct) > mu),
+        ("one run", lambda correct: _epsilon(setup, 1 - levels.one_run, correct) > setup.epsilon),
+        ("one run, f-DP", lambda correct: _mu(setup, 1 - levels.attack, correct) > mu),
     ]
     return [
         Power(test, name, tuple(float((count >= _least(setup.guesses, refutes)).mean()) for count in counts))
@@ -192,3 +228,10 @@ def in_words(rows: Sequence[Power]) -> list[str]:
         cells = " | ".join(f"{probability:.3g}" for probability in row.probabilities)
         lines.append(f"| {row.test}: {row.pipeline} | {cells} |")
     return lines
+
+
+def correlations_in_words(rows: Sequence[tuple[int, Sequence[float]]]) -> list[str]:
+    """Return (runs, probabilities) of `correlation_powers` as lines of a Markdown table."""
+    lines = ["| runs | " + " | ".join(f"{rho:g}" for rho in CORRELATIONS) + " |"]
+    lines.append("|---" * (len(CORRELATIONS) + 1) + "|")
+    return lines + [f"| {runs} | " + " | ".join(f"{p:.3g}" for p in found) + " |" for runs, found in rows]

@@ -22,7 +22,6 @@ KINDS = (
     "residual",
     "mask",
 )  # tests that are many: people are shown the one that says most of each kind
-LARGE_LEVEL = 0.001  # of a single row
 HEADS = {
     "coupled sensitivity": "sens",
     "coupled own round": "round",
@@ -150,12 +149,16 @@ def condensed(rows: Sequence[Row]) -> list[tuple[Row, int, float | None]]:
 
 def levels(rows: Sequence[Row]) -> str:
     """Return in words how probably the rows refute an honest pipeline by chance."""
-    known = [row.false_alarm for row in rows if row.false_alarm is not None]
-    bounds = [level for level in known if level >= LARGE_LEVEL]
-    rest = math.fsum(level for level in known if level < LARGE_LEVEL)
+    attacks, others = (
+        [row.false_alarm for row in rows if row.false_alarm is not None and row.is_attack is kind]
+        for kind in (True, False)
+    )
+    rest = f"all other rows together with {math.fsum(others):.1g}"
+    if not attacks:
+        return f"By chance an honest pipeline is refuted by all rows together with probability {math.fsum(others):.1g}."
     return (
-        f"By chance an honest pipeline is refuted by each of {len(bounds)} bounds with probability at most "
-        f"{max(bounds, default=0.0):.2g}, by all other rows together with {rest:.1g}."
+        f"By chance an honest pipeline is refuted by any of {len(attacks)} attacks with probability at most "
+        f"{math.fsum(attacks):.2g}, by {rest}."
     )
 
 

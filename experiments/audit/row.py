@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any
 
 AS_SHIPPED = "as shipped"
+ATTACKS = ("many runs", "one run")  # how the names of attacks begin
 
 
 class Verdict(Enum):
@@ -19,10 +20,10 @@ class Verdict(Enum):
 class Row:
     """A test of one pipeline. `sabotage` is "as shipped", or the name of what is broken in the pipeline on purpose.
 
-    `observed` and `limit` are the figures in words. `false_alarm` is the probability with which this row by itself
-    refutes an honest pipeline, 0 for a deterministic test, None where nobody knows it. `nearness` says how far the test was
-    from refuting, 1 being the limit; None where that has no scale. `power` is the probability with which the row finds
-    its sabotage at the size that was played; None where nobody computed it.
+    `observed` and `limit` are the figures in words. `false_alarm` is the probability with which this row refutes an
+    honest pipeline, its share of the audit's (`experiments.audit.levels`), 0 for a deterministic test, None where nobody
+    knows it. `nearness` says how far the test was from refuting, 1 being the limit; None where that has no scale. `power`
+    is the probability with which the row finds its sabotage at the size that was played; None where nobody computed it.
     """
 
     pipeline: str
@@ -35,6 +36,11 @@ class Row:
     note: str = ""
     nearness: float | None = None
     power: float | None = None
+
+    @property
+    def is_attack(self) -> bool:
+        """Whether the row bounds what guesses give away, so that it shares its level with all attacks of the audit."""
+        return self.test.startswith(ATTACKS)
 
     @property
     def is_control(self) -> bool:

@@ -119,4 +119,5 @@ def for_a_night(settings: AuditSettings, mechanisms: Sequence[str]) -> AuditSett
         runs=10 * settings.runs,
         pairs=NIGHT_PAIRS if settings.pairs is None else 6 * settings.pairs,
         residual_runs=20 * settings.residual_runs,
+        one_run_delta=settings.one_run_delta / 10,  # so that "one run" can decide at a tenth of its level
     )

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from experiments.audit.law import Float64
+from experiments.audit.levels import percent
 from experiments.audit.matrix import COLUMNS, Line
 from experiments.audit.row import Verdict
 from experiments.audit.trials import Scores, Trial
@@ -49,7 +50,7 @@ def table(trials: Sequence[Trial]) -> Table:
             f"{trial.hits}/{trial.trials_in}"
             + ("" if trial.trials_out is None else f"  {trial.false_alarms}/{trial.trials_out}"),
             f"{trial.lower_bound:.3f}",
-            f"{trial.confidence:.0%}",
+            percent(trial.confidence),
             trial.verdict,
             style=None if trial.is_right else "bold red",
         )
@@ -142,7 +143,7 @@ def _bounds(axes: Axes, trials: Sequence[Trial]) -> None:
     axes.tick_params(axis="y", labelsize=6.5)
     axes.invert_yaxis()
     axes.set_xlabel(
-        f"lower bound on epsilon at {trials[0].confidence:.0%} confidence, nats; {CLAIM}\n"
+        f"lower bound on epsilon at {percent(trials[0].confidence)} confidence, nats; {CLAIM}\n"
         "(blue: as shipped, orange: broken on purpose, black tick: stated epsilon)"
     )
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.audit.digits import Runs, Setup, build_stage, play
-from experiments.audit.law import Count, Float64, Law, choose_rule, count, own_mask, shared_mask
+from experiments.audit.law import Bound, Count, Float64, Law, choose_rule, count, own_mask, shared_mask
+from experiments.audit.levels import Levels, percent
 from experiments.audit.one_run import OneRunSetup, play_one_run
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, Sabotage
@@ -23,6 +24,7 @@ from fedmf.randomness import PublicSeed
 
 CHUNK = 50  # runs a process plays before it hands them back
 ONE_RUN_WEIGHT = 350.0  # one run with all canaries takes about as long as this many runs with one
+NARROW = "above the limit by itself, not at the level of all attacks together; another seed decides"
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,9 @@ class Trial:
 
     `trials_in`, `trials_out` are runs of the two kinds, `hits` the claims that were right among the first,
     `false_alarms` those that were wrong among the second; with one run, `trials_in` are guesses and `hits`
-    the right ones. `lower_bound`, in nats, holds at `delta` with probability `confidence`; `best` is what it would
-    have been had every claim been right.
+    the right ones. `lower_bound`, in nats, holds at `delta` with probability `confidence` by itself: the headline.
+    `decisive` holds with the share that the attack has of the level of all attacks together (`level`), and decides; `best`
+    is what that one would have been had every claim been right.
     """
 
     method: str
@@ -55,13 +58,15 @@ class Trial:
     trials_out: int | None
     false_alarms: int | None
     lower_bound: float
+    decisive: float
     best: float
     confidence: float
+    level: float
 
     @property
     def exceeds(self) -> bool:
-        """Whether the pipeline was shown to cost more than stated."""
-        return self.lower_bound > self.epsilon
+        """Whether the pipeline was shown to cost more than stated, at the level of all attacks together."""
+        return self.decisive > self.epsilon
 
     @property
     def is_control(self) -> bool:
@@ -78,7 +83,9 @@ class Trial:
         """The outcome in words; capitals where it is not as it must be."""
         if self.is_control:
             return "caught" if self.exceeds else "NOT CAUGHT"
-        return "EXCEEDS the statement" if self.exceeds else "below the statement"
+        if self.exceeds:
+            return "EXCEEDS the statement"
+        return "above by itself only" if self.lower_bound > self.epsilon else "below the statement"
 
     def as_row(self) -> Row:
         """Return the trial as a row of the audit."""
@@ -89,19 +96,24 @@ class Trial:
             pipeline=f"{self.mechanism}, gamma {self.keep_probability:g}",
             sabotage=self.sabotage.name,
             test=self.method,
-            observed=f"epsilon at least {self.lower_bound:.3f} ({claims})",
+            observed=f"epsilon at least {self.lower_bound:.3f} ({claims}; at {percent(self.confidence)})",
             limit=f"epsilon {self.epsilon:g} at delta {self.delta:g}",
-            false_alarm=1 - self.confidence,
-            verdict=judge(self.lower_bound, self.epsilon, self.best),
-            note=self.attack,
+            false_alarm=self.level,
+            verdict=judge(self.decisive, self.epsilon, self.best),
+            note=noted(self.attack, self.lower_bound, self.decisive, self.epsilon),
         )
 
 
-def judge(bound: float, limit: float, best: float) -> Verdict:
-    """Return what a lower bound says of a limit; `best` is the bound that a test without mistakes would have given."""
-    if bound > limit:
+def judge(decisive: float, limit: float, best: float) -> Verdict:
+    """Return what the bound that decides says of a limit; `best` is that of a test without mistakes."""
+    if decisive > limit:
         return Verdict.refuted
     return Verdict.inconclusive if best <= limit else Verdict.nothing_found
+
+
+def noted(note: str, bound: float, decisive: float, limit: float) -> str:
+    """Return the note of a row, which says so where only the bound by itself exceeds the limit."""
+    return f"{note}; {NARROW}" if bound > limit >= decisive else note
 
 
 def many_run_setups(
@@ -166,24 +178,28 @@ def speaking(setup: Setup) -> int:
     return setup.cohort_size - 1 if setup.companions else 0
 
 
-def attack(setup: Setup, runs: Runs, confidence: float) -> list[tuple[Trial, Scores]]:
+def attack(setup: Setup, runs: Runs, levels: Levels) -> list[tuple[Trial, Scores]]:
     """Return the trials of a pipeline's runs under all laws; each rule is fixed without a look at the runs."""
     trials = []
-    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=confidence)
+    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=levels.confidence)
     for name, law in attacks_on(setup).items():
-        rng = PublicSeed(setup.seed).generator("audit rule", setup.name, name)
-        rule = choose_rule(law, runs=len(runs.present), bound=bound, rng=rng)
-        scores = law.score(runs.observations, runs.canaries)
-        found = count(rule, scores, runs.present)
-        trials.append(
-            (many_run_trial(setup, "many runs", name, found, confidence), Scores(scores, runs.present))
-        )
+        scores, found = counted(setup, law, runs, bound, name)
+        trials.append((many_run_trial(setup, "many runs", name, found, levels), Scores(scores, runs.present)))
     return trials
 
 
-def many_run_trial(setup: Setup, method: str, attack: str, found: Count, confidence: float) -> Trial:
+def counted(setup: Setup, law: Law, runs: Runs, bound: Bound, name: str) -> tuple[Float64, Count]:
+    """Return the scores of runs under a law, and how its rule does on them; `name` is that of the rule's own draws."""
+    rng = PublicSeed(setup.seed).generator("audit rule", setup.name, name)
+    rule = choose_rule(law, runs=len(runs.present), bound=bound, rng=rng)
+    scores = law.score(runs.observations, runs.canaries)
+    return scores, count(rule, scores, runs.present)
+
+
+def many_run_trial(setup: Setup, method: str, attack: str, found: Count, levels: Levels) -> Trial:
     """Return what follows from the counted claims about runs of a setup."""
-    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=confidence)
+    bound = partial(epsilon_lower_bound, delta=setup.delta)
+    decides = partial(bound, confidence=1 - levels.attack)
     return Trial(
         method=method,
         mechanism=setup.mechanism,
@@ -196,9 +212,11 @@ def many_run_trial(setup: Setup, method: str, attack: str, found: Count, confide
         hits=found.true_positives,
         trials_out=found.non_members,
         false_alarms=found.false_positives,
-        lower_bound=found.bounded(bound),
-        best=bound(found.members, found.members, 0, found.non_members),
-        confidence=confidence,
+        lower_bound=found.bounded(partial(bound, confidence=levels.confidence)),
+        decisive=found.bounded(decides),
+        best=decides(found.members, found.members, 0, found.non_members),
+        confidence=levels.confidence,
+        level=levels.attack,
     )
 
 
@@ -216,9 +234,10 @@ def one_run_task(setup: OneRunSetup) -> Task:
     return Task(play_one_run, (setup,), ONE_RUN_WEIGHT)
 
 
-def one_run_trial(setup: OneRunSetup, correct: int, confidence: float) -> Trial:
+def one_run_trial(setup: OneRunSetup, correct: int, levels: Levels) -> Trial:
     """Return the trial of a run whose clients are all canaries, of which `correct` guesses were right."""
-    bound = partial(one_run_lower_bound, delta=setup.delta, confidence=confidence)
+    bound = partial(one_run_lower_bound, delta=setup.delta)
+    decides = partial(bound, confidence=1 - levels.one_run)
     return Trial(
         method="one run",
         mechanism=setup.mechanism,
@@ -231,7 +250,9 @@ def one_run_trial(setup: OneRunSetup, correct: int, confidence: float) -> Trial:
         hits=correct,
         trials_out=None,
         false_alarms=None,
-        lower_bound=bound(correct, setup.guesses, setup.canaries),
-        best=bound(setup.guesses, setup.guesses, setup.canaries),
-        confidence=confidence,
+        lower_bound=bound(correct, setup.guesses, setup.canaries, confidence=levels.confidence),
+        decisive=decides(correct, setup.guesses, setup.canaries),
+        best=decides(setup.guesses, setup.guesses, setup.canaries),
+        confidence=levels.confidence,
+        level=levels.one_run,
     )

@@ -245,6 +245,6 @@ def test_operating_curve_goes_from_nothing_to_everything():
     ],
 )
 def test_the_verdict_turns_where_the_bound_passes_the_stated_epsilon(fault, bound, verdict):
-    trial = Trial("many runs", "optimal", 0.1, fault, "", 1.5, 0.02, 9, 9, 9, 9, bound, 4.0, 0.95)
+    trial = Trial("many runs", "optimal", 0.1, fault, "", 1.5, 0.02, 9, 9, 9, 9, 0.1, bound, 4.0, 0.95, 0.05)
     assert trial.verdict == verdict
     assert trial.is_right == (not verdict[:3].isupper())

@@ -8,6 +8,7 @@ from experiments.audit import calibration, power, residual
 from experiments.audit.calibration import Alarms, false_alarms
 from experiments.audit.digits import Setup
 from experiments.audit.further import f_dp_row
+from experiments.audit.levels import Levels
 from experiments.audit.matrix import SURE
 from experiments.audit.one_run import OneRunSetup, play_one_run
 from experiments.audit.power import many_run_powers, one_run_control_powers, one_run_powers, residual_powers
@@ -28,7 +29,7 @@ def probability(powers, test, factor):
 def test_a_few_honest_streams_give_no_alarm(monkeypatch):
     for module, count in ((calibration.coupled, 2), (calibration.residual, 2)):
         monkeypatch.setattr(module, "SCENES", module.SCENES[:count])
-    found = false_alarms(4, workers=1, seed=0)
+    found = false_alarms(4, level=1e-6, workers=1, seed=0)
     assert [alarms.trials for alarms in found] == [5, 1, 4, 4, 4, 4]
     assert all(alarms.keeps_its_level for alarms in found)
     assert {alarms.alarms for alarms in found if alarms.level is None or alarms.level < 1e-3} == {0}
@@ -38,7 +39,7 @@ def test_a_broken_pipeline_gives_alarms(monkeypatch):
     for module in (calibration.coupled, calibration.residual):
         monkeypatch.setattr(module, "SCENES", module.SCENES[:2])
     with SABOTAGES["no clipping"].patches():
-        pairs, *_ = false_alarms(1, workers=1, seed=0)
+        pairs, *_ = false_alarms(1, level=1e-6, workers=1, seed=0)
     assert pairs.alarms == 1
     assert not pairs.keeps_its_level
 
@@ -68,7 +69,7 @@ def test_the_power_of_residuals_is_what_the_pipeline_shows():
 
 
 def test_a_row_that_attacks_finds_less_noise_more_surely_and_the_right_noise_hardly_ever(few_factors):
-    powers = many_run_powers(ATTACKED, 2000, 0.95)
+    powers = many_run_powers(ATTACKED, 2000, Levels(0.95))
     assert probability(powers, "many runs, halved noise", 0.5) > 0.99
     assert probability(powers, "many runs, mu-GDP", 0.7) > probability(powers, "many runs, stated law", 0.7)
     for power_of_row in powers:
@@ -77,13 +78,15 @@ def test_a_row_that_attacks_finds_less_noise_more_surely_and_the_right_noise_har
 
 def test_the_power_of_one_run_is_what_the_pipeline_shows(few_factors):
     """Halved noise is caught by the row on mu for certain, and so it is in the pipeline."""
-    powers = one_run_powers(ONE_RUN, 0.95, repeats=20)
+    powers = one_run_powers(ONE_RUN, Levels(0.95), repeats=20)
     assert probability(powers, "one run, f-DP", 0.5) == 1
     assert probability(powers, "one run, f-DP", 1.0) <= 0.05
     right = play_one_run(replace(ONE_RUN, sabotage=SABOTAGES["noise halved"]))
-    assert f_dp_row(ONE_RUN, right, 0.95).verdict is Verdict.refuted
+    assert f_dp_row(ONE_RUN, right, Levels(0.95)).verdict is Verdict.refuted
 
 
 def test_at_the_size_of_the_slow_audit_one_run_need_not_find_half_of_the_noise_and_f_dp_must():
-    epsilon, mu = one_run_control_powers(OneRunSetup("optimal", 2.0, 1e-5, 8192, 400, seed=0), 0.5, 0.95)
+    epsilon, mu = one_run_control_powers(
+        OneRunSetup("optimal", 2.0, 1e-5, 8192, 400, seed=0), 0.5, Levels(0.95)
+    )
     assert 0.8 < epsilon < SURE <= mu

@@ -10,6 +10,7 @@ import experiments.audit.__main__ as command
 import runs
 from experiments.audit.__main__ import CONTROLS
 from experiments.audit.jobs import of_mechanisms
+from experiments.audit.levels import Levels
 from experiments.audit.matrix import COLUMNS
 from experiments.audit.one_run import OneRunSetup
 from experiments.audit.report import HEADS
@@ -114,14 +115,14 @@ def test_people_are_told_what_was_found(tmp_path, capsys, few_scenes):
         "The product as shipped",
         "What is broken",
         "Nothing was found.",
-        "by all other rows together",
+        "by all rows together",
     ):
         assert words in said
 
 
 def test_an_audit_never_overwrites_another_and_says_so_first(tmp_path, capsys, monkeypatch):
     (tmp_path / "audit").mkdir()
-    monkeypatch.setattr(command, "honest_jobs", lambda settings: pytest.fail("something was computed"))
+    monkeypatch.setattr(command, "honest_jobs", lambda *given: pytest.fail("something was computed"))
     with pytest.raises(RunDirectoryError, match="exists already"):
         run(tmp_path, capsys, *SMALL)
 
@@ -161,7 +162,9 @@ def test_thorough_plays_every_mechanism_and_more_of_everything(tmp_path):
     assert {scene.mechanism for scene in scenes} == set(FAMILIES)
     for scene in scenes:
         assert plan_of(scene).factorization.family == scene.mechanism
-    few, many = (command.honest_jobs(replace(asked, canaries=0, runs=0)) for asked in (settings, night))
+    few, many = (
+        command.honest_jobs(replace(asked, canaries=0, runs=0), Levels(0.95)) for asked in (settings, night)
+    )
     assert len(many) == len(few) + 2 * len(set(FAMILIES) - {"optimal", "independent", "binary_tree"})
 
 

@@ -21,6 +21,7 @@ from experiments.audit.further import (
     with_fitted_noise,
 )
 from experiments.audit.law import Law, best_rule, count, own_mask
+from experiments.audit.levels import Levels
 from experiments.audit.one_run import (
     OneRunSetup,
     estimates,
@@ -44,6 +45,7 @@ def fewer_draws(monkeypatch):
     monkeypatch.setattr("experiments.audit.further.DRAWS", 20_000)
 
 
+ALONE = Levels(0.95)
 DENSE = Setup("optimal", 1.0, 1.5, 0.02, cohort_size=2, rounds_per_epoch=3, epochs=2, seed=0)
 MASKED = replace(DENSE, keep_probability=0.1)
 
@@ -67,21 +69,21 @@ def made_up(setup, runs, seed=0, **changes):
 def test_mu_row_refutes_a_smaller_noise_that_the_headline_does_not():
     """At .75 of the noise; the same runs, and the same level."""
     runs = made_up(DENSE, 2000, noise=0.75)
-    row = mu_row(DENSE, runs, 0.95)
+    row = mu_row(DENSE, runs, ALONE)
     assert row.verdict is Verdict.refuted
-    assert {trial.as_row().verdict for trial, _ in attack(DENSE, runs, 0.95)} == {Verdict.nothing_found}
+    assert {trial.as_row().verdict for trial, _ in attack(DENSE, runs, ALONE)} == {Verdict.nothing_found}
     assert row.false_alarm == pytest.approx(0.05)
 
 
 def test_mu_row_claims_the_mu_of_the_stated_epsilon_and_passes_the_stated_law():
-    row = mu_row(DENSE, made_up(DENSE, 2000), 0.95)
+    row = mu_row(DENSE, made_up(DENSE, 2000), ALONE)
     assert row.verdict is Verdict.nothing_found
     assert gaussian_epsilon(float(row.limit.removeprefix("mu ")), 0.02) == pytest.approx(1.5, abs=2e-3)
     assert float(row.observed.split()[3].rstrip(",")) > 0.5  # of .809: most of what there is
 
 
 def test_mu_row_says_the_bound_of_its_counts_at_its_level():
-    row = mu_row(DENSE, made_up(DENSE, 400), 0.9)
+    row = mu_row(DENSE, made_up(DENSE, 400), Levels(0.9))
     hits, members, alarms, others = map(int, re.findall(r"(\d+)/(\d+) right, (\d+)/(\d+)", row.observed)[0])
     bound = mu_lower_bound(hits, members, alarms, others, confidence=0.9)
     assert row.observed.startswith(f"mu at least {bound:.3f}, ")
@@ -99,11 +101,11 @@ def test_fitted_noise_is_the_noise(setup, noise):
 def test_fitted_row_finds_less_noise_where_the_stated_laws_rule_finds_nothing():
     """At .6 and gamma .1: the attack is at its best only if it knows the noise."""
     runs = made_up(MASKED, 3000, noise=0.6)
-    row = fitted_trial(MASKED, runs, 0.95).as_row()
+    row = fitted_trial(MASKED, runs, ALONE).as_row()
     assert row.verdict is Verdict.refuted
     assert "noise 0.6" in row.note or "noise 0.59" in row.note
-    assert attack(MASKED, runs, 0.95)[0][0].lower_bound < 1.5
-    assert fitted_trial(MASKED, made_up(MASKED, 3000), 0.95).as_row().verdict is Verdict.nothing_found
+    assert attack(MASKED, runs, ALONE)[0][0].lower_bound < 1.5
+    assert fitted_trial(MASKED, made_up(MASKED, 3000), ALONE).as_row().verdict is Verdict.nothing_found
 
 
 def test_fitted_row_counts_no_run_that_it_was_fitted_on():
@@ -111,13 +113,13 @@ def test_fitted_row_counts_no_run_that_it_was_fitted_on():
     runs = made_up(MASKED, 400, noise=0.3)
     turned = runs.present.copy()
     turned[:40] = ~turned[:40]
-    row = fitted_trial(MASKED, replace(runs, present=turned), 0.95).as_row()
+    row = fitted_trial(MASKED, replace(runs, present=turned), ALONE).as_row()
     assert "/180 right" in row.observed
     assert "first 40 runs" in row.note
 
 
 def test_exact_row_says_how_much_the_conversion_hides():
-    row = exact_row(MASKED)
+    row = exact_row(MASKED, ALONE)
     low, high = (float(word.strip("[],")) for word in row.observed.split()[-2:])
     assert 1.0 < low < high < 1.3
     assert row.verdict is Verdict.nothing_found
@@ -128,30 +130,30 @@ def test_exact_row_refutes_a_statement_below_what_the_law_gives_away(monkeypatch
     monkeypatch.setattr(
         "experiments.audit.further.stated_law", lambda setup: stated_law(replace(MASKED, epsilon=3.0))
     )
-    assert exact_row(replace(MASKED, seed=9)).verdict is Verdict.refuted
+    assert exact_row(replace(MASKED, seed=9), ALONE).verdict is Verdict.refuted
 
 
 def test_beside_exact_refutes_between_the_exact_epsilon_and_the_stated_one(monkeypatch):
-    trial = attack(MASKED, made_up(MASKED, 200), 0.95)[0][0]
-    exact = ExactEpsilon(1.1, 1.05, 1.15, 0.995)
-    monkeypatch.setattr("experiments.audit.further.exact_epsilon_of", lambda setup: exact)
+    trial = attack(MASKED, made_up(MASKED, 200), ALONE)[0][0]
+    exact = ExactEpsilon(1.1, 1.05, 1.15, 1 - 1e-6)
+    monkeypatch.setattr("experiments.audit.further.exact_epsilon_of", lambda setup, error: exact)
     verdicts = [
-        beside_exact(MASKED, replace(trial, lower_bound=bound, best=4.0)).verdict
+        beside_exact(MASKED, replace(trial, decisive=bound, best=4.0), ALONE).verdict
         for bound in (1.0, 1.12, 1.2)
     ]
     assert verdicts == [Verdict.nothing_found, Verdict.nothing_found, Verdict.refuted]
-    row = beside_exact(MASKED, trial)
-    assert row.false_alarm == pytest.approx(0.055)
+    row = beside_exact(MASKED, trial, ALONE)
+    assert row.false_alarm == pytest.approx(0.05)
     assert row.test == "many runs, exact epsilon"
 
 
 def test_the_law_is_refuted_where_the_statement_is_not_yet():
     """At .8 of the noise and gamma .1; the exact epsilon is what the accountant's slack would hide."""
-    trial = fitted_trial(MASKED, made_up(MASKED, 6000, noise=0.8), 0.95)
+    trial = fitted_trial(MASKED, made_up(MASKED, 6000, noise=0.8), ALONE)
     assert trial.as_row().verdict is Verdict.nothing_found
-    assert beside_exact(MASKED, trial).verdict is Verdict.refuted
-    honest = fitted_trial(MASKED, made_up(MASKED, 6000), 0.95)
-    assert beside_exact(MASKED, honest).verdict is Verdict.nothing_found
+    assert beside_exact(MASKED, trial, ALONE).verdict is Verdict.refuted
+    honest = fitted_trial(MASKED, made_up(MASKED, 6000), ALONE)
+    assert beside_exact(MASKED, honest, ALONE).verdict is Verdict.nothing_found
 
 
 @pytest.mark.parametrize(
@@ -162,36 +164,36 @@ def test_learned_row_finds_what_nobody_told_it_in_the_real_pipeline(mechanism, s
     """In 160 runs, of which the headline's rule makes nothing."""
     setup = replace(DENSE, mechanism=mechanism, epochs=1, sabotage=SABOTAGES[sabotage])
     runs = play(setup, 0, 160)
-    assert learned_row(setup, runs, 0.95).verdict is Verdict.refuted
-    assert attack(setup, runs, 0.95)[0][0].as_row().verdict is not Verdict.refuted
+    assert learned_row(setup, runs, ALONE).verdict is Verdict.refuted
+    assert attack(setup, runs, ALONE)[0][0].as_row().verdict is not Verdict.refuted
 
 
 def test_learned_row_finds_that_rounds_have_no_noise_since_the_canary_is_in_all_rounds():
     setup = replace(DENSE, epochs=1, sabotage=SABOTAGES["no noise in two of three rounds"])
     runs = play(setup, 0, 240)
-    assert learned_row(setup, runs, 0.95).verdict is Verdict.refuted
+    assert learned_row(setup, runs, ALONE).verdict is Verdict.refuted
     first = build_stage(replace(setup, sabotage=NONE)).steps[runs.canaries, 0] == 0
     spared = Runs(runs.observations[first], runs.sums[first], runs.canaries[first], runs.present[first])
-    assert learned_row(setup, spared, 0.95).verdict is not Verdict.refuted  # what was audited before
+    assert learned_row(setup, spared, ALONE).verdict is not Verdict.refuted  # what was audited before
 
 
 @pytest.mark.parametrize("setup", [DENSE, MASKED], ids=["dense", "masked"])
 def test_learned_row_passes_the_stated_law(setup):
-    assert learned_row(setup, made_up(setup, 1000), 0.95).verdict is Verdict.nothing_found
+    assert learned_row(setup, made_up(setup, 1000), ALONE).verdict is Verdict.nothing_found
 
 
 def test_learned_row_counts_the_half_that_it_did_not_learn_from():
     """A label that is in the first half's features alone helps nobody."""
     runs = made_up(DENSE, 400)
     runs.observations[:200, :, 0] = np.where(runs.present[:200, None], 50.0, -50.0)
-    row = learned_row(DENSE, runs, 0.95)
+    row = learned_row(DENSE, runs, ALONE)
     assert "/100 right" in row.observed
     assert row.verdict is Verdict.nothing_found
     runs.observations[200:, :, 0] = np.where(runs.present[200:, None], 50.0, -50.0)
-    assert learned_row(DENSE, runs, 0.95).verdict is Verdict.refuted
+    assert learned_row(DENSE, runs, ALONE).verdict is Verdict.refuted
     runs = made_up(DENSE, 400)  # in the second half alone, and against what the first half teaches
     runs.observations[200:, :, 0] = np.where(runs.present[200:, None], -50.0, 50.0)
-    assert learned_row(DENSE, runs, 0.95).verdict is Verdict.nothing_found
+    assert learned_row(DENSE, runs, ALONE).verdict is Verdict.nothing_found
 
 
 @pytest.mark.parametrize("kind", ["uneven", "even"])
@@ -224,8 +226,8 @@ def test_a_row_is_inconclusive_where_even_a_test_without_mistakes_would_refute_n
 
 def test_too_few_runs_are_inconclusive_in_every_row():
     runs = made_up(DENSE, 30)
-    trials = [trial for trial, _ in attack(DENSE, runs, 0.95)]
-    rows = [trial.as_row() for trial in trials] + further_rows(DENSE, runs, trials, 0.95)
+    trials = [trial for trial, _ in attack(DENSE, runs, ALONE)]
+    rows = [trial.as_row() for trial in trials] + further_rows(DENSE, runs, trials, ALONE)
     assert {row.test: row.verdict for row in rows} == {
         "many runs": Verdict.inconclusive,
         "many runs, learned": Verdict.inconclusive,
@@ -235,11 +237,11 @@ def test_too_few_runs_are_inconclusive_in_every_row():
 
 def test_masked_pipelines_get_the_rows_of_masks_and_controls_no_row_of_the_law():
     runs = made_up(MASKED, 100)
-    trials = [trial for trial, _ in attack(MASKED, runs, 0.95)]
-    tests = [row.test for row in further_rows(MASKED, runs, trials, 0.95)]
+    trials = [trial for trial, _ in attack(MASKED, runs, ALONE)]
+    tests = [row.test for row in further_rows(MASKED, runs, trials, ALONE)]
     assert tests == ["many runs, learned", "many runs, fitted noise", *["many runs, exact epsilon"] * 3, "exact epsilon"]  # fmt: skip
     broken = replace(MASKED, sabotage=HALF_NOISE)
-    rows = further_rows(broken, runs, trials[:1], 0.95)
+    rows = further_rows(broken, runs, trials[:1], ALONE)
     assert [row.test for row in rows] == ["many runs, learned", "many runs, fitted noise", *["many runs, exact epsilon"] * 2]  # fmt: skip
 
 
@@ -262,7 +264,7 @@ def test_best_rule_takes_the_bound_that_it_is_given():
 def test_f_dp_row_holds_the_stated_mu_against_the_guesses(correct, verdict):
     """590 of 656: more than mu .5 allows, and not enough for the bound in epsilon and delta."""
     setup = OneRunSetup("optimal", 2.0, 1e-5, 16384, 656, seed=0)
-    row = f_dp_row(setup, correct, 0.95)
+    row = f_dp_row(setup, correct, ALONE)
     assert row.verdict is verdict
     assert row.limit == f"mu {stated_mu(setup):.3f}"
     assert gaussian_epsilon(stated_mu(setup), 1e-5) == pytest.approx(2.0, rel=1e-6)

@@ -42,16 +42,20 @@ def test_what_was_found_is_shown_before_what_was_near(verdict):
     assert condensed(rows)[0][0].verdict is verdict
 
 
-def test_levels_are_said_apart_for_bounds_and_for_the_rest():
+def test_levels_are_said_apart_for_attacks_and_for_the_rest():
     rows = [
-        row("many runs", level=0.05),
-        row("one run", level=0.05),
+        row("many runs, learned", level=0.025),
+        row("one run", level=0.025),
         row("residual mean", level=1e-6),
         row("x", level=None),
     ]
     assert levels(rows) == (
-        "By chance an honest pipeline is refuted by each of 2 bounds with probability at most 0.05, by all other rows "
+        "By chance an honest pipeline is refuted by any of 2 attacks with probability at most 0.05, by all other rows "
         "together with 1e-06."
+    )
+    assert (
+        levels(rows[2:])
+        == "By chance an honest pipeline is refuted by all rows together with probability 1e-06."
     )
 
 
