@@ -16,11 +16,13 @@ from fedmf.checks import check_at_least, check_choice
 from fedmf.choices import ROTATIONS
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
+from fedmf.updates.compiled import kernels
 from fedmf.updates.vectors import Vector
 
 Real = TypeVar("Real", np.float32, np.float64)
 
 _RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product near memory speed
+SMALLEST_COMPILED = 1 << 10  # the block of the compiled transform
 _COLUMNS = 1 << 11  # at once: a block that is read with a stride and written without stays in the cache
 
 
@@ -38,7 +40,8 @@ def padded_dimension(dimension: int, rotation: str) -> int:
 def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
     """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two.
 
-    H is its own inverse. Computed in the dtype of x, float32 or float64.
+    H is its own inverse. Computed in the dtype of x, float32 or float64. Compiled for long vectors where numba is there
+    (`fedmf.updates.kernels`); the two agree to rounding (docs/privacy.md, section 5).
 
     >>> hadamard(np.array([1, 0, 0, 0], np.float32))
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)
@@ -46,7 +49,18 @@ def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
     size = vector.size
     if vector.shape != (size,) or size == 0 or size & (size - 1):
         raise SettingError(f"the vector has shape {vector.shape}; a Hadamard transform needs a power of two.")
-    spare, remaining = np.empty_like(vector), size
+    is_known = vector.dtype in (np.float32, np.float64) and size >= SMALLEST_COMPILED
+    if is_known and (loops := kernels(size)) is not None:
+        transformed = np.empty(size, vector.dtype)
+        given = np.require(vector, requirements=["C", "A", "W"])  # one kind of array: compiled once
+        loops.transform(given, vector.dtype.type(size**-0.5), transformed)
+        return transformed
+    return _hadamard_in_numpy(vector)
+
+
+def _hadamard_in_numpy(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
+    """Return H x by one product with H_16 a pass."""
+    spare, remaining = np.empty_like(vector), vector.size
     target = np.empty_like(vector)
     while remaining > 1:
         radix = min(_RADIX, remaining)
