@@ -83,10 +83,15 @@ class Trainer:
         self._fixed = {name: tensor.detach().clone() for name, tensor in fixed_tensors(self._model).items()}
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
-        """Return trained minus `start`, (d,) float32, after the settings' passes over x [m, ...], y [m, ...].
+        """Return trained minus `start`, (d,) float32; see `train`."""
+        return self.train(start, x, y, order=order) - start
 
-        `order` shuffles the examples, and seeds torch's generators for layers that draw. The result may be not finite
-        when training diverges. Torch's gradient mode and default type are as they were afterwards.
+    def train(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
+        """Return what trains, (d,) float32, from `start` after the settings' passes over x [m, ...], y [m, ...].
+
+        A view of the trainer's own memory, which the next call overwrites. `order` shuffles the examples, and seeds torch's
+        generators for layers that draw. The result may be not finite when training diverges. Torch's gradient mode and
+        default type are as they were afterwards.
         """
         # Code of one's own may write into what it is given, which would change the data of later epochs.
         given = torch.tensor if self._may_draw else torch.from_numpy
@@ -99,7 +104,8 @@ class Trainer:
         else:
             self._train(inputs, targets, order)
         self._host.copy_(self._flat)
-        return self._host.numpy() - start
+        trained: Vector = self._host.numpy()
+        return trained
 
     def _train(self, inputs: Tensor, targets: Tensor, order: np.random.Generator) -> None:
         """Train the model in place, by our own loop or by the user's."""

@@ -82,6 +82,41 @@ def transform(vector: Reals, factor: Any, out: Reals) -> None:
 
 
 @_compile
+def sweep(update: Reals, start: Reals, signs: npt.NDArray[np.int8], factor: Any, transformed: Reals) -> float:
+    """Write H (factor signs (update - start)) into `transformed`, and return the sum of squares of update - start.
+
+    All are float32 and padded with zeros to the power of two that `transformed` is long; an empty `start` stands for
+    zeros. `rotation.Rotation._turn_in_numpy` in numpy. The squares are added in float64, in one lane for each place in a
+    block.
+    """
+    here, there = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
+    squares, size = np.zeros(_BLOCK), update.size
+    for panel in range(0, transformed.size, _PANEL):
+        end = min(panel + _PANEL, transformed.size)
+        for first in range(panel, end, _BLOCK):
+            if first >= size:
+                transformed[first : first + _BLOCK] = 0
+                continue
+            given, sign = update[first : first + _BLOCK], signs[first : first + _BLOCK]
+            if start.size:
+                before = start[first : first + _BLOCK]
+                for j in range(given.size):
+                    here[j] = given[j] - before[j]
+            else:
+                here[: given.size] = given
+            here[given.size :] = 0
+            for j in range(given.size):
+                wide = np.float64(here[j])
+                squares[j] += wide * wide
+                here[j] *= np.float32(sign[j]) * factor
+            _transform_block(here, there, transformed[first : first + _BLOCK])
+        if panel < size:
+            _transform_above(transformed[panel:end], _BLOCK)
+    _transform_above(transformed, _PANEL)
+    return float(squares.sum())
+
+
+@_compile
 def _transform_block(here: Reals, there: Reals, out: Reals) -> None:
     """Write the transform of the block `here` into `out`; `here` and `there` are overwritten."""
     for _ in range(2):  # the bits of _BLOCK, two a pass

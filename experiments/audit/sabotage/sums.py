@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Message
 
-import client.app
 import client.privatize
 import server.strategy
 from experiments.audit.sabotage.hooks import ExamplesOf, Sabotage, patched
@@ -27,7 +26,7 @@ _fit = FixedPoint.fit
 _decode = wire.decode
 
 
-def _as_given(values: Any, bound: float) -> Any:
+def _as_given(values: Any, bound: float, **_: Any) -> Any:
     return values
 
 
@@ -58,7 +57,7 @@ def without_clipping_in_the_last_epoch() -> Iterator[None]:
         return begin_epoch(plan, state)
 
     def unless_last(clip: Any) -> Any:
-        return lambda values, bound: values if is_last[0] else clip(values, bound)
+        return lambda values, bound, **more: values if is_last[0] else clip(values, bound, **more)
 
     def fit(bound: float | None, terms: int) -> FixedPoint:
         return _fit(None if is_last[0] else bound, terms)
@@ -86,8 +85,7 @@ def without_a_look_for_nan() -> Iterator[None]:
         return _decode(data, bounds, kept=kept)
 
     with patched(
-        (client.app, "check_update", lambda update, start: None),
-        (client.privatize, "zero_if_not_finite", lambda update: update),
+        (client.privatize, "zero_if_not_finite", lambda rotated: rotated),
         (client.privatize, "clip_l2", _as_given),
         (wire, "decode", decode),
         (FixedPoint, "fit", staticmethod(_unbounded)),

@@ -53,7 +53,7 @@ def test_an_honest_pipeline_is_not_refuted_and_spends_all_that_is_accounted(scen
 
 
 def clipping_on_the_server_only():
-    def unbounded(vector, bound):
+    def unbounded(vector, bound, **_):
         return vector
 
     return patched((client.privatize, "clip_l2", unbounded), (client.privatize, "clip_linf", unbounded))
@@ -173,7 +173,6 @@ def not_finite_passes_in(number):
     honest_fit = FixedPoint.fit
     with patched(
         (server.strategy, "begin_epoch", begin),
-        only_then(client.app, "check_update"),
         only_then(client.privatize, "zero_if_not_finite"),
         only_then(client.privatize, "clip_l2"),
         only_then(wire, "decode"),
