@@ -10,13 +10,14 @@ import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from client.data import Examples
-from client.privatize import privatize
+from client.privatize import privatize, say_nothing
 from client.resident import Resident
 from client.training import Trainer
 from fedmf.errors import DeviceLostError, DivergedError, SettingError
@@ -27,6 +28,8 @@ from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import Values
 
 log = logging.getLogger(__name__)
+
+NOT_FINITE = "training gave an update that is not finite; a lower learning_rate of the clients may help."
 
 
 # Plays a message in another process, and returns its reply, or an error where that process died.
@@ -91,8 +94,12 @@ def make_client_app(
         for task in tasks:
             if resident.is_lost:
                 break
-            update = safe_update(resident, examples_of, vector, task, context, plan.seed, on_failure)
-            values.append(wire.to_bytes(mask(update, task, plan, scale)))
+            trained, start = safely_trained(
+                resident, examples_of, vector, task, context, plan.seed, on_failure
+            )
+            diverged = partial(on_failure, task.client, DivergedError(NOT_FINITE))
+            kept = mask(trained, task, plan, start=start, scale=scale, on_not_finite=diverged)
+            values.append(wire.to_bytes(kept))
             on_done()
         if resident.is_lost and elsewhere is None:
             raise DeviceLostError("the device does not answer any more; end this process and ask a new one.")
@@ -121,11 +128,21 @@ def scale_of(message: Message) -> Vector | None:
     return wire.to_vector(record[wire.SCALE].data) if wire.SCALE in record else None
 
 
-def mask(update: Vector, task: Task, plan: ClientPlan, scale: Vector | None = None) -> Values:
-    """Return what leaves the client of its update (d,): scaled, bounded, rotated, under the task's own mask."""
+def mask(
+    update: Vector,
+    task: Task,
+    plan: ClientPlan,
+    *,
+    start: Vector | None = None,
+    scale: Vector | None = None,
+    on_not_finite: Callable[[], None] = say_nothing,
+) -> Values:
+    """Return what leaves the client of `update` (d,) less `start`: scaled, rotated, bounded, under the task's own mask."""
     return privatize(
         update,
+        start=start,
         scale=scale,
+        on_not_finite=on_not_finite,
         bounds=plan.bounds,
         rotation=plan.rotation,
         keep_probability=plan.keep_probability,
@@ -174,7 +191,7 @@ def play_elsewhere(
         return [wire.to_bytes(mask(zero, task, plan)) for task in tasks]
 
 
-def safe_update(
+def safely_trained(
     resident: Resident,
     examples_of: Callable[[str, Context], Examples],
     vector: Vector,
@@ -182,24 +199,24 @@ def safe_update(
     context: Context,
     seed: PublicSeed,
     on_failure: OnFailure,
-) -> Vector:
-    """Return the client's update (d,), or the zero vector where there is none, of which `on_failure` alone is told."""
+) -> tuple[Vector, Vector | None]:
+    """Return what a client trained to, (d,), and what to subtract from it, see `Resident.train`.
+
+    Where it could not train, of which `on_failure` alone is told, the zero vector.
+    """
     try:
         examples = examples_of(task.client, context)
         order = seed.generator("data order", task.client, task.epoch)
-        update = resident.update(vector, examples.x, examples.y, order=order, fixed_digest=task.fixed_digest)
-        check_update(update, vector)
-        return update
+        given = vector, examples.x, examples.y
+        trained, start = resident.train(*given, order=order, fixed_digest=task.fixed_digest)
+        check_shape(trained, vector)
+        return trained, start
     except (Exception, SystemExit) as error:
         on_failure(task.client, error)
-        return np.zeros_like(vector)
+        return np.zeros_like(vector), None
 
 
-def check_update(update: Vector, start: Vector) -> None:
-    """Raise `SettingError` for an update of another shape than `start`, `DivergedError` for one that is not finite."""
-    if update.shape != start.shape:
-        raise SettingError(f"training gave an update of shape {update.shape}; it must be {start.shape}.")
-    if not np.isfinite(update).all():
-        raise DivergedError(
-            "training gave an update that is not finite; a lower learning_rate of the clients may help."
-        )
+def check_shape(trained: Vector, start: Vector) -> None:
+    """Raise `SettingError` for trained parameters, or an update, of another shape than `start`."""
+    if trained.shape != start.shape:
+        raise SettingError(f"training gave an update of shape {trained.shape}; it must be {start.shape}.")

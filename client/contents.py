@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, deque, SimpleNamespace)
+_BUILTIN = (dict, list, tuple, set, frozenset, deque)  # which have no attributes of their own
 _CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 _TABLES = ("_parameters", "_buffers", "_modules")  # whose values are compared elsewhere, and may change
 
@@ -33,15 +34,13 @@ def attributes(model: nn.Module) -> dict[tuple[object, ...], tuple[object, objec
     """
     found: dict[tuple[object, ...], tuple[object, object]] = {}
     for module, own in model.named_modules():
-        for name, value in vars(own).items():
-            held = (
-                {(module, name, key): item for key, item in value.items()}
-                if isinstance(value, dict)
-                else {(module, name): value}
-            )
-            found |= {
-                key: (Same(item), None if name in _TABLES else contents(item)) for key, item in held.items()
-            }
+        for name, value in vars(own).items():  # after every client's turn: as few objects as can be
+            if isinstance(value, dict):
+                looks_inside = name not in _TABLES
+                for key, item in value.items():
+                    found[module, name, key] = Same(item), contents(item) if looks_inside else None
+            else:
+                found[module, name] = Same(value), contents(value)
     return found
 
 
@@ -97,6 +96,8 @@ def _inside(held: object, above: set[int]) -> object:
         found.append(_items(held, above))
     elif isinstance(held, set | frozenset):  # of what can be hashed, and so does not change
         found.append(set(held))
+    if type(held) in _BUILTIN:
+        return found
     own = getattr(held, "__dict__", None)
     slots = [name for kind in type(held).__mro__ for name in _slots(kind) if hasattr(held, name)]
     found.append([(name, _contents(getattr(held, name), above)) for name in slots])
@@ -140,6 +141,8 @@ class _Bits:
 
 class Same:
     """An object that equals itself alone, held so that its place in memory is not given to another."""
+
+    __slots__ = ("_held",)
 
     def __init__(self, held: object) -> None:
         self._held = held

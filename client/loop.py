@@ -1,6 +1,6 @@
 """One client's training by our own loop: batches, the loss of each, and a step along its gradient."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -14,8 +14,7 @@ from client.settings import TrainingSettings
 
 def train(
     model: nn.Module,
-    parameters: Tensor,
-    gradient: Tensor,
+    parameters: Sequence[nn.Parameter],
     examples: tuple[Tensor, Tensor],
     *,
     settings: TrainingSettings,
@@ -24,18 +23,26 @@ def train(
 ) -> None:
     """Train `model` in place on inputs [m, ...] and targets [m, ...], shuffled by `order`.
 
-    `parameters` and `gradient`, both (d,), are the memory of what trains and of its gradient.
+    `parameters` are those that train. They have no gradient before and after: autograd then hands over the arrays that it
+    computed, so that none is zeroed first and none is copied.
     """
     inputs, targets = examples
     is_plain = settings.accumulate == 1 and settings.autocast is None
-    step = new_step(settings, parameters, gradient)
+    step = new_step(settings, [parameter.detach() for parameter in parameters])
     for batch in islice(_batches(len(inputs), settings, order, inputs.device), settings.max_steps):
-        gradient.zero_()
         if is_plain:
             torch.autograd.backward(loss(model(inputs[batch]), targets[batch]))
         else:
             _accumulate(model, inputs[batch], targets[batch], settings, loss)
-        step()
+        step([_taken_gradient(parameter) for parameter in parameters])
+
+
+def _taken_gradient(parameter: nn.Parameter) -> Tensor:
+    """Return the gradient of a parameter, zeros where the loss does not depend on it, and leave none behind."""
+    gradient, parameter.grad = parameter.grad, None
+    if gradient is None:
+        return torch.zeros_like(parameter)
+    return gradient if gradient.layout == torch.strided else gradient.to_dense()
 
 
 def _batches(

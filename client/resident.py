@@ -31,7 +31,7 @@ class Resident:
         self._has_warned = False
         self.is_lost = False
 
-    def update(
+    def train(
         self,
         start: Vector,
         x: np.ndarray,
@@ -39,9 +39,10 @@ class Resident:
         *,
         order: np.random.Generator,
         fixed_digest: str = "",
-    ) -> Vector:
-        """Return one client's update, see `Trainer.update`. Raises what training raised, once the device is tried.
+    ) -> tuple[Vector, Vector | None]:
+        """Return what one client trained to, and what to subtract from it to have its update, None for nothing.
 
+        Where the trainer has an `update` of its own, that is the first. Raises what training raised, once the device is tried.
         `fixed_digest` is that of what does not train of the model that `start` belongs to; `SettingError` where the
         trainer's own is another.
         """
@@ -55,7 +56,8 @@ class Resident:
                     "what does not train of this model (frozen parameters and buffers) differs from the server's: the "
                     "file that model.start names, or the code of the model, is another one here."
                 )
-            update = trainer.update(start, x, y, order=order)
+            is_ours = getattr(type(trainer), "update", None) is Trainer.update
+            trained = (trainer.train if is_ours else trainer.update)(start, x, y, order=order)
         except (Exception, SystemExit):
             self.is_lost = not _answers(self._device)
             raise
@@ -64,7 +66,7 @@ class Resident:
         elif not self._has_warned:
             log.warning("training changes the model beyond its parameters; it is made anew for each client")
             self._has_warned = True
-        return update
+        return trained, start if is_ours else None
 
 
 def _answers(device: torch.device | None) -> bool:

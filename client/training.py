@@ -76,17 +76,23 @@ class Trainer:
         self._may_draw = not is_ours or may_draw(self._model)
         self._trained = trained_parameters(self._model)
         self._flat = torch.from_numpy(flat_parameters(model)).to(self._device, copy=True)
-        self._gradient = torch.zeros_like(self._flat)
         self._host = self._flat.cpu()  # on a CPU the same tensor: nothing is copied between them
-        _point_into(list(self._trained.values()), self._flat, self._gradient)
+        # A loop of one's own may use the gradients that are there; ours leaves none between two steps.
+        self._gradient = None if self._own_loop is None else torch.zeros_like(self._flat)
+        self._point()
         self._made = _structure(self._model)
         self._fixed = {name: tensor.detach().clone() for name, tensor in fixed_tensors(self._model).items()}
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
-        """Return trained minus `start`, (d,) float32, after the settings' passes over x [m, ...], y [m, ...].
+        """Return trained minus `start`, (d,) float32; see `train`."""
+        return self.train(start, x, y, order=order) - start
 
-        `order` shuffles the examples, and seeds torch's generators for layers that draw. The result may be not finite
-        when training diverges. Torch's gradient mode and default type are as they were afterwards.
+    def train(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
+        """Return what trains, (d,) float32, from `start` after the settings' passes over x [m, ...], y [m, ...].
+
+        A view of the trainer's own memory, which the next call overwrites. `order` shuffles the examples, and seeds torch's
+        generators for layers that draw. The result may be not finite when training diverges. Torch's gradient mode and
+        default type are as they were afterwards.
         """
         # Code of one's own may write into what it is given, which would change the data of later epochs.
         given = torch.tensor if self._may_draw else torch.from_numpy
@@ -99,7 +105,8 @@ class Trainer:
         else:
             self._train(inputs, targets, order)
         self._host.copy_(self._flat)
-        return self._host.numpy() - start
+        trained: Vector = self._host.numpy()
+        return trained
 
     def _train(self, inputs: Tensor, targets: Tensor, order: np.random.Generator) -> None:
         """Train the model in place, by our own loop or by the user's."""
@@ -107,22 +114,32 @@ class Trainer:
             examples = inputs, targets
             train(
                 self._model,
-                self._flat,
-                self._gradient,
+                list(self._trained.values()),
                 examples,
                 settings=self._settings,
                 loss=self._loss,
                 order=order,
             )
             return
+        assert self._gradient is not None
         self._gradient.zero_()  # that of the client before
         modes = {module: module.training for module in self._model.modules()}
         settings = replace(self._settings)  # a copy: it is frozen, but not against everything
         trained = self._own_loop(model=self._model, x=inputs, y=targets, settings=settings, order=order)
         self._flat.copy_(gather(trained, self._trained))
-        _point_into(list(self._trained.values()), self._flat, self._gradient)  # as `zero_grad` undoes it
+        self._point()  # as `zero_grad` undoes it
         for module, mode in modes.items():  # a loop may end with `model.eval()`
             module.training = mode
+
+    def _point(self) -> None:
+        """Make the parameters that train, and their gradients if they are kept, views of flat buffers, in order."""
+        start = 0
+        for parameter in self._trained.values():
+            end = start + parameter.numel()
+            parameter.data = self._flat[start:end].view(parameter.shape)
+            kept = self._gradient
+            parameter.grad = None if kept is None else kept[start:end].view(parameter.shape)
+            start = end
 
     @property
     def has_own_loop(self) -> bool:
@@ -176,16 +193,6 @@ def _default_type_kept() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(dtype)
-
-
-def _point_into(parameters: list[nn.Parameter], flat: torch.Tensor, gradient: torch.Tensor) -> None:
-    """Make parameters and their gradients views of two flat buffers, in order."""
-    start = 0
-    for parameter in parameters:
-        end = start + parameter.numel()
-        parameter.data = flat[start:end].view(parameter.shape)
-        parameter.grad = gradient[start:end].view(parameter.shape)
-        start = end
 
 
 def _structure(model: nn.Module) -> list[object]:

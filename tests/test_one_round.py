@@ -30,7 +30,10 @@ MISTAKES = {
     "other keep probability": ("gamma, l2_norm = 0.1,", "gamma, l2_norm = 0.11,"),
     "other cohort size": ("N, n, T, E = len(data.clients), 64,", "N, n, T, E = len(data.clients), 65,"),
     "other clip norm": ("gamma, l2_norm = 0.1, 1.0", "gamma, l2_norm = 0.1, 0.9"),
-    "not clipped after the rotation": ("clip_l2(clip_linf(vector, linf_norm), l2_norm)", "vector"),
+    "not clipped after the rotation": (
+        "clip_linf(clip_l2(values, l2_norm, norm=turned.norm), linf_norm)",
+        "values",
+    ),
     "not rotated back": ("rotation.unrotate(grid.value(total))", "grid.value(total)[:d]"),
     "independent noise": ("sigma * row)", "sigma * fresh[0])"),
     "one mask for all clients": ("key.mask_key(str(client), step)", 'key.mask_key("0", step)'),

@@ -12,7 +12,7 @@ from typing import Any
 
 import fedmf
 
-PACKAGES = ("torch", "flwr", "numpy")
+PACKAGES = ("torch", "flwr", "numpy", "numba")  # numba is optional: None where it is missing
 _CHECKOUT = Path(fedmf.__file__).resolve().parents[1]
 _PROCESSORS, _MEMORY_LIMIT = Path("/proc/cpuinfo"), Path("/sys/fs/cgroup/memory.max")
 

@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,14 @@ class Provenance:
     ) -> None:
         self._directory, self._clock = directory, clock
         self._earlier = _earlier_sessions(directory.path / PROVENANCE)
+        used = software()
         self._fixed = {
             "first_round": first_round,
-            "software": software(),
+            "software": used,
             "machine": machine(accelerator),
         }
+        if first_round > 1:
+            _say_other_arithmetic(self._earlier, used)
         self._recorded = 0.0
         self._ended: dict[str, Any] | None = None
 
@@ -103,6 +107,19 @@ def _earlier_sessions(file: Path) -> list[Any]:
         print(f"warning: {file} cannot be read ({error}): it begins anew", file=sys.stderr)
         return []
     return sessions
+
+
+def _say_other_arithmetic(earlier: list[Any], software: Mapping[str, Any]) -> None:
+    """Say that bits may differ from here on, where numba was there and is missing, or the other way round."""
+    recorded = [entry["software"] for entry in earlier if "numba" in (entry.get("software") or {})]
+    if recorded and (recorded[-1]["numba"] is None) != (software["numba"] is None):
+        kinds = ("with", "without") if software["numba"] is None else ("without", "with")
+        print(
+            f"warning: the rounds before were played {kinds[0]} numba and these are {kinds[1]} it: sums are rounded otherwise, "
+            "so that bits may differ from those of a run of one kind; masks, the law of the noise, the bounds and epsilon "
+            "are the same.",
+            file=sys.stderr,
+        )
 
 
 def _used(whose: int) -> float:

@@ -1,4 +1,4 @@
-"""Bounds on one client's update: non-finite to zero, L2 ball, then (after the rotation) the L-infinity box.
+"""Bounds on one client's update: non-finite to zero, L2 ball, and after the rotation the L-infinity box.
 
 These are the bounds the privacy theorem rests on: ||g||_2 <= Delta_2 and ||g||_inf <= Delta_inf for the whole
 rotated vector g, enforced by the client itself. Norms are taken in float64: the float32 norm of 1e30
@@ -11,11 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_at_least, check_positive
+from fedmf.updates.rotation import Rotated
 from fedmf.updates.vectors import Vector
 
 # A float32 product rounds by up to 2^-24 of its size, and the rotation by a few more: clipping to slightly
 # less keeps the exact norm of what is sent at or below the bound that is accounted.
 MARGIN = 2.0**-20
+
+# Where the factor follows from the norm before the rotation, what that rounds is covered too: docs/privacy.md, section 5,
+# proves that a rotated vector is longer by less than 2^-14 of its length, for up to 2^32 coordinates.
+ROTATION_MARGIN = 2.0**-14
+LONGEST_ROTATED = 2.0**100  # a vector that is longer may overflow when it is rotated
 
 
 def l2_norm(vector: npt.NDArray[np.floating]) -> float:
@@ -28,19 +34,21 @@ def l2_norm(vector: npt.NDArray[np.floating]) -> float:
     return math.sqrt(float(np.dot(wide, wide)))
 
 
-def zero_if_not_finite(update: Vector) -> Vector:
-    """Return `update`, or the zero vector if any entry is NaN or infinite."""
-    return update if np.isfinite(update).all() else np.zeros_like(update)
+def zero_if_not_finite(rotated: Rotated) -> Rotated:
+    """Return `rotated`, or the zero vector if any entry of the update was NaN or infinite."""
+    return rotated if math.isfinite(rotated.norm) else Rotated(np.zeros_like(rotated.values), 0.0)
 
 
-def clip_l2(update: Vector, bound: float) -> Vector:
+def clip_l2(update: Vector, bound: float, *, norm: float | None = None) -> Vector:
     """Return `update` scaled into the ball of radius `bound` (units of the update); never longer than `bound`.
 
-    A vector within the ball less a rounding margin is returned as it is.
+    A vector within the ball less a rounding margin is returned as it is. With `norm`, `update` is any part of a rotated
+    vector, and `norm` the length that the whole had before it was rotated, as `Rotation.turn` gives both: the whole, scaled
+    by this, is never longer than `bound`. It must be at most `LONGEST_ROTATED`.
     """
     check_positive("the L2 bound", bound)
-    norm = l2_norm(update)
-    limit = bound * (1 - MARGIN)
+    limit = bound * (1 - (MARGIN if norm is None else ROTATION_MARGIN))
+    norm = l2_norm(update) if norm is None else norm
     if norm <= limit:
         return update
     factor = limit / norm

@@ -7,17 +7,20 @@ public values void it.
 
 Kept coordinates are found by their gaps, which are geometric. A gap is looked up in an exact 64-bit integer
 table, so that client and server pick the same coordinates whatever their libm, and the realised law is within
-2^-63 per draw of the iid Bernoulli law in total variation.
+2^-63 per draw of the iid Bernoulli law in total variation. Compiled code (`fedmf.updates.compiled`) follows the same
+table on the same words: the same coordinates, bit for bit.
 """
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_at_least, check_keep_probability
 from fedmf.randomness import SecretKey, uniform_words
+from fedmf.updates.compiled import kernels
 
 _LONGEST_GAP = 1024  # longer gaps are drawn piecewise: the geometric law is memoryless
 _GUARD_BITS = 128
@@ -37,20 +40,46 @@ def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) ->
     check_keep_probability(keep_probability)
     if keep_probability == 1:
         return np.arange(dimension)
+    loops = kernels(dimension)
+    follow = _positions_in_numpy if loops is None else partial(_positions_compiled, loops)
     pieces: list[npt.NDArray[np.int64]] = []
     position, drawn = -1, 0  # the last coordinate looked at, and how many words were used
     while position < dimension - 1:
         ahead = _draws_for(dimension - 1 - position, keep_probability)
-        gaps = _gaps(uniform_words(key, ahead, first=drawn), keep_probability)
-        if gaps.max() > _LONGEST_GAP:
-            positions = position + np.cumsum(np.minimum(gaps, _LONGEST_GAP), dtype=np.int64)
-            kept = positions[gaps <= _LONGEST_GAP]
-        else:
-            kept = positions = np.cumsum(gaps, dtype=np.int64)
-            positions += position
-        position, drawn = int(positions[-1]), drawn + ahead
-        pieces.append(kept[: np.searchsorted(kept, dimension)])
+        words = uniform_words(key, ahead, first=drawn)
+        position, kept = follow(words, keep_probability, position, dimension)
+        drawn += ahead
+        pieces.append(kept)
     return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.int64), *pieces])
+
+
+def _positions_in_numpy(
+    words: npt.NDArray[np.uint64], keep_probability: float, position: int, dimension: int
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """Return the last coordinate looked at, and those that `words` keep after `position` and below `dimension`."""
+    gaps = _gaps(words, keep_probability)
+    if gaps.max() > _LONGEST_GAP:
+        positions = position + np.cumsum(np.minimum(gaps, _LONGEST_GAP), dtype=np.int64)
+        kept = positions[gaps <= _LONGEST_GAP]
+    else:
+        kept = positions = np.cumsum(gaps, dtype=np.int64)
+        positions += position
+    return int(positions[-1]), kept[: np.searchsorted(kept, dimension)]
+
+
+def _positions_compiled(
+    loops: ModuleType,
+    words: npt.NDArray[np.uint64],
+    keep_probability: float,
+    position: int,
+    dimension: int,
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """Do what `_positions_in_numpy` does, in one loop; the same integers."""
+    kept = np.empty(len(words), np.int64)
+    tables = _gap_guide(keep_probability), gap_table(keep_probability)
+    native = words.astype(np.uint64, copy=False)
+    position, count = loops.positions(native, *tables, position, dimension, kept)
+    return position, kept[:count]
 
 
 @lru_cache(maxsize=8)
@@ -73,19 +102,19 @@ def gap_table(keep_probability: float) -> npt.NDArray[np.uint64]:
 
 @lru_cache(maxsize=8)
 def _gap_guide(keep_probability: float) -> npt.NDArray[np.int16]:
-    """Return the gap that the leading bits of a word tell, shape (2^_GUIDE_BITS,), 0 where several share them."""
+    """Return the gap that the leading bits of a word tell, shape (2^_GUIDE_BITS,); where several share them, less the first."""
     table, low = gap_table(keep_probability), 64 - _GUIDE_BITS
     smallest = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(low)
     least = np.searchsorted(table, smallest, side="right")
     most = np.searchsorted(table, smallest | np.uint64((1 << low) - 1), side="right")
-    return np.where(least == most, least + 1, 0).astype(np.int16)
+    return np.where(least == most, least + 1, -(least + 1)).astype(np.int16)
 
 
 def _gaps(words: npt.NDArray[np.uint64], keep_probability: float) -> npt.NDArray[np.int16]:
     """Return the gaps that words stand for, shape (k,), int16: searching the table for few of them only."""
     leading = (words >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)
     gaps = _gap_guide(keep_probability).take(leading)
-    untold = np.flatnonzero(gaps == 0)
+    untold = np.flatnonzero(gaps < 0)
     gaps[untold] = np.searchsorted(gap_table(keep_probability), words[untold], side="right") + 1
     return gaps
 

@@ -5,6 +5,7 @@ public: the rotation is no secret, only the mask is. Rotating before the L-infin
 clip a bound on what is sent.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -16,11 +17,15 @@ from fedmf.checks import check_at_least, check_choice
 from fedmf.choices import ROTATIONS
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
+from fedmf.updates.compiled import kernels
 from fedmf.updates.vectors import Vector
 
+LARGEST_DIMENSION = 1 << 32  # up to which docs/privacy.md, section 5, proves the margin of the clip
 Real = TypeVar("Real", np.float32, np.float64)
 
 _RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product near memory speed
+SMALLEST_COMPILED = 1 << 10  # the block of the compiled transform
+_SWEPT = 1 << 14  # coordinates at once of a difference, its squares and its signs: all stay in the cache
 _COLUMNS = 1 << 11  # at once: a block that is read with a stride and written without stays in the cache
 
 
@@ -38,7 +43,8 @@ def padded_dimension(dimension: int, rotation: str) -> int:
 def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
     """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two.
 
-    H is its own inverse. Computed in the dtype of x, float32 or float64.
+    H is its own inverse. Computed in the dtype of x, float32 or float64. Compiled for long vectors where numba is there
+    (`fedmf.updates.kernels`); the two agree to rounding (docs/privacy.md, section 5).
 
     >>> hadamard(np.array([1, 0, 0, 0], np.float32))
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)
@@ -46,7 +52,18 @@ def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
     size = vector.size
     if vector.shape != (size,) or size == 0 or size & (size - 1):
         raise SettingError(f"the vector has shape {vector.shape}; a Hadamard transform needs a power of two.")
-    spare, remaining = np.empty_like(vector), size
+    is_known = vector.dtype in (np.float32, np.float64) and size >= SMALLEST_COMPILED
+    if is_known and (loops := kernels(size)) is not None:
+        transformed = np.empty(size, vector.dtype)
+        given = np.require(vector, requirements=["C", "A", "W"])  # one kind of array: compiled once
+        loops.transform(given, vector.dtype.type(size**-0.5), transformed)
+        return transformed
+    return _hadamard_in_numpy(vector)
+
+
+def _hadamard_in_numpy(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
+    """Return H x by one product with H_16 a pass."""
+    spare, remaining = np.empty_like(vector), vector.size
     target = np.empty_like(vector)
     while remaining > 1:
         radix = min(_RADIX, remaining)
@@ -67,6 +84,14 @@ def _transform_slowest(matrix: npt.NDArray[Real], *, out: npt.NDArray[Real]) -> 
 
 
 @dataclass(frozen=True)
+class Rotated:
+    """A rotated update (D,), not clipped yet, with the L2 norm that the update had: not finite where an entry was not."""
+
+    values: Vector
+    norm: float
+
+
+@dataclass(frozen=True)
 class Rotation:
     """An orthonormal map from d model coordinates to D sent ones and back, fixed by a public seed."""
 
@@ -75,7 +100,10 @@ class Rotation:
     seed: PublicSeed
 
     def __post_init__(self) -> None:
-        padded_dimension(self.dimension, self.kind)
+        if padded_dimension(self.dimension, self.kind) > LARGEST_DIMENSION:
+            raise SettingError(
+                f"dimension is {self.dimension}; the margin for rounding is proved up to {LARGEST_DIMENSION}."
+            )
 
     @property
     def padded(self) -> int:
@@ -86,14 +114,44 @@ class Rotation:
     def _signs(self) -> Vector:
         return self.seed.signs(self.padded, "rotation")
 
+    @cached_property
+    def _signs_in_bytes(self) -> npt.NDArray[np.int8]:
+        return self._signs.astype(np.int8)
+
     def rotate(self, update: Vector) -> Vector:
         """Return the rotated update, (d,) -> (D,), same Euclidean norm up to float32 rounding."""
-        if self.kind == "identity":
-            return update
-        padded = np.empty(self.padded, np.float32)
-        np.multiply(update, self._signs[: self.dimension], out=padded[: self.dimension])
-        padded[self.dimension :] = 0
-        return hadamard(padded)
+        return self.turn(update).values
+
+    def turn(self, update: Vector, start: Vector | None = None) -> Rotated:
+        """Return `update` (d,) less `start` (d,), if given, rotated to (D,), and the L2 norm of that difference.
+
+        The difference is that of float32; its norm is accumulated in float64, which no finite float32 values overflow.
+        """
+        loops = None if self.kind == "identity" or self.padded < SMALLEST_COMPILED else kernels(self.padded)
+        if loops is None:
+            return self._turn_in_numpy(update, start)
+        parts = (update, update[:0] if start is None else start)
+        given = [np.require(part, np.float32, ["C", "A", "W"]) for part in parts]  # one kind: compiled once
+        values = np.empty(self.padded, np.float32)
+        factor = np.float32(self.padded**-0.5)
+        return Rotated(values, math.sqrt(loops.sweep(*given, self._signs_in_bytes, factor, values)))
+
+    def _turn_in_numpy(self, update: Vector, start: Vector | None) -> Rotated:
+        """Return what `turn` does: difference, squares and signs block by block in the cache, then the transform."""
+        has_signs = self.kind != "identity"
+        values, squares = np.empty(self.padded, np.float32), 0.0
+        values[self.dimension :] = 0
+        wide = np.empty(min(_SWEPT, self.dimension))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for first in range(0, self.dimension, _SWEPT):
+                block = slice(first, min(first + _SWEPT, self.dimension))
+                part, squared = values[block], wide[: block.stop - first]
+                np.subtract(update[block], 0 if start is None else start[block], out=part)
+                squared[:] = part
+                squares += float(np.dot(squared, squared))
+                if has_signs:
+                    np.multiply(part, self._signs[block], out=part)
+            return Rotated(hadamard(values) if has_signs else values, math.sqrt(squares))
 
     def unrotate(self, rotated: npt.NDArray[Real]) -> npt.NDArray[Real]:
         """Return the inverse of `rotate` less the padding, (D,) -> (d,), in the dtype of `rotated`."""

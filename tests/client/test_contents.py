@@ -106,3 +106,25 @@ def test_equal_contents_of_two_objects_are_the_same_and_a_nan_equals_itself():
     assert contents([float("nan"), 1]) == contents([float("nan"), 1])
     assert contents([0.0]) != contents([-0.0])
     assert contents([1]) != contents([True])
+
+
+class Noted(list):
+    """A list with an attribute of its own, as only what derives from a builtin type has."""
+
+    note = None
+
+
+class NotedKeys(dict):
+    """A dictionary with a slot of its own."""
+
+    __slots__ = ("note",)
+
+
+@pytest.mark.parametrize("kind", [Noted, NotedKeys])
+def test_attributes_of_what_derives_from_a_builtin_container_are_looked_at(kind):
+    held = [kind()]
+    held[0].note = [1]
+    before = contents(held)
+    assert contents(held) == before
+    held[0].note.append(2)
+    assert contents(held) != before

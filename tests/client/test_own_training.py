@@ -35,7 +35,10 @@ def settings(**given):
 
 def update(trainer, client=0, model=None, **kwargs):
     start = flat_parameters(model or network())
-    return trainer.update(start, *examples(client, **kwargs), order=np.random.default_rng(client))
+    given, order = examples(client, **kwargs), np.random.default_rng(client)
+    if isinstance(trainer, Resident):
+        return np.subtract(*trainer.train(start, *given, order=order))
+    return trainer.update(start, *given, order=order)
 
 
 def twin_update(given, make_optimizer, client=0, steps=None, proximal=0.0):

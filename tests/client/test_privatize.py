@@ -39,10 +39,9 @@ def whole(plan, update):
 
 
 def slow_whole(plan, update):
-    """Clip, rotate, clip, in dense float64, one step after another."""
-    update = update.astype("f8") * min(
-        1, plan.bounds.l2_norm / max(np.linalg.norm(update.astype("f8")), 1e-300)
-    )
+    """Clip, with the margin for rounding, rotate, clip, in dense float64, one step after another."""
+    limit = plan.bounds.l2_norm * (1 - 2.0**-14)
+    update = update.astype("f8") * min(1, limit / max(np.linalg.norm(update.astype("f8")), 1e-300))
     padded = np.zeros(plan.rotation.padded)
     padded[: plan.dimension] = update * plan.seed.signs(plan.rotation.padded, "rotation")[: plan.dimension]
     rotated = hadamard(plan.rotation.padded) @ padded / np.sqrt(plan.rotation.padded)

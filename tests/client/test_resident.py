@@ -118,7 +118,10 @@ def test_honest_clients_share_one_trainer(model, settings):
     for _ in range(3):
         x = rng.integers(0, 10, (4, 6)) if is_text else rng.normal(size=(4, 8, 8)).astype("f4")
         y = rng.integers(0, 10, (4, 6) if is_text else 4)
-        assert resident.update(flat_parameters(network), x, y, order=rng).any()
+        start = flat_parameters(network)
+        trained, before = resident.train(start, x, y, order=rng)
+        assert before is start
+        assert (trained != start).any()
     assert len(made) == 1
 
 
@@ -145,9 +148,9 @@ def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
     resident, rng = Resident(make), np.random.default_rng(0)
     arguments = flat_parameters(model), np.full((2, 2, 2), 77, "f4"), np.array([0, 1])
     for _ in range(turns):
-        resident.update(*arguments, order=rng)
+        resident.train(*arguments, order=rng)
     with pytest.raises(RuntimeError, match="cannot be made"):
-        resident.update(*arguments, order=rng)
+        resident.train(*arguments, order=rng)
     assert resident.is_lost is dies
 
 

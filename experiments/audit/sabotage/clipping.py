@@ -34,7 +34,7 @@ _decode = wire.decode
 _mask = client.app.mask
 
 
-def _as_given(values: Any, bound: float) -> Any:
+def _as_given(values: Any, bound: float, **_: Any) -> Any:
     return values
 
 
@@ -62,8 +62,7 @@ WITHOUT_CLIPPING: tuple[Replacement, ...] = (
 
 # Let through what is not finite, at the client and at the server.
 WITHOUT_A_LOOK_FOR_NAN: tuple[Replacement, ...] = (
-    (client.app, "check_update", lambda update, start: None),
-    (client.privatize, "zero_if_not_finite", lambda update: update),
+    (client.privatize, "zero_if_not_finite", lambda rotated: rotated),
     (client.privatize, "clip_l2", _as_given),
     (wire, "decode", _passing_on),
     (FixedPoint, "fit", _unbounded),
@@ -113,10 +112,10 @@ def larger_bounds_for_one() -> Iterator[None]:
         )
         return replace(bounds, l2_norm=l2_norm, linf_norm=linf_norm)
 
-    def mask(update: Vector, task: Task, plan: ClientPlan, scale: Vector | None = None) -> Values:
+    def mask(update: Vector, task: Task, plan: ClientPlan, **more: Any) -> Values:
         if task.client != FAVOURED:
-            return _mask(update, task, plan, scale)
-        values = _mask(update, task, replace(plan, bounds=larger(plan.bounds)), scale)
+            return _mask(update, task, plan, **more)
+        values = _mask(update, task, replace(plan, bounds=larger(plan.bounds)), **more)
         theirs.add(wire.to_bytes(values))
         return values
 

@@ -48,7 +48,7 @@ def test_an_honest_pipeline_is_not_refuted_and_spends_all_that_is_accounted(scen
 
 
 def clipping_on_the_server_only():
-    def unbounded(vector, bound):
+    def unbounded(vector, bound, **_):
         return vector
 
     return patched((client.privatize, "clip_l2", unbounded), (client.privatize, "clip_linf", unbounded))

@@ -11,17 +11,20 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import fedmf
 from experiments.cli.result import rows as result_rows
 from experiments.pages.wording import duration
+from experiments.run_files import provenance as recorded
 from experiments.run_files.directory import PROVENANCE, RunDirectory
 from experiments.run_files.provenance import machine, software
 from experiments.run_files.reader import read_run
 from experiments.session import provenance
 from experiments.session.provenance import Clock, Provenance
+from fedmf.updates import compiled
 from runs import run, summary
 from server.checkpoint import Checkpoint
 
@@ -103,6 +106,48 @@ def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monk
     assert f"{first['started'].replace('T', ' ')[:-1]}</td>" in html
     run(tmp_path / "r", *SMALL, "run.resume=true")  # finished: nothing changes
     assert sessions(tmp_path / "r") == [first, second]
+
+
+@pytest.mark.skipif(not compiled.available(), reason="numba, the extra fast, is not installed")
+@pytest.mark.parametrize("first", ["without", "with"])
+def test_a_resume_with_or_without_numba_goes_on_alike_and_says_that_bits_may_differ(
+    first, tmp_path, monkeypatch, capsys
+):
+    """Of the same run, cut after round 3: masks and noise of each round are those of a run of one kind, to rounding."""
+    models = {}
+
+    def settle(checkpoint, plan, state, real=Checkpoint.settle):
+        real(checkpoint, plan, state)
+        models[state.round] = state.model.copy()
+        if state.round == 3 and crashes:
+            raise Crash
+
+    def play(kind, name, *overrides):
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoint, "settle", settle)
+            patch.setattr(compiled, "WORTHWHILE", 0)
+            if kind == "without":
+                patch.setattr(compiled, "_loaded", lambda: None)
+                known = recorded._version
+                patch.setattr(recorded, "_version", lambda name: None if name == "numba" else known(name))
+            run(tmp_path / name, *SMALL, *overrides)
+        return capsys.readouterr().err
+
+    crashes = False
+    assert "numba" not in play(first, "whole")
+    whole = dict(models)
+    crashes = True
+    with pytest.raises(Crash):
+        play(first, "cut")
+    crashes = False
+    second = {"with": "without", "without": "with"}[first]
+    said = play(second, "cut", "run.resume=true")
+    assert f"the rounds before were played {first} numba and these are {second} it" in said
+    assert said.count("bits may differ") == 1
+    for number, model in whole.items():
+        np.testing.assert_allclose(models[number], model, rtol=1e-4, atol=1e-5)
+    assert not np.array_equal(models[6], whole[6])  # another kind indeed
+    assert [session["first_round"] for session in sessions(tmp_path / "cut")] == [1, 4]
 
 
 def test_an_extended_run_is_not_called_resumed_or_killed(tmp_path):
