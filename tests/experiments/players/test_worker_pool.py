@@ -98,6 +98,13 @@ def device_of_this():
     return _device
 
 
+def with_another_model(message):
+    """Return `message` with other weights."""
+    array = message.content[wire.MODEL][wire.VECTOR]
+    array.data = wire.to_bytes(np.full_like(wire.to_vector(array.data), 0.25))
+    return message
+
+
 def values(grid, *messages):
     """{client: bytes} of the replies to `messages`, which answer every client but those without values."""
     sent = {}
@@ -130,19 +137,32 @@ def test_workers_reply_as_one_process_does_round_after_round(here, is_shared, mo
                 message.content[wire.MODEL] = model
             assert values(grid, *messages) == here
             assert (pool._model is not None) is is_shared
-        other = joint(*"ab")
-        scaled = np.full_like(wire.to_vector(other.content[wire.MODEL][wire.VECTOR].data), 0.25)
-        other.content[wire.MODEL][wire.VECTOR].data = wire.to_bytes(scaled)
+        other = with_another_model(joint(*"ab"))
         again = values(grid, other)
         assert again == values(LocalGrid(InProcessPlayer(app_of(None))), other)
         assert again["a"] != here["a"]  # each round's own model
+
+
+def test_tasks_that_come_while_others_run_leave_these_their_model(here):
+    with WorkerPool(app_of, None, 1) as pool:
+        grid, first, second = LocalGrid(pool), joint(*"abcde"), with_another_model(joint(*"ab"))
+        awaited = [*grid.push_messages([first]), *grid.push_messages([second])]
+        replies = []
+        while arrived := grid.pull_messages(awaited):
+            replies += arrived
+    sent = {
+        reply.metadata.reply_to_message_id: reply.content.config_records[wire.UPDATE] for reply in replies
+    }
+    assert list(sent[awaited[0]].values()) == [here[name] for name in "abcde"]
+    other = values(LocalGrid(InProcessPlayer(app_of(None))), with_another_model(joint(*"ab")))
+    assert list(sent[awaited[1]].values()) == [other[name] for name in "ab"]
 
 
 @pytest.mark.parametrize("ends", [dying_process, dying_app], ids=["process", "device"])
 def test_who_ends_a_worker_takes_no_other_client_of_the_message_along(here, ends):
     heard = []
     with WorkerPool(ends, None, 2) as pool:
-        sent = values(LocalGrid(pool, heard.append), joint(*"abcd", "special", *"efghij"))
+        sent = values(LocalGrid(pool, heard.append), joint("special", *"abcdefghij"))
     assert sent.pop("special") is None
     assert sent == here
     assert heard == [Failure("special", "its process died", has_sent=False)]
