@@ -24,6 +24,9 @@ run: setup
 deploy-demo: setup
 	$(BIN)/python -m experiments.deploy_demo
 
+# Where the environment forbids bytecode, each process of the tests rewrites all their assertions: half the time of collecting them.
+test test-fast: export PYTHONDONTWRITEBYTECODE :=
+
 # Property tests draw the same examples every time here, so that a commit passes or fails for good;
 # `make test-fast` draws new ones.
 test: lint

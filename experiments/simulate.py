@@ -15,26 +15,32 @@ import logging
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from experiments.cli.command import end_with, guard, show_help
-from experiments.cli.result import show
-from experiments.cli.sweep import Tally, tally
-from experiments.run_files.reader import read_run
-from experiments.session.resuming import with_recorded
-from experiments.session.simulation import simulate
-from experiments.settings.jobs import run_jobs
 from experiments.settings.output import Output
-from experiments.settings.schema import Settings
-from experiments.settings.sweep import SweepJob
+
+# What trains is imported where it is used: help has no need of it, nor have worker processes, which import this file.
+if TYPE_CHECKING:
+    from experiments.cli.sweep import Tally
+    from experiments.settings.schema import Settings
+    from experiments.settings.sweep import SweepJob
 
 
 def job(
-    settings: Settings, directory: Path, in_sweep: SweepJob | None = None, tally: Tally | None = None
+    settings: "Settings",
+    directory: Path,
+    in_sweep: "SweepJob | None" = None,
+    tally: "Tally | None" = None,
 ) -> float | None:
     """Simulate into `directory`, print what the run did, unless it had finished before, and return what a sweep asks for.
 
     A job of a sweep says in one line how good its model is, whenever it finished.
     """
+    from experiments.cli.result import show
+    from experiments.run_files.reader import read_run
+    from experiments.session.simulation import simulate
+
     metric = settings.run.optimized_metric
     is_new = simulate(settings, directory, "" if in_sweep is None else in_sweep.label)
     if is_new and (in_sweep is None or settings.output is Output.json):
@@ -46,9 +52,14 @@ def job(
 
 def run() -> None:
     """Print the help, or run the job or the sweep that the command line describes."""
-    if not show_help("simulate", __doc__, sys.argv[1:]):
-        with tally() as counted:
-            run_jobs(partial(job, tally=counted), with_recorded, counted.failed)
+    if show_help("simulate", __doc__, sys.argv[1:]):
+        return
+    from experiments.cli.sweep import tally
+    from experiments.session.resuming import with_recorded
+    from experiments.settings.jobs import run_jobs
+
+    with tally() as counted:
+        run_jobs(partial(job, tally=counted), with_recorded, counted.failed)
 
 
 def main() -> None:

@@ -80,7 +80,6 @@ def hub(folder, images=814277, writers=3597):
     """Write the parquet files of flwrlabs/femnist."""
     import pyarrow
     import pyarrow.parquet
-    from PIL import Image
 
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
@@ -89,28 +88,30 @@ def hub(folder, images=814277, writers=3597):
     with pyarrow.parquet.ParquetWriter(folder / "train.parquet", schema) as file:
         for start in range(0, images, 5000):
             rows = range(start, min(images, start + 5000))
-            column = []
-            for picture in pictures(len(rows), rng):
-                data = io.BytesIO()
-                Image.fromarray(picture.reshape(28, 28)).save(data, "png")
-                column.append({"bytes": data.getvalue(), "path": None})
+            column = as_png(len(rows), rng)
             names = [f"f{row * writers // images:04d}" for row in rows]
             table = {"image": column, "writer_id": names, "character": rng.integers(0, 62, len(rows))}
             file.write_table(pyarrow.table(table, schema))
 
 
-def encoded(images, users):
-    """Yield rows of a table of one's own, some at a time: made-up pictures as PNG, users and labels."""
+def as_png(count, rng):
+    """Return so many made-up pictures as the values of an image column."""
     from PIL import Image
 
+    column = []
+    for picture in pictures(count, rng):
+        data = io.BytesIO()
+        Image.fromarray(picture.reshape(28, 28)).save(data, "png")
+        column.append({"bytes": data.getvalue(), "path": None})
+    return column
+
+
+def encoded(images, users):
+    """Yield rows of a table of one's own, some at a time: made-up pictures as PNG, users and labels."""
     rng = np.random.default_rng(0)
     for start in range(0, images, 5000):
         rows = range(start, min(images, start + 5000))
-        column = []
-        for picture in pictures(len(rows), rng):
-            data = io.BytesIO()
-            Image.fromarray(picture.reshape(28, 28)).save(data, "png")
-            column.append({"bytes": data.getvalue(), "path": None})
+        column = as_png(len(rows), rng)
         names = [f"f{row * users // images:04d}" for row in rows]
         yield {"image": column, "user": names, "label": rng.integers(0, 62, len(rows))}
 

@@ -1,10 +1,12 @@
 """A deployment inside the test process: a grid of several nodes with public keys, without any transport."""
 
+from functools import cache
 from itertools import count
 from types import SimpleNamespace
 
 from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 
+from experiments.deployment import node_app
 from experiments.players.local_grid import LocalGrid
 from fedmf.updates import wire
 from server.attendance import node_key
@@ -13,6 +15,12 @@ from server.attendance import node_key
 def key_of(name):
     """Return the short key of the node called `name`."""
     return node_key(name.encode())
+
+
+def compose_once(monkeypatch):
+    """Compose a run's and a node's settings once: in a deployment each message has a process, here it would be for nothing."""
+    for name in ("run_settings", "node_settings"):
+        monkeypatch.setattr(node_app, name, cache(getattr(node_app, name)))
 
 
 def holding(clients):

@@ -108,14 +108,19 @@ def build_plan(
     )
 
 
-def repeated_round(plan: Plan, initial: Vector, player: Player) -> "partial[None]":
-    """Return what plays the second round of an epoch, the same one at each call but for its noise."""
+def repeated_round(
+    plan: Plan, initial: Vector, player: Player, together: int | None = None
+) -> "partial[None]":
+    """Return what plays the second round of an epoch, the same one at each call but for its noise.
+
+    `together` clients share a message; None: as many as in a run with one process.
+    """
     strategy = FedMF(
         plan,
         Sgd(1.0, 0.9),
         SimulatedPopulation(),
         first_state(plan, initial, SecretKey.generate()),
-        tasks_per_message=tasks_per_message(plan),
+        tasks_per_message=tasks_per_message(plan) if together is None else together,
     )
     grid = LocalGrid(player)
     strategy.start(grid, num_rounds=1)

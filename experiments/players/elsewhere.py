@@ -1,13 +1,12 @@
 """Plays a message in a process of its own, where this one has lost its device (`client.resident`)."""
 
-import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 from flwr.app import Context, Message
 
 from experiments.players.failures import note_again, played_with_failures
-from experiments.players.worker_pool import start_process
+from experiments.players.processes import process_context, start_process
 
 
 def in_another_process(
@@ -16,11 +15,11 @@ def in_another_process(
     """Return `play(message, context)` from a new process, which ends with it. `play` is found by its import path.
 
     Raises what `play` raised, and `BrokenExecutor` where the process died. What was noted of clients that failed in that
-    process is noted in this one. A message costs the start of a process:
-    this is for the rare case only.
+    process is noted in this one. A message costs the start of a process, and the first one that of the fork server, which
+    has never used the device: this is for the rare case only.
     """
-    spawn = multiprocessing.get_context("spawn")  # a fork would inherit the lost device
-    with ProcessPoolExecutor(1, spawn, initializer=start_process) as executor:
+    processes = process_context([getattr(play, "func", play).__module__])
+    with ProcessPoolExecutor(1, processes, initializer=start_process) as executor:
         reply, failures = executor.submit(played_with_failures, play, message, context).result()
     note_again(failures)
     return reply

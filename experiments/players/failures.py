@@ -69,7 +69,7 @@ class Witness:
 
     def asked(self, messages: Sequence[Message]) -> None:
         """Remember whose tasks the messages of a round carry."""
-        tasks = {message.metadata.message_id: _clients_of(message) for message in messages}
+        tasks = {message.metadata.message_id: clients_of(message) for message in messages}
         if any(tasks.values()):  # not a query
             self._clients = tasks
             self._count.asked(sum(map(len, tasks.values())))
@@ -85,7 +85,7 @@ class Witness:
                 self._on_failure(Failure(client, str(reply.error.reason), has_sent=False))
 
 
-def _clients_of(message: Message) -> list[str]:
+def clients_of(message: Message) -> list[str]:
     """Return the clients that a message has tasks for."""
     task, clients = message.content.config_records.get(wire.TASK), list[str]()
     if task is None:

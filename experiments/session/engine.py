@@ -4,10 +4,12 @@ The apps are the same. Worker processes get the settings and build data and mode
 test set; what is prepared once in the cache or mapped they share.
 """
 
+import math
 import pickle
 import sys
 from functools import partial
 
+import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
@@ -19,9 +21,10 @@ from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, Player, run_locally
 from experiments.players.progress import ClientCount, OnClients, ignore_clients
 from experiments.players.ray import run_on_ray, with_failures
-from experiments.players.worker_pool import WorkerPool
-from experiments.settings.engine import LocalSettings, RaySettings
-from experiments.settings.experiment import Experiment, build_for_clients
+from experiments.players.worker_pool import MESSAGES_A_WORKER, WorkerPool
+from experiments.settings.client import Clients, build_for_clients
+from experiments.settings.engine import LocalSettings, RaySettings, worker_devices
+from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
 from fedmf.randomness import PublicSeed
 from server.app import make_server_app
@@ -52,26 +55,37 @@ def run_engine(
         player = InProcessPlayer(_client_app(experiment, elsewhere, count.played))
         run_locally(server_app, _with_faults(player, settings.faults, seed), on_failure, count)
     else:
-        with WorkerPool(resident_client_app, settings, engine.workers) as pool:
+        with WorkerPool(resident_client_app, settings, engine.workers, devices_of(settings)) as pool:
             run_locally(server_app, _with_faults(pool, settings.faults, seed), on_failure, count)
 
 
-def shares_messages(settings: Settings) -> bool:
-    """Say whether clients can share messages: not where each may fail on its own, by a fault or with its process."""
-    return (
-        isinstance(settings.engine, LocalSettings)
-        and settings.engine.workers == 1
-        and not settings.faults.any
-    )
+def devices_of(settings: Settings) -> tuple[str, ...]:
+    """Return the devices that a run's workers take in turn, see `worker_devices`. Raises `SettingError` for none such."""
+    if not isinstance(settings.engine, LocalSettings):
+        return ()
+    return worker_devices(settings.engine, settings.client.device, torch.cuda.device_count())
+
+
+def shared_tasks(settings: Settings, most: int) -> int:
+    """Return how many clients share a message, at most `most`: 1 where each may fail on its own, by a fault or on Ray.
+
+    For several workers few enough that the first replies are added up while the last clients train.
+    """
+    engine = settings.engine
+    if not isinstance(engine, LocalSettings) or settings.faults.any:
+        return 1
+    if engine.workers == 1:
+        return most
+    return min(most, math.ceil(settings.population.cohort_size / (MESSAGES_A_WORKER * engine.workers)))
 
 
 _resident: list[tuple[Settings, ClientApp]] = []  # of this worker process: at most one
 
 
-def resident_client_app(settings: Settings) -> ClientApp:
-    """Return the ClientApp of a run's clients, built once per process."""
+def resident_client_app(settings: Settings, device: str | None = None) -> ClientApp:
+    """Return the ClientApp of a run's clients, built once per process; `device` as for `build_for_clients`."""
     if not _resident or _resident[0][0] != settings:
-        _resident[:] = [(settings, _client_app(build_for_clients(settings)))]
+        _resident[:] = [(settings, _client_app(build_for_clients(settings, device)))]
     return _resident[0][1]
 
 
@@ -88,7 +102,7 @@ def play_remotely(settings: Settings, message: Message, context: Context) -> Mes
 
 
 def _client_app(
-    experiment: Experiment, elsewhere: Elsewhere | None = None, on_done: OnDone = no_count
+    experiment: Experiment | Clients, elsewhere: Elsewhere | None = None, on_done: OnDone = no_count
 ) -> ClientApp:
     """Return the ClientApp that can play every client of the experiment."""
     return make_client_app(

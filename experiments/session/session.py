@@ -15,7 +15,6 @@ from client.losses import find_loss
 from client.parameters import digest_arrays
 from client.rehearsal import rehearse
 from client.settings import TrainingSettings
-from experiments.pages.run_page import write_report
 from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
@@ -61,7 +60,7 @@ def has_finished(settings: Settings, directory: RunDirectory) -> bool:
         return False
     refuse_other_settings(directory.path, settings)
     if not (directory.path / REPORT).exists():  # a crash came between summary and report
-        write_report(directory.path)
+        _write_report(directory.path)
     print(f"finished: {directory.path} holds this run; nothing was changed", file=sys.stderr)
     return True
 
@@ -144,8 +143,17 @@ def run_session(
                 checkpoint.forget_secrets()
                 summary = recorder.finish(provenance.end)
         with stopping_on_disk_errors():
-            write_report(directory.path)
+            _write_report(directory.path)
     return summary
+
+
+def _write_report(directory: Path) -> None:
+    """Write the page of the run in `directory`."""
+    from experiments.pages.run_page import (
+        write_report,
+    )  # matplotlib, of which a run has no need before its end
+
+    write_report(directory)
 
 
 @keyed("client", TrainingSettings)

@@ -6,7 +6,7 @@ from pathlib import Path
 from client.data.identity import digest_clients, refuse_changing_clients
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
-from experiments.session.engine import run_engine, shares_messages
+from experiments.session.engine import devices_of, run_engine, shared_tasks
 from experiments.session.extension import extended
 from experiments.session.failure_count import FailureCount
 from experiments.session.progress import View
@@ -42,6 +42,7 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
     warn_of_workers("engine.workers", getattr(settings.engine, "workers", 1))
+    devices_of(settings)  # refuses one that is not there, before anything is built
     experiment = build(settings)
     print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)
@@ -57,7 +58,7 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
             identify=partial(digest_clients, experiment.dataset.clients),
             failures=failures,
             view=view,
-            tasks_per_message=tasks_per_message(experiment.plan) if shares_messages(settings) else 1,
+            tasks_per_message=shared_tasks(settings, tasks_per_message(experiment.plan)),
         )
     finally:
         failures.say_total()

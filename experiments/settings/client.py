@@ -4,12 +4,19 @@ Kept apart from `experiments.settings.experiment`, which needs the accountant an
 is a new process every round and must start fast.
 """
 
+from dataclasses import dataclass, replace
+
+import torch
+from flwr.app import Context
 from torch import nn
 
 import client.models
-from client.data import Dataset
-from client.parameters import check_trainable
-from experiments.settings.data import ModelSettings, arguments, refuse_taken
+from client.data import Dataset, Examples
+from client.data.reading import said_elsewhere
+from client.parameters import check_trainable, layout_of
+from client.settings import TrainingSettings
+from client.training import Trainer
+from experiments.settings.data import ModelSettings, arguments, load_dataset, refuse_taken
 from experiments.settings.keys import keyed
 from experiments.settings.schema import ClippingSettings, Settings
 from fedmf.plan import Compression
@@ -59,3 +66,41 @@ def build_client_plan(settings: Settings, dimension: int) -> ClientPlan:
         bounds=build_bounds(settings, dimension),
         seed=PublicSeed(settings.seed),
     )
+
+
+@dataclass(frozen=True)
+class Clients:
+    """What a process needs that plays clients of a run, and no more: no plan is designed, no cost calculated."""
+
+    dataset: Dataset
+    model: nn.Module
+    training: TrainingSettings
+    client_plan: ClientPlan
+
+    def examples_of(self, client_name: str, context: Context) -> Examples:
+        """Return the examples of a simulated client, named by its index."""
+        return self.dataset.clients[int(client_name)]
+
+    def make_trainer(self) -> Trainer:
+        """Return a trainer of the model as it was built."""
+        return Trainer(self.model, self.training)
+
+
+def build_for_clients(settings: Settings, device: str | None = None) -> Clients:
+    """Return the clients of a run, of the test set one example. The session that wants them has checked the settings.
+
+    `device` is the one that this process computes on, as torch names it; None: what client.device says. What of the data
+    cannot be read is not said again: the session that started the process has said it.
+    """
+    named = arguments(settings.dataset)
+    with said_elsewhere():
+        dataset = load_dataset(named, settings.model.name, clients_only=True)
+    model = build_model(settings.model, dataset, settings.seed)
+    plan = build_client_plan(settings, layout_of(model).dimension)
+    training = settings.client
+    if device is not None:
+        chosen = torch.device(device)
+        if chosen.type == "cuda":  # "cuda" is then this one, in all of this process
+            torch.cuda.set_device(chosen)
+        training = replace(training, device=chosen.type)
+    return Clients(dataset, model, training, plan)

@@ -9,7 +9,6 @@ from flwr.app import Context
 from torch import nn
 
 from client.data import Dataset, Examples
-from client.data.reading import said_elsewhere
 from client.parameters import digest_tensors, fixed_tensors, flat_parameters, layout_of
 from client.settings import TrainingSettings
 from client.training import Trainer, check_available
@@ -151,16 +150,6 @@ def added_parts(parts: Sequence[int] | None) -> Iterator[tuple[int, int]]:
     """
     before = list(accumulate(parts or ()))
     yield from zip(before, (parts or ())[1:], strict=False)
-
-
-def build_for_clients(settings: Settings) -> Experiment:
-    """Return the experiment as a process needs it that plays clients: of the test set it has one example.
-
-    What of the data cannot be read is not said again: the session that started the process has said it.
-    """
-    named = arguments(settings.dataset)
-    with said_elsewhere():
-        return build(settings, load_dataset(named, settings.model.name, clients_only=True))
 
 
 def run_secret(settings: Settings) -> SecretKey:

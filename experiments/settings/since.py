@@ -28,7 +28,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             client.learning_rate client.batch_size client.epochs client.device client.optimizer client.momentum
             client.weight_decay client.proximal client.max_steps client.loss client.accumulate client.autocast
             client.trainer
-            engine.node_timeout engine.query_timeout engine.round_timeout engine.workers
+            engine.node_timeout engine.query_timeout engine.round_timeout engine.workers engine.devices
             faults.drop_out faults.delay faults.error faults.duplicate
             run.directory run.resume run.accept_copy run.reproducible run.unprotected_metrics
             run.stop_if_all_fail run.keep_releases run.evaluations run.evaluate_every run.evaluation_examples run.checkpoint_every

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client.data import Dataset, Examples, load
+from client.data import Dataset, Examples, digits, load
 from client.data.dataset import cut, group_by_user
 from client.data.split import fifth_of_each
 from fedmf.errors import DataError, SettingError
@@ -55,6 +55,25 @@ def test_digits_pixels_are_scaled_by_public_constants_and_the_split_is_the_fixed
     np.testing.assert_array_equal(dataset.test.y, y_test)
     np.testing.assert_allclose(dataset.clients[77].x.reshape(-1), x_train[77] / 16 - 0.3, atol=1e-6)
     assert dataset.clients[77].y.tolist() == [y_train[77]]
+
+
+@pytest.mark.parametrize("size", [10, 17, 361, 1000])
+def test_the_split_of_digits_is_scikit_learns_whatever_must_be_rounded(size: int) -> None:
+    from sklearn.model_selection import train_test_split
+
+    _, labels = digits.read()
+    train, test = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
+    for drawn, twin in zip(digits.split(labels, size), (train, test), strict=True):
+        np.testing.assert_array_equal(drawn, twin)
+
+
+def test_digits_are_the_same_where_scikit_learn_keeps_them_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = digits.read()
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    elsewhere = digits.read()
+    for array, twin in zip((images, labels), elsewhere, strict=True):
+        assert array.dtype == twin.dtype
+        np.testing.assert_array_equal(array, twin)
 
 
 def test_clients_of_an_npz_file_are_its_users_and_keep_every_training_row_once(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import small_files
+from experiments.settings.client import build_for_clients
 from experiments.settings.data import arguments, load_dataset
-from experiments.settings.experiment import build_for_clients
 from runs import composed
 
 

@@ -6,7 +6,6 @@ epochs its error stays far from the optimum.
 """
 
 import numpy as np
-from scipy.optimize import minimize
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -41,6 +40,8 @@ def _optimise(workload: Workload, buffers: int) -> Float64:
     if buffers == 0:
         return np.ones(1)
     start = coefficients(workload)[1 : buffers + 1]
+    from scipy.optimize import minimize  # only these families search by it
+
     found = minimize(_objective, start, args=(workload,), jac=True, method="L-BFGS-B")
     return np.concatenate([[1.0], found.x])
 

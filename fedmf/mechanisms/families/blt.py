@@ -7,7 +7,6 @@ near-optimal noise generation for streaming differential privacy" (FOCS 2024); M
 """
 
 import numpy as np
-from scipy.optimize import minimize
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -59,6 +58,8 @@ def _powers(decays: Float64, count: int) -> Float64:
 def _optimise(workload: Workload, buffers: int) -> tuple[Float64, Float64]:
     """Return theta and omega: L-BFGS on logarithms, from a quadrature of the square root's coefficients."""
     start = np.concatenate(_start(workload.rounds, buffers))
+    from scipy.optimize import minimize  # only these families search by it
+
     found = minimize(
         _objective, start, args=(workload,), jac=True, method="L-BFGS-B", options={"maxiter": 500}
     )

@@ -8,7 +8,7 @@ from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
 from experiments.players.local_grid import call_app
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
-from nodes import Nodes
+from nodes import Nodes, compose_once
 from runs import metrics, summary
 from server import attendance
 
@@ -28,6 +28,7 @@ class Crash(BaseException):
 def _impatient(monkeypatch):
     monkeypatch.setattr(attendance, "_PAUSE", 0.01)
     monkeypatch.setattr(apps, "show_logs", lambda: None)
+    compose_once(monkeypatch)
 
 
 def context(run, node):

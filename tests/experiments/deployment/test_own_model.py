@@ -9,7 +9,7 @@ from experiments.deployment import apps
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
 from experiments.players.local_grid import call_app
-from nodes import Nodes
+from nodes import Nodes, compose_once
 from own_training import Probe
 from runs import metrics
 from server import attendance
@@ -23,6 +23,7 @@ RUN = f"{DATA} {MODEL} population.cohort_size=4 population.epochs=1 population.m
 def _impatient(monkeypatch):
     monkeypatch.setattr(attendance, "_PAUSE", 0.01)
     monkeypatch.setattr(apps, "show_logs", lambda: None)
+    compose_once(monkeypatch)
 
 
 def playing(run, node):

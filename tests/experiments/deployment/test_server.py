@@ -22,7 +22,7 @@ from experiments.settings.client import build_client_plan
 from experiments.settings.experiment import build
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.updates import wire
-from nodes import Nodes, key_of
+from nodes import Nodes, compose_once, key_of
 from runs import composed, metrics, simulate, summary
 from server import attendance
 from server.attendance import ROSTER
@@ -58,6 +58,7 @@ TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
 def _impatient(monkeypatch):
     monkeypatch.setattr(attendance, "_PAUSE", 0.01)
     monkeypatch.setattr(apps, "show_logs", lambda: None)  # it is for processes of their own
+    compose_once(monkeypatch)
 
 
 def configured(directory, *more):

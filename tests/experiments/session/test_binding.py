@@ -1,44 +1,23 @@
 """The limit and the parts of a run are bound in its checkpoint: an edited or missing config.yaml changes neither."""
 
-import itertools
 import shutil
 
 import pytest
 
+from crashes import Crash, cut
 from experiments.cli.command import guard
 from experiments.run_files.reader import read_config
 from experiments.session import extension
 from experiments.session.resuming import with_recorded
 from runs import composed, metrics, run, simulate, summary
-from server.checkpoint import Checkpoint
 
 SMALL = ("population.cohort_size=6", "population.rounds_per_epoch=3", "population.epochs=4", "run.reproducible=true",
          "privacy.epsilon=null", "privacy.noise_multiplier=2", "run.checkpoint_every=2")  # fmt: skip
 LIMITED = (*SMALL, "privacy.max_epsilon=6")
 
 
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
-
-
 def crash(*_, **__):
     raise Crash
-
-
-def cut(directory, *overrides, after):
-    """Leave a run that ended without warning after so many rounds."""
-    real, released = Checkpoint.commit, itertools.count(1)
-
-    def commit(self, release):
-        if next(released) > after:
-            raise Crash
-        real(self, release)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Checkpoint, "commit", commit)
-        with pytest.raises(Crash):
-            run(directory, *overrides)
-    return directory
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 import itertools
 import json
-import os
 import shutil
 
 import numpy as np
 import pytest
 
+from crashes import Crash, crash_at
 from experiments import run as door
 from experiments.cli.command import guard
 from experiments.run_files.reader import read_config
@@ -26,10 +26,6 @@ PLAIN = (
 )
 SMALL = (*PLAIN, "run.reproducible=true")
 MORE = ("run.extend=1", "privacy.max_epsilon=20")
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
 
 
 @pytest.fixture(scope="module")
@@ -128,21 +124,6 @@ def test_the_added_epoch_has_the_next_key_of_a_reproducible_run_and_one_of_its_o
         with pytest.raises(Crash):
             run(private, *PLAIN, *MORE)
     assert held[1].key.reveal() != held[2].key.reveal()
-
-
-def crash_at(monkeypatch, call, after):
-    real, calls = getattr(os, call), itertools.count(1)
-
-    def counted(*arguments, **options):
-        number = next(calls)
-        if number == after and number % 2:
-            raise Crash
-        result = real(*arguments, **options)
-        if number == after:
-            raise Crash
-        return result
-
-    monkeypatch.setattr(os, call, counted)
 
 
 @pytest.mark.parametrize(("call", "after"), [("fsync", n) for n in (1, 4, 6, 8, 9, 10, 11, 12, 14, 19, 27, 36)]

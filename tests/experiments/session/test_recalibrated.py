@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from crashes import behind_round
 from experiments.cli.command import guard
 from fedmf import plan as plans
 from fedmf.accounting import Ledger
@@ -22,25 +23,6 @@ SMALL = (
 )
 
 
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
-
-
-def cut(directory, monkeypatch, after, *more):
-    """Run into `directory` until a crash behind round `after`."""
-    real = Checkpoint.settle
-
-    def settle(self, plan, state):
-        real(self, plan, state)
-        if state.round == after:
-            raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "settle", settle)
-        with pytest.raises(Crash):
-            run(directory, *SMALL, *more)
-
-
 def calibrating(monkeypatch, factor):
     """Be a version whose calibration gives `factor` times the noise multiplier."""
     real = plans.calibrate_noise_multiplier
@@ -56,7 +38,8 @@ def files(directory):
 def test_a_resume_under_another_calibration_is_refused_and_changes_nothing(
     tmp_path, monkeypatch, capsys, after, factor
 ):
-    cut(tmp_path / "r", monkeypatch, after)
+    with behind_round(Checkpoint, "settle", after):
+        run(tmp_path / "r", *SMALL)
     before = files(tmp_path / "r")
     capsys.readouterr()
     with monkeypatch.context() as patched:
@@ -73,7 +56,8 @@ def test_a_resume_under_another_calibration_is_refused_and_changes_nothing(
 def test_a_calibration_that_differs_by_rounding_goes_on(tmp_path, monkeypatch):
     """Also under the tight accountant, which knows equal epochs only."""
     tight = ("privacy.accountant=tight", "compression.keep_probability=0.1")
-    cut(tmp_path / "r", monkeypatch, 3, *tight)
+    with behind_round(Checkpoint, "settle", 3):
+        run(tmp_path / "r", *SMALL, *tight)
     calibrating(monkeypatch, 1 + 1e-12)
     run(tmp_path / "r", *SMALL, *tight, "run.resume=true")
     assert len({row["epsilon"] for row in metrics(tmp_path / "r")}) == 2

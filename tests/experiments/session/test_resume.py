@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crashes import Crash, crash_at
 from experiments.cli.command import guard
 from fedmf.errors import RunStoppedError
 from fedmf.mechanisms.families import optimal
@@ -30,30 +31,10 @@ SMALL = (
 )
 
 
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
-
-
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """A run that nothing interrupts."""
     return run(tmp_path_factory.mktemp("straight") / "r", *SMALL)
-
-
-def crash_at(monkeypatch, call, after):
-    """Make the `after`-th call of os.`call` from now on crash, before or after it took effect."""
-    real, calls = getattr(os, call), itertools.count(1)
-
-    def counted(*arguments, **options):
-        number = next(calls)
-        if number == after and number % 2:
-            raise Crash
-        result = real(*arguments, **options)
-        if number == after:
-            raise Crash
-        return result
-
-    monkeypatch.setattr(os, call, counted)
 
 
 def equal(directory, straight):

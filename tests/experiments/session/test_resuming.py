@@ -1,11 +1,11 @@
 """run.directory=DIR run.resume=true alone goes on by the run's own settings; others are refused by name."""
 
-import itertools
 import shutil
 
 import numpy as np
 import pytest
 
+from crashes import cut
 from experiments import run as door
 from experiments.run_files.reader import read_config
 from experiments.session.resuming import with_recorded
@@ -14,7 +14,6 @@ from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
 from fedmf.errors import RunDirectoryError, SettingError
 from runs import command, composed, metrics, model, run, simulate, summary
-from server.checkpoint import Checkpoint
 
 # No setting has its default, and a group of each kind has another choice than the default one.
 OWN = ("dataset=synthetic", "dataset.clients=12", "dataset.features=5", "dataset.classes=3", "model=mlp",
@@ -22,26 +21,6 @@ OWN = ("dataset=synthetic", "dataset.clients=12", "dataset.features=5", "dataset
        "population.cohort_size=3", "population.rounds_per_epoch=3", "population.epochs=2", "run.reproducible=true",
        "metrics=[accuracy,f1]", "privacy.epsilon=null", "privacy.noise_multiplier=0.3", "run.checkpoint_every=2",
        "client.max_steps=3", "seed=5")  # fmt: skip
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
-
-
-def cut(directory, *overrides, after=4):
-    """Leave a run that ended without warning after so many rounds; 0: before the first was released."""
-    real, released = Checkpoint.commit, itertools.count(1)
-
-    def commit(self, release):
-        if next(released) > after:
-            raise Crash
-        real(self, release)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Checkpoint, "commit", commit)
-        with pytest.raises(Crash):
-            run(directory, *overrides)
-    return directory
 
 
 def again(directory, *overrides, resume="run.resume=true"):

@@ -10,6 +10,7 @@ import runs
 from client.data import load
 from client.models import build
 from client.scoring import score
+from crashes import behind_round
 from experiments import run
 from experiments.session.recorder import Recorder
 from experiments.session.schedule import Schedule, last_scored
@@ -141,17 +142,8 @@ def test_a_resumed_run_scores_in_the_rounds_of_an_undisturbed_one_and_still_show
     tmp_path, monkeypatch, capsys, last
 ):
     undisturbed = runs.run(tmp_path / "a", *SMALL, *TWICE)
-    release = Recorder.on_release
-
-    def cut(self, state, released):
-        release(self, state, released)
-        if state.round == last:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Recorder, "on_release", cut)
-        with pytest.raises(KeyboardInterrupt):
-            runs.run(tmp_path / "b", *SMALL, *TWICE)
+    with behind_round(Recorder, "on_release", last, KeyboardInterrupt):
+        runs.run(tmp_path / "b", *SMALL, *TWICE)
     monkeypatch.setattr("experiments.session.progress._LEAST_PAUSE", -1.0)
     capsys.readouterr()
     runs.run(tmp_path / "b", *SMALL, *TWICE, "run.resume=true")

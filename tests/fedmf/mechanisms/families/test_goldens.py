@@ -135,7 +135,10 @@ def test_truncated_streams_lose_what_was_found_before(rounds, beta, buffers, exc
     assert (1 + relative_gap(mechanism)) ** 2 - 1 == pytest.approx(excess, rel=0.03, abs=1e-6)
 
 
-@pytest.mark.parametrize(("rounds", "beta", "buffers"), [(1024, 0, 5), (4096, 0, 5), (1024, 0.9, 3)])
+@pytest.mark.parametrize(
+    ("rounds", "beta", "buffers"),
+    [(1024, 0, 5), pytest.param(4096, 0, 5, marks=pytest.mark.slow), (1024, 0.9, 3)],
+)
 def test_the_fewest_buffers_that_reach_the_bound_are_taken(rounds, beta, buffers):
     mechanism = design("optimal", momentum(rounds, beta))
     assert mechanism.stream.buffers == buffers

@@ -1,0 +1,67 @@
+"""New processes of this machine that play clients: forked from one that has imported what they need.
+
+The import of torch, Flower and our own packages takes about three seconds of CPU. A fork server (see
+`multiprocessing`) pays it once for all worker processes of a run: it imports and does nothing else, so that it has one
+thread, no lock is held and no device in use when it forks, as would be the case in a fork of the run's own process.
+"""
+
+import multiprocessing
+import os
+import random
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing import resource_tracker
+from multiprocessing.context import BaseContext
+
+import numpy as np
+import torch
+
+from experiments.players.local_grid import set_identity
+
+# With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
+_SEARCH = ("PYTHONPATH", "PYTHONSAFEPATH")
+
+
+def process_context(preload: Sequence[str]) -> BaseContext:
+    """Return how to start processes: from a fork server that has imported `preload`, or by spawning where there is none.
+
+    This process has one server for good: what another call asks it to import, its processes then import themselves.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *preload])
+    _ensure_server()
+    return context
+
+
+def start_process(environment: Mapping[str, str] | None = None) -> None:
+    """Make a new process one that can play clients; `environment` is that of the process that wants it."""
+    if environment is not None:  # a fork server's is from when it began
+        os.environ.clear()
+        os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends its workers
+    torch.set_num_threads(1)
+    set_identity()
+    # Nothing of ours draws from these, but a model or loader of one's own may: not the same in every fork.
+    random.seed()
+    np.random.seed()  # noqa: NPY002
+
+
+def _ensure_server() -> None:
+    """Start the fork server if there is none, deaf to Ctrl-C and with this process's search path."""
+    from multiprocessing.forkserver import ensure_running
+
+    resource_tracker.ensure_running()  # the server wants it, and starting it would let Ctrl-C through again
+    before = {name: os.environ.get(name) for name in _SEARCH}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the new process inherits it
+    try:
+        os.environ.update(zip(_SEARCH, (os.pathsep.join(map(os.path.abspath, sys.path)), "1"), strict=True))
+        ensure_running()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
