@@ -34,6 +34,7 @@ ROUNDS = 1024  # in an epoch: what decides the buffers of the noise stream
 SHAPE = (28, 28)
 COMPRESSION = Compression(keep_probability=0.01)
 TRAINING = TrainingSettings(learning_rate=0.1, batch_size=10, device="cpu")
+L2_NORM, NOISE_MULTIPLIER = 0.1, 1.0
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,13 @@ def build_plan(
         participation=Participation(cohort_size * ROUNDS, cohort_size, ROUNDS, epochs=1),
         compression=compression,
         bounds=make_bounds(
-            l2_norm=0.1,
+            l2_norm=L2_NORM,
             linf_norm=None,
             dimension=dimension,
             cohort_size=cohort_size,
             compression=compression,
         ),
-        privacy=PrivacyTarget(delta=1e-6, noise_multiplier=1.0),
+        privacy=PrivacyTarget(delta=1e-6, noise_multiplier=NOISE_MULTIPLIER),
         factorization=design("optimal", prefix_sum(ROUNDS), buffers=buffers),
         seed=PublicSeed(0),
     )
