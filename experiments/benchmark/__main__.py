@@ -6,13 +6,13 @@ turn with the median ratio counts. `rows=[gaussian_row,mask]` measures some only
 
 `compare=pfl`, `compare=flower` or both let other systems play the same client work in the same turns; each runs in a
 virtual environment that the command makes once below the cache folder. Their JSON stands under "others".
-`check=true` exits 1 and names the rows that became slower than their limits; `limits=write` sets the limits.
+`device=cuda` lets clients train on a GPU and measures wall time. `check=true` exits 1 and names the rows that became slower than their limits; `limits=write` sets the limits.
 rows=[wire_float32,wire_int8] count the bytes of a real deployment instead.
 """
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date
@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from client.training import pick_device
 from experiments.benchmark import limits, mechanisms, page, rounds, tables, updates, wire
 from experiments.benchmark.environments import pins, ready_python
 from experiments.benchmark.machine import processor, software
 from experiments.benchmark.other_system import SCRIPTS, OtherSystem
-from experiments.benchmark.row import Row, measure
+from experiments.benchmark.row import Row, cuda_clock, measure
 from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
 from experiments.cli import command, output
 from experiments.settings.output import Output
@@ -66,6 +67,21 @@ WIRE_ROWS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+def cuda_rows() -> dict[str, Callable[[], Row]]:
+    """Return the rows in which clients train on a CUDA device, in the time of the wall clock."""
+    there = [replace(federation, device=Device.cuda.value) for federation in (LOGISTIC, MLP, CNN, UNROTATED)]
+    names = [name for name in ROWS if name.startswith("simulation_")]
+    played = {name: partial(simulation, one, None) for name, one in zip(names, there, strict=True)}
+    return {"privatize": partial(updates.on_device, DIMENSION, KEEP, Device.cuda.value), **played}
+
+
+class Device(StrEnum):
+    """Where clients train."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 class Limits(StrEnum):
     """What becomes of the limits of the rows."""
 
@@ -80,15 +96,21 @@ class BenchmarkSettings:
     rows: tuple[str, ...] | None
     repeats: int
     compare: tuple[str, ...] | None
+    device: Device
     check: bool
     limits: Limits
     page: str | None
     output: Output
 
     @property
+    def table(self) -> Mapping[str, Callable[[], Row]]:
+        """The rows that there are on the device, those of a deployment aside."""
+        return ROWS if self.device is Device.cpu else cuda_rows()
+
+    @property
     def names(self) -> list[str]:
         """The rows to measure."""
-        return list(ROWS if self.rows is None else self.rows)
+        return list(self.table if self.rows is None else self.rows)
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -119,7 +141,7 @@ def benchmark(settings: BenchmarkSettings) -> None:
     results = {}
     for number, name in enumerate(settings.names, start=1):
         _say(f"{number}/{len(settings.names)} {name}")
-        look = partial(_look, name, settings.repeats, interpreters)
+        look = partial(_look, settings, name, interpreters)
         if settings.limits is Limits.write:
             results[name] = limits.median_of_looks(look)
         elif settings.check:
@@ -129,7 +151,7 @@ def benchmark(settings: BenchmarkSettings) -> None:
     if settings.output is Output.json:
         output.print_json(results)
     else:
-        tables.print_tables(results)
+        tables.print_tables(results, settings.device.value)
     _keep(settings, results, known)
 
 
@@ -147,8 +169,9 @@ def _keep(settings: BenchmarkSettings, results: dict[str, dict[str, Any]], known
 def _refuse_contradictions(settings: BenchmarkSettings) -> None:
     """Raise `SettingError` for settings that cannot be followed, before anything is measured."""
     check_at_least("repeats", settings.repeats, 1)
+    on_cuda = settings.device is Device.cuda
     for name in settings.names:
-        check_choice("rows", name, {**ROWS, **WIRE_ROWS})
+        check_choice("rows", name, settings.table if on_cuda else {**ROWS, **WIRE_ROWS})
     for other in settings.others:
         check_choice("compare", other, pins())
     if settings.others and not set(settings.names) & set(FEDERATIONS):
@@ -156,6 +179,8 @@ def _refuse_contradictions(settings: BenchmarkSettings) -> None:
             f"compare is {', '.join(settings.others)}, but no row that other systems can play is among the rows; "
             f"these are {', '.join(FEDERATIONS)}."
         )
+    if on_cuda:
+        _refuse_beside_cuda(settings)
     if settings.check and settings.limits is Limits.write:
         raise SettingError(
             "check is true and limits is write; limits that are set now would hold in any case."
@@ -164,17 +189,30 @@ def _refuse_contradictions(settings: BenchmarkSettings) -> None:
         raise SettingError("page and rows are both given; a page shows all rows, so leave rows null.")
 
 
-def _look(name: str, repeats: int, interpreters: dict[str, Path]) -> dict[str, Any]:
+def _refuse_beside_cuda(settings: BenchmarkSettings) -> None:
+    """Raise `SettingError` without a CUDA device, and for what is made of CPU times alone."""
+    pick_device(settings.device)
+    asked = {"compare": settings.others, "check": settings.check, "page": settings.page}
+    asked["limits=write"] = settings.limits is Limits.write
+    for key in (key for key, value in asked.items() if value):
+        raise SettingError(
+            f"device is cuda, whose rows are in wall time, beside {key}, which is about CPU time."
+        )
+
+
+def _look(settings: BenchmarkSettings, name: str, interpreters: dict[str, Path]) -> dict[str, Any]:
     """Measure one row, with other systems in the turns of those rows that they can play."""
     if name in WIRE_ROWS:
         return WIRE_ROWS[name]()
-    row = ROWS[name]()
+    row = settings.table[name]()
+    if settings.device is Device.cuda:
+        return measure(row, settings.repeats, clock=cuda_clock)
     with ExitStack() as stack:
         others = {}
         for other, python in interpreters.items() if name in FEDERATIONS else ():
             start = [str(python), str(SCRIPTS / f"with_{other}.py")]
             others[other] = stack.enter_context(OtherSystem(other, start, FEDERATIONS[name]))
-        return measure(row, repeats, others)
+        return measure(row, settings.repeats, others)
 
 
 def keep_freed_memory() -> None:

@@ -6,15 +6,17 @@ import select
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self, TextIO
 
 import numpy as np
 
 from client.parameters import flat_parameters
 from experiments.benchmark.environments import clean_environment
+from experiments.benchmark.others.turns import ANSWERS
 from experiments.benchmark.simulation import L2_NORM, NOISE_MULTIPLIER, SHAPE, TRAINING, Federation
 from fedmf.errors import SettingError
 
@@ -65,22 +67,27 @@ class OtherSystem:
             "FLWR_HOME": str(folder),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        with self._log.open("wb") as log:
+        read, write = os.pipe()
+        self._answers = os.fdopen(read)
+        with self._log.open("wb") as log, os.fdopen(write):
             self._process = subprocess.Popen(
                 [*command, str(folder)],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=log,
                 stderr=log,
-                env=clean_environment(own),
+                env=clean_environment(own | {ANSWERS: str(write)}),
+                pass_fds=[write],
                 start_new_session=True,
                 text=True,
             )
+        assert self._process.stdin is not None
+        self._asking = self._process.stdin
         try:
             ready = self._answer()
             dimension = sum(parameter.numel() for parameter in federation.build().parameters())
             self._check("parameters", ready["parameters"], dimension)
         except BaseException:
-            self.close()
+            self.close(0.0)
             raise
 
     def __enter__(self) -> Self:
@@ -94,37 +101,42 @@ class OtherSystem:
     def __call__(self) -> float:
         """Play a round, and return the CPU seconds that it took of the process and of all below it."""
         with suppress(BrokenPipeError):  # that it has ended is seen when it does not answer
-            _pipe(self._process.stdin).write("turn\n")
-            _pipe(self._process.stdin).flush()
+            self._asking.write("turn\n")
+            self._asking.flush()
         return float(self._answer()["seconds"])
 
     def close(self, patience: float = _FAREWELL) -> None:
         """Let the process end, and after `patience` seconds end it and all that it started."""
         with suppress(BrokenPipeError):
-            _pipe(self._process.stdin).close()
+            self._asking.close()
         try:
             self._process.wait(patience)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        _pipe(self._process.stdout).close()
+        self._answers.close()
         self._folder.cleanup()
 
     def _answer(self) -> Mapping[str, Any]:
         """Return the next line of the process. Raises `SettingError` where none comes or the work was another."""
-        stdout = _pipe(self._process.stdout)
-        readable, _, _ = select.select([stdout], [], [], _LIMIT)
-        line = stdout.readline() if readable else ""
-        try:
-            answer: Mapping[str, Any] = json.loads(line)
-        except ValueError:
+        deadline = time.monotonic() + _LIMIT
+        readable: list[TextIO] = []
+        while not readable and time.monotonic() < deadline:
+            ended = self._process.poll() is not None  # a child that lives on may hold the pipe open
+            readable, _, _ = select.select([self._answers], [], [], 0.0 if ended else 1.0)
+            if ended:
+                break
+        line = self._answers.readline() if readable else ""
+        if not line:
+            state = (
+                "ended" if self._process.poll() is not None or readable else f"was silent for {_LIMIT:.0f} s"
+            )
             said = " ".join(self._log.read_text(errors="replace").split("\n")[-_ENDING:]).strip()
             raise SettingError(
-                f"compare is {self.name}, which did not play a round: it "
-                f"{'said ' + repr(line) if line else 'ended' if readable else f'was silent for {_LIMIT:.0f} s'}. "
-                f"The end of its messages: {said}"
-            ) from None
+                f"compare is {self.name}, which did not play a round: it {state}. The end of its messages: {said}"
+            )
+        answer: Mapping[str, Any] = json.loads(line)
         self._check("examples in a round", answer["examples"], self._examples)
         return answer
 
@@ -134,9 +146,3 @@ class OtherSystem:
             raise SettingError(
                 f"compare is {self.name}, which had {theirs} {what} where ours has {ours}: the two do not compare."
             )
-
-
-def _pipe(stream: IO[str] | None) -> IO[str]:
-    """Return a stream that `Popen` was told to make."""
-    assert stream is not None
-    return stream

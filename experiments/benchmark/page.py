@@ -20,7 +20,7 @@ def read(path: Path, names: tuple[str, ...]) -> str:
         raise SettingError(
             f"page is {path}, which is no file; it must be a page with the marks of the tables."
         )
-    text = path.read_text()
+    text = path.read_bytes().decode()
     for name in names:
         _place(text, name, path)
     return text
@@ -31,8 +31,8 @@ def write(path: Path, tables: Mapping[str, str]) -> None:
     text = read(path, tuple(tables))
     for name, table in tables.items():
         start, end = _place(text, name, path)
-        text = f"{text[:start]}\n{table}\n{text[end:]}"
-    path.write_text(text)
+        text = f"{text[:start]}\n\n{table}\n\n{text[end:]}"
+    path.write_bytes(text.encode())
 
 
 def _place(text: str, name: str, path: Path) -> tuple[int, int]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from experiments.benchmark.compilation import compiled_anything
 
 _SHORTEST_TURN = 2e-3  # seconds: shorter things are called several times a turn
@@ -18,6 +20,7 @@ _BUDGET = 20.0  # seconds of a row, after which it is content with _FEWEST turns
 _FEWEST = 3
 _WARMING = 10  # calls within which everything has been compiled
 
+Clock = Callable[[], float]
 Cost = Callable[[], float]  # plays a round and returns its CPU seconds
 Turn = tuple[float, dict[str, float]]  # what the floor cost, and each of the others
 
@@ -37,8 +40,21 @@ class Row:
     units: int = 1
 
 
-def measure(row: Row, repeats: int, others: Mapping[str, Cost] | None = None) -> dict[str, Any]:
-    """Return the row's ratio, floor and time in CPU seconds, those of the turn with the median ratio.
+def cpu_clock() -> float:
+    """Return the CPU seconds of this process."""
+    return time.process_time()
+
+
+def cuda_clock() -> float:
+    """Return the seconds of the wall clock, once the CUDA device has done what it was asked: its work is no CPU time."""
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def measure(
+    row: Row, repeats: int, others: Mapping[str, Cost] | None = None, clock: Clock = cpu_clock
+) -> dict[str, Any]:
+    """Return the row's ratio, floor and time in seconds of `clock`, those of the turn with the median ratio.
 
     Of a slow row there are fewer than `repeats` turns, but not fewer than three. `others` are systems that do the work
     of a floor each, and say how many CPU seconds it took them; they play in the same turns, and each gets its own
@@ -46,7 +62,7 @@ def measure(row: Row, repeats: int, others: Mapping[str, Cost] | None = None) ->
     """
     others = others or {}
     begun, budget = time.perf_counter(), _BUDGET * (1 + len(others))
-    ours, floor = _Stopwatch(row.run, row.units), _Stopwatch(row.floor)
+    ours, floor = _Stopwatch(row.run, clock, row.units), _Stopwatch(row.floor, clock)
     turns: list[Turn] = []
     while len(turns) < repeats and (len(turns) < _FEWEST or time.perf_counter() - begun < budget):
         spent = {"": ours()} | {name: cost() for name, cost in others.items()}
@@ -64,9 +80,10 @@ def _median(turns: list[Turn], name: str) -> dict[str, Any]:
 class _Stopwatch:
     """Measures an action of this process, in turns of sensible length; warms it up first."""
 
-    def __init__(self, action: Callable[[], object], units: int = 1) -> None:
+    def __init__(self, action: Callable[[], object], clock: Clock, units: int = 1) -> None:
         """Call `action`, which does `units` units of work, until it compiles nothing any more."""
-        self._action, self._units, self._calls, self._seconds = action, 1, 1, 0.0
+        self._action, self._clock = action, clock
+        self._units, self._calls, self._seconds = 1, 1, 0.0
         for _ in range(_WARMING):
             if not compiled_anything(action):
                 break
@@ -74,14 +91,14 @@ class _Stopwatch:
         self._units = units
 
     def __call__(self) -> float:
-        """Return the CPU seconds of one unit, of a turn in which nothing was compiled."""
+        """Return the seconds of one unit, of a turn in which nothing was compiled."""
         for _ in range(_WARMING):
             if not compiled_anything(self._turn):
                 return self._seconds / (self._calls * self._units)
         raise RuntimeError(f"{_WARMING} turns in a row compiled something: the row cannot be timed.")
 
     def _turn(self) -> None:
-        begun = time.process_time()
+        begun = self._clock()
         for _ in range(self._calls):
             self._action()
-        self._seconds = time.process_time() - begun
+        self._seconds = self._clock() - begun

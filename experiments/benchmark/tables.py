@@ -12,6 +12,7 @@ Lines = list[Sequence[str]]
 
 HEADINGS = ("row", "ratio", "goal", "ours", "floor", "what the floor is")
 TITLE = "CPU time of one thread (wire_: bytes) over the floor of the same turn"
+ON_DEVICE = "Wall time, the device having done its work, over the floor of the same turn"
 COMPARED = "CPU time of a round, children included, and its ratio to the bare loop of the same turn"
 NAMES = {"pfl": "pfl", "flower": "Flower's engine"}
 
@@ -42,9 +43,9 @@ def compared(results: Results) -> tuple[Sequence[str], Lines]:
     return headings, lines
 
 
-def print_tables(results: Results) -> None:
+def print_tables(results: Results, device: str) -> None:
     """Print a table of all rows, and one of those in which other systems took turns."""
-    _print(TITLE, HEADINGS, rows(results))
+    _print(TITLE if device == "cpu" else ON_DEVICE, HEADINGS, rows(results))
     headings, lines = compared(results)
     if lines:
         _print(COMPARED, headings, lines)
@@ -59,7 +60,7 @@ def markdown(headings: Sequence[str], lines: Lines) -> str:
     | mask | 3.4 |
     """
     marks = ["---" if heading in (HEADINGS[0], HEADINGS[-1]) else "---:" for heading in headings]
-    cells = [" | ".join(line) for line in (headings, *lines)]
+    cells = [" | ".join(cell.replace("|", r"\|") for cell in line) for line in (headings, *lines)]
     return "\n".join([f"| {cells[0]} |", "|" + "|".join(marks) + "|", *(f"| {line} |" for line in cells[1:])])
 
 

@@ -1,8 +1,9 @@
 """The protocol between the benchmark and another system: one line asks for a round, one line answers what it cost.
 
-On stdin each line "turn" asks for a round. On stdout one JSON object a line: first {"parameters": d, "examples": n} of a
-round that warmed up, then after each turn {"seconds": CPU seconds, "examples": n}, where n counts the examples that the
-round trained on. The end of stdin ends the process. Everything else that the process prints goes to stderr.
+On stdin each line "turn" asks for a round. Answered is one JSON object a line: first {"parameters": d, "examples": n} of
+a round that warmed up, then after each turn {"seconds": CPU seconds, "examples": n}, where n counts the examples that the
+round trained on. The end of stdin ends the process. Answers go to the file descriptor in the environment variable
+`ANSWERS`, so that stdout and stderr are free for what a library prints.
 """
 
 import ctypes
@@ -12,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+ANSWERS = "FEDMF_BENCHMARK_ANSWERS"
 _TICK = os.sysconf("SC_CLK_TCK")
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 
@@ -20,11 +22,10 @@ class Turns:
     """Where a system waits between rounds: call it after every round, and play the next when it returns true."""
 
     def __init__(self, parameters: int) -> None:
-        """Take stdout for the protocol alone. `parameters` is the dimension of the model that is trained."""
+        """Open the way for answers. `parameters` is the dimension of the model that is trained."""
         # An orphan of a child becomes a child of this process, so that its time is found below it.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
+        self._answers = os.fdopen(int(os.environ[ANSWERS]), "w")
         self._parameters = parameters
         self._begun: float | None = None
 
