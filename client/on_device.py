@@ -108,7 +108,8 @@ def hadamard(vector: Tensor) -> Tensor:
 
 def _norm(vector: Tensor) -> Tensor:
     """Return the Euclidean norm, accumulated in float64: not finite where an entry is not."""
-    return torch.linalg.vector_norm(vector, dtype=torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(vector, dtype=torch.float64)
+    return norm
 
 
 def _clip(vector: Tensor, norm: Tensor, bound: float) -> Tensor:

@@ -127,9 +127,10 @@ def test_the_transform_is_that_of_numpy_and_leaves_its_argument(size, device):
     np.testing.assert_array_equal(given_vector.cpu().numpy(), vector)
 
 
-def test_a_hopelessly_long_update_keeps_its_direction():
+@pytest.mark.parametrize("size", [1e37, 1.2e37, 1.5e37, 2e37, 3e37])
+def test_a_hopelessly_long_update_keeps_its_direction(size):
     """The factor that brings it into the ball is below the smallest normal float32."""
-    ours, theirs, finite = both(normals(scale=1e37), Bounds(l2_norm=1e-4, linf_norm=1e-4))
+    ours, theirs, finite = both(normals(scale=size), Bounds(l2_norm=1e-4, linf_norm=1e-4))
     assert finite
     np.testing.assert_allclose(theirs, ours, rtol=0, atol=2e-6 * float(np.abs(ours).max()))
 
