@@ -38,9 +38,8 @@ def wheel(folder, version):
 def installed(python):
     """Return what the interpreter imports as `othersystem`, and whether it sees our packages."""
     code = "import othersystem, importlib.util as u; print(othersystem.VERSION, u.find_spec('fedmf'))"
-    return subprocess.run(
-        [python, "-c", code], env=clean_environment({}), capture_output=True, text=True
-    ).stdout
+    elsewhere = {"cwd": python.parent, "env": clean_environment({})}
+    return subprocess.run([python, "-c", code], **elsewhere, capture_output=True, text=True).stdout
 
 
 @pytest.mark.slow
