@@ -1,28 +1,40 @@
 """Time kernels and whole rounds against the least they could cost: `python -m experiments.benchmark`.
 
-Machines are shared and noisy, so every row is measured in turns with its floor, as CPU time of this process
-with one thread, and the medians are compared. `rows=[gaussian_row,mask]` measures some only. Progress goes to
-stderr. JSON: {row: {ratio, goal, floor, seconds, floor_is, turns}}, times in CPU seconds; floor_is says what
-the floor is. rows=[wire_float32,wire_int8] count the bytes of a real deployment instead.
+Machines are shared and noisy, so every row is measured in turns with its floor, as CPU time with one thread, and the
+turn with the median ratio counts. `rows=[gaussian_row,mask]` measures some only. Progress goes to stderr. JSON: {row:
+{ratio, goal, floor, seconds, floor_is, turns}}, times in CPU seconds; floor_is says what the floor is.
+
+`compare=pfl`, `compare=flower` or both let other systems play the same client work in the same turns; each runs in a
+virtual environment that the command makes once below the cache folder. Their JSON stands under "others".
+`device=cuda` lets clients train on a GPU and measures wall time. `check=true` exits 1 and names the rows that became slower than their limits; `limits=write` sets the limits.
+rows=[wire_float32,wire_int8] count the bytes of a real deployment instead.
 """
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import date
+from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.table import Table
 
-from experiments.benchmark import mechanisms, rounds, updates, wire
-from experiments.benchmark.row import Row, measure
+from client.training import pick_device
+from experiments.benchmark import limits, mechanisms, page, rounds, tables, updates, wire
+from experiments.benchmark.environments import pins, ready_python
+from experiments.benchmark.machine import processor, software
+from experiments.benchmark.other_system import SCRIPTS, OtherSystem
+from experiments.benchmark.row import Row, cuda_clock, measure
 from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
 from experiments.cli import command, output
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_choice
+from fedmf.errors import SettingError
 
 DIMENSION = 1 << 20
 KEEP = COMPRESSION.keep_probability
@@ -45,6 +57,8 @@ ROWS: dict[str, Callable[[], Row]] = {
     "checkpoint": partial(rounds.checkpoint, CNN),
 }
 
+# In these rows other systems can do the same work.
+FEDERATIONS = {"simulation_logistic": LOGISTIC, "simulation_mlp": MLP, "simulation_cnn": CNN}
 
 # These start a deployment on the loopback interface: measured only when named.
 WIRE_ROWS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -53,32 +67,152 @@ WIRE_ROWS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+def cuda_rows() -> dict[str, Callable[[], Row]]:
+    """Return the rows in which clients train on a CUDA device, in the time of the wall clock."""
+    there = [replace(federation, device=Device.cuda.value) for federation in (LOGISTIC, MLP, CNN, UNROTATED)]
+    names = [name for name in ROWS if name.startswith("simulation_")]
+    played = {name: partial(simulation, one, None) for name, one in zip(names, there, strict=True)}
+    return {"privatize": partial(updates.on_device, DIMENSION, KEEP, Device.cuda.value), **played}
+
+
+class Device(StrEnum):
+    """Where clients train."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Limits(StrEnum):
+    """What becomes of the limits of the rows."""
+
+    keep = "keep"
+    write = "write"
+
+
 @dataclass(frozen=True)
 class BenchmarkSettings:
     """Keys of the command; null rows are all but the wire_ ones."""
 
     rows: tuple[str, ...] | None
     repeats: int
+    compare: tuple[str, ...] | None
+    device: Device
+    check: bool
+    limits: Limits
+    page: str | None
     output: Output
+
+    @property
+    def table(self) -> Mapping[str, Callable[[], Row]]:
+        """The rows that there are on the device, those of a deployment aside."""
+        return ROWS if self.device is Device.cpu else cuda_rows()
+
+    @property
+    def names(self) -> list[str]:
+        """The rows to measure."""
+        return list(self.table if self.rows is None else self.rows)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The other systems that play too."""
+        return self.compare or ()
+
+    @property
+    def line(self) -> str:
+        """The command line, of the keys that say what was measured."""
+        keys = {"rows": self.rows, "compare": self.compare}
+        lists = [f"{key}=[{','.join(names)}]" for key, names in keys.items() if names is not None]
+        written = ["limits=write"] if self.limits is Limits.write else []
+        return " ".join(["python -m experiments.benchmark", *lists, f"repeats={self.repeats}", *written])
 
 
 def benchmark(settings: BenchmarkSettings) -> None:
     """Print the ratio of every row chosen to its floor."""
-    check_at_least("repeats", settings.repeats, 1)
-    names = list(ROWS) if settings.rows is None else list(settings.rows)
-    for name in names:
-        check_choice("rows", name, {**ROWS, **WIRE_ROWS})
+    _refuse_contradictions(settings)
+    known = limits.read() if settings.check else {}
+    if settings.check:
+        limits.refuse_unlimited(settings.names, known)
+    if settings.page is not None:
+        page.read(Path(settings.page), _tables_of(settings))
+    interpreters = {name: ready_python(name, pins()[name], _say) for name in settings.others}
     torch.set_num_threads(1)
     logging.getLogger("server").setLevel(logging.WARNING)  # a line a round would bury the progress
     keep_freed_memory()
     results = {}
-    for number, name in enumerate(names, start=1):
-        print(f"{number}/{len(names)} {name}", file=sys.stderr, flush=True)
-        results[name] = WIRE_ROWS[name]() if name in WIRE_ROWS else measure(ROWS[name](), settings.repeats)
+    for number, name in enumerate(settings.names, start=1):
+        _say(f"{number}/{len(settings.names)} {name}")
+        look = partial(_look, settings, name, interpreters)
+        if settings.limits is Limits.write:
+            results[name] = limits.median_of_looks(look)
+        elif settings.check:
+            results[name] = limits.least_of_looks(name, look, known[name])
+        else:
+            results[name] = look()
     if settings.output is Output.json:
         output.print_json(results)
     else:
-        _print_table(results)
+        tables.print_tables(results, settings.device.value)
+    _keep(settings, results, known)
+
+
+def _keep(settings: BenchmarkSettings, results: dict[str, dict[str, Any]], known: dict[str, float]) -> None:
+    """Write what is to be written of the results, and check what is to be checked."""
+    ratios = {name: row["ratio"] for name, row in results.items()}
+    if settings.page is not None:
+        page.write(Path(settings.page), _written(settings, results))
+    if settings.limits is Limits.write:
+        limits.write(ratios, settings.line)
+    if settings.check:
+        limits.refuse_slips(ratios, known)
+
+
+def _refuse_contradictions(settings: BenchmarkSettings) -> None:
+    """Raise `SettingError` for settings that cannot be followed, before anything is measured."""
+    check_at_least("repeats", settings.repeats, 1)
+    on_cuda = settings.device is Device.cuda
+    for name in settings.names:
+        check_choice("rows", name, settings.table if on_cuda else {**ROWS, **WIRE_ROWS})
+    for other in settings.others:
+        check_choice("compare", other, pins())
+    if settings.others and not set(settings.names) & set(FEDERATIONS):
+        raise SettingError(
+            f"compare is {', '.join(settings.others)}, but no row that other systems can play is among the rows; "
+            f"these are {', '.join(FEDERATIONS)}."
+        )
+    if on_cuda:
+        _refuse_beside_cuda(settings)
+    if settings.check and settings.limits is Limits.write:
+        raise SettingError(
+            "check is true and limits is write; limits that are set now would hold in any case."
+        )
+    if settings.page is not None and settings.rows is not None:
+        raise SettingError("page and rows are both given; a page shows all rows, so leave rows null.")
+
+
+def _refuse_beside_cuda(settings: BenchmarkSettings) -> None:
+    """Raise `SettingError` without a CUDA device, and for what is made of CPU times alone."""
+    pick_device(settings.device)
+    asked = {"compare": settings.others, "check": settings.check, "page": settings.page}
+    asked["limits=write"] = settings.limits is Limits.write
+    for key in (key for key, value in asked.items() if value):
+        raise SettingError(
+            f"device is cuda, whose rows are in wall time, beside {key}, which is about CPU time."
+        )
+
+
+def _look(settings: BenchmarkSettings, name: str, interpreters: dict[str, Path]) -> dict[str, Any]:
+    """Measure one row, with other systems in the turns of those rows that they can play."""
+    if name in WIRE_ROWS:
+        return WIRE_ROWS[name]()
+    row = settings.table[name]()
+    if settings.device is Device.cuda:
+        return measure(row, settings.repeats, clock=cuda_clock)
+    with ExitStack() as stack:
+        others = {}
+        for other, python in interpreters.items() if name in FEDERATIONS else ():
+            start = [str(python), str(SCRIPTS / f"with_{other}.py")]
+            others[other] = stack.enter_context(OtherSystem(other, start, FEDERATIONS[name]))
+        return measure(row, settings.repeats, others)
 
 
 def keep_freed_memory() -> None:
@@ -90,30 +224,42 @@ def keep_freed_memory() -> None:
     np.empty(30 << 20, np.uint8)  # freed at once; glibc remembers sizes up to 32 MiB
 
 
-def _sizes(row: dict[str, Any]) -> tuple[str, str]:
-    """Return what we need and the floor, in the unit of the row."""
-    if "bytes" in row:
-        return f"{row['bytes']:,.0f} B", f"{row['floor']:,.0f} B"
-    return f"{1e3 * row['seconds']:.3g} ms", f"{1e3 * row['floor']:.3g} ms"
+def _tables_of(settings: BenchmarkSettings) -> tuple[str, ...]:
+    """Return the tables that a page shows of these settings."""
+    return (page.ROWS, page.COMPARED) if settings.others else (page.ROWS,)
 
 
-def _print_table(results: dict[str, dict[str, Any]]) -> None:
-    """Print one line a row."""
-    table = Table(title="CPU time of one thread (wire_: bytes) over the floor of the same run")
-    table.add_column("row", no_wrap=True)
-    for heading in ("ratio", "goal", "ours", "floor"):
-        table.add_column(heading, justify="right")
-    table.add_column("what the floor is")
-    for name, row in results.items():
-        table.add_row(
-            name,
-            f"{row['ratio']:.3g}",
-            "-" if row["goal"] is None else f"{row['goal']:.3g}",
-            *_sizes(row),
-            row["floor_is"],
-        )
-    output.console().print(table)
+def _written(settings: BenchmarkSettings, results: tables.Results) -> dict[str, str]:
+    """Return the tables of a page, each below the command that measured it and above where that was."""
+    lines = {page.ROWS: (tables.HEADINGS, tables.rows(results)), page.COMPARED: tables.compared(results)}
+    where = f"{date.today().isoformat()}, {processor()}, {software()}."
+    versions = ", ".join(pin for other in settings.others for pin in pins()[other][:1])
+    foot = {page.ROWS: where, page.COMPARED: f"{where} Beside it: {versions}."}
+    return {
+        name: f"    {settings.line}\n\n{tables.markdown(*lines[name])}\n\n{foot[name]}"
+        for name in _tables_of(settings)
+    }
+
+
+def _say(line: str) -> None:
+    """Show progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def in_full(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the one system in `compare=NAME` as a list.
+
+    >>> in_full(["compare=pfl", "compare=null", "repeats=3"])
+    ['compare=[pfl]', 'compare=null', 'repeats=3']
+    """
+    key, none = "compare=", "compare=null"
+    return [
+        f"{key}[{word.removeprefix(key)}]"
+        if word.startswith(key) and word != none and word[len(key) :].isalnum()
+        else word
+        for word in arguments
+    ]
 
 
 if __name__ == "__main__":
-    command.run(benchmark, "benchmark", BenchmarkSettings, __doc__)
+    command.run(benchmark, "benchmark", BenchmarkSettings, __doc__, in_full(sys.argv[1:]))

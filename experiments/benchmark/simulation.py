@@ -17,7 +17,7 @@ from client.app import make_client_app
 from client.data import Examples
 from client.parameters import flat_parameters
 from client.settings import TrainingSettings
-from client.training import Trainer
+from client.training import Trainer, pick_device
 from experiments.benchmark.row import Row
 from experiments.players.local_grid import InProcessPlayer, LocalGrid, Player
 from fedmf.mechanisms import design, prefix_sum
@@ -34,6 +34,7 @@ ROUNDS = 1024  # in an epoch: what decides the buffers of the noise stream
 SHAPE = (28, 28)
 COMPRESSION = Compression(keep_probability=0.01)
 TRAINING = TrainingSettings(learning_rate=0.1, batch_size=10, device="cpu")
+L2_NORM, NOISE_MULTIPLIER = 0.1, 1.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,12 @@ class Federation:
     cohort_size: int = 100
     examples: int = 20
     compression: Compression = COMPRESSION
+    device: str = "cpu"
+
+    @property
+    def training(self) -> TrainingSettings:
+        """How a client trains, and where."""
+        return replace(TRAINING, device=self.device)
 
     def build(self) -> nn.Module:
         """Return the initial model."""
@@ -64,12 +71,13 @@ class Federation:
 
 def simulation(federation: Federation, goal: float | None) -> Row:
     """A round of the real pipeline over a bare loop."""
-    model, cohort = federation.build(), federation.cohort()
+    device = pick_device(federation.device)
+    model, cohort = federation.build().to(device), tensors(federation.cohort(), device)
     return Row(
         simulated_round(federation),
         partial(bare_round, model, cohort),
-        f"bare PyTorch loop with the same cohort: {federation.cohort_size} clients x {federation.examples} "
-        f"examples, batch {TRAINING.batch_size}, {len(flat_parameters(model)):,} parameters; a round: keep "
+        f"bare PyTorch loop{'' if device.type == 'cpu' else ' on the device'} with the same cohort: {federation.cohort_size} clients x {federation.examples} "
+        f"examples, batch {TRAINING.batch_size}, {len(flat_parameters(federation.build())):,} parameters; a round: keep "
         f"{federation.compression.keep_probability:g}, rotation {federation.compression.rotation}",
         goal,
     )
@@ -81,7 +89,7 @@ def simulated_round(federation: Federation) -> "partial[None]":
     plan = build_plan(len(initial), federation.cohort_size, federation.compression)
     app = make_client_app(
         lambda name, context: cohort[int(name) % len(cohort)],
-        lambda: Trainer(federation.build(), TRAINING),
+        lambda: Trainer(federation.build(), federation.training),
         plan.client_plan,
     )
     return repeated_round(plan, initial, InProcessPlayer(app))
@@ -96,13 +104,13 @@ def build_plan(
         participation=Participation(cohort_size * ROUNDS, cohort_size, ROUNDS, epochs=1),
         compression=compression,
         bounds=make_bounds(
-            l2_norm=0.1,
+            l2_norm=L2_NORM,
             linf_norm=None,
             dimension=dimension,
             cohort_size=cohort_size,
             compression=compression,
         ),
-        privacy=PrivacyTarget(delta=1e-6, noise_multiplier=1.0),
+        privacy=PrivacyTarget(delta=1e-6, noise_multiplier=NOISE_MULTIPLIER),
         factorization=design("optimal", prefix_sum(ROUNDS), buffers=buffers),
         seed=PublicSeed(0),
     )
@@ -137,15 +145,19 @@ def _play(strategy: FedMF, grid: LocalGrid) -> None:
     strategy.state = replace(before, secrets=replace(secrets, stream=stream))
 
 
-def bare_round(model: nn.Module, cohort: list[Examples]) -> torch.Tensor:
+def tensors(cohort: list[Examples], device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the examples of a cohort on a device, where the bare loop leaves them."""
+    return [(torch.from_numpy(one.x).to(device), torch.from_numpy(one.y).to(device)) for one in cohort]
+
+
+def bare_round(model: nn.Module, cohort: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
     """Return the mean update of the cohort, (d,), by plain local SGD from the same start."""
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     initial = parameters_to_vector(model.parameters()).detach()
     total = torch.zeros_like(initial)
     optimizer = torch.optim.SGD(model.parameters(), lr=TRAINING.learning_rate)
-    for examples in cohort:
+    for x, y in cohort:
         model.load_state_dict(start)
-        x, y = torch.from_numpy(examples.x), torch.from_numpy(examples.y)
         for batch in torch.split(torch.randperm(len(x)), TRAINING.batch_size):
             optimizer.zero_grad()
             torch.autograd.backward(nn.functional.cross_entropy(model(x[batch]), y[batch]))

@@ -3,11 +3,15 @@
 from functools import partial
 
 import numpy as np
+import torch
 
+from client.on_device import DevicePrivatizer
+from client.training import pick_device
 from experiments.benchmark.row import Row
-from fedmf.randomness import SecretKey, uniform_words
+from fedmf.randomness import PublicSeed, SecretKey, uniform_words
 from fedmf.updates.masks import kept_coordinates
-from fedmf.updates.rotation import hadamard
+from fedmf.updates.rotation import Rotation, hadamard
+from fedmf.updates.wire import Bounds
 from server.aggregation import FixedPoint
 
 
@@ -44,6 +48,27 @@ def add_message(dimension: int, keep_probability: float) -> Row:
         f"numpy add.at of {len(values):,} float32, whose sum depends on the order",
         1.5 / 1.1,
     )
+
+
+def on_device(dimension: int, keep_probability: float, device: str) -> Row:
+    """What a client does to its update on the device that trained it, until its kept values are on this side."""
+    place = pick_device(device)
+    update = torch.randn(dimension, device=place)
+    privatizer = DevicePrivatizer(
+        bounds=Bounds(l2_norm=1.0, linf_norm=0.01),
+        rotation=Rotation("hadamard", dimension, PublicSeed(0)),
+        keep_probability=keep_probability,
+        device=place,
+    )
+    return Row(
+        partial(privatizer.privatize, update, mask_key=SecretKey.generate()),
+        partial(_fetch, update),
+        f"the way of all {dimension:,} float32 from the device to the host, without which nothing is done there",
+    )
+
+
+def _fetch(update: torch.Tensor) -> torch.Tensor:
+    return update.to("cpu", copy=True)
 
 
 def _pass_twice(vector: np.ndarray, target: np.ndarray) -> None:

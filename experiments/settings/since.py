@@ -42,7 +42,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             sabotage thorough run_directory trust_code calibration pairs residual_runs
         """,
         "benchmark": """
-            rows repeats output
+            rows repeats output compare device check limits page
         """,
         "compare": """
             directory target_accuracy plots width overwrite output

@@ -139,7 +139,7 @@ def test_prepared_clients_answer_with_values_of_the_right_length():
 
 
 def test_the_bare_loop_is_local_sgd_from_the_same_start_for_every_client():
-    model, cohort = TINY.build(), TINY.cohort()
+    model, cohort = TINY.build(), simulation.tensors(TINY.cohort(), torch.device("cpu"))
     before = parameters_to_vector(model.parameters()).detach().clone()
     torch.manual_seed(0)
     both = simulation.bare_round(model, cohort[:1] * 2)
