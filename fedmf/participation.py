@@ -5,12 +5,7 @@ gives at most one; the register refuses a second one at the moment of release, w
 (retry, resume, duplicate).
 """
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +13,9 @@ import numpy.typing as npt
 from fedmf.checks import check_at_least
 from fedmf.errors import ParticipationError
 from fedmf.randomness import PublicSeed
+from fedmf.register import Register
+
+__all__ = ["Register", "epoch_cohorts", "rounds_that_fit"]
 
 
 def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None = None) -> int:
@@ -63,49 +61,3 @@ def epoch_cohorts(
     order = seed.generator("cohorts", epoch).permutation(clients)
     order.setflags(write=False)
     return order[: cohort_size * rounds_per_epoch].reshape(rounds_per_epoch, cohort_size)
-
-
-@dataclass(frozen=True)
-class Register:
-    """The clients spent in the current epoch, and in how many earlier epochs each client took part.
-
-    >>> Register().spend(["a", "b"]).spend(["a"])
-    Traceback (most recent call last):
-    fedmf.errors.ParticipationError: client a would enter a second released sum of this epoch; one is allowed.
-    """
-
-    spent: frozenset[str] = field(default_factory=frozenset)
-    attended: Mapping[str, int] = field(default_factory=dict)
-
-    def spend(self, clients: Iterable[str]) -> Self:
-        """Return the register with `clients` spent too. Raises `ParticipationError` for a client seen twice."""
-        spent = set(self.spent)
-        for client in clients:
-            if client in spent:
-                raise ParticipationError(
-                    f"client {client} would enter a second released sum of this epoch; one is allowed."
-                )
-            spent.add(client)
-        return replace(self, spent=frozenset(spent))
-
-    def next_epoch(self) -> Self:
-        """Return the register of an epoch in which nobody is spent yet."""
-        return type(self)(frozenset(), self._counts())
-
-    @property
-    def most_epochs(self) -> int:
-        """In how many epochs the most frequent client took part."""
-        return max(self._counts().values(), default=0)
-
-    def to_json(self) -> str:
-        """Return the register as text."""
-        return json.dumps({"spent": sorted(self.spent), "attended": dict(self.attended)})
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the register that `to_json` wrote."""
-        document = json.loads(text)
-        return cls(frozenset(document["spent"]), document["attended"])
-
-    def _counts(self) -> Counter[str]:
-        return Counter(self.attended) + Counter(self.spent)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmf.errors import ParticipationError
-from fedmf.participation import Register, epoch_cohorts, rounds_that_fit
+from fedmf.participation import epoch_cohorts, rounds_that_fit
 from fedmf.randomness import PublicSeed
 
 
@@ -40,30 +40,3 @@ def test_too_many_rounds_names_the_largest_that_fits():
     with pytest.raises(ParticipationError, match="at most 10 fits"):
         rounds_that_fit(10, 11)
     assert rounds_that_fit(1437, 64, 22) == 22
-
-
-@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=4), max_size=6))
-def test_a_client_is_spent_once_whatever_the_history(history):
-    register, seen = Register(), []
-    for cohort in history:
-        if len(set(cohort)) < len(cohort) or set(cohort) & set(seen):
-            with pytest.raises(ParticipationError):
-                register.spend(cohort)
-        else:
-            register = register.spend(cohort)
-            seen += cohort
-        assert register.spent == frozenset(seen)  # a refusal leaves the register as it was
-
-
-def test_a_register_counts_epochs_and_is_the_same_after_a_resume():
-    register = Register()
-    for epoch, cohort in enumerate((["a", "b"], ["b"], ["b", "c"])):
-        register = register.next_epoch().spend(cohort)
-        assert register.spent == frozenset(cohort)
-        assert register.most_epochs == epoch + 1
-        read = Register.from_json(register.to_json())
-        assert read == register
-        with pytest.raises(ParticipationError, match="client b"):
-            read.spend(["b"])
-        register = read
-    assert dict(register.next_epoch().attended) == {"a": 1, "b": 3, "c": 1}
