@@ -195,7 +195,7 @@ def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
         for row in range(states):
             for column in range(states):
                 behind[row, column] += lam[t, row] * lam[t, column]
-        gramians[t] = behind
+                gramians[t, row, column] = behind[row, column]  # a whole array takes 4 s to compile
     return gramians
 
 
@@ -203,15 +203,24 @@ def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
 def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
     """Do what `truncation.reach` does."""
     rounds, states = read.shape
+    _, s, _, count = transition.shape
     gramians = np.empty((rounds + 1, states, states))
-    gramians[0] = before
+    turned = np.empty((s, s, count))  # Phi_t^T; copied by hand, as whole arrays take seconds more to compile
+    current = before.copy()
     for t in range(rounds):
-        # W_{t+1} = F_t (W_t + read_t read_t^T) F_t^T, with F_t = Phi_t^T.
-        entered = gramians[t].copy()
         for row in range(states):
             for column in range(states):
-                entered[row, column] += read[t, row] * read[t, column]
-        gramians[t + 1] = _sandwich(transition[t].transpose(1, 0, 2), entered)
+                gramians[t, row, column] = current[row, column]
+                current[row, column] += read[t, row] * read[t, column]
+        for a in range(s):
+            for b in range(s):
+                for k in range(count):
+                    turned[a, b, k] = transition[t, b, a, k]
+        # W_{t+1} = F_t (W_t + read_t read_t^T) F_t^T, with F_t = Phi_t^T.
+        current = _sandwich(turned, current)
+    for row in range(states):
+        for column in range(states):
+            gramians[rounds, row, column] = current[row, column]
     return gramians
 
 
