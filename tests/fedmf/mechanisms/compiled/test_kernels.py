@@ -49,6 +49,18 @@ def test_kernels_do_what_their_twins_do():
         np.testing.assert_allclose(plain(name)(*arguments), twin(*arguments), atol=1e-12)
 
 
+def test_designs_that_numpy_finishes_while_a_compiler_starts_ask_for_none(monkeypatch):
+    """Cold, the kernels together take six seconds to load and compile; numpy takes one for these rounds."""
+
+    def no_compiler():
+        raise AssertionError("numba was asked for")
+
+    monkeypatch.setattr(compiled, "available", no_compiler)
+    assert optimal.fit(prefix_sum(4500)).sensitivity == pytest.approx(1, abs=1e-5)
+    with pytest.raises(AssertionError, match="numba was asked for"):
+        compiled.kernel("tridiagonal", 2**15)
+
+
 def plain(name):
     function = getattr(kernels, name)
     return getattr(function, "py_func", function)
