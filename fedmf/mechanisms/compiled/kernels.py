@@ -24,21 +24,26 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_compile
 def tridiagonal(v: Float64, later: float, shifts: Float64, weights: Float64) -> Float64:
-    """Do what `smoother.tridiagonal` does, round by round and pole by pole."""
-    n = len(v)
+    """Do what `smoother.tridiagonal` does, round by round; poles side by side, as each waits for its own division."""
+    n, count = len(v), len(shifts)
     total = np.zeros(n)
-    down = np.empty(n)
-    for k in range(len(shifts)):
-        h = 0.0
-        for i in range(n):
-            down[i] = h
-            p = shifts[k] * v[i] + h
-            h = p / (1.0 + p)
-        h = 1.0 / (1.0 + later)
-        for i in range(n - 1, -1, -1):
-            p = shifts[k] * v[i] + h
-            total[i] += weights[k] / (down[i] + p)
-            h = p / (1.0 + p)
+    down = np.empty((n, count))
+    h = np.zeros(count)
+    for i in range(n):
+        for k in range(count):
+            down[i, k] = h[k]
+            p = shifts[k] * v[i] + h[k]
+            h[k] = p / (1.0 + p)
+    terms = np.empty(count)
+    for k in range(count):
+        h[k] = 1.0 / (1.0 + later)
+    for i in range(n - 1, -1, -1):
+        for k in range(count):
+            p = shifts[k] * v[i] + h[k]
+            terms[k] = weights[k] / (down[i, k] + p)
+            h[k] = p / (1.0 + p)
+        for k in range(count):
+            total[i] += terms[k]
     return total
 
 
