@@ -188,7 +188,10 @@ def _tear(descriptor: int, share: float) -> None:
     if Path(path).is_dir():
         return
     size = os.fstat(descriptor).st_size
-    start = _whole_records(Path(path)) if "journal-" in path or path.endswith(METRICS) else 0
+    is_appended = path.endswith(
+        (".bin", METRICS)
+    )  # a journal, a register or the metrics; a new file ends in .new
+    start = _whole_records(Path(path)) if is_appended else 0
     os.truncate(path, start + int((size - start) * share))
 
 
@@ -197,6 +200,8 @@ def _whole_records(path: Path) -> int:
     data = path.read_bytes()
     if path.name == METRICS:
         return data.rstrip(b"\n").rfind(b"\n") + 1
+    if path.name.startswith("register-"):
+        return data.rfind(b'{"begun"')
     return data.rfind(b' {"format"') - 8
 
 

@@ -5,19 +5,24 @@ gives at most one; the register refuses a second one at the moment of release, w
 (retry, resume, duplicate).
 """
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_at_least
 from fedmf.errors import ParticipationError
+from fedmf.permutation import Permutation
 from fedmf.randomness import PublicSeed
+from fedmf.register import Register
+
+__all__ = ["SHUFFLED", "Cohorts", "Register", "epoch_cohorts", "rounds_that_fit"]
+
+SHUFFLED = 2**16
+"""Up to so many clients an epoch's arrangement is a shuffle, exactly uniform and made in a millisecond."""
 
 
 def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None = None) -> int:
@@ -50,62 +55,60 @@ def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None
     return rounds_per_epoch
 
 
-@lru_cache(maxsize=2)  # every round of an epoch asks for the same arrangement of all clients
+@dataclass(frozen=True)
+class Cohorts(Sequence[npt.NDArray[np.int64]]):
+    """The disjoint cohorts of one epoch, each drawn when it is asked for: O(cohort) work and memory a round.
+
+    Cohort t holds the images of n t .. n t + n - 1 under a permutation of all clients that the public seed and the epoch
+    name: a shuffle up to `SHUFFLED` clients, beyond them `fedmf.permutation`. Anyone who knows the seed can redo it: no
+    amplification by sampling is claimed, and privacy needs of it only that a client is in at most one cohort of an epoch.
+    """
+
+    clients: int
+    cohort_size: int
+    rounds: int
+    epoch: int
+    seed: PublicSeed
+
+    def __post_init__(self) -> None:
+        rounds_that_fit(self.clients, self.cohort_size, self.rounds)
+
+    def __len__(self) -> int:
+        """Return the number of rounds of the epoch."""
+        return self.rounds
+
+    @overload
+    def __getitem__(self, index: int) -> npt.NDArray[np.int64]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[npt.NDArray[np.int64]]: ...
+    def __getitem__(self, index: int | slice) -> npt.NDArray[np.int64] | list[npt.NDArray[np.int64]]:
+        """Return the clients of a round (0-based), (n,) int64, as a fresh array; a list of several rounds' for a slice."""
+        if isinstance(index, slice):
+            return [self[step] for step in range(*index.indices(self.rounds))]
+        first = range(self.rounds)[index] * self.cohort_size
+        places = np.arange(first, first + self.cohort_size)
+        if self.clients <= SHUFFLED:
+            return _shuffled(self.clients, self.epoch, self.seed)[places]
+        return Permutation(self.clients, self.seed.digest("order of clients", self.epoch))(places)
+
+
 def epoch_cohorts(
     clients: int, cohort_size: int, rounds_per_epoch: int, *, epoch: int, seed: PublicSeed
-) -> npt.NDArray[np.int64]:
-    """Return the disjoint cohorts of `epoch` (0-based) as client indices.
+) -> Cohorts:
+    """Return the disjoint cohorts of `epoch` (0-based) as client indices: `rounds_per_epoch` of `cohort_size`.
 
-    Shape (rounds_per_epoch, cohort_size), int64, read-only: a uniformly random arrangement that anyone who knows
-    the public seed can redo: no amplification by sampling is claimed.
+    Raises `ParticipationError` where they do not fit.
+
+    >>> cohorts = epoch_cohorts(10**9, 3, 10**6, epoch=0, seed=PublicSeed(1))
+    >>> cohorts[999_999].tolist()
+    [566610623, 606087478, 939581624]
     """
-    rounds_that_fit(clients, cohort_size, rounds_per_epoch)
+    return Cohorts(clients, cohort_size, rounds_per_epoch, epoch, seed)
+
+
+@lru_cache(maxsize=2)  # every round of an epoch asks for the same one
+def _shuffled(clients: int, epoch: int, seed: PublicSeed) -> npt.NDArray[np.int64]:
+    """Return all clients in a uniformly random order, (clients,) int64, read-only."""
     order = seed.generator("cohorts", epoch).permutation(clients)
     order.setflags(write=False)
-    return order[: cohort_size * rounds_per_epoch].reshape(rounds_per_epoch, cohort_size)
-
-
-@dataclass(frozen=True)
-class Register:
-    """The clients spent in the current epoch, and in how many earlier epochs each client took part.
-
-    >>> Register().spend(["a", "b"]).spend(["a"])
-    Traceback (most recent call last):
-    fedmf.errors.ParticipationError: client a would enter a second released sum of this epoch; one is allowed.
-    """
-
-    spent: frozenset[str] = field(default_factory=frozenset)
-    attended: Mapping[str, int] = field(default_factory=dict)
-
-    def spend(self, clients: Iterable[str]) -> Self:
-        """Return the register with `clients` spent too. Raises `ParticipationError` for a client seen twice."""
-        spent = set(self.spent)
-        for client in clients:
-            if client in spent:
-                raise ParticipationError(
-                    f"client {client} would enter a second released sum of this epoch; one is allowed."
-                )
-            spent.add(client)
-        return replace(self, spent=frozenset(spent))
-
-    def next_epoch(self) -> Self:
-        """Return the register of an epoch in which nobody is spent yet."""
-        return type(self)(frozenset(), self._counts())
-
-    @property
-    def most_epochs(self) -> int:
-        """In how many epochs the most frequent client took part."""
-        return max(self._counts().values(), default=0)
-
-    def to_json(self) -> str:
-        """Return the register as text."""
-        return json.dumps({"spent": sorted(self.spent), "attended": dict(self.attended)})
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the register that `to_json` wrote."""
-        document = json.loads(text)
-        return cls(frozenset(document["spent"]), document["attended"])
-
-    def _counts(self) -> Counter[str]:
-        return Counter(self.attended) + Counter(self.spent)
+    return order

@@ -96,8 +96,12 @@ class PublicSeed:
         >>> PublicSeed(7).generator("cohorts", 0).integers(10, size=3).shape
         (3,)
         """
-        digest = hashlib.sha256(_encode("public", self.value, purpose, *position)).digest()
+        digest = self.digest(purpose, *position)
         return np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], "<u8")))
+
+    def digest(self, purpose: str, *position: int | str) -> bytes:
+        """Return 32 public bytes for one purpose and position, unrelated to those of all others."""
+        return hashlib.sha256(_encode("public", self.value, purpose, *position)).digest()
 
     def signs(self, count: int, purpose: str) -> npt.NDArray[np.float32]:
         """Return `count` fair signs, +1 or -1, shape (count,), float32, the same bits on every platform."""

@@ -1,6 +1,7 @@
 """What a run needs to go on after a crash at any instant, in one folder.
 
-    base-ROUND.npz      model, optimizer, ledger, register and configuration after ROUND; the last two are kept
+    base-ROUND.npz      model, optimizer, ledger and configuration after ROUND; the last two are kept
+    register-ROUND.bin  who was heard in the epoch, from ROUND on (`server.register_log`)
     journal-ROUND.bin   every release after ROUND (`server.journal`), appended and forced to disk before anyone sees it
     secrets.npz         mode 0600: the epoch's key and noise stream; overwritten when the epoch ends, gone at the end
     mechanism.npz       the tables of the epoch's noise (`server.tables`)
@@ -23,10 +24,11 @@ from typing import Any
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.plan import Plan
-from server import journal, marks, origin, tables
+from server import journal, marks, origin, register_log, tables
 from server.files import erase, sync_folder
 from server.optimizer import Optimizer
 from server.origin import ELSEWHERE, Clients, Origin, Place
+from server.register_log import RegisterLog
 from server.same_run import (
     refuse_other_calculation,
     refuse_other_configuration,
@@ -48,7 +50,7 @@ log = logging.getLogger(__name__)
 
 LOCK = "lock"
 _OURS = re.compile(
-    r"(base-\d+\.npz|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster|extension)\.json)(\.new)?"
+    r"(base-\d+\.npz|register-\d+(-\d+)?\.bin|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster|extension)\.json)(\.new)?"
 )
 _KEPT = 2  # base files: the newest and the one before it
 
@@ -61,7 +63,7 @@ class Checkpoint:
     written every `every` rounds and at the end of every epoch; the journal covers the rounds between. `clients` are
     those of the data at hand. `accept_copy`: whether a copy of the run, or an older state of it, may go on here.
     `calculated` is what follows from the configuration by way of code, such as a calibrated noise multiplier: it may
-    differ by rounding only.
+    differ by rounding only. `register` knows what this process wrote of the register.
     """
 
     folder: Path
@@ -71,6 +73,7 @@ class Checkpoint:
     clients: Clients = ELSEWHERE
     accept_copy: bool = False
     calculated: Mapping[str, float | None] = field(default_factory=dict)
+    register: RegisterLog = field(default_factory=RegisterLog, repr=False, compare=False)
 
     def begin(self, state: ServerState) -> None:
         """Save the state before the first round, so that a crash before its release does not change the key.
@@ -286,10 +289,12 @@ class Checkpoint:
         return [release for release in found if release.round > base]
 
     def _save_base(self, state: ServerState) -> None:
-        Base(state, self.configuration, self.calculated).save(self.folder / _base_name(state.round))
+        register = self.register.save(self.folder, state.round, state.register)
+        Base(state, self.configuration, self.calculated).save(self.folder / _base_name(state.round), register)
         for old in self._bases()[:-_KEPT]:
             (self.folder / _base_name(old)).unlink()
             self._journal(old).unlink(missing_ok=True)
+        register_log.remove_before(self.folder, self._bases()[0])
 
     def _read_base(self, number: int, others: list[int]) -> Base:
         offer = (

@@ -6,9 +6,11 @@ The unit of privacy is the client; a node is only where its task runs.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -129,13 +131,18 @@ class Roster:
 
     def names(self, indices: Iterable[int]) -> list[str]:
         """Return the names of clients by index: nodes in the order of their keys, each one's clients by number."""
-        keys = sorted(self.nodes)
-        ends = np.cumsum([self.nodes[key] for key in keys])
+        keys, ends = self._ends
         named = []
         for index in indices:
             place = int(np.searchsorted(ends, index, side="right"))
             named.append(f"{keys[place]}:{index - int(ends[place]) + self.nodes[keys[place]]}")
         return named
+
+    @cached_property
+    def _ends(self) -> tuple[list[str], npt.NDArray[np.int64]]:
+        """The nodes in the order of their keys, and after each how many clients there are up to its last."""
+        keys = sorted(self.nodes)
+        return keys, np.cumsum([self.nodes[key] for key in keys])
 
     def to_json(self) -> str:
         """Return the roster as text."""
@@ -170,12 +177,7 @@ def node_of(client: str) -> str:
 
 def _indices(plan: Plan, clients: int, server_round: int) -> list[int]:
     """Return the indices among `clients` of the cohort of `server_round`, in increasing order."""
-    epoch, step = divmod(server_round - 1, plan.participation.rounds_per_epoch)
-    cohorts = epoch_cohorts(
-        clients,
-        plan.participation.cohort_size,
-        plan.participation.rounds_per_epoch,
-        epoch=epoch,
-        seed=plan.seed,
-    )
+    who = plan.participation
+    epoch, step = divmod(server_round - 1, who.rounds_per_epoch)
+    cohorts = epoch_cohorts(clients, who.cohort_size, who.rounds_per_epoch, epoch=epoch, seed=plan.seed)
     return [int(index) for index in np.sort(cohorts[step])]

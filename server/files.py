@@ -79,8 +79,20 @@ def packed(**arrays: Any) -> bytes:
 
 def unpacked(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file by name, read whole. Raises one of `UNREADABLE` where it is gone or damaged."""
-    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+    return unpacked_bytes(path.read_bytes())
+
+
+def unpacked_bytes(data: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays in the bytes of an .npz file by name. Raises one of `UNREADABLE` where they are damaged."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data`; one call of the system may take less."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 @contextlib.contextmanager

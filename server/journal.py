@@ -13,7 +13,7 @@ from typing import Any
 
 from fedmf.errors import RunDirectoryError
 from fedmf.updates import wire
-from server.files import sync_folder
+from server.files import sync_folder, write_all
 from server.state import Release
 
 FORMAT = "fedmf-journal-1"
@@ -36,7 +36,7 @@ def append(path: Path, release: Release) -> None:
     with open(path, "ab", buffering=0, opener=_open_no_link) as file:
         before = file.tell()
         try:
-            _write_all(file.fileno(), b"%08x %s\n" % (checksum, line) + payload)
+            write_all(file.fileno(), b"%08x %s\n" % (checksum, line) + payload)
             os.fsync(file.fileno())
             if before == 0:
                 sync_folder(path.parent)  # the name of a new file must be on disk as well
@@ -47,13 +47,6 @@ def append(path: Path, release: Release) -> None:
 
 def _open_no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data`; one call of the system may take less."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
 
 
 def read(path: Path) -> list[Release]:

@@ -14,9 +14,9 @@ from fedmf.accounting import Ledger
 from fedmf.errors import ReleaseOrderError, SettingError
 from fedmf.mechanisms.noise import next_noise
 from fedmf.mechanisms.streams.protocol import StreamState
-from fedmf.participation import Register
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
+from fedmf.register import Register
 from fedmf.updates.vectors import Vector
 from server.optimizer import Optimizer, Slots, is_finite
 

@@ -14,12 +14,12 @@ import numpy as np
 from fedmf.accounting import Ledger
 from fedmf.errors import RunDirectoryError
 from fedmf.mechanisms.streams.protocol import StreamState
-from fedmf.participation import Register
 from fedmf.randomness import SecretKey
+from server import register_log
 from server.files import UNREADABLE, erase, packed, temporary_path, unpacked, write_atomically
 from server.state import Secrets, ServerState
 
-FORMAT = "fedmf-checkpoint-3"
+FORMAT = "fedmf-checkpoint-4"
 SECRETS = "secrets.npz"
 ADDED = "extension.json"
 _SLOT = "slot_"  # before the name of each array of the optimizer's state
@@ -33,8 +33,8 @@ class Base:
     configuration: Mapping[str, Any]
     calculated: Mapping[str, float | None]
 
-    def save(self, path: Path) -> None:
-        """Put it at `path`, whole or not at all."""
+    def save(self, path: Path, register: Mapping[str, Any]) -> None:
+        """Put it at `path`, whole or not at all; `register` is how it refers to the register (`server.register_log`)."""
         state = self.state
         about = {
             "format": FORMAT,
@@ -42,7 +42,7 @@ class Base:
             "configuration": dict(self.configuration),
             "calculated": dict(self.calculated),
             "ledger": state.ledger.to_json(),
-            "register": state.register.to_json(),
+            "register": dict(register),
         }
         slots = {f"{_SLOT}{name}": array for name, array in state.slots.items()}
         scale = {} if state.scale is None else {"scale": state.scale}
@@ -59,9 +59,11 @@ class Base:
             raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{otherwise}") from error
         if about.get("format") != FORMAT:
             raise RunDirectoryError(
-                f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}.{otherwise}"
+                f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}. Go on with the version of "
+                f"fedmf that began the run: others may have other cohorts.{otherwise}"
             )
-        register, ledger = Register.from_json(about["register"]), Ledger.from_json(about["ledger"])
+        register = register_log.load(path.parent, about["register"], otherwise=otherwise)
+        ledger = Ledger.from_json(about["ledger"])
         scale = arrays.pop("scale", None)
         slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
         state = ServerState(about["round"], model, ledger, register, None, slots, scale)

@@ -1,4 +1,4 @@
-"""Made-up points, up to a million clients: drawn when asked for, so that size costs no memory."""
+"""Made-up points of up to a billion clients: drawn when asked for, so that size costs neither time nor memory."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from fedmf.errors import SettingError
 LICENCE = "none needed"
 SOURCE = "drawn by this program"
 TEST_USERS = "no users: test points are nobody's"
-MOST_CLIENTS = 10**6
+MOST_CLIENTS = 10**9
 CENTRES, CLIENT, TEST = range(3)
 SPREAD = 2.0
 """Norm of a class centre over the standard deviation of a coordinate: the classes overlap."""
@@ -63,7 +63,7 @@ def load(
     features]. The test set holds unmoved points. Client i is a function of (`seed`, i): a bigger data set
     begins with the same clients.
 
-    >>> load(clients=10**6).clients[999_999].x.shape
+    >>> load(clients=10**9).clients[999_999_999].x.shape
     (10, 32)
     """
     for name, value in {
@@ -76,7 +76,7 @@ def load(
         check_at_least(name, value, 1)
     check_non_negative("shift", shift)
     if clients > MOST_CLIENTS:
-        raise SettingError(f"clients is {clients}; it must be at most {MOST_CLIENTS}.")
+        raise SettingError(f"clients is {clients}; it must be at most {MOST_CLIENTS:,}.")
     directions = np.random.default_rng([seed, CENTRES]).normal(size=(classes, features))
     centres = SPREAD * directions / np.linalg.norm(directions, axis=1, keepdims=True)
     return Dataset(

@@ -10,9 +10,9 @@ from fedmf.errors import DataError, SettingError
 
 
 def test_a_client_is_a_function_of_the_seed_and_its_number_alone() -> None:
-    few, many = load("synthetic", clients=5), load("synthetic", clients=10**6)
+    few, many = load("synthetic", clients=5), load("synthetic", clients=10**9)
     np.testing.assert_array_equal(few.clients[3].x, many.clients[3].x)
-    np.testing.assert_array_equal(many.clients[999_999].x, many.clients[999_999].x)
+    np.testing.assert_array_equal(many.clients[999_999_999].x, many.clients[999_999_999].x)
     assert all((few.clients[i].x != few.clients[j].x).all() for i in range(5) for j in range(i))
     assert (load("synthetic", clients=5, seed=1).clients[3].x != few.clients[3].x).all()
 
@@ -29,8 +29,8 @@ def test_points_lie_around_the_centre_of_their_class_moved_for_the_client() -> N
 
 
 def test_synthetic_settings_are_checked() -> None:
-    with pytest.raises(SettingError, match="at most 1000000"):
-        load("synthetic", clients=10**6 + 1)
+    with pytest.raises(SettingError, match="at most 1,000,000,000"):
+        load("synthetic", clients=10**9 + 1)
     with pytest.raises(SettingError, match=r"^features is 0"):
         load("synthetic", features=0)
     with pytest.raises(SettingError, match=r"^shift is -1"):

@@ -11,16 +11,19 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-# Rounds from which a kernel pays: loading numba costs a second, compiling at the first use of all ten more.
+# Rounds from which a kernel pays: loading numba costs a second, compiling at the first use of all seven more five, and at
+# 2^15 rounds numpy needs as long (docs/performance.md). Only the diagonal for momentum is that slow in numpy from a few hundred
+# rounds on, evaluated a hundred times a design.
+_LONG = 2**15
 WORTHWHILE = {
     "diagonal": 512,
-    "tridiagonal": 4096,
-    "filters": 4096,
-    "innovations": 4096,
-    "observe": 4096,
-    "reach": 4096,
-    "column_norms": 4096,
-    "output_variances": 4096,
+    "tridiagonal": _LONG,
+    "filters": _LONG,
+    "innovations": _LONG,
+    "observe": _LONG,
+    "reach": _LONG,
+    "column_norms": _LONG,
+    "output_variances": _LONG,
 }
 
 

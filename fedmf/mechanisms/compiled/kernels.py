@@ -24,21 +24,26 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_compile
 def tridiagonal(v: Float64, later: float, shifts: Float64, weights: Float64) -> Float64:
-    """Do what `smoother.tridiagonal` does, round by round and pole by pole."""
-    n = len(v)
+    """Do what `smoother.tridiagonal` does, round by round; poles side by side, as each waits for its own division."""
+    n, count = len(v), len(shifts)
     total = np.zeros(n)
-    down = np.empty(n)
-    for k in range(len(shifts)):
-        h = 0.0
-        for i in range(n):
-            down[i] = h
-            p = shifts[k] * v[i] + h
-            h = p / (1.0 + p)
-        h = 1.0 / (1.0 + later)
-        for i in range(n - 1, -1, -1):
-            p = shifts[k] * v[i] + h
-            total[i] += weights[k] / (down[i] + p)
-            h = p / (1.0 + p)
+    down = np.empty((n, count))
+    h = np.zeros(count)
+    for i in range(n):
+        for k in range(count):
+            down[i, k] = h[k]
+            p = shifts[k] * v[i] + h[k]
+            h[k] = p / (1.0 + p)
+    terms = np.empty(count)
+    for k in range(count):
+        h[k] = 1.0 / (1.0 + later)
+    for i in range(n - 1, -1, -1):
+        for k in range(count):
+            p = shifts[k] * v[i] + h[k]
+            terms[k] = weights[k] / (down[i, k] + p)
+            h[k] = p / (1.0 + p)
+        for k in range(count):
+            total[i] += terms[k]
     return total
 
 
@@ -195,7 +200,7 @@ def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
         for row in range(states):
             for column in range(states):
                 behind[row, column] += lam[t, row] * lam[t, column]
-        gramians[t] = behind
+                gramians[t, row, column] = behind[row, column]  # a whole array takes 4 s to compile
     return gramians
 
 
@@ -203,15 +208,24 @@ def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
 def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
     """Do what `truncation.reach` does."""
     rounds, states = read.shape
+    _, s, _, count = transition.shape
     gramians = np.empty((rounds + 1, states, states))
-    gramians[0] = before
+    turned = np.empty((s, s, count))  # Phi_t^T; copied by hand, as whole arrays take seconds more to compile
+    current = before.copy()
     for t in range(rounds):
-        # W_{t+1} = F_t (W_t + read_t read_t^T) F_t^T, with F_t = Phi_t^T.
-        entered = gramians[t].copy()
         for row in range(states):
             for column in range(states):
-                entered[row, column] += read[t, row] * read[t, column]
-        gramians[t + 1] = _sandwich(transition[t].transpose(1, 0, 2), entered)
+                gramians[t, row, column] = current[row, column]
+                current[row, column] += read[t, row] * read[t, column]
+        for a in range(s):
+            for b in range(s):
+                for k in range(count):
+                    turned[a, b, k] = transition[t, b, a, k]
+        # W_{t+1} = F_t (W_t + read_t read_t^T) F_t^T, with F_t = Phi_t^T.
+        current = _sandwich(turned, current)
+    for row in range(states):
+        for column in range(states):
+            gramians[rounds, row, column] = current[row, column]
     return gramians
 
 

@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 EXCESS = 1e-4  # of the deployed loss over the certified lower bound, where `buffers` is not given
 MOST_BUFFERS = 12
+USUAL_BUFFERS = 6  # what epochs of thousands of rounds take, or one more or less (docs/mechanisms.md)
 
 
 def fit(
@@ -54,11 +55,11 @@ def fit(
 
 
 def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> Fitted:
-    """Return the fit with the fewest buffers whose loss is within EXCESS of the bound, by bisection."""
+    """Return the fit with the fewest buffers whose loss is within EXCESS of the bound: a usual number first, then bisection."""
     failing, passing = 0, MOST_BUFFERS + 1
     best: Fitted | None = None
     while passing - failing > 1:
-        r = (failing + passing) // 2
+        r = _next_count(failing, passing)
         candidate = _leading(reduced, workload, r)
         if _excess(candidate, workload, lower) <= EXCESS:
             passing, best = r, candidate
@@ -73,6 +74,21 @@ def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> Fitted:
             EXCESS,
         )
     return best
+
+
+def _next_count(failing: int, passing: int) -> int:
+    """Return the number of buffers to try when `failing` are too few and `passing` enough.
+
+    >>> _next_count(0, 13), _next_count(0, 6), _next_count(6, 13), _next_count(0, 5), _next_count(7, 13)
+    (6, 5, 7, 2, 10)
+    """
+    if (failing, passing) == (0, MOST_BUFFERS + 1):
+        return USUAL_BUFFERS
+    if (failing, passing) == (0, USUAL_BUFFERS):
+        return USUAL_BUFFERS - 1
+    if (failing, passing) == (USUAL_BUFFERS, MOST_BUFFERS + 1):
+        return USUAL_BUFFERS + 1
+    return (failing + passing) // 2
 
 
 def _excess(candidate: Fitted, workload: Workload, lower: float) -> float:

@@ -93,10 +93,24 @@ def filters(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Floa
     B, C, t, q of each round, (4, T, K), are its state after the observation, see `filters_in_numpy`; then the
     diagonal (T,); then the information A, B, C, J on the state behind the last round, (4, K).
     """
+    if workload.momentum == 0:
+        return filters_of_one_state(v, workload, poles)
     if (kernel := compiled.kernel("filters", workload.span)) is not None:
         steps, total, last = kernel(v, rates(workload), workload.momentum, behind(workload), *poles)
         return steps, total, last
     return filters_in_numpy(v, workload, poles)
+
+
+def filters_of_one_state(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64, Float64]:
+    """Return what `filters` returns for momentum 0: with h of `tridiagonal`, downward, B = 0, C = h and q = 1 / (1 + p)."""
+    eta = rates(workload)[:, None]
+    information = poles.shifts * (v[:, None] * eta**2)  # r_i on d
+    h = _carried(information, np.zeros_like(poles.shifts))
+    p = information + h
+    steps = np.stack([np.zeros_like(h), h, poles.shifts * v[:, None] * eta, 1 / (1 + p)])
+    last = np.zeros((4, len(poles.shifts)))
+    last[2] = p[-1] / (1 + p[-1])
+    return steps, diagonal(v, workload, poles), last
 
 
 def _backward(v: Float64, workload: Workload, poles: Poles) -> Float64:

@@ -68,7 +68,9 @@ def column_norms(form: StrategyForm, rounds: int, span: int = 0) -> Float64:
     c_t^2 + g_t^T W_{t+1} g_t with the observability Gramian W_t = lam_t lam_t^T + F_t^T W_{t+1} F_t.
     """
     if (kernel := compiled.kernel("column_norms", max(rounds, span))) is not None:
-        return np.asarray(kernel(form.F, form.g, form.lam, form.c, rounds))
+        # Slices of larger arrays are another type to the compiler, which would compile once more for them.
+        arrays = (np.ascontiguousarray(array) for array in (form.F, form.g, form.lam, form.c))
+        return np.asarray(kernel(*arrays, rounds))
     seen = form.lam[:, :, None] * form.lam[:, None, :]
     transposed = np.ascontiguousarray(form.F.swapaxes(1, 2))
     last = len(form.c) - 1

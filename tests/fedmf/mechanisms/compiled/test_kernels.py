@@ -9,7 +9,7 @@ from fedmf.mechanisms.families import optimal
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.optimum.pole_process import exact_form, innovations, pole_process
 from fedmf.mechanisms.optimum.poles import poles
-from fedmf.mechanisms.optimum.smoother import behind, filters_in_numpy, tridiagonal
+from fedmf.mechanisms.optimum.smoother import behind, filters_in_numpy, filters_of_one_state, tridiagonal
 from fedmf.mechanisms.optimum.truncation import observe, reach
 from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams.recurrence import carry, column_norms
@@ -47,6 +47,31 @@ def test_kernels_do_what_their_twins_do():
     for name, twin in (("observe", observe), ("reach", reach)):
         arguments = (process.transition, inner.lam, 0 * form.F[0])
         np.testing.assert_allclose(plain(name)(*arguments), twin(*arguments), atol=1e-12)
+
+
+def test_designs_that_numpy_finishes_while_a_compiler_starts_ask_for_none(monkeypatch):
+    """Cold, the kernels together take six seconds to load and compile; numpy takes one for these rounds."""
+
+    def no_compiler():
+        raise AssertionError("numba was asked for")
+
+    monkeypatch.setattr(compiled, "available", no_compiler)
+    assert optimal.fit(prefix_sum(4500)).sensitivity == pytest.approx(1, abs=1e-5)
+    with pytest.raises(AssertionError, match="numba was asked for"):
+        compiled.kernel("tridiagonal", 2**15)
+
+
+@pytest.mark.parametrize("workload", [prefix_sum(40), of_run(20, 2, 0.0, tuple(np.linspace(1, 0.2, 40)))[0]])
+def test_one_state_needs_no_filter_of_two(workload):
+    """Rates that differ and rounds behind the epoch included."""
+    solution = fixed_point.solve(workload)
+    expansion = poles(solution.interval, 1e-6)
+    for found, expected in zip(
+        filters_of_one_state(solution.v, workload, expansion),
+        filters_in_numpy(solution.v, workload, expansion),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-300)
 
 
 def plain(name):
