@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedmf.randomness import SecretKey
-from fedmf.updates.clipping import MARGIN, clip_linf
+from fedmf.updates.clipping import MARGIN, ROTATION_MARGIN, clip_linf
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.rounding import round_to_levels
 from fedmf.updates.wire import Bounds, Values, coordinates
@@ -58,9 +58,9 @@ class DevicePrivatizer:
         if l2 is None:
             return self._kept(self._rotate(update), is_finite, mask_key)
         assert self._bounds.linf_norm is not None
-        rotated = self._rotate(_clip(update, torch.where(is_finite, norm, 0.0), l2))
+        rotated = self._rotate(_clip(update, torch.where(is_finite, norm, 0.0), l2, ROTATION_MARGIN))
         boxed = rotated.clamp(-self._linf, self._linf)
-        return self._kept(_clip(boxed, _norm(boxed), l2), is_finite, mask_key)
+        return self._kept(_clip(boxed, _norm(boxed), l2, MARGIN), is_finite, mask_key)
 
     def _rotate(self, update: Tensor) -> Tensor:
         """Return the rotated update, (d,) -> (D,)."""
@@ -112,8 +112,8 @@ def _norm(vector: Tensor) -> Tensor:
     return norm
 
 
-def _clip(vector: Tensor, norm: Tensor, bound: float) -> Tensor:
+def _clip(vector: Tensor, norm: Tensor, bound: float, margin: float) -> Tensor:
     """Return `vector`, whose norm is `norm`, scaled into the ball of radius `bound`; never longer than `bound`."""
-    limit = bound * (1 - MARGIN)
+    limit = bound * (1 - margin)
     factor = torch.where(norm > limit, limit / norm, 1.0)
     return (vector.double() * factor).float()
