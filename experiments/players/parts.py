@@ -1,0 +1,104 @@
+"""Messages of several clients cut into parts for several processes, and the parts' replies made one again.
+
+A part travels without the model, which all parts of a round share. The reply to a message is what its client app would
+have answered: each client's kept values in a field of their own.
+"""
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from experiments.players.failures import Failure, clients_of
+from fedmf.updates import wire
+
+_OF_A_CLIENT = (wire.CLIENT, wire.MASK_KEY)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The clients at `places` of the message `whole`."""
+
+    whole: Message
+    places: range
+
+    def alone(self) -> "list[Part]":
+        """Return each client as a part of its own."""
+        return [Part(self.whole, range(place, place + 1)) for place in self.places]
+
+    def message(self, *, with_model: bool) -> Message:
+        """Return the part as a message of its own, under the id of the whole."""
+        records = dict(self.whole.content.items())
+        if not with_model:
+            records.pop(wire.MODEL, None)
+        if len(clients_of(self.whole)) > 1:
+            records[wire.TASK] = self._task()
+        part = copy(self.whole)
+        part.content = RecordDict(records)
+        return part
+
+    def _task(self) -> ConfigRecord:
+        """Return the record of the part's clients, numbered from 0, and of what all clients share."""
+        given = self.whole.content.config_records[wire.TASK]
+        numbered = {
+            wire.numbered(name, place)
+            for place in range(len(clients_of(self.whole)))
+            for name in _OF_A_CLIENT
+        }
+        record = ConfigRecord({name: value for name, value in given.items() if name not in numbered})
+        for position, place in enumerate(self.places):
+            for name in _OF_A_CLIENT:
+                if (held := wire.numbered(name, place)) in given:
+                    record[wire.numbered(name, position)] = given[held]
+        return record
+
+
+def guided(messages: Sequence[Message], workers: int) -> Iterator[list[Part]]:
+    """Yield the clients of `messages`, in order, in chunks for `workers` processes.
+
+    Each chunk is half of a worker's share of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987): few
+    chunks, and single clients at the end, so that no process waits long for another.
+    """
+    counts = [max(1, len(clients_of(message))) for message in messages]
+    left, chunk, room = sum(counts), list[Part](), 0
+    for message, count in zip(messages, counts, strict=True):
+        start = 0
+        while start < count:
+            room = room or max(1, left // (2 * workers))
+            taken = min(room, count - start)
+            chunk.append(Part(message, range(start, start + taken)))
+            start, room, left = start + taken, room - taken, left - taken
+            if room == 0:
+                yield chunk
+                chunk = []
+    if chunk:
+        yield chunk
+
+
+@dataclass
+class Gathering:
+    """The reply to `whole`, as the replies to its parts come in."""
+
+    whole: Message
+    failures: list[Failure] = field(default_factory=list)  # clients without values, of a message of several
+    _fields: dict[str, bytes] = field(default_factory=dict)
+    _heard: int = 0
+
+    def add(self, part: Part, reply: Message) -> Message | None:
+        """Take the reply to a part; return that to the whole message once it is complete."""
+        names = clients_of(self.whole)
+        if len(names) <= 1:
+            return reply
+        self._heard += len(part.places)
+        if reply.has_error():  # these clients have no field, which counts as an error of theirs alone
+            reason = str(reply.error.reason)
+            self.failures += [Failure(names[place], reason, has_sent=False) for place in part.places]
+        else:
+            values = reply.content.config_records[wire.UPDATE]
+            for position, place in enumerate(part.places):
+                self._fields[wire.numbered(wire.VALUES, place)] = values[wire.numbered(wire.VALUES, position)]  # type: ignore[assignment]
+        if self._heard < len(names):
+            return None
+        fields = dict(sorted(self._fields.items()))
+        return Message(RecordDict({wire.UPDATE: ConfigRecord({**fields})}), reply_to=self.whole)
