@@ -101,10 +101,11 @@ def _token_of_its_own() -> Iterator[None]:
 
 def _read_environment() -> None:
     """Let Ray read again what the environment says of tokens: it reads that once, when it is imported."""
-    from ray._raylet import AuthenticationTokenLoader, Config
+    import ray._raylet
 
-    AuthenticationTokenLoader.instance().reset_cache()
-    Config.initialize("")
+    inside: Any = ray._raylet
+    inside.AuthenticationTokenLoader.instance().reset_cache()
+    inside.Config.initialize("")
 
 
 def _start(ray: Any, wanted: Reservation) -> None:
