@@ -101,11 +101,21 @@ def _token_of_its_own() -> Iterator[None]:
 
 def _read_environment() -> None:
     """Let Ray read again what the environment says of tokens: it reads that once, when it is imported."""
-    import ray._raylet
-
-    inside: Any = ray._raylet
+    inside = _inside()
     inside.AuthenticationTokenLoader.instance().reset_cache()
     inside.Config.initialize("")
+
+
+def _token() -> tuple[tuple[str, str], ...]:
+    """Return the header by which this process shows its token, if it has one."""
+    return tuple(_inside().AuthenticationTokenLoader.instance().get_token_for_http_header().items())
+
+
+def _inside() -> Any:
+    """Return the part of Ray that knows of tokens, of which its public interface says nothing."""
+    import ray._raylet
+
+    return ray._raylet
 
 
 def _start(ray: Any, wanted: Reservation) -> None:
@@ -143,12 +153,13 @@ def refuse_if_silent(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         cluster_id = channel.unary_unary(_CLUSTER_ID)
         try:
-            cluster_id(b"", timeout=_PATIENCE)
+            cluster_id(b"", timeout=_PATIENCE, metadata=_token())
         except grpc.RpcError as error:
-            if (
-                error.code() is grpc.StatusCode.UNAUTHENTICATED
-            ):  # a head that asks for a token, which Ray will send
-                return
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                raise SettingError(
+                    f"engine.address is {address}, but that Ray cluster asks for another token; set RAY_AUTH_MODE=token and "
+                    "RAY_AUTH_TOKEN_PATH as where it was started (docs/cluster.md)."
+                ) from error
             raise SettingError(
                 f"engine.address is {address}, but no Ray cluster answers there ({error.code().name.lower()}); give the "
                 "address that `ray start --head` printed, or leave it null for a cluster of the run's own."

@@ -74,3 +74,40 @@ def test_a_client_that_kills_its_process_takes_no_other_with_it(tmp_path, folder
     total = said["dies"].strip().splitlines()[-1]
     assert total.startswith("1 of 40 clients answered with an error, which counts as zeros, in 1 of 2 rounds")
     assert "its process died" in total
+
+
+JOIN = """
+import sys, grpc
+from experiments.cli.command import guard
+from experiments.players.ray_cluster import Reservation, joined
+
+def outsider(address):
+    try:
+        grpc.insecure_channel(address).unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=10)
+    except grpc.RpcError as error:
+        return error.code().name.lower()
+
+def join(address):
+    with joined(Reservation(1, address)) as ray:
+        at = ray.get_runtime_context().gcs_address
+        print("joined", at, outsider(at))
+
+print([guard(lambda: join(address)) for address in (sys.argv[1], None, sys.argv[1])])
+"""
+
+
+def test_without_its_token_nobody_joins_a_cluster_of_a_runs_own_or_one_that_asks_for_one():
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ab" * 32}
+    with cluster(token) as address:
+        done = in_a_process(JOIN, address)
+        lines = done.stdout.splitlines()
+        assert lines[-1] == "[2, 0, 2]"
+        assert lines[0].startswith("joined ")
+        assert lines[0].endswith(" unauthenticated")
+        assert (
+            done.stderr.count(
+                f"error: engine.address is {address}, but that Ray cluster asks for another token"
+            )
+            == 2
+        )
+        assert in_a_process(JOIN, address, **token).stdout.splitlines()[-1] == "[0, 0, 0]"
