@@ -131,10 +131,10 @@ def _start(ray: Any, wanted: Reservation) -> None:
 
 def _join(ray: Any, address: str) -> None:
     """Join the running cluster at `address`."""
-    if address != AUTO:
-        refuse_if_silent(address)
+    at = _running_here() if address == AUTO else address
+    refuse_if_silent(at)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=at, log_to_driver=False, logging_level=logging.ERROR)
     except (
         ConnectionError,
         RuntimeError,
@@ -143,6 +143,23 @@ def _join(ray: Any, address: str) -> None:
         said = " ".join(str(error).split())
         raise SettingError(
             f"engine.address is {address}, but that Ray cluster could not be joined: {said}"
+        ) from error
+
+
+def _running_here() -> str:
+    """Return the address of a cluster that runs on this machine, or of the one that RAY_ADDRESS names.
+
+    Ray itself would not notice that it has ended since, and try for minutes. Raises `SettingError` for none.
+    """
+    import ray._private.services
+
+    inside: Any = ray._private.services
+    try:
+        return str(inside.canonicalize_bootstrap_address(AUTO))
+    except ConnectionError as error:
+        raise SettingError(
+            "engine.address is auto, but no Ray cluster runs on this machine; start one with `ray start --head`, or leave it "
+            "null for a cluster of the run's own."
         ) from error
 
 

@@ -1,5 +1,6 @@
 """Flower's engine on a Ray cluster, as far as it goes without one: what is refused, and what becomes of lost workers."""
 
+import functools
 import socket
 import sys
 from types import SimpleNamespace
@@ -66,12 +67,16 @@ def test_an_address_at_which_no_cluster_answers_is_refused_within_seconds(monkey
 
 @pytest.mark.parametrize(
     ("address", "says"),
-    [("127.0.0.1:1", "no Ray cluster answers there"), ("auto", "could not be joined: Could not find any")],
+    [("127.0.0.1:1", "no Ray cluster answers there"), ("auto", "no Ray cluster runs on this machine")],
 )
 def test_a_run_in_a_cluster_that_is_not_there_is_a_users_mistake_and_leaves_nothing(
     tmp_path, capsys, monkeypatch, address, says
 ):
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # a cluster of somebody else's may run on this machine
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    none = functools.cache(set)  # somebody else's may run here
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", none)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray_cluster, "_PATIENCE", 2.0)
     given = composed(f"run.directory={tmp_path / 'r'}", "engine=ray", f"engine.address={address}")
     assert guard(lambda: simulate(given)) == 2
     error = capsys.readouterr().err
