@@ -212,4 +212,4 @@ def _fits(held: dict[str, float], wanted: Reservation) -> int:
     rooms = [held.get("CPU", 0) / wanted.cpus]
     if wanted.gpus:
         rooms.append(held.get("GPU", 0) / wanted.gpus)
-    return int(min(rooms) + 1e-9)  # 1 / 0.1 is 10, whatever the rounding of its parts says
+    return int(min(rooms) + 1e-9)  # 0.3 / 0.1 is 3, whatever the rounding of its parts says

@@ -42,7 +42,7 @@ def node(name="a", cpus=4.0, gpus=0.0, alive=True):
         ([node(gpus=1), node("b")], Reservation(2, gpus=0.5), None),
         ([node(gpus=1), node("b")], Reservation(3, gpus=0.5), 2),
         ([node()], Reservation(1, gpus=1), 0),
-        ([node(cpus=1)], Reservation(10, cpus=0.1), None),
+        ([node(cpus=0.3)], Reservation(3, cpus=0.1), None),
     ],
 )
 def test_workers_that_do_not_fit_onto_the_nodes_are_refused_with_what_there_is(nodes, wanted, room):
