@@ -51,5 +51,6 @@ for _name, _value in {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray hides all GPUs from a worker that reserves none
 }.items():
     os.environ.setdefault(_name, _value)

@@ -6,8 +6,9 @@ from the client app to a list of its process, from there with a worker's result,
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 
 from client.reasons import reason
 from experiments.players.progress import ClientCount
@@ -22,6 +23,8 @@ class Failure:
     reason: str
     has_sent: bool = True
 
+
+_FIELDS = ("client", "reason", "has_sent")
 
 OnFailure = Callable[[Failure], None]
 
@@ -54,6 +57,26 @@ def played_with_failures(
 ) -> tuple[Message, list[Failure]]:
     """Return `play(message, context)` and what it noted, for the process that asked."""
     return play(message, context), take_noted()
+
+
+_FAILED = "failed"  # a private record of a reply, which the strategy does not get to see
+
+
+def with_failures(reply: Message, failures: Sequence[Failure]) -> Message:
+    """Return `reply` with a record of the clients that failed, for `without_failures` to take out again."""
+    if failures and reply.has_content():
+        fields = {name: [getattr(failure, name) for failure in failures] for name in _FIELDS}
+        reply.content[_FAILED] = ConfigRecord({**fields})
+    return reply
+
+
+def without_failures(reply: Message) -> list[Failure]:
+    """Take the record of `with_failures` out of `reply`, and return what it held."""
+    if not reply.has_content() or _FAILED not in reply.content:
+        return []
+    record: Any = reply.content.config_records[_FAILED]
+    del reply.content[_FAILED]
+    return list(map(Failure, *(record[name] for name in _FIELDS)))
 
 
 class Witness:

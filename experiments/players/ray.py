@@ -1,56 +1,120 @@
 """Flower's Ray engine: the same apps, in processes that Ray starts."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event, Lock
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from flwr.server.superlink.fleet.vce.backend.backend import Backend
 from flwr.serverapp import Grid, ServerApp
 
-from experiments.players.failures import Failure, OnFailure, Witness, ignore_failure
+from experiments.players.failures import OnFailure, Witness, ignore_failure, without_failures
 from experiments.players.progress import ClientCount
-from fedmf.errors import SettingError
+from experiments.players.ray_workers import RayWorkers
+from fedmf.errors import RunStoppedError
 
-_FAILED = "failed"  # a private record of a reply, which the strategy does not get to see
+_MESSAGES_A_WORKER = (
+    4  # a round's messages for each worker: what is answered is added up while others still train
+)
 
 
 def run_on_ray(
     server_app: ServerApp,
     client_app: ClientApp,
-    workers: int,
+    workers: RayWorkers,
     on_failure: OnFailure = ignore_failure,
     count: ClientCount | None = None,
 ) -> None:
-    """Run the apps on Flower's Ray engine with `workers` supernodes. Raises `SettingError` without it.
+    """Run the apps on Flower's Ray engine, whose clients `workers` play.
 
     `on_failure` is told of each client that `with_failures` put into a reply, or whose reply is an error, `count` of how
-    many clients have been asked and heard.
+    many clients have been asked and heard. Raises `RunStoppedError` when no worker is left.
 
     Flower runs the ServerApp in a thread and does not wait for it when Ctrl-C or an error ends the engine: here
     that thread has ended in any case, so that nothing is released once this returns or raises.
     """
+    from flwr.simulation import run_simulation
+
+    stop, running = workers.lost, Lock()
     try:
-        from flwr.simulation import run_simulation
-    except ImportError as error:
-        raise SettingError(
-            "engine is ray, but Ray is not installed; install the extra: pip install 'fedmf[ray]'."
-        ) from error
-    stop, running = Event(), Lock()
-    try:
-        run_simulation(
-            until_stopped(server_app, stop, running, on_failure, count),
-            client_app,
-            workers,
-            backend_config={
-                "client_resources": {"num_cpus": 1.0, "num_gpus": 0.0},
-                "init_args": {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False},
-            },
-        )
+        with _as_flowers_backend(workers):
+            run_simulation(
+                until_stopped(server_app, stop, running, on_failure, count), client_app, nodes_for(workers)
+            )
     finally:
+        is_lost = workers.lost.is_set()
         stop.set()
         with running:  # the round under way is released or dropped by now
             pass
+    if is_lost:
+        raise RunStoppedError(
+            "no worker of the Ray cluster is left, and none could be started again; nothing of the round was released. "
+            "When there is room again, go on with run.resume=true."
+        )
+
+
+def nodes_for(workers: RayWorkers) -> int:
+    """Return how many of Flower's nodes deal out the messages: it hands each node one every tenth of a second."""
+    return _MESSAGES_A_WORKER * workers.count
+
+
+class _Backend(Backend):
+    """What Flower's engine hands each message to: a worker of the run's own pool.
+
+    Flower's own pool fills the cluster with actors, whatever a run asks for, and goes on handing messages to one that
+    has died.
+    """
+
+    def __init__(self, workers: RayWorkers) -> None:
+        self._workers = workers
+        self._app: ClientApp | None = None
+
+    def build(self, app_fn: Callable[[], ClientApp]) -> None:
+        """Take the app that the workers run; they are there already."""
+        self._app = app_fn()
+
+    @property
+    def num_workers(self) -> int:
+        """How many messages are played at a time."""
+        return self._workers.count
+
+    def is_worker_idle(self) -> bool:
+        """Say whether a worker has nothing to do."""
+        return self._workers.has_idle
+
+    def process_message(self, message: Message, context: Context) -> tuple[Message, Context]:
+        """Return a worker's reply, and the context as it was: clients keep no state."""
+        assert self._app is not None
+        return self._workers.play(self._app, message, context), context
+
+    def terminate(self) -> None:
+        """Do nothing: who started the workers ends them."""
+
+
+@contextlib.contextmanager
+def _as_flowers_backend(workers: RayWorkers) -> Iterator[None]:
+    """Let Flower's engine hand messages to `workers`, all of them at a time.
+
+    Flower 1.41 has no setting for either: it names its backend in one place, and plays at most 4 messages more at a time
+    than this machine has cores, which says nothing of a cluster. tests/experiments/players/test_ray_engine.py names the version.
+    """
+    from flwr.server.superlink.fleet.vce import vce_api
+    from flwr.server.superlink.fleet.vce.backend import raybackend
+
+    places = (raybackend, "RayBackend"), (vce_api, "ThreadPoolExecutor")
+    before = [getattr(module, name) for module, name in places]
+    ours = (lambda config: _Backend(workers)), partial(ThreadPoolExecutor, workers.count)
+    try:
+        for (module, name), instead in zip(places, ours, strict=True):
+            setattr(module, name, instead)
+        yield
+    finally:
+        for (module, name), theirs in zip(places, before, strict=True):
+            setattr(module, name, theirs)
 
 
 def until_stopped(
@@ -72,25 +136,6 @@ def until_stopped(
             server_app(_WatchedGrid(grid, stop, on_failure, count), context)  # type: ignore[arg-type]
 
     return app
-
-
-def with_failures(reply: Message, failures: list[Failure]) -> Message:
-    """Return `reply` with a record of the clients that failed, for `run_on_ray` to take out again."""
-    if failures and reply.has_content():
-        clients, reasons = (
-            [getattr(failure, field) for failure in failures] for field in ("client", "reason")
-        )
-        reply.content[_FAILED] = ConfigRecord({"clients": clients, "reasons": reasons})
-    return reply
-
-
-def without_failures(reply: Message) -> list[Failure]:
-    """Take the record of `with_failures` out of `reply`, and return what it held."""
-    if not reply.has_content() or _FAILED not in reply.content:
-        return []
-    record: Any = reply.content.config_records[_FAILED]
-    del reply.content[_FAILED]
-    return list(map(Failure, record["clients"], record["reasons"]))
 
 
 class _WatchedGrid:
@@ -115,6 +160,7 @@ class _WatchedGrid:
         """Return replies, each as the client app made it."""
         self._end_if_stopped()
         replies = list(self._grid.pull_messages(message_ids))
+        self._end_if_stopped()  # where no worker was left, the replies say only that
         self._witness.heard(replies, [failure for reply in replies for failure in without_failures(reply)])
         return replies
 

@@ -4,28 +4,33 @@ The apps are the same. Worker processes get the settings and build data and mode
 test set; what is prepared once in the cache or mapped they share.
 """
 
+import contextlib
 import math
-import pickle
-import sys
+import os
+from collections.abc import Iterator
 from functools import partial
 
 import torch
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from client.app import Elsewhere, OnDone, make_client_app, no_count
 from experiments.players.elsewhere import in_another_process
-from experiments.players.failures import OnFailure, ignore_failure, note, take_noted
+from experiments.players.failures import OnFailure, ignore_failure, note, take_noted, with_failures
 from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
-from experiments.players.local_grid import InProcessPlayer, Player, run_locally
+from experiments.players.local_grid import InProcessPlayer, Player, call_app, run_locally
 from experiments.players.progress import ClientCount, OnClients, ignore_clients
-from experiments.players.ray import run_on_ray, with_failures
+from experiments.players.ray import nodes_for, run_on_ray
+from experiments.players.ray_cluster import Reservation
+from experiments.players.ray_workers import RayWorkers, ray_workers
 from experiments.players.worker_pool import MESSAGES_A_WORKER, WorkerPool
+from experiments.session.same_workers import Said, Sample, described, refuse_others, sample_of, software_here
 from experiments.settings.client import Clients, build_for_clients
 from experiments.settings.engine import LocalSettings, RaySettings, worker_devices
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
+from fedmf.errors import DeviceLostError
 from fedmf.randomness import PublicSeed
 from server.app import make_server_app
 from server.strategy import FedMF
@@ -37,16 +42,20 @@ def run_engine(
     strategy: FedMF,
     on_failure: OnFailure = ignore_failure,
     on_clients: OnClients = ignore_clients,
+    workers: RayWorkers | None = None,
 ) -> None:
     """Run `strategy` against the experiment's clients on the engine that the settings name.
+
+    `workers` are those of `engine_workers`, for an engine that has them.
 
     `on_failure` is told of each client whose update is zero because it could not train, in this process; `on_clients`
     of how many clients of the round under way have been played.
     """
     engine, seed, count = settings.engine, experiment.plan.seed, ClientCount(on_clients)
     if isinstance(engine, RaySettings):
-        server_app = make_server_app(lambda context: strategy, min_nodes=engine.workers)
-        run_on_ray(server_app, _remote_client_app(settings), engine.workers, on_failure, count)
+        assert workers is not None
+        server_app = make_server_app(lambda context: strategy, min_nodes=nodes_for(workers))
+        run_on_ray(server_app, remote_client_app(settings), workers, on_failure, count)
         return
     assert isinstance(engine, LocalSettings)  # `simulate` refuses a deployment
     server_app = make_server_app(lambda context: strategy)
@@ -66,12 +75,35 @@ def devices_of(settings: Settings) -> tuple[str, ...]:
     return worker_devices(settings.engine, settings.client.device, torch.cuda.device_count())
 
 
+@contextlib.contextmanager
+def engine_workers(settings: Settings, experiment: Experiment) -> Iterator[RayWorkers | None]:
+    """Start what an engine needs before anything of a run is written, and end it afterwards; None: nothing.
+
+    Raises `SettingError` for a Ray cluster that cannot be joined or has no room, and for a worker whose software or data
+    are others than this process has.
+    """
+    engine = settings.engine
+    if not isinstance(engine, RaySettings):
+        yield None
+        return
+    wanted = Reservation(engine.workers, engine.address, engine.cpus_per_worker, engine.gpus_per_worker)
+    with ray_workers(wanted) as workers:
+        refuse_others(workers.ask_each(software_here), software_here())
+        sample = sample_of(experiment.dataset.clients)
+        answers = workers.ask_each(described_here, settings, sample)
+        ours = described(experiment, sample)
+        refuse_others(answers, {**ours, "client.device": "cuda"} if wanted.gpus else ours)
+        yield workers
+
+
 def shared_tasks(settings: Settings, most: int) -> int:
-    """Return how many clients share a message, at most `most`: 1 where each may fail on its own, by a fault or on Ray.
+    """Return how many clients share a message, at most `most`: 1 where each may fail on its own, by a fault.
 
     For several workers few enough that the first replies are added up while the last clients train.
     """
     engine = settings.engine
+    if isinstance(engine, RaySettings):
+        return most
     if not isinstance(engine, LocalSettings) or settings.faults.any:
         return 1
     if engine.workers == 1:
@@ -79,14 +111,26 @@ def shared_tasks(settings: Settings, most: int) -> int:
     return min(most, math.ceil(settings.population.cohort_size / (MESSAGES_A_WORKER * engine.workers)))
 
 
-_resident: list[tuple[Settings, ClientApp]] = []  # of this worker process: at most one
+# Of this worker process, at most one: a run's settings, what they describe, and the app of its clients.
+_resident: list[tuple[Settings, Clients, ClientApp]] = []
+
+
+def resident(settings: Settings, device: str | None = None) -> tuple[Clients, ClientApp]:
+    """Return what a run's clients need and their ClientApp, built once per process; `device` as for `build_for_clients`."""
+    if not _resident or _resident[0][0] != settings:
+        clients = build_for_clients(settings, device)
+        _resident[:] = [(settings, clients, _client_app(clients))]
+    return _resident[0][1:]
+
+
+def described_here(settings: Settings, sample: Sample) -> Said:
+    """Return what this worker process says of a run's clients, see `described`."""
+    return described(resident(settings)[0], sample)
 
 
 def resident_client_app(settings: Settings, device: str | None = None) -> ClientApp:
     """Return the ClientApp of a run's clients, built once per process; `device` as for `build_for_clients`."""
-    if not _resident or _resident[0][0] != settings:
-        _resident[:] = [(settings, _client_app(build_for_clients(settings, device)))]
-    return _resident[0][1]
+    return resident(settings, device)[1]
 
 
 def play_with(settings: Settings, message: Message, context: Context) -> Message:
@@ -96,9 +140,15 @@ def play_with(settings: Settings, message: Message, context: Context) -> Message
 
 
 def play_remotely(settings: Settings, message: Message, context: Context) -> Message:
-    """Return the reply of a run's clients to `message` with a private record of those that failed, for `run_on_ray`."""
+    """Return the reply of a run's clients to `message` with a private record of those that failed, for `run_on_ray`.
+
+    It ends this process where the device does not answer any more: another begins, and plays each client alone.
+    """
     take_noted()  # of a message that raised
-    return with_failures(resident_client_app(settings)(message, context), take_noted())
+    try:
+        return with_failures(call_app(resident_client_app(settings), message, context), take_noted())
+    except DeviceLostError:
+        os._exit(1)
 
 
 def _client_app(
@@ -115,20 +165,20 @@ def _client_app(
     )
 
 
-def _remote_client_app(settings: Settings) -> ClientApp:
-    """Return a ClientApp that is cheap to send with every message: Ray pickles it each time.
+def remote_client_app(settings: Settings) -> ClientApp:
+    """Return a ClientApp that is cheap to send with every message: the clients are built where it runs.
 
-    Ray's workers look for packages in the current directory first, where folders of the user's own could hide ours:
-    they get the order of this process back before they import anything of ours, the settings' classes included.
+    It answers a query with nothing: a server sends one to nodes that have not answered for a while.
     """
-    search, packed, app = list(sys.path), pickle.dumps(settings), ClientApp()
+    app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        sys.path[:] = search
-        from experiments.session.engine import play_remotely
+        return play_remotely(settings, message, context)
 
-        return play_remotely(pickle.loads(packed), message, context)
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        return Message(RecordDict(), reply_to=message)
 
     return app
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from client.data.identity import digest_clients, refuse_changing_clients
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
-from experiments.session.engine import devices_of, run_engine, shared_tasks
+from experiments.session.engine import devices_of, engine_workers, run_engine, shared_tasks
 from experiments.session.extension import extended
 from experiments.session.failure_count import FailureCount
 from experiments.session.progress import View
 from experiments.session.resuming import recorded_parts
 from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes
-from experiments.settings.engine import DeploymentSettings, warn_of_workers
+from experiments.settings.engine import DeploymentSettings, warn_of_many_workers
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
@@ -41,7 +41,7 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
         )
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
-    warn_of_workers("engine.workers", getattr(settings.engine, "workers", 1))
+    warn_of_many_workers(settings.engine)
     devices_of(settings)  # refuses one that is not there, before anything is built
     experiment = build(settings)
     print_notes(experiment.dataset)
@@ -49,17 +49,20 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
     failures = FailureCount(stops=settings.run.stop_if_all_fail)
     view = View(experiment.plan.participation.rounds, job)
     try:
-        run_session(
-            settings,
-            directory,
-            experiment,
-            lambda folder: SimulatedPopulation(),
-            lambda strategy: run_engine(settings, experiment, strategy, failures.add, view.on_clients),
-            identify=partial(digest_clients, experiment.dataset.clients),
-            failures=failures,
-            view=view,
-            tasks_per_message=shared_tasks(settings, tasks_per_message(experiment.plan)),
-        )
+        with engine_workers(settings, experiment) as workers:
+            run_session(
+                settings,
+                directory,
+                experiment,
+                lambda folder: SimulatedPopulation(),
+                lambda strategy: run_engine(
+                    settings, experiment, strategy, failures.add, view.on_clients, workers
+                ),
+                identify=partial(digest_clients, experiment.dataset.clients),
+                failures=failures,
+                view=view,
+                tasks_per_message=shared_tasks(settings, tasks_per_message(experiment.plan)),
+            )
     finally:
         failures.say_total()
     return True

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from experiments.settings.frozen import Choice
-from fedmf.checks import check_at_least, check_positive
+from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
 
 
@@ -54,13 +54,44 @@ class LocalSettings(EngineSettings):
 
 @dataclass(frozen=True)
 class RaySettings(EngineSettings):
-    """Flower's Ray engine with `workers` processes."""
+    """Flower's Ray engine with `workers` processes, in the cluster at `address`, or in one of the run's own.
+
+    Ray reserves `cpus_per_worker` and `gpus_per_worker` for each.
+    """
 
     workers: int
+    address: str | None
+    cpus_per_worker: float
+    gpus_per_worker: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("workers", self.workers, 1)
+        check_positive("cpus_per_worker", self.cpus_per_worker)
+        check_non_negative("gpus_per_worker", self.gpus_per_worker)
+        for name in ("cpus_per_worker", "gpus_per_worker"):
+            value = getattr(self, name)
+            if value > 1 and value != int(value):
+                raise SettingError(f"{name} is {value}; above 1 it must be a whole number, as Ray wants it.")
+            if 0 < value < _SMALLEST_PART:
+                raise SettingError(f"{name} is {value}; Ray's smallest part of one is {_SMALLEST_PART}.")
+        if self.address not in (None, "auto") and not _is_host_and_port(str(self.address)):
+            raise SettingError(
+                f"address is {self.address!r}; it must be HOST:PORT of a Ray cluster, auto for the one on this machine, or "
+                "null for a cluster of the run's own."
+            )
+
+
+_SMALLEST_PART = 0.0001
+
+
+def _is_host_and_port(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return (
+        re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:.]+\]", host) is not None
+        and port.isdecimal()
+        and 0 < int(port) < 65536
+    )
 
 
 @dataclass(frozen=True)
@@ -109,6 +140,12 @@ def worker_devices(settings: LocalSettings, device: str, found: int) -> tuple[st
                 f"engine.devices names {name}, but torch sees {has} on this machine; name others, or leave it out."
             )
     return settings.devices
+
+
+def warn_of_many_workers(engine: EngineSettings) -> None:
+    """Say on stderr that an engine asks for more processes of this machine than there are cores for this process."""
+    if not isinstance(engine, RaySettings) or engine.address is None:  # a cluster knows its own room
+        warn_of_workers("engine.workers", getattr(engine, "workers", 1))
 
 
 def warn_of_workers(key: str, workers: int) -> None:

@@ -12,7 +12,7 @@ from client.metric_names import check_metrics, check_optimized
 from client.settings import TrainingSettings
 from experiments.players.faults import Faults
 from experiments.settings.data import DatasetSettings, ModelSettings
-from experiments.settings.engine import DeploymentSettings, EngineSettings, LocalSettings
+from experiments.settings.engine import DeploymentSettings, EngineSettings, LocalSettings, RaySettings
 from experiments.settings.keys import keyed
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.optimizer import OptimizerSettings
@@ -153,6 +153,15 @@ class Settings:
         deployed = isinstance(self.engine, DeploymentSettings)
         if self.faults.any and not isinstance(self.engine, LocalSettings):
             raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
+        if (
+            isinstance(self.engine, RaySettings)
+            and self.engine.gpus_per_worker
+            and self.client.device == "cpu"
+        ):
+            raise SettingError(
+                f"engine.gpus_per_worker is {self.engine.gpus_per_worker:g}, but client.device is cpu; set client.device "
+                "to cuda, or engine.gpus_per_worker to 0."
+            )
         for name in FOR_DEPLOYMENTS:
             value = getattr(self.population, name)
             if not deployed and value is not None:

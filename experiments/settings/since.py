@@ -29,6 +29,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             client.weight_decay client.proximal client.max_steps client.loss client.accumulate client.autocast
             client.trainer
             engine.node_timeout engine.query_timeout engine.round_timeout engine.workers engine.devices
+            engine.address engine.cpus_per_worker engine.gpus_per_worker
             faults.drop_out faults.delay faults.error faults.duplicate
             run.directory run.resume run.accept_copy run.reproducible run.unprotected_metrics
             run.stop_if_all_fail run.keep_releases run.evaluations run.evaluate_every run.evaluation_examples run.checkpoint_every

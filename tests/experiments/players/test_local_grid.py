@@ -9,11 +9,11 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from experiments.players.failures import Failure
+from experiments.players.failures import Failure, with_failures
 from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, LocalGrid, call_app, set_identity
-from experiments.players.ray import _WatchedGrid, with_failures
+from experiments.players.ray import _WatchedGrid
 from experiments.players.worker_pool import WorkerPool
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed

@@ -17,7 +17,7 @@ from client.app import make_client_app
 from client.parameters import flat_parameters
 from experiments.players.local_grid import set_identity
 from experiments.players.progress import ClientCount
-from experiments.session.engine import run_engine, shared_tasks
+from experiments.session.engine import engine_workers, run_engine, shared_tasks
 from experiments.session.progress import View
 from experiments.session.standing import Standing
 from experiments.settings.experiment import build, run_secret
@@ -133,7 +133,10 @@ def counted(*overrides):
         plan, experiment.optimizer, SimulatedPopulation(), state, replies=experiment.replies,
         tasks_per_message=shared,
     )  # fmt: skip
-    run_engine(settings, experiment, strategy, on_clients=lambda done, asked: told.append((done, asked)))
+    with engine_workers(settings, experiment) as workers:
+        run_engine(
+            settings, experiment, strategy, on_clients=lambda *counts: told.append(counts), workers=workers
+        )
     rounds: list[list[int]] = []
     for done, asked in told:
         assert asked == 10

@@ -1,0 +1,218 @@
+"""Flower's engine on a Ray cluster, as far as it goes without one: what is refused, and what becomes of lost workers."""
+
+import functools
+import socket
+import sys
+from types import SimpleNamespace
+
+import cloudpickle
+import flwr
+import pytest
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+
+from experiments.cli.command import guard
+from experiments.players import ray_cluster, ray_workers
+from experiments.players.failures import Failure, with_failures, without_failures
+from experiments.players.local_grid import local_context, set_identity
+from experiments.players.ray import _as_flowers_backend, _Backend
+from experiments.players.ray_cluster import Reservation, refuse_if_silent, refuse_without_room
+from experiments.players.ray_workers import RayWorkers
+from experiments.session.engine import remote_client_app, shared_tasks
+from fedmf.errors import RunStoppedError, SettingError
+from fedmf.updates import wire
+from runs import composed, simulate
+
+pytest.importorskip("ray")
+
+
+def node(name="a", cpus=4.0, gpus=0.0, alive=True):
+    """A node as `ray.nodes()` lists it."""
+    held = {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
+    return {"NodeManagerHostname": name, "NodeID": name * 20, "Alive": alive, "Resources": held}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "room"),
+    [
+        ([node()], Reservation(4), None),
+        ([node()], Reservation(5), 4),
+        ([node(), node("b")], Reservation(8), None),
+        ([node(), node("b", alive=False)], Reservation(8), 4),
+        ([node(cpus=3), node("b", cpus=3)], Reservation(3, cpus=2), 2),  # no worker is cut in two
+        ([node(gpus=1), node("b")], Reservation(2, gpus=0.5), None),
+        ([node(gpus=1), node("b")], Reservation(3, gpus=0.5), 2),
+        ([node()], Reservation(1, gpus=1), 0),
+        ([node(cpus=0.3)], Reservation(3, cpus=0.1), None),
+    ],
+)
+def test_workers_that_do_not_fit_onto_the_nodes_are_refused_with_what_there_is(nodes, wanted, room):
+    if room is None:
+        refuse_without_room(nodes, wanted)
+        return
+    with pytest.raises(SettingError, match=rf"has room for {room}: node a \(aaaaaaaa\) has . CPUs and"):
+        refuse_without_room(nodes, wanted)
+
+
+def test_an_address_at_which_no_cluster_answers_is_refused_within_seconds(monkeypatch):
+    """Nothing listens, or something that is no cluster; Ray by itself would try for minutes and then end the process."""
+    monkeypatch.setattr(ray_cluster, "_PATIENCE", 0.5)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        with pytest.raises(SettingError, match=r"no Ray cluster answers there \(unavailable\)"):
+            refuse_if_silent(f"127.0.0.1:{other.getsockname()[1]}")
+        other.listen()
+        with pytest.raises(SettingError, match="no Ray cluster answers there"):
+            refuse_if_silent(f"127.0.0.1:{other.getsockname()[1]}")
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [("127.0.0.1:1", "no Ray cluster answers there"), ("auto", "no Ray cluster runs on this machine")],
+)
+def test_a_run_in_a_cluster_that_is_not_there_is_a_users_mistake_and_leaves_nothing(
+    tmp_path, capsys, monkeypatch, address, says
+):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    none = functools.cache(set)  # somebody else's may run here
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", none)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray_cluster, "_PATIENCE", 2.0)
+    given = composed(f"run.directory={tmp_path / 'r'}", "engine=ray", f"engine.address={address}")
+    assert guard(lambda: simulate(given)) == 2
+    error = capsys.readouterr().err
+    assert f"error: engine.address is {address}, but " in error
+    assert says in error
+    assert not (tmp_path / "r").exists()
+
+
+def task(*clients):
+    """A message with tasks for `clients`."""
+    set_identity()
+    names = {wire.numbered(wire.CLIENT, place): name for place, name in enumerate(clients)}
+    record = ConfigRecord({wire.EPOCH: 0, **names})
+    message = Message(RecordDict({wire.TASK: record}), 1, MessageType.TRAIN)
+    message.metadata.__dict__["_message_id"] = "7"
+    return message
+
+
+def test_the_app_on_ray_answers_a_query_with_nothing():
+    set_identity()
+    query = Message(RecordDict(), 1, MessageType.QUERY)
+    reply = remote_client_app(composed("engine=ray"))(query, local_context())
+    assert reply.has_content()
+    assert len(reply.content) == 0
+
+
+def test_clients_share_messages_on_ray_as_in_one_process():
+    assert shared_tasks(composed("engine=ray", "engine.workers=3"), 25) == 25
+    assert shared_tasks(composed(), 25) == 25
+    assert shared_tasks(composed("faults.error=0.5"), 25) == 1
+
+
+def test_what_a_reply_tells_of_failures_is_whole_on_the_other_side():
+    told = [Failure("a", "why"), Failure("b", "its process died", has_sent=False)]
+    reply = with_failures(Message(RecordDict(), reply_to=task("a", "b")), told)
+    assert without_failures(reply) == told
+    assert len(reply.content) == 0
+
+
+class Lost(Exception):
+    """What a Ray that has lost a worker raises."""
+
+
+class TaskFailed(Lost):
+    """What Ray raises for what a worker's code raised."""
+
+
+class Worker:
+    """A worker as Ray's handle is used: `fate(message)` is what becomes of a message."""
+
+    def __init__(self, fate, is_up=True):
+        self.is_up = is_up
+        self.call = SimpleNamespace(remote=lambda app, message, context: lambda: fate(message))
+        self.name = SimpleNamespace(remote=lambda: self)
+
+
+def cluster_of(*workers):
+    """Workers of a Ray in which nothing travels."""
+    errors = SimpleNamespace(RayError=Lost, RayTaskError=TaskFailed)
+    wait = lambda answers, **_: ([], [each for each in answers if not each.is_up])  # noqa: E731
+    ray = SimpleNamespace(get=lambda answer: answer(), wait=wait, exceptions=errors, kill=lambda worker: None)
+    return RayWorkers(ray, list(workers))
+
+
+def answer(message):
+    """The reply of a worker, which dies at client "die" and in which client "fail" sends zeros."""
+    names = [str(name) for key, name in message.content[wire.TASK].items() if key.startswith(wire.CLIENT)]
+    if "die" in names:
+        raise Lost
+    fields = {wire.numbered(wire.VALUES, place): name.encode() for place, name in enumerate(names)}
+    reply = Message(RecordDict({wire.UPDATE: ConfigRecord(fields)}), reply_to=message)
+    return with_failures(reply, [Failure("fail", "why")] if "fail" in names else [])
+
+
+def test_a_message_at_which_a_worker_dies_is_played_again_client_by_client():
+    workers = cluster_of(Worker(answer))
+    reply = workers.play(None, task("a", "die", "fail"), local_context())
+    assert set(without_failures(reply)) == {
+        Failure("die", "its process died", has_sent=False),
+        Failure("fail", "why"),
+    }
+    values = reply.content[wire.UPDATE]
+    assert dict(values) == {wire.numbered(wire.VALUES, 0): b"a", wire.numbered(wire.VALUES, 2): b"fail"}
+    assert reply.metadata.reply_to_message_id == "7"
+    assert not workers.lost.is_set()
+
+
+def lost(message):
+    raise Lost
+
+
+def test_a_worker_that_does_not_come_back_is_given_up_and_another_plays_its_clients():
+    workers = cluster_of(Worker(answer), Worker(lost, is_up=False))
+    for _ in range(3):
+        reply = workers.play(None, task("a", "b"), local_context())
+        assert len(reply.content[wire.UPDATE]) == 2
+    assert workers.count == 1
+
+
+def test_without_any_worker_nothing_is_answered_so_that_no_round_of_zeros_is_released():
+    workers = cluster_of(Worker(lost, is_up=False))
+    for _ in range(2):
+        with pytest.raises(RunStoppedError, match="no Ray worker is left"):
+            workers.play(None, task("a", "b"), local_context())
+    assert workers.lost.is_set()
+
+
+def test_who_waits_for_workers_that_are_ended_ends_quietly():
+    workers = cluster_of(Worker(lost))
+    workers.end()
+    with pytest.raises(SystemExit):
+        workers.play(None, task("a"), local_context())
+
+
+def test_flowers_engine_is_given_our_workers_for_the_time_of_a_run():
+    """It names its backend in one place: look at `_as_flowers_backend` before changing this number."""
+    assert flwr.__version__.startswith("1.41.")
+    from flwr.server.superlink.fleet.vce import vce_api
+    from flwr.server.superlink.fleet.vce.backend import raybackend
+
+    before = raybackend.RayBackend, vce_api.ThreadPoolExecutor
+    with _as_flowers_backend(cluster_of(*[Worker(answer) for _ in range(50)])):
+        backend = raybackend.RayBackend({})
+        assert isinstance(backend, _Backend)
+        assert vce_api.ThreadPoolExecutor()._max_workers == backend.num_workers == 50
+    assert (raybackend.RayBackend, vce_api.ThreadPoolExecutor) == before
+
+
+def test_a_workers_code_travels_without_our_package_and_keeps_the_machines_own_places(monkeypatch, tmp_path):
+    packed, by_name = cloudpickle.dumps(ray_workers._worker_class()), cloudpickle.dumps(Reservation)
+    for module in [name for name in sys.modules if name.partition(".")[0] == "experiments"]:
+        monkeypatch.setitem(sys.modules, module, None)  # as where it is not installed
+    with pytest.raises(ImportError):
+        cloudpickle.loads(by_name)
+    worker = cloudpickle.loads(packed)
+    monkeypatch.setattr(sys, "path", ["there", "both"])
+    monkeypatch.chdir(tmp_path)
+    worker(["ours", "both"], "/no/such/folder", 1)
+    assert sys.path == ["ours", "both", "there"]
