@@ -22,6 +22,7 @@ from experiments.benchmark.row import Row, measure
 from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
 from experiments.cli import command, output
 from experiments.settings.output import Output
+from fedmf import kernels
 from fedmf.checks import check_at_least, check_choice
 
 DIMENSION = 1 << 20
@@ -71,6 +72,7 @@ def benchmark(settings: BenchmarkSettings) -> None:
     torch.set_num_threads(1)
     logging.getLogger("server").setLevel(logging.WARNING)  # a line a round would bury the progress
     keep_freed_memory()
+    kernels.load()  # compiled in the turn that warms a row up
     results = {}
     for number, name in enumerate(names, start=1):
         print(f"{number}/{len(names)} {name}", file=sys.stderr, flush=True)
