@@ -297,4 +297,4 @@ class FedMF(Strategy):
                 kept = wire.coordinates(epoch_key.mask_key(client, step), dimension, keep_probability)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
-        return grid.value(total), answered
+        return grid.value(total, donate=True), answered

@@ -1,11 +1,12 @@
 """The compiled loops; taken only through `fedmf.kernels.kernel`.
 
-Each does the operations of its form in numpy in the same order: additions, multiplications and square roots of IEEE
-numbers, which have one result, and no function of a library. Nothing is fused or reordered (no `fastmath`). Without
-numba they are plain Python: right, but slow.
+Each gives what its form in numpy gives: it does the same operations in the same order, additions, multiplications and
+square roots of IEEE numbers, which have one result, and calls no function of a library. Nothing is fused or reordered
+but for `extent`, which says why that may be. Without numba they are plain Python: right, but slow.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,16 +45,21 @@ from fedmf.normals import (
     WHOLE,
 )
 
+_SIZE = np.uint32(0x7FFFFFFF)  # all bits of a float32 but its sign
 _CHUNK = 1024  # pairs of normals whose scratch stays in the first-level cache
 
 
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(function: Callable[..., Any], *, reorder: bool = False) -> Callable[..., Any]:
     """Return `function` compiled, kept on disk; as it is where numba is missing."""
     try:
         from numba import njit
     except ImportError:
         return function
-    compiled: Callable[..., Any] = njit(cache=True, error_model="numpy")(function)
+    settings: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc"} if reorder else False}
+    try:
+        compiled: Callable[..., Any] = njit(cache=True, **settings)(function)
+    except RuntimeError:  # nothing may be written beside the code, nor in the user's cache
+        compiled = njit(**settings)(function)
     return compiled
 
 
@@ -107,3 +113,36 @@ def box_muller(
             r = radius[i]
             cosine_chunk[i] = x * (-r if one | two else r)
             sine_chunk[i] = y * (-r if two | three else r)
+
+
+@partial(_compile, reorder=True)
+def extent(values: npt.NDArray[np.float32]) -> tuple[int, float]:
+    """Return the largest bits of an entry without its sign, and the sum of squares.
+
+    Sizes are in the order of their bits, with what is not finite at the end. The sum is taken in any order: it says what
+    is surely within a bound, and nobody else reads it.
+    """
+    bits = values.view(np.uint32)
+    largest, squares = np.uint32(0), 0.0
+    for i in range(len(bits)):
+        size = np.uint32(bits[i] & _SIZE)
+        largest = size if size > largest else largest
+    for i in range(len(values)):
+        squares += np.float64(values[i]) * np.float64(values[i])
+    return int(largest), squares
+
+
+@_compile
+def add(
+    total: npt.NDArray[np.int64],
+    coordinates: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float32],
+    bound: np.float32,
+    scale: np.float32,
+) -> None:
+    """Add `values`, clipped to [-bound, bound] and times `scale`, as whole numbers; see `FixedPoint.add`."""
+    for i in range(len(coordinates)):
+        place = coordinates[i]
+        if place < 0 or place >= len(total):
+            raise IndexError("a coordinate lies outside the sum")
+        total[place] += np.int64(min(max(values[i], -bound), bound) * scale)
