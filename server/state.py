@@ -177,6 +177,8 @@ def secrets_at(plan: Plan, secrets: Secrets, released: int) -> Secrets | None:
     mechanism, stream = plan.factorization.epochs[epoch].stream, secrets.stream
     if step and stream is None:
         stream = mechanism.init(plan.dimension)
+    is_ours = stream is not secrets.stream
     while stream is not None and stream.step < step:
-        _, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension)
+        _, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension, donate=is_ours)
+        is_ours = True
     return replace(secrets, stream=stream)
