@@ -35,10 +35,10 @@ def padded_dimension(dimension: int, rotation: str) -> int:
     return 1 << (dimension - 1).bit_length() if rotation == "hadamard" else dimension
 
 
-def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
+def hadamard(vector: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[Real]:
     """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two.
 
-    H is its own inverse. Computed in the dtype of x, float32 or float64.
+    H is its own inverse. Computed in the dtype of x, float32 or float64. With `donate` x may be overwritten.
 
     >>> hadamard(np.array([1, 0, 0, 0], np.float32))
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)
@@ -46,7 +46,7 @@ def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
     size = vector.size
     if vector.shape != (size,) or size == 0 or size & (size - 1):
         raise SettingError(f"the vector has shape {vector.shape}; a Hadamard transform needs a power of two.")
-    spare, remaining = np.empty_like(vector), size
+    spare, remaining = vector if donate else np.empty_like(vector), size
     target = np.empty_like(vector)
     while remaining > 1:
         radix = min(_RADIX, remaining)
@@ -95,12 +95,16 @@ class Rotation:
         padded[self.dimension :] = 0
         return hadamard(padded)
 
-    def unrotate(self, rotated: npt.NDArray[Real]) -> npt.NDArray[Real]:
-        """Return the inverse of `rotate` less the padding, (D,) -> (d,), in the dtype of `rotated`."""
+    def unrotate(self, rotated: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[Real]:
+        """Return the inverse of `rotate` less the padding, (D,) -> (d,), in the dtype of `rotated`.
+
+        With `donate` the memory of `rotated` may be overwritten, and that of the result.
+        """
         if self.kind == "identity":
             return rotated
-        unrotated = hadamard(rotated)[: self.dimension]
-        return np.multiply(unrotated, self._signs[: self.dimension], dtype=rotated.dtype)
+        unrotated = hadamard(rotated, donate=donate)[: self.dimension]
+        is_ours = donate or not np.may_share_memory(unrotated, rotated)
+        return np.multiply(unrotated, self._signs[: self.dimension], out=unrotated if is_ours else None)
 
 
 def _sylvester(size: int) -> npt.NDArray[np.float64]:
