@@ -3,7 +3,8 @@
 Machines are shared and noisy, so every row is measured in turns with its floor, as CPU time of this process
 with one thread, and the medians are compared. `rows=[gaussian_row,mask]` measures some only. Progress goes to
 stderr. JSON: {row: {ratio, goal, floor, seconds, floor_is, turns}}, times in CPU seconds; floor_is says what
-the floor is. rows=[wire_float32,wire_int8] count the bytes of a real deployment instead.
+the floor is. rows=[wire_float32,wire_int8] count the bytes of a real deployment instead; rows=[round_100m] is a
+server round of 10^8 parameters and says how much memory it took (`most_memory`, in bytes).
 """
 
 import logging
@@ -47,16 +48,17 @@ ROWS: dict[str, Callable[[], Row]] = {
 }
 
 
-# These start a deployment on the loopback interface: measured only when named.
-WIRE_ROWS: dict[str, Callable[[], dict[str, Any]]] = {
+# Measured only when named: wire_ starts a deployment on the loopback interface, round_100m needs 6 GB.
+NAMED_ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "wire_float32": partial(wire.uplink, "float32"),
     "wire_int8": partial(wire.uplink, "int8"),
+    "round_100m": partial(rounds.large_round, 100_000_000, 100, 0.001),
 }
 
 
 @dataclass(frozen=True)
 class BenchmarkSettings:
-    """Keys of the command; null rows are all but the wire_ ones."""
+    """Keys of the command; null rows are all but those that are measured only when named."""
 
     rows: tuple[str, ...] | None
     repeats: int
@@ -68,7 +70,7 @@ def benchmark(settings: BenchmarkSettings) -> None:
     check_at_least("repeats", settings.repeats, 1)
     names = list(ROWS) if settings.rows is None else list(settings.rows)
     for name in names:
-        check_choice("rows", name, {**ROWS, **WIRE_ROWS})
+        check_choice("rows", name, {**ROWS, **NAMED_ROWS})
     torch.set_num_threads(1)
     logging.getLogger("server").setLevel(logging.WARNING)  # a line a round would bury the progress
     keep_freed_memory()
@@ -76,7 +78,7 @@ def benchmark(settings: BenchmarkSettings) -> None:
     results = {}
     for number, name in enumerate(names, start=1):
         print(f"{number}/{len(names)} {name}", file=sys.stderr, flush=True)
-        results[name] = WIRE_ROWS[name]() if name in WIRE_ROWS else measure(ROWS[name](), settings.repeats)
+        results[name] = NAMED_ROWS[name]() if name in NAMED_ROWS else measure(ROWS[name](), settings.repeats)
     if settings.output is Output.json:
         output.print_json(results)
     else:
