@@ -12,7 +12,6 @@ machine.
 
 import hashlib
 import hmac
-import numbers
 import secrets
 from dataclasses import dataclass, field
 
@@ -45,7 +44,7 @@ class SecretKey:
             raise SettingError(
                 f"a secret key must be {KEY_BYTES} bytes; this one has another type or length."
             )
-        if len(set(self._material)) == 1:
+        if self._material == self._material[:1] * KEY_BYTES:
             raise SettingError("a secret key must be random; all bytes of this one are equal.")
 
     def __repr__(self) -> str:
@@ -144,5 +143,5 @@ def _keystream(key: SecretKey, block: int):  # type: ignore[no-untyped-def]
 
 def _encode(*parts: int | str) -> bytes:
     """Return the parts as bytes, each with its type and length, so that no two lists of parts collide."""
-    texts = [(b"i" if isinstance(part, numbers.Integral) else b"s") + str(part).encode() for part in parts]
+    texts = [(b"s" if isinstance(part, str) else b"i") + str(part).encode() for part in parts]
     return b"".join(len(text).to_bytes(4, "big") + text for text in texts)

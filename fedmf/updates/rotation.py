@@ -83,8 +83,8 @@ class Rotation:
         return padded_dimension(self.dimension, self.kind)
 
     @cached_property
-    def _signs(self) -> Vector:
-        return self.seed.signs(self.padded, "rotation")
+    def _signs(self) -> npt.NDArray[np.int8]:
+        return self.seed.signs(self.padded, "rotation").astype(np.int8)  # kept for the whole run
 
     def rotate(self, update: Vector) -> Vector:
         """Return the rotated update, (d,) -> (D,), same Euclidean norm up to float32 rounding."""
