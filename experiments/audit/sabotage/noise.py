@@ -72,7 +72,12 @@ def _half_in_the_last_epoch(plan: Plan, epoch: int, step: int) -> float:
 @contextmanager
 def drawn_by(draw: Callable[[SecretKey, int, int], Row]) -> Iterator[None]:
     """Draw fresh rows with `draw(key, row, dimension)`."""
-    with patched((fedmf.mechanisms.noise, "gaussian_row", draw)):
+
+    def into(key: SecretKey, row: int, dimension: int, *, out: Row) -> Row:
+        out[:] = draw(key, row, dimension)
+        return out
+
+    with patched((fedmf.mechanisms.noise, "gaussian_row", into)):
         yield
 
 
