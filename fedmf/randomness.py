@@ -12,7 +12,6 @@ machine.
 
 import hashlib
 import hmac
-import numbers
 import secrets
 from dataclasses import dataclass, field
 
@@ -22,10 +21,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
+from fedmf.normals import PAIRS, fill_normals
 
 KEY_BYTES = 32
-_PAIRS_PER_BLOCK = 1 << 14  # 16-byte AES blocks at once: all buffers together stay in the L2 cache
-_BLOCK = np.dtype([("radius", "<u8"), ("unused", "<u4"), ("angle", "<u4")])  # of one pair of normals
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class SecretKey:
             raise SettingError(
                 f"a secret key must be {KEY_BYTES} bytes; this one has another type or length."
             )
-        if len(set(self._material)) == 1:
+        if self._material == self._material[:1] * KEY_BYTES:
             raise SettingError("a secret key must be random; all bytes of this one are equal.")
 
     def __repr__(self) -> str:
@@ -117,36 +115,29 @@ def uniform_words(key: SecretKey, count: int, *, first: int = 0) -> npt.NDArray[
     return np.frombuffer(stream.update(bytes(8 * (count + skip))), "<u8", count, 8 * skip)
 
 
-def gaussian_row(key: SecretKey, row: int, dimension: int) -> npt.NDArray[np.float32]:
+def gaussian_row(
+    key: SecretKey, row: int, dimension: int, *, out: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[np.float32]:
     """Return fresh row `row` of the epoch that `key` belongs to: (dimension,) independent N(0, 1), float32.
 
-    Box-Muller on an AES-256 counter stream keyed by (epoch key, row): coordinates 2j and 2j+1 come from block
-    j, 64 bits for the radius (tails reach 9.4 standard deviations) and 24 for the angle. The arithmetic is
-    that of floating point: the known attacks on its lowest bits (Mironov 2012) are not addressed.
+    Box-Muller on an AES-256 counter stream keyed by (epoch key, row), see `fedmf.normals`: block b of it makes the
+    coordinates from 2^14 b on, with 64 bits for a pair's radius (tails reach 9.4 standard deviations) and 24 for its
+    angle. The same bits on every platform. With `out`, (dimension,) float32, they are put there. The arithmetic is that
+    of floating point: the known attacks on its lowest bits (Mironov 2012) are not addressed.
     """
-    stream = _keystream(key.derive("noise row", row), 0)
-    normals = np.empty(dimension + dimension % 2, np.float32)
-    zeros = bytes(16 * _PAIRS_PER_BLOCK)
-    raw = bytearray(16 * _PAIRS_PER_BLOCK + 15)  # update_into asks for one block less a byte to spare
-    blocks = np.frombuffer(raw, _BLOCK, _PAIRS_PER_BLOCK)
-    for start in range(0, normals.size, 2 * _PAIRS_PER_BLOCK):
-        pairs = normals[start : start + 2 * _PAIRS_PER_BLOCK].reshape(-1, 2)
-        stream.update_into(zeros, raw)
-        _box_muller(blocks[: len(pairs)], pairs)
-    return normals[:dimension]
-
-
-def _box_muller(blocks: npt.NDArray[np.void], pairs: npt.NDArray[np.float32]) -> None:
-    """Fill `pairs`, shape (k, 2), with normals made from `blocks`, shape (k,)."""
-    uniform = np.add(blocks["radius"], 0.5, dtype=np.float64)
-    uniform *= 2.0**-64
-    radius = np.log(uniform, out=uniform).astype(np.float32)
-    radius *= -2
-    np.sqrt(radius, out=radius)
-    angle = (blocks["angle"] >> np.uint32(8)).astype(np.float32)
-    angle *= np.float32(2 * np.pi / 2**24)
-    np.multiply(np.cos(angle), radius, out=pairs[:, 0])
-    np.multiply(np.sin(angle), radius, out=pairs[:, 1])
+    normals = np.empty(dimension, np.float32) if out is None else out
+    raw = bytearray(16 * PAIRS + 15)  # update_into asks for one block less a byte to spare
+    words = np.frombuffer(raw, "<u4", 4 * PAIRS)
+    stream, zeros = _keystream(key.derive("noise row", row), 0), bytes(16 * PAIRS)
+    for start in range(0, dimension, 2 * PAIRS):
+        block = normals[start : start + 2 * PAIRS]
+        pairs = min(len(block), PAIRS)
+        stream.update_into(zeros[: 16 * pairs], raw)
+        sines = block[PAIRS:] if len(block) == 2 * PAIRS else np.empty(pairs, np.float32)
+        fill_normals(words[: 4 * pairs], block[:pairs], sines)
+        if len(block) < 2 * PAIRS:  # the last one: fewer sines than cosines
+            block[pairs:] = sines[: len(block) - pairs]
+    return normals
 
 
 def _keystream(key: SecretKey, block: int):  # type: ignore[no-untyped-def]
@@ -156,5 +147,5 @@ def _keystream(key: SecretKey, block: int):  # type: ignore[no-untyped-def]
 
 def _encode(*parts: int | str) -> bytes:
     """Return the parts as bytes, each with its type and length, so that no two lists of parts collide."""
-    texts = [(b"i" if isinstance(part, numbers.Integral) else b"s") + str(part).encode() for part in parts]
+    texts = [(b"s" if isinstance(part, str) else b"i") + str(part).encode() for part in parts]
     return b"".join(len(text).to_bytes(4, "big") + text for text in texts)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedmf.kernels import kernel
 from fedmf.updates.vectors import Vector
 
 # Without clipping nothing bounds a value; larger ones (a million times a usual weight) are clipped to this.
 UNCLIPPED_BOUND = 2.0**20
+_BLOCK = 1 << 14  # numbers converted at once, so that no second vector of the model's size is needed
 _MOST_BITS = 100  # a float32 within the smallest bound there is, times 2^100, is still a float32
 
 
@@ -40,14 +42,21 @@ class FixedPoint:
 
     def add(self, total: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: Vector) -> None:
         """Add `values` (k,) float32 at distinct `coordinates` to `total`, in place, each clipped to the bound."""
+        if (compiled := kernel("add", len(coordinates))) is not None:
+            compiled(total, coordinates, values, np.float32(self.bound), np.float32(2.0**self.bits))
+            return
         scaled = np.clip(values, -self.bound, self.bound)
         scaled *= np.float32(2.0**self.bits)  # exact: a power of two
         np.add.at(total, coordinates, scaled.astype(np.int64))
 
-    def value(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the sum, shape of `total`.
+    def value(self, total: npt.NDArray[np.int64], *, donate: bool = False) -> npt.NDArray[np.float64]:
+        """Return the sum, shape of `total`; with `donate` in the memory of `total`, which is then spent.
 
         Float64, until the noise is on: rounding a sum of many values to float32 could lengthen one client's
         part beyond the bound that is accounted.
         """
-        return np.multiply(total, 2.0**-self.bits, dtype=np.float64)
+        value = total.view(np.float64) if donate else np.empty(total.shape)
+        for start in range(0, len(total), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            np.multiply(total[block], 2.0**-self.bits, out=value[block])
+        return value

@@ -23,6 +23,7 @@ from typing import Any
 
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
+from fedmf.normals import FORM as NORMALS
 from fedmf.plan import Plan
 from server import journal, marks, origin, register_log, tables
 from server.files import erase, sync_folder
@@ -320,7 +321,8 @@ class Checkpoint:
     def _load_secrets(self, plan: Plan, released: int) -> Secrets:
         """Return the secrets saved last.
 
-        Raises `RunDirectoryError` where they are lost, or belong to rounds of this epoch that had other tables.
+        Raises `RunDirectoryError` where they are lost, or belong to rounds of this epoch that had other tables or other
+        normals.
         """
         if (held := read_secrets(self.folder)) is None:
             raise RunDirectoryError(
@@ -328,6 +330,12 @@ class Checkpoint:
                 "continued; the model so far stays, but this run cannot go on."
             )
         under_way, step = divmod(released, plan.participation.rounds_per_epoch)
+        if held.epoch == under_way and step and held.normals != NORMALS:
+            raise RunDirectoryError(
+                f"epoch {held.epoch + 1} of the run in {self.folder.parent} began with noise rows of form {held.normals}, and "
+                f"this version draws form {NORMALS}: the noise that its releases hold could not be continued. Let the "
+                "version of fedmf that began the epoch finish it; the next epoch may begin with this one."
+            )
         if held.epoch == under_way and step and held.mechanism != self._mechanism(held.epoch):
             raise RunDirectoryError(
                 f"epoch {held.epoch + 1} of the run in {self.folder.parent} began with other tables of its mechanism, and "

@@ -18,6 +18,8 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms.schedules import share
 from fedmf.updates.vectors import Vector
 
+_BLOCK = 1 << 14  # coordinates that stay in the cache through all of a step
+
 Slots = Mapping[str, npt.NDArray[Any]]
 """What an optimizer keeps from round to round: arrays by name, (d,) or scalar."""
 
@@ -90,11 +92,16 @@ class Sgd(Optimizer):
     ) -> tuple[Vector, Slots]:
         """Return the new model and velocity; see `Optimizer.step`."""
         rate = self.learning_rate * share(self.schedule, progress)
+        velocity, moved = np.empty_like(model), np.empty_like(model)
         # Divergence is reported by the check on the model, not by a warning of numpy.
         with np.errstate(over="ignore", invalid="ignore"):
-            velocity = as_vector(self.momentum * slots["velocity"] + mean)
-            direction = as_vector(mean + self.momentum * velocity) if self.nesterov else velocity
-            moved = decayed(model, rate * self.weight_decay) + rate * direction
+            for start in range(0, len(model), _BLOCK):
+                block = slice(start, start + _BLOCK)
+                np.add(self.momentum * slots["velocity"][block], mean[block], out=velocity[block])
+                direction = velocity[block]
+                if self.nesterov:
+                    direction = mean[block] + self.momentum * direction
+                np.add(decayed(model[block], rate * self.weight_decay), rate * direction, out=moved[block])
         return moved, {"velocity": velocity}
 
 

@@ -20,6 +20,8 @@ from fedmf.register import Register
 from fedmf.updates.vectors import Vector
 from server.optimizer import Optimizer, Slots, is_finite
 
+_BLOCK = 1 << 14  # coordinates whose sum and noise stay in the cache
+
 
 @dataclass(frozen=True)
 class Secrets:
@@ -109,7 +111,8 @@ def make_release(
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
     goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md, sections 1 and 5). A stream
     that is not at this round is advanced first, see `secrets_at`. With `donate` the next stream takes the
-    buffers of the state's, which is then spent: going on from it, or from a copy, raises `SettingError`.
+    buffers of the state's, which is then spent: going on from it, or from a copy, raises `SettingError`; and
+    `rotated_sum` is overwritten.
 
     Raises `ReleaseOrderError` if the run is over (its last key is gone), `ParticipationError` if one of them
     was spent in this epoch already.
@@ -123,10 +126,19 @@ def make_release(
     mechanism = plan.factorization.epochs[secrets.epoch].stream
     stream = secrets.stream or mechanism.init(plan.dimension)
     noise, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension, donate=donate)
-    sigma = plan.sigma_in(secrets.epoch)
-    noisy_sum = np.asarray(plan.rotation.unrotate(rotated_sum) + sigma * noise, np.float32)
+    unrotated = plan.rotation.unrotate(rotated_sum, donate=donate)
+    noisy_sum = _with_noise(unrotated, noise, plan.sigma_in(secrets.epoch))
     release = Release(state.round + 1, noisy_sum, tuple(answered), plan.participation.cohort_size)
     return release, replace(secrets, stream=stream)
+
+
+def _with_noise(unrotated: npt.NDArray[np.float64], noise: Vector, sigma: float) -> Vector:
+    """Return sum plus sigma times noise, (d,), rounded to float32 once; in blocks, which need no memory of that size."""
+    noisy_sum = np.empty(len(noise), np.float32)
+    for start in range(0, len(noise), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        noisy_sum[block] = unrotated[block] + sigma * noise[block]
+    return noisy_sum
 
 
 def apply_release(
@@ -177,6 +189,8 @@ def secrets_at(plan: Plan, secrets: Secrets, released: int) -> Secrets | None:
     mechanism, stream = plan.factorization.epochs[epoch].stream, secrets.stream
     if step and stream is None:
         stream = mechanism.init(plan.dimension)
+    is_ours = stream is not secrets.stream
     while stream is not None and stream.step < step:
-        _, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension)
+        _, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension, donate=is_ours)
+        is_ours = True
     return replace(secrets, stream=stream)

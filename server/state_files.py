@@ -14,6 +14,7 @@ import numpy as np
 from fedmf.accounting import Ledger
 from fedmf.errors import RunDirectoryError
 from fedmf.mechanisms.streams.protocol import StreamState
+from fedmf.normals import FORM as NORMALS
 from fedmf.randomness import SecretKey
 from server import register_log
 from server.files import UNREADABLE, erase, packed, temporary_path, unpacked, write_atomically
@@ -88,10 +89,14 @@ def read_added(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Held:
-    """The secrets as they were read, with the fingerprint of the tables that their epoch has."""
+    """The secrets as they were read, with the fingerprint of the tables that their epoch has.
+
+    `normals` is the form of the normals that the epoch's noise is made of; see `fedmf.normals`.
+    """
 
     epoch: int
     mechanism: str
+    normals: int
     key: SecretKey
     stream: Mapping[str, np.ndarray] = field(repr=False)
 
@@ -106,7 +111,7 @@ def save_secrets(folder: Path, secrets: Secrets, mechanism: str) -> None:
     """Put the secrets into `folder`, for the owner alone; those that were there are overwritten."""
     stream = {} if secrets.stream is None else secrets.stream.to_arrays()
     key = np.frombuffer(secrets.key.reveal(), np.uint8)
-    about = {"epoch": np.array(secrets.epoch), "mechanism": np.array(mechanism)}
+    about = {"epoch": np.array(secrets.epoch), "mechanism": np.array(mechanism), "normals": np.array(NORMALS)}
     data = packed(**about, key=key, **{f"stream_{k}": v for k, v in stream.items()})
     write_atomically(folder / SECRETS, data, mode=0o600, erase_old=True)
 
@@ -123,8 +128,13 @@ def read_secrets(folder: Path) -> Held | None:
         arrays = unpacked(folder / SECRETS)
         key = SecretKey(arrays.pop("key").tobytes())
         epoch, mechanism = int(arrays.pop("epoch")), str(arrays.pop("mechanism"))
+        normals = int(arrays.pop("normals", 1))
     except UNREADABLE:
         return None
     return Held(
-        epoch, mechanism, key, {name.removeprefix("stream_"): array for name, array in arrays.items()}
+        epoch,
+        mechanism,
+        normals,
+        key,
+        {name.removeprefix("stream_"): array for name, array in arrays.items()},
     )

@@ -1,16 +1,18 @@
 """Rows of the server: a round whose clients cost nothing, and what keeps it safe from a crash."""
 
 import atexit
+import resource
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import Message
 
 from client.app import Task, pack, unpack
-from experiments.benchmark.row import Row
+from experiments.benchmark.row import Row, measure
 from experiments.benchmark.simulation import Federation, build_plan, repeated_round, simulated_round
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
@@ -19,6 +21,8 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from server.checkpoint import Checkpoint
 from server.state import Release, Secrets, ServerState, first_state
+
+_MILLION = 1_000_000
 
 
 class PreparedClients:
@@ -59,6 +63,23 @@ def server_round(dimension: int, cohort_size: int, keep_probability: float, buff
         f"{buffers} buffers",
         8,
     )
+
+
+def large_round(dimension: int, cohort_size: int, keep_probability: float) -> dict[str, Any]:
+    """Measure a round of a large model by the million coordinates, and the most memory that the process has held."""
+    plan = build_plan(dimension, cohort_size, Compression(keep_probability))
+    rest = f"{cohort_size} replies, keep {keep_probability:g}, {plan.factorization.epochs[0].stream.buffers} buffers"
+    row = Row(
+        repeated_round(plan, np.zeros(dimension, np.float32), PreparedClients(plan)),
+        torch.empty(_MILLION).normal_,
+        f"torch normal_ of {_MILLION:,} float32; a round of {dimension:,} parameters by the million: {rest}",
+        12,
+        units=dimension // _MILLION,
+    )
+    found = measure(row, 3)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10  # reported in KiB
+    found["floor_is"] += f". The process held {most / 1e9:.1f} GB at most"
+    return found | {"most_memory": most}
 
 
 class CheckpointedRounds:

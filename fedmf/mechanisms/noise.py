@@ -4,6 +4,8 @@ Noise row t of an epoch is sigma (C^-1 Z)_t with Z's rows drawn from the epoch k
 release a round can be run again with the same row, and after it nothing but the key can tell the row.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +20,8 @@ def next_noise(
     """Return the noise row of the stream's next round, (dimension,) float32, and the new state.
 
     The row is for unit variance. With `donate` the new state takes the buffers of the old one, which is then
-    spent: it can be read, not gone on from. The caller multiplies by sigma = noise multiplier * sensitivity of C * L2 radius of one client's vector.
+    spent: it can be read, not gone on from; and the row may lie in the new state, where it is good until the next one is
+    drawn. The caller multiplies by sigma = noise multiplier * sensitivity of C * L2 radius of one client's vector.
     The covariance of the rows of an epoch is A^-1 B B^T A^-T in every coordinate (Denisov et al. 2022,
     Algorithm 1). Raises `SettingError` for a spent state, whose rows would have another covariance.
     """
@@ -26,10 +29,13 @@ def next_noise(
         raise SettingError(
             f"the noise stream of step {state.step} was handed on to a later step; go on from the last state."
         )
-    rows = [gaussian_row(key, row, dimension) for row in stream.rows_of(state.step)]
-    fresh = rows[0][np.newaxis] if len(rows) == 1 else np.stack(rows)
+    rows = stream.rows_of(state.step)
+    place = state.place_for_fresh() if donate and len(rows) == 1 else None
+    fresh = np.empty((len(rows), dimension), np.float32) if place is None else place
+    for number, row in zip(rows, fresh, strict=True):
+        gaussian_row(key, number, dimension, out=row)
     if donate:
-        handed_on = StreamState(state.step, state.buffers.view())
+        handed_on = replace(state, buffers=state.buffers.view())
         state.buffers.flags.writeable = False  # the mark of a spent state, for whoever has kept it
         state = handed_on
     return stream.next(fresh, state, donate=donate)

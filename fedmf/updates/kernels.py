@@ -67,7 +67,7 @@ def positions(
 def transform(vector: Reals, factor: Any, out: Reals) -> None:
     """Write H (factor vector) into `out`, H the Sylvester matrix of entries +-1; `rotation.hadamard` in numpy.
 
-    The size is a power of two, at least that of a block.
+    The size is a power of two, at least that of a block. `out` may be `vector`: a block is read before it is written.
     """
     here, there = np.empty(_BLOCK, vector.dtype), np.empty(_BLOCK, vector.dtype)
     for panel in range(0, vector.size, _PANEL):

@@ -40,11 +40,11 @@ def padded_dimension(dimension: int, rotation: str) -> int:
     return 1 << (dimension - 1).bit_length() if rotation == "hadamard" else dimension
 
 
-def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
+def hadamard(vector: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[Real]:
     """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two.
 
-    H is its own inverse. Computed in the dtype of x, float32 or float64. Compiled for long vectors where numba is there
-    (`fedmf.updates.kernels`); the two agree to rounding (docs/privacy.md, section 5).
+    H is its own inverse. Computed in the dtype of x, float32 or float64. With `donate` x may be overwritten. Compiled for long
+    vectors where numba is there (`fedmf.updates.kernels`); the two agree to rounding (docs/privacy.md, section 5).
 
     >>> hadamard(np.array([1, 0, 0, 0], np.float32))
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)
@@ -54,16 +54,16 @@ def hadamard(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
         raise SettingError(f"the vector has shape {vector.shape}; a Hadamard transform needs a power of two.")
     is_known = vector.dtype in (np.float32, np.float64) and size >= SMALLEST_COMPILED
     if is_known and (loops := kernels(size)) is not None:
-        transformed = np.empty(size, vector.dtype)
         given = np.require(vector, requirements=["C", "A", "W"])  # one kind of array: compiled once
+        transformed = given if donate else np.empty(size, vector.dtype)
         loops.transform(given, vector.dtype.type(size**-0.5), transformed)
         return transformed
-    return _hadamard_in_numpy(vector)
+    return _hadamard_in_numpy(vector, donate)
 
 
-def _hadamard_in_numpy(vector: npt.NDArray[Real]) -> npt.NDArray[Real]:
+def _hadamard_in_numpy(vector: npt.NDArray[Real], donate: bool = False) -> npt.NDArray[Real]:
     """Return H x by one product with H_16 a pass."""
-    spare, remaining = np.empty_like(vector), vector.size
+    spare, remaining = vector if donate else np.empty_like(vector), vector.size
     target = np.empty_like(vector)
     while remaining > 1:
         radix = min(_RADIX, remaining)
@@ -111,12 +111,8 @@ class Rotation:
         return padded_dimension(self.dimension, self.kind)
 
     @cached_property
-    def _signs(self) -> Vector:
-        return self.seed.signs(self.padded, "rotation")
-
-    @cached_property
-    def _signs_in_bytes(self) -> npt.NDArray[np.int8]:
-        return self._signs.astype(np.int8)
+    def _signs(self) -> npt.NDArray[np.int8]:
+        return self.seed.signs(self.padded, "rotation").astype(np.int8)  # kept for the whole run
 
     def rotate(self, update: Vector) -> Vector:
         """Return the rotated update, (d,) -> (D,), same Euclidean norm up to float32 rounding."""
@@ -134,7 +130,7 @@ class Rotation:
         given = [np.require(part, np.float32, ["C", "A", "W"]) for part in parts]  # one kind: compiled once
         values = np.empty(self.padded, np.float32)
         factor = np.float32(self.padded**-0.5)
-        return Rotated(values, math.sqrt(loops.sweep(*given, self._signs_in_bytes, factor, values)))
+        return Rotated(values, math.sqrt(loops.sweep(*given, self._signs, factor, values)))
 
     def _turn_in_numpy(self, update: Vector, start: Vector | None) -> Rotated:
         """Return what `turn` does: difference, squares and signs block by block in the cache, then the transform."""
@@ -151,14 +147,18 @@ class Rotation:
                 squares += float(np.dot(squared, squared))
                 if has_signs:
                     np.multiply(part, self._signs[block], out=part)
-            return Rotated(hadamard(values) if has_signs else values, math.sqrt(squares))
+            return Rotated(hadamard(values, donate=True) if has_signs else values, math.sqrt(squares))
 
-    def unrotate(self, rotated: npt.NDArray[Real]) -> npt.NDArray[Real]:
-        """Return the inverse of `rotate` less the padding, (D,) -> (d,), in the dtype of `rotated`."""
+    def unrotate(self, rotated: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[Real]:
+        """Return the inverse of `rotate` less the padding, (D,) -> (d,), in the dtype of `rotated`.
+
+        With `donate` the memory of `rotated` may be overwritten, and that of the result.
+        """
         if self.kind == "identity":
             return rotated
-        unrotated = hadamard(rotated)[: self.dimension]
-        return np.multiply(unrotated, self._signs[: self.dimension], dtype=rotated.dtype)
+        unrotated = hadamard(rotated, donate=donate)[: self.dimension]
+        is_ours = donate or not np.may_share_memory(unrotated, rotated)
+        return np.multiply(unrotated, self._signs[: self.dimension], out=unrotated if is_ours else None)
 
 
 def _sylvester(size: int) -> npt.NDArray[np.float64]:

@@ -255,3 +255,24 @@ def test_a_run_that_its_budget_ended_is_restored_without_its_secrets(tmp_path):
     assert restored.secrets is None
     with pytest.raises(RunDirectoryError, match="missing or damaged"):  # where another epoch could follow
         checkpoint.restore(small_plan(), SGD)
+
+
+@pytest.mark.parametrize("form", [None, 1, 3])
+def test_an_epoch_that_began_with_other_normals_is_refused_and_at_its_boundary_it_goes_on(tmp_path, form):
+    """Rows drawn again in another form would be other noise than the releases hold; None: a version that named none."""
+    plan = small_plan()
+    for released in range(1, 8):
+        checkpoint, state = begun(plan, tmp_path / str(released), every=3)
+        for _ in range(released):
+            state = advance(plan, state, checkpoint)
+        path = checkpoint.folder / SECRETS
+        with np.load(path) as stored:
+            arrays = {name: stored[name] for name in stored.files if name != "normals"}
+        np.savez(path, **arrays, **({} if form is None else {"normals": form}))
+        before = {file.name: file.read_bytes() for file in checkpoint.folder.iterdir()}
+        if released == 4:
+            same(checkpoint.restore(plan, SGD)[0], state)
+            continue
+        with pytest.raises(RunDirectoryError, match=rf"epoch {released // 4 + 1} .* form {form or 1}, and"):
+            checkpoint.restore(plan, SGD)
+        assert {file.name: file.read_bytes() for file in checkpoint.folder.iterdir()} == before

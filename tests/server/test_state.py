@@ -1,3 +1,4 @@
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -280,3 +281,20 @@ def test_an_epoch_begins_once_however_often_it_is_asked_to():
         assert len(state.ledger.entries) == number // 4 + 1
         state = release(plan, SGD, state, np.zeros(plan.rotation.padded, "f4"), [])
     assert begin_epoch(plan, state) is state
+
+
+def test_secrets_are_advanced_in_memory_of_their_own_and_leave_those_given_as_they_were():
+    """Rows drawn again after a crash: the stream given can be gone on from, and no row needs buffers of its own."""
+    dimension = 200_000
+    plan = small_plan(dimension=dimension, rotation="identity")
+    given = secrets_at(plan, Secrets(0, KEY, None), 1)
+    tracemalloc.start()
+    try:
+        found = [secrets_at(plan, given, 3) for _ in range(2)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(*(secrets.stream.buffers for secrets in found))
+    assert [secrets.stream.step for secrets in found] == [3, 3]
+    rows = len(given.stream.buffers) + 1
+    assert peak < (2 * rows + 3) * 4 * dimension  # both results, and a row or two under way

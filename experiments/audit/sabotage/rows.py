@@ -29,7 +29,12 @@ SMALLER = (
 @contextmanager
 def drawn_by(draw: Draw) -> Iterator[None]:
     """Draw fresh rows with `draw(key, row, dimension)`."""
-    with patched((fedmf.mechanisms.noise, "gaussian_row", draw)):
+
+    def into(key: SecretKey, row: int, dimension: int, *, out: Row) -> Row:
+        out[:] = draw(key, row, dimension)
+        return out
+
+    with patched((fedmf.mechanisms.noise, "gaussian_row", into)):
         yield
 
 

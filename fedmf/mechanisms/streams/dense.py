@@ -8,7 +8,7 @@ from scipy.linalg import solve_triangular
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import SquareStream, blocks
+from fedmf.mechanisms.streams.protocol import BufferedStream, SquareStream, blocks
 from fedmf.mechanisms.workload import Workload
 
 
@@ -37,7 +37,7 @@ def inverse(lower: Float64) -> Float64:
 
 
 @dataclass(frozen=True)
-class DenseStream(SquareStream):
+class DenseStream(SquareStream, BufferedStream):
     """A noise stream that multiplies by C^-1, (T, T) float32 lower triangular, row by row.
 
     The state holds all fresh rows in order.

@@ -25,10 +25,25 @@ CACHED = 1 << 16  # float32 numbers of each scratch array: several of them fit i
 
 @dataclass(frozen=True)
 class StreamState:
-    """Steps done in this epoch, 0 before the first, and the rows still needed, (buffers, d) float32."""
+    """Steps done in this epoch, 0 before the first, and the rows still needed, (buffers, d) float32.
+
+    A stream that multiplies buffers and fresh row at once may give them one array `rows`, (buffers + 1, d), whose first
+    rows are `buffers`: see `place_for_fresh`.
+    """
 
     step: int
     buffers: Float32 = field(repr=False)
+    rows: Float32 | None = field(default=None, repr=False)
+
+    def place_for_fresh(self) -> Float32 | None:
+        """Return the row behind the buffers, (1, d), where there is one.
+
+        A fresh row that is drawn there and given to `next` with `donate=True` need not be copied; the noise row takes
+        its place, and is good until the next one is drawn.
+        """
+        if self.rows is None or self.rows.ctypes.data != self.buffers.ctypes.data:
+            return None
+        return self.rows[len(self.buffers) :]
 
     def to_arrays(self) -> Arrays:
         """Return the state as plain arrays with a format version, to be saved. Secret, like the keys."""
@@ -100,7 +115,7 @@ class NoiseStream(Protocol):
 
 
 class BufferedStream(ABC):
-    """What the streams of this package share: the first state, and around every step its checks and state.
+    """What most streams of this package share: the first state, and around every step its checks and state.
 
     A stream adds what it is: `buffers`, `rows_of` and `_step`.
     """
@@ -141,8 +156,8 @@ class BufferedStream(ABC):
         return self.buffers
 
 
-class SquareStream(BufferedStream):
-    """What streams with one fresh row a step share beyond that."""
+class SquareStream:
+    """What streams with one fresh row a step share."""
 
     rounds: int
 
@@ -169,7 +184,7 @@ def check_step(step: int, rounds: int) -> None:
         raise SettingError(f"step is {step}; an epoch of this stream has steps 0 to {rounds - 1}.")
 
 
-def check_next(stream: BufferedStream, fresh: Float32, state: StreamState) -> None:
+def check_next(stream: BufferedStream | NoiseStream, fresh: Float32, state: StreamState) -> None:
     """Raise `SettingError` unless `fresh` and `state` fit the stream and each other, and a step is left."""
     expected = (len(stream.rows_of(state.step)), state.buffers.shape[1])
     if fresh.dtype != np.float32 or fresh.shape != expected:

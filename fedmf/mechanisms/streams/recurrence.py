@@ -15,11 +15,12 @@ from typing import Protocol
 
 import numpy as np
 
+from fedmf.checks import check_at_least
 from fedmf.mechanisms import compiled
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import SquareStream, blocks
+from fedmf.mechanisms.streams.protocol import SquareStream, StreamState, blocks, check_next
 from fedmf.mechanisms.workload import Workload
 
 CHUNK = 1024  # steps whose matrices are prepared at once
@@ -164,18 +165,31 @@ class RecurrentStream(SquareStream):
         table: Float32 = self.tables[min(step, len(self.tables) - 1)]
         return table
 
-    def _step(self, step: int, fresh: Float32, buffers: Float32, updated: Float32, row: Float32) -> None:
-        r, dimension = buffers.shape
-        table = self.table(step)
-        of_buffers, of_fresh = np.ascontiguousarray(table[:, :r]), table[:, r:]
-        for block in blocks(dimension, r + 1):
-            product = of_buffers @ buffers[:, block]
-            added = of_fresh * fresh[:, block]
-            np.add(product[:r], added[:r], out=updated[:, block])
-            np.add(product[r], added[r], out=row[block])
+    def init(self, dimension: int) -> StreamState:
+        """Return r zero rows, with room behind them for the fresh row."""
+        check_at_least("dimension", dimension, 1)
+        rows = np.zeros((self.buffers + 1, dimension), np.float32)
+        return StreamState(0, rows[:-1], rows)
 
-    def _kept(self, step: int) -> int:
-        return 0  # every row is written anew
+    def next(
+        self, fresh: Float32, state: StreamState, *, donate: bool = False
+    ) -> tuple[Float32, StreamState]:
+        """Return the noise row and the next state; see `NoiseStream.next`.
+
+        One product with the buffers and the fresh row behind them. The noise row is a new array, unless the fresh row
+        lies in `state.place_for_fresh()` and is donated with it.
+        """
+        check_next(self, fresh, state)
+        place, rows = state.place_for_fresh() if donate else None, state.rows
+        is_there = place is not None and place.ctypes.data == fresh.ctypes.data
+        if place is None or rows is None:
+            rows = np.empty((self.buffers + 1, fresh.shape[1]), np.float32)
+            rows[:-1] = state.buffers
+        if not is_there:
+            rows[-1] = fresh[0]
+        _multiply(self.table(state.step), rows)
+        following = StreamState(state.step + 1, rows[:-1] if place is None else state.buffers, rows)
+        return (rows[-1] if is_there else rows[-1].copy()), following
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:
         """Return the columns of the tables, the last as the covariance it causes; see `LinearStream`."""
@@ -205,6 +219,17 @@ class RecurrentStream(SquareStream):
             product[:, step] += table[:, -1]  # and by z_t itself
             sigma, noising[step] = product[:-1], product[-1]
         return noising
+
+
+def _multiply(table: Float32, rows: Float32) -> None:
+    """Replace `rows`, (r + 1, d), by `table` times them: blocks of columns go through one scratch array in the cache."""
+    scratch = np.empty(0, np.float32)
+    for block in blocks(rows.shape[1], len(rows)):
+        columns = rows[:, block]
+        if scratch.shape != columns.shape:
+            scratch = np.empty(columns.shape, np.float32)
+        np.matmul(table, columns, out=scratch)
+        columns[:] = scratch
 
 
 def rounded_with_cost(tables: Float32, workload: Workload) -> Fitted:

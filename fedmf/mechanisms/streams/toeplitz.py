@@ -14,7 +14,7 @@ from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.filters import fftconvolve, lfilter
 from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import SquareStream, blocks
+from fedmf.mechanisms.streams.protocol import BufferedStream, SquareStream, blocks
 from fedmf.mechanisms.workload import Workload
 
 
@@ -83,7 +83,7 @@ def rounded_with_cost(coefs: Float64, workload: Workload) -> Fitted:
 
 
 @dataclass(frozen=True)
-class ToeplitzStream(SquareStream):
+class ToeplitzStream(SquareStream, BufferedStream):
     """A noise stream of `rounds` steps for Toeplitz C with `coefs` (bands,) float32, the first of them 1.
 
     The state holds the last bands - 1 noise rows in a ring: row x_s lies at place s mod (bands - 1).

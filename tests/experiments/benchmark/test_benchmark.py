@@ -14,6 +14,7 @@ from experiments.benchmark import mechanisms, rounds, simulation, updates
 from experiments.benchmark.row import Row, measure
 from experiments.benchmark.simulation import Federation
 from experiments.cli import command
+from fedmf import kernels
 from fedmf.plan import Compression
 from fedmf.updates import wire
 from server.strategy import FedMF
@@ -38,6 +39,7 @@ TINY_ROWS = {
 def short_epochs(monkeypatch):
     monkeypatch.setattr(simulation, "ROUNDS", 4)
     monkeypatch.setattr("experiments.benchmark.row._SHORTEST_TURN", 0.0)
+    monkeypatch.setattr(kernels, "_handled", 0)  # the command loads compiled code at once, for good
 
 
 def run(capsys, *arguments):
@@ -88,6 +90,21 @@ def test_units_divide_the_time_of_a_call(monkeypatch):
     monkeypatch.setattr("experiments.benchmark.row.time.process_time", lambda: next(clock))
     measured = measure(Row(lambda: None, lambda: None, "nothing", units=16), 3)
     assert (measured["seconds"], measured["floor"], measured["ratio"]) == (1 / 16, 1.0, 1 / 16)
+
+
+def test_a_large_round_is_measured_only_when_named_by_the_million_and_with_its_memory(capsys, monkeypatch):
+    assert "round_100m" not in benchmark.ROWS
+    small, units = partial(rounds.large_round, 2_000_000, 4, 0.001), []
+    monkeypatch.setattr(rounds, "measure", lambda row, turns: units.append(row.units) or measure(row, turns))
+    monkeypatch.setattr(benchmark, "NAMED_ROWS", {"round_100m": small})
+    code, out, _ = run(capsys, "rows=[round_100m]", "output=json")
+    found = json.loads(out)["round_100m"]
+    assert code == 0
+    assert found["goal"] == 12
+    assert 2e6 * 4 * 4 < found["most_memory"] < 64e9  # the model, its sum and its noise at least
+    assert "2,000,000 parameters by the million" in found["floor_is"]
+    assert f"{found['most_memory'] / 1e9:.1f} GB" in found["floor_is"]
+    assert units == [2]
 
 
 def test_a_simulated_round_trains_each_client_and_is_played_again_and_again(monkeypatch):
