@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fedmf.updates import compiled
 from plans import KEY, random_vector, small_plan
 from server.optimizer import Sgd
 from server.state import apply_release, begin_epoch, first_state, make_release
@@ -36,9 +37,13 @@ def second_round(rotation):
     return plan, apply_release(plan, Sgd(1.0, 0.9), state, made, secrets), total
 
 
-@pytest.mark.parametrize(("rotation", "limit"), [("hadamard", 3), ("identity", 1)])
+# Compiled, the transform of a sum that may be overwritten stays in its place.
+ROTATED = 1 if compiled.available() else 3
+
+
+@pytest.mark.parametrize(("rotation", "limit"), [("hadamard", ROTATED), ("identity", 1)])
 def test_a_donated_release_takes_its_sum_and_what_the_inverse_rotation_writes(rotation, limit):
-    """The noisy sum, and in float64 one output of the Hadamard transform: noise and sum are mixed in blocks."""
+    """The noisy sum, and in numpy one output in float64 of the Hadamard transform: noise and sum are mixed in blocks."""
     plan, state, total = second_round(rotation)
     plan.rotation.unrotate(total)  # the signs are made once
     with counted() as peak:

@@ -285,7 +285,7 @@ def test_values_at_the_smallest_bounds_are_not_lost_in_the_sum():
     plan = small_plan(
         noise_multiplier=0, keep_probability=1, rotation="identity", l2_norm=1e-18, linf_norm=1e-18
     )
-    update = random_vector(50, 1e-18 * (1 - 1e-5))
+    update = random_vector(50, 1e-18 * (1 - 1e-4))
     strategy, _ = run(lambda f, m: honest(f, m, update, plan), plan)
     np.testing.assert_allclose(strategy.state.model, update, rtol=1e-6, atol=1e-28)
 

@@ -175,5 +175,6 @@ def test_checkpointed_rounds_leave_a_bounded_folder():
         "base-000012.npz",
         "journal-000009.bin",
         "origin.json",
+        "register-000000.bin",
         "secrets.npz",
     ]
