@@ -106,15 +106,14 @@ class OtherSystem:
         return float(self._answer()["seconds"])
 
     def close(self, patience: float = _FAREWELL) -> None:
-        """Let the process end, and after `patience` seconds end it and all that it started."""
+        """Let the process end, for `patience` seconds, and then end it and whatever it left behind."""
         with suppress(BrokenPipeError):
             self._asking.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        with suppress(ProcessLookupError):  # nobody of its group is left
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         self._answers.close()
         self._folder.cleanup()
 

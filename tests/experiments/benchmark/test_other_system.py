@@ -152,6 +152,29 @@ def test_a_system_that_ends_in_a_turn_is_refused():
         other()
 
 
+def test_a_child_that_outlives_its_process_is_ended_too(tmp_path):
+    child = tmp_path / "child"
+    living = f"""
+if (child := os.fork()) == 0:
+    while True: time.sleep(0.1)
+open({str(child)!r}, "w").write(str(child))
+def round(): pass
+"""
+    with process(BEGIN + living + PLAY) as other:
+        other()
+        number = int(child.read_text())
+        assert is_running(number)
+    assert not is_running(number)
+
+
+def is_running(process):
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_the_process_and_its_children_are_gone_afterwards(tmp_path):
     child = tmp_path / "child"
     stubborn = f"""
