@@ -3,45 +3,56 @@
 import math
 from collections.abc import Collection
 from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
 
 from fedmf.errors import SettingError
 
 LEAST_BEGINNING = 3  # letters that make the beginning of a choice stand for it
 
 
+def is_finite_number(value: Any) -> bool:
+    """Return whether `value` is a real number and finite: no text, no None, no complex number.
+
+    >>> is_finite_number(3), is_finite_number("3"), is_finite_number(float("nan"))
+    (True, False, False)
+    """
+    return isinstance(value, Integral) or (isinstance(value, Real) and math.isfinite(value))
+
+
 def check_positive(name: str, value: float) -> None:
     """Raise `SettingError` unless 0 < `value` < infinity."""
-    if not (value > 0 and math.isfinite(value)):
+    if not (is_finite_number(value) and value > 0):
         raise SettingError(f"{name} is {value}; it must be a finite number above 0.")
 
 
 def check_non_negative(name: str, value: float) -> None:
     """Raise `SettingError` unless 0 <= `value` < infinity."""
-    if not (value >= 0 and math.isfinite(value)):
+    if not (is_finite_number(value) and value >= 0):
         raise SettingError(f"{name} is {value}; it must be a finite number, 0 or above.")
 
 
 def check_at_least(name: str, value: int, least: int) -> None:
     """Raise `SettingError` unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or value != int(value) or value < least:
+    if isinstance(value, bool) or not is_finite_number(value) or value != int(value) or value < least:
         raise SettingError(f"{name} is {value}; it must be a whole number of at least {least}.")
 
 
 def check_keep_probability(value: float) -> None:
     """Raise `SettingError` unless 0 < `value` <= 1."""
-    if not 0 < value <= 1:
+    if not (is_finite_number(value) and 0 < value <= 1):
         raise SettingError(f"keep_probability is {value}; it must lie in (0, 1].")
 
 
 def check_open_unit(name: str, value: float) -> None:
     """Raise `SettingError` unless 0 < `value` < 1."""
-    if not 0 < value < 1:
+    if not (is_finite_number(value) and 0 < value < 1):
         raise SettingError(f"{name} is {value}; it must lie strictly between 0 and 1.")
 
 
 def check_below_one(name: str, value: float) -> None:
     """Raise `SettingError` unless 0 <= `value` < 1."""
-    if not 0 <= value < 1:
+    if not (is_finite_number(value) and 0 <= value < 1):
         raise SettingError(f"{name} is {value}; it must lie in [0, 1).")
 
 

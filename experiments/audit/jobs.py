@@ -9,7 +9,7 @@ from experiments.audit.coupled import coupled_rows, needed
 from experiments.audit.digits import Runs, Setup
 from experiments.audit.further import attack_rows, f_dp_row, further_rows
 from experiments.audit.levels import Levels
-from experiments.audit.matrix import SURE
+from experiments.audit.matrix import LIKELY, SURE
 from experiments.audit.one_run import OneRunSetup
 from experiments.audit.power import many_run_control_power, one_run_control_powers
 from experiments.audit.residual import Noises, play_noises, residual_rows
@@ -167,7 +167,19 @@ class _Attack:
         drawn = attack(self.setup, runs, self.levels)
         trials = [trial for trial, _ in drawn]
         rows = [self._asked(trial.as_row(), len(runs.present)) for trial in trials]
-        return Found(rows + further_rows(self.setup, runs, trials, self.levels), list(drawn))
+        rows += further_rows(self.setup, runs, trials, self.levels)
+        if self.setup.sabotage == NONE:
+            rows = self._shipped(rows, len(runs.present))
+        return Found(rows, list(drawn))
+
+    def _shipped(self, rows: list[Row], runs: int) -> list[Row]:
+        """Return the rows on the product, of which the second is meant for a fault: with its power at that many runs."""
+        fault = SHARED_MASK if self.setup.companions else HALF_NOISE
+        broken = replace(self.setup, sabotage=fault)
+        (law,) = attacks_on(broken).values()
+        power = many_run_control_power(broken, law, runs, self.levels)
+        rows = [replace(row, power=power) if place == 1 else row for place, row in enumerate(rows)]
+        return decided(rows, power, f"{runs} runs", fault.name)
 
     def _asked(self, row: Row, runs: int) -> Row:
         """Return the row of a control whose law is known with its power at that many runs."""
@@ -192,10 +204,31 @@ class _OneRun:
     def __call__(self, parts: list[int]) -> Found:
         trial = one_run_trial(self.setup, parts[0], self.levels)
         rows = [trial.as_row(), f_dp_row(self.setup, parts[0], self.levels)]
-        if self.setup.sabotage == HALF_NOISE:
-            powers = one_run_control_powers(self.setup, 0.5, self.levels)
-            rows = [with_power(row, power) for row, power in zip(rows, powers, strict=True)]
+        if self.setup.sabotage in (HALF_NOISE, NONE):
+            powers = one_run_control_powers(replace(self.setup, sabotage=HALF_NOISE), 0.5, self.levels)
+            if self.setup.sabotage == HALF_NOISE:
+                rows = [with_power(row, power) for row, power in zip(rows, powers, strict=True)]
+            else:
+                rows = [replace(row, power=power) for row, power in zip(rows, powers, strict=True)]
+                played = f"{self.setup.guesses} guesses of {self.setup.canaries}"
+                rows = decided(rows, max(powers), played, HALF_NOISE.name)
         return Found(rows, [(trial, None)])
+
+
+def decided(rows: Sequence[Row], power: float, played: str, fault: str) -> list[Row]:
+    """Return the rows on a pipeline as shipped; where `power` is below `LIKELY`, attacks that found nothing decide nothing.
+
+    `power` is that of the one among them that is meant for `fault`, at the size `played`.
+    """
+    if power >= LIKELY:
+        return list(rows)
+    note = f"{played} would find {fault} with probability {power:.2g} only"
+    return [
+        replace(row, verdict=Verdict.inconclusive, note=f"{row.note}; {note}")
+        if row.is_attack and row.verdict is Verdict.nothing_found
+        else row
+        for row in rows
+    ]
 
 
 def with_power(row: Row, power: float) -> Row:

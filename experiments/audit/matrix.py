@@ -9,6 +9,7 @@ from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import Sabotage
 
 SURE = 0.999  # a row that finds a sabotage less probably than this, at the size played, is not asked for it
+LIKELY = 0.5  # attacks on the product that would rather miss halved noise, or a shared mask, than find it decide nothing
 
 
 class Code(IntEnum):

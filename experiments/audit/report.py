@@ -47,6 +47,12 @@ HEADS = {
     "one run, f-DP": "f-DP",
     "one run": "one",
 }
+PLAYED_BY = (
+    (("coupled",), "coupled runs", "pairs"),
+    (("residual", "mask"), "residuals", "residual_runs"),
+    (("many runs",), "attacks on many runs", "runs"),
+    (("one run",), "attacks on one run", "canaries"),
+)  # how the columns of a test begin, what the tests are, and the key that says how many are played
 SENTENCES = {
     Code.nothing_found: "Nothing was found.",
     Code.refuted: "REFUTED: the product gives away more than it states, or the audit missed what it must catch.",
@@ -89,13 +95,21 @@ class Report:
 
     @property
     def conclusion(self) -> str:
-        """What it comes to, in words; where rows could not be played, with the reasons that they give."""
-        undecided = {
-            row.note for row in self.rows if row.verdict is Verdict.inconclusive and not row.is_control
-        }
-        if self.code is not Code.inconclusive or not undecided or "" in undecided:
+        """What it comes to, in words; where nothing was decided, with the reasons, and the keys that left tests out."""
+        undecided = [row for row in self.rows if row.verdict is Verdict.inconclusive and not row.is_control]
+        attacked = sorted({f"{row.pipeline} ({row.test})" for row in undecided if row.is_attack})
+        reasons = sorted({row.note for row in undecided if not row.is_attack})
+        if attacked:
+            reasons.insert(0, f"too few runs or guesses for the attacks on {', '.join(attacked)}")
+        reasons += left_out(self.lines)
+        reasons += [
+            f"too few runs for {', '.join(line.unsure)} to find {line.sabotage.name}"
+            for line in self.lines
+            if line.unsure
+        ]
+        if self.code is not Code.inconclusive or not reasons or "" in reasons:
             return SENTENCES[self.code]
-        return f"Inconclusive, nothing else was found: {'; '.join(sorted(undecided))}."
+        return f"Inconclusive, nothing else was found: {'; '.join(reasons)}."
 
     def print_text(self) -> None:
         """Print the headline, all other rows, the matrix, and what it comes to."""
@@ -112,6 +126,20 @@ class Report:
         console.print(f"{len(honest)} rows on the product as shipped, {self.seconds:.0f} s. {levels(honest)}")
         console.print("What an audit does not show: docs/audit.md.")
         console.print(f"Plot and numbers: {self.directory}/audit.png, {self.directory}/audit.json")
+
+
+def left_out(lines: Sequence[Line]) -> list[str]:
+    """Return in words which tests were not played that must catch a sabotage, with the key that plays them.
+
+    Of each sabotage one kind of tests: the others are not asked where it is played.
+    """
+    names: dict[str, list[str]] = {}
+    for line in lines:
+        for kinds, tests, key in PLAYED_BY:
+            if any(column.startswith(kinds) for column in line.untried):
+                names.setdefault(f"{tests} were left out ({key})", []).append(line.sabotage.name)
+                break
+    return [f"{what}, which must catch {', '.join(found)}" for what, found in names.items()]
 
 
 def _rows(rows: Sequence[Row]) -> Table:

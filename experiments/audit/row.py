@@ -23,7 +23,8 @@ class Row:
     `observed` and `limit` are the figures in words. `false_alarm` is the probability with which this row refutes an
     honest pipeline, its share of the audit's (`experiments.audit.levels`), 0 for a deterministic test, None where nobody
     knows it. `nearness` says how far the test was from refuting, 1 being the limit; None where that has no scale. `power`
-    is the probability with which the row finds its sabotage at the size that was played; None where nobody computed it.
+    is the probability with which the row finds its sabotage at the size that was played, of the product as shipped that
+    with which it would find the one that it is meant for; None where nobody computed it.
     """
 
     pipeline: str

@@ -9,11 +9,13 @@ from typing import Any
 from experiments.audit.digits import number_of_images
 from experiments.audit.sabotage import SABOTAGES, Sabotage
 from experiments.settings.output import Output
-from fedmf.checks import check_at_least, check_keep_probability, check_open_unit
+from fedmf.audit.bounds import LARGEST_EPSILON
+from fedmf.checks import check_at_least, check_keep_probability, check_open_unit, check_positive
 from fedmf.errors import RunDirectoryError, SettingError
 
 NONE, ALL = "none", "all"
 FEWEST_RUNS = 20
+MOST_CONFIDENT = 1 - 1e-9  # beyond this an attack's share of what is left of 1 is lost in float64
 NIGHT_PAIRS = 160  # twice every kind of vector from every client, of which a scene has 16 at most
 
 
@@ -72,6 +74,22 @@ def check(settings: AuditSettings) -> None:
         check_at_least("pairs", settings.pairs, 0)
     check_at_least("workers", settings.workers, 1)
     check_open_unit("confidence", settings.confidence)
+    if settings.confidence > MOST_CONFIDENT:
+        raise SettingError(
+            f"confidence is {settings.confidence!r}; it must be at most 1 - 1e-9, of which each attack has its share."
+        )
+    for name in ("epsilon", "one_run_epsilon"):
+        check_positive(name, getattr(settings, name))
+        if getattr(settings, name) > LARGEST_EPSILON:
+            raise SettingError(
+                f"{name} is {getattr(settings, name):g}; it must be at most {LARGEST_EPSILON:g}, because no number of runs "
+                "or guesses refutes a larger one."
+            )
+    is_audit = settings.run_directory is None and not settings.calibration
+    if is_audit and not any((settings.runs, settings.canaries, settings.pairs != 0, settings.residual_runs)):
+        raise SettingError(
+            "runs, canaries, pairs and residual_runs are 0, so that nothing is tested; give a number to one of them at least."
+        )
 
 
 def chosen_sabotages(asked: object) -> list[Sabotage]:

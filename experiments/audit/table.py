@@ -65,6 +65,7 @@ def pipeline_name(trial: Trial) -> str:
 def draw(trials: Sequence[tuple[Trial, Scores | None]], lines: Sequence[Line], path: Path) -> Path:
     """Draw all bounds, the first mechanism's operating curves as shipped, and what caught which sabotage, to a PNG."""
     style: Any = STYLE
+    lines = [line for line in lines if line.cells]  # of what was not played there is nothing to draw
     honest = [(trial, scores) for trial, scores in trials if not trial.is_control]
     curves = [(trial, scores) for trial, scores in honest if scores is not None]
     gammas = sorted({trial.keep_probability for trial, _ in curves}, reverse=True)

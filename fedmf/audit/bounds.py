@@ -19,7 +19,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import beta, binom
 
-from fedmf.checks import check_at_least, check_below_one, check_non_negative, check_open_unit
+from fedmf.checks import (
+    check_at_least,
+    check_below_one,
+    check_non_negative,
+    check_open_unit,
+    is_finite_number,
+)
 from fedmf.errors import SettingError
 
 LARGEST_EPSILON = 50.0  # here randomised response is right with probability 1 in float64: nothing is refuted
@@ -139,5 +145,5 @@ def check_guesses(correct: int, guesses: int, canaries: int) -> None:
 
 def _check_count(name: str, count: float, trials: int) -> None:
     check_at_least("trials", trials, 1)
-    if not 0 <= count <= trials:
+    if not (is_finite_number(count) and 0 <= count <= trials):
         raise SettingError(f"{name} is {count} of {trials} trials; it must lie between 0 and {trials}.")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fedmf.audit.finding import Finding
 from fedmf.audit.stated import Stated, numbers, own_steps, spread
-from fedmf.checks import check_choice
+from fedmf.checks import check_choice, is_finite_number
 from fedmf.choices import ADJACENCIES
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
@@ -32,6 +32,8 @@ WHOLE_VECTOR = "coupled whole vector"
 _ROUNDING = (
     2.0**-40
 )  # of the float64 arithmetic here, relative; W is accurate to its condition number times 2^-53
+
+_ISOMETRY = 1e-5  # relative, of lengths: float32 rotations of a million numbers err by less
 
 
 def coupled(
@@ -47,9 +49,11 @@ def coupled(
     """Return what two streams of releases with the same secrets, one client in and out, say of its influence.
 
     `with_client` and `without_client` are noisy sums (epochs, T, d), `own_rounds` the step of each epoch (0-based) in
-    which the client takes part, None for an epoch without it. `tolerance`, a number or (epochs, T, d), bounds the
+    which the client takes part, None for an epoch without it: one participation an epoch is what `Stated` states, and a
+    stream whose clients take part more often in one epoch cannot be stated here. `tolerance`, a number or (epochs, T, d), bounds the
     arithmetic error of each entry of their difference. `rotate` takes one round's difference (d,) to the coordinates that
-    are sent, of which the L-infinity bound speaks; it must be orthonormal and lose nothing. With `adjacency` "replace" the
+    are sent, of which the L-infinity bound speaks; it must be linear, orthonormal and lose nothing: a row of (d,) or more
+    numbers of the same length. With `adjacency` "replace" the
     client sends one vector or another, and twice the bounds are allowed.
 
     Three findings: both sensitivities as ratios to what is accounted, worst epoch first, and the largest difference in a
@@ -67,6 +71,8 @@ def coupled(
             f"the releases have shapes {with_client.shape} and {without_client.shape}; both must be (epochs, T, d)."
         )
     check_choice("adjacency", adjacency, ADJACENCIES)
+    if rotate is not None and not callable(rotate):
+        raise SettingError(f"rotate is {rotate!r}; it must be a function of one row, or None.")
     steps = own_steps(own_rounds, stated)
     factor = 2.0 if adjacency == "replace" else 1.0
     with np.errstate(invalid="ignore", over="ignore"):
@@ -82,9 +88,7 @@ def coupled(
             Finding(test, 0.0, 1.0, False, None, where, is_inconclusive=True)
             for test in (L2, LINF, OWN_ROUND)
         )
-    sent = difference if rotate is None else np.apply_along_axis(rotate, -1, difference)
-    if sent.ndim != 3 or sent.shape[:2] != difference.shape[:2]:
-        raise SettingError(f"rotate gave rows of shape {sent.shape[2:]}; it must take a row (d,) to one.")
+    sent = difference if rotate is None else _rotated(rotate, difference)
     l2 = [_l2(stated, epoch, difference[epoch], slack[epoch], factor) for epoch in range(len(steps))]
     linf = [_linf(stated, epoch, sent[epoch], slack[epoch], factor) for epoch in range(len(steps))]
     return (
@@ -92,6 +96,38 @@ def coupled(
         max(linf, key=lambda finding: finding.observed - finding.limit),
         _elsewhere(stated, difference, slack, steps),
     )
+
+
+def _rotated(rotate: Callable[[Float64], Float64], difference: Float64) -> Float64:
+    """Return the rows of (epochs, T, d) in sent coordinates. Raises `SettingError` where that is no rotation of them.
+
+    The length of each row is compared, and on a probe that the sum of two rows goes to the sum.
+    """
+    epochs, rounds, d = difference.shape
+    one, other = np.cos(np.arange(d)), np.sin(1 + np.arange(d))
+    rows = np.concatenate([difference.reshape(-1, d), [one, other, one + other]])
+    turned = [numbers("what rotate returns", rotate(row.copy())) for row in rows]
+    sizes = {row.shape for row in turned}
+    if len(sizes) > 1 or turned[0].ndim != 1 or len(turned[0]) < d:
+        raise SettingError(
+            f"rotate takes rows of {d} numbers to shapes {sorted(sizes)}; it must give one row, of {d} numbers or more."
+        )
+    sent = np.array(turned)
+    if not np.isfinite(sent).all():
+        raise SettingError("rotate gives a number that is not finite for a row whose numbers are.")
+    before, after = (np.linalg.norm(array, axis=1) for array in (rows, sent))
+    gap = np.abs(after - before)
+    if np.any(gap > _ISOMETRY * before):
+        place = int((gap - _ISOMETRY * before).argmax())
+        raise SettingError(
+            f"rotate takes a row of length {before[place]:.6g} to one of length {after[place]:.6g}; it must be orthonormal "
+            "and lose nothing."
+        )
+    if np.linalg.norm(sent[-1] - sent[-2] - sent[-3]) > 2 * _ISOMETRY * (before[-2] + before[-3]):
+        raise SettingError(
+            "rotate takes the sum of two rows to something else than their sum; it must be linear."
+        )
+    return sent[:-3].reshape(epochs, rounds, -1)
 
 
 def _not_finite(difference: Float64) -> tuple[Finding, ...]:
@@ -148,8 +184,10 @@ def whole_vector(
     count as 0, so that the figure is a lower bound.
     """
     rows = numbers("rows", rows)
+    if rows.ndim != 2:
+        raise SettingError(f"rows have shape {rows.shape}; they must be (k, D), a row for each mask.")
     slack = spread("tolerance", tolerance, rows.shape)
-    if not (np.isfinite(slack).all() and (slack >= 0).all() and 0 <= step < np.inf):
+    if not (np.isfinite(slack).all() and (slack >= 0).all() and is_finite_number(step) and step >= 0):
         raise SettingError(
             "tolerance or step holds a number that is negative or not finite; they bound errors."
         )

@@ -19,7 +19,8 @@ from scipy.stats import binom
 from fedmf.audit import exact
 from fedmf.audit.finding import Finding, smallest
 from fedmf.audit.residual import FALSE_ALARM, distances
-from fedmf.checks import check_at_least, check_open_unit
+from fedmf.audit.stated import numbers
+from fedmf.checks import check_at_least, check_non_negative, check_open_unit, check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
 
@@ -32,54 +33,87 @@ RUNS = "mask correlation of runs"
 COORDINATES = "mask correlation of coordinates"
 TESTS = (SHARE, SIZES, CLIENTS, ROUNDS, EPOCHS, RUNS, COORDINATES)
 
+MOST_DIGITS = 52  # clients whose digits the sum of a coordinate holds exactly
+
 Masks = npt.NDArray[np.bool_]
 
 
 def digits(clients: int, *, l2_norm: float, linf_norm: float | None, dimension: int) -> Float64:
     """Return the entry of each client's constant vector, (clients,): within both bounds, each half of the one before.
 
+    Raises `SettingError` for bounds that are not above 0, and for more clients than float64 has digits.
+
     >>> digits(3, l2_norm=1.0, linf_norm=0.25, dimension=4)
     array([0.25  , 0.125 , 0.0625])
     """
     check_at_least("clients", clients, 1)
     check_at_least("dimension", dimension, 1)
+    check_positive("l2_norm", l2_norm)
+    if linf_norm is not None:
+        check_positive("linf_norm", linf_norm)
+    if clients > MOST_DIGITS:
+        raise SettingError(f"clients is {clients}; float64 tells the digits of at most {MOST_DIGITS} apart.")
     largest = min(l2_norm / np.sqrt(dimension), l2_norm if linf_norm is None else linf_norm)
     return np.asarray(largest * 0.5 ** np.arange(clients))
 
 
-def unmixed(difference: Float64, entries: Float64, *, tolerance: float) -> Masks | None:
+def unmixed(difference: npt.ArrayLike, entries: npt.ArrayLike, *, tolerance: float) -> Masks | None:
     """Return the masks (.., clients, D) that a difference of sums (.., D) shows, or None where it shows none.
 
     `entries` are those of `digits`. None: a value is further than `tolerance` from every sum of entries, so that the two
-    runs differ by more than masks and the clients' vectors.
+    runs differ by more than masks and the clients' vectors. Raises `SettingError` for entries of which one is not half of
+    the one before, and for a tolerance that does not tell their sums apart.
     """
+    difference, entries = numbers("the difference", difference), _halves(entries)
     unit = float(entries[-1])
+    check_non_negative("tolerance", tolerance)
     if not tolerance < unit / 2:
         raise SettingError(
             f"tolerance is {tolerance}; it must be below half of the smallest entry, {unit / 2}."
         )
-    numbers = np.rint(difference / unit)
-    is_sum = np.isfinite(difference).all() and np.abs(difference - numbers * unit).max() <= tolerance
-    if not is_sum or numbers.min() < 0 or numbers.max() >= 2 ** len(entries):
+    if not difference.ndim:
+        raise SettingError("the difference is a single number; it must be an array (.., D).")
+    if not np.isfinite(difference).all():
+        return None
+    units = np.rint(difference / unit)
+    is_sum = np.abs(difference - units * unit).max() <= tolerance
+    if not is_sum or units.min() < 0 or units.max() >= 2 ** len(entries):
         return None
     place = np.arange(len(entries))[::-1]  # the first entry is the largest power of two
-    return np.asarray((numbers[..., None, :].astype(np.int64) >> place[:, None]) & 1, bool)
+    return np.asarray((units[..., None, :].astype(np.int64) >> place[:, None]) & 1, bool)
+
+
+def _halves(given: npt.ArrayLike) -> Float64:
+    """Return the entries of `digits`. Raises `SettingError` for others, whose sums do not tell who is in them."""
+    entries = numbers("the entries", given)
+    if entries.ndim != 1 or len(entries) > MOST_DIGITS or not (np.isfinite(entries) & (entries > 0)).all():
+        raise SettingError(
+            f"the entries have shape {entries.shape} and begin {entries.ravel()[:3].tolist()}; they must be (clients,), of at "
+            f"most {MOST_DIGITS} clients, finite and above 0."
+        )
+    if np.any(entries[1:] != entries[:-1] / 2):
+        raise SettingError(
+            f"the entries begin {entries[:3].tolist()}; each must be half of the one before, as `digits` makes them."
+        )
+    return entries
 
 
 def mask_laws(
-    masks: Masks,
+    masks: npt.ArrayLike,
     keep_probability: float,
     *,
-    clients: npt.NDArray[np.integer],
+    clients: npt.ArrayLike,
     false_alarm: float = FALSE_ALARM,
 ) -> tuple[Finding, ...]:
     """Return one finding for each kind of test on masks (runs, epochs, T, n, D) of runs with unrelated secrets.
 
     `clients` (epochs, T, n) names the client behind each mask, the same in all runs. All tests together accuse honest
-    masks with probability at most `false_alarm`. Raises `SettingError` for shapes that do not fit.
+    masks with probability at most `false_alarm`. Raises `SettingError` for shapes that do not fit, masks of anything but
+    0 and 1, and clients that are no whole numbers.
     """
     check_open_unit("keep_probability", keep_probability)
     check_open_unit("false_alarm", false_alarm)
+    masks, clients = _kept(masks), _clients_of(clients)
     if masks.ndim != 5 or clients.shape != masks.shape[1:4]:
         raise SettingError(
             f"the masks have shape {masks.shape} and the clients {clients.shape}; they must be (runs, epochs, T, n, D) "
@@ -92,6 +126,22 @@ def mask_laws(
         for test, kind in zip(TESTS, kinds, strict=True)
     )
     return tuple(finding for finding in found if finding is not None)
+
+
+def _kept(given: npt.ArrayLike) -> Masks:
+    """Return masks as an array of bool. Raises `SettingError` for numbers other than 0 and 1."""
+    found = numbers("the masks", given)
+    if not np.isin(found, (0, 1)).all():
+        raise SettingError("the masks hold a number other than 0 and 1; each coordinate is kept or is not.")
+    return np.asarray(found, bool)
+
+
+def _clients_of(given: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return clients as an array of whole numbers. Raises `SettingError` for others."""
+    found = numbers("the clients", given)
+    if not np.array_equal(found, np.rint(found)):
+        raise SettingError("the clients hold a number that is not whole; they are the clients' numbers.")
+    return np.asarray(found, np.int64)
 
 
 Tests = Iterator[tuple[float, str]]  # p-value and what it is of

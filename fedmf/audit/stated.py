@@ -40,9 +40,10 @@ class StatedEpoch:
     sigma: float
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "noising", numbers("the noising matrix", self.noising))
         check_positive("sensitivity", self.sensitivity)
         check_non_negative("sigma", self.sigma)
-        if self.noising.ndim != 2 or self.noising.shape[0] > self.noising.shape[1] or not self.noising.size:
+        if self.noising.ndim != 2 or self.noising.shape[0] > self.noising.shape[1]:
             raise SettingError(
                 f"the noising matrix has shape {self.noising.shape}; it must have a row for every round and at least as "
                 "many columns."
@@ -82,6 +83,13 @@ class Stated:
     keep_probability: float = 1.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.epochs, Sequence) or not all(
+            isinstance(epoch, StatedEpoch) for epoch in self.epochs
+        ):
+            raise SettingError(
+                f"epochs is {self.epochs!r}; it must be a tuple with a StatedEpoch for each epoch."
+            )
+        object.__setattr__(self, "epochs", tuple(self.epochs))
         check_at_least("the number of epochs", len(self.epochs), 1)
         check_positive("l2_norm", self.l2_norm)
         if self.linf_norm is not None:
@@ -171,9 +179,16 @@ class Stated:
 def numbers(name: str, given: npt.ArrayLike) -> Float64:
     """Return an array of float64. Raises `SettingError` for what is none, and for an empty one."""
     try:
-        found = np.asarray(given, np.float64)
+        read = np.asarray(given)
     except (TypeError, ValueError) as error:
         raise SettingError(f"{name} cannot be read as an array of numbers ({error}).") from error
+    if (
+        read.size and read.dtype.kind not in "biuf"
+    ):  # complex numbers, texts, None: NumPy would make floats of them
+        raise SettingError(
+            f"{name} cannot be read as an array of numbers; they are of type {read.dtype}, and must be real numbers."
+        )
+    found = np.asarray(read, np.float64)
     if not found.size:
         raise SettingError(f"{name} have shape {found.shape}; there must be a number at least.")
     return found
@@ -202,7 +217,8 @@ def own_steps(steps: Sequence[int | None], stated: Stated) -> tuple[int | None, 
     for step in steps:
         if step is not None and (isinstance(step, bool) or not isinstance(step, int | np.integer)):
             raise SettingError(
-                f"own_rounds holds {step!r}; each entry is a step, a whole number from 0, or None."
+                f"own_rounds holds {step!r}; each entry is a step, a whole number from 0, or None: what is stated is the "
+                "sensitivity of one participation in an epoch."
             )
         if step is not None and not 0 <= step < stated.rounds:
             raise SettingError(f"own_rounds holds {step}; an epoch has steps 0 to {stated.rounds - 1}.")

@@ -87,6 +87,43 @@ def test_too_few_runs_are_inconclusive(tmp_path, capsys):
     assert "inconclusive" in {row["verdict"] for row in document["rows"]}
 
 
+@pytest.mark.parametrize(
+    ("given", "left_out"),
+    [
+        (
+            ("pairs=0", "residual_runs=4"),
+            ["coupled runs were left out (pairs), which must catch no clipping, a stale sum"],
+        ),
+        (
+            ("pairs=1", "residual_runs=0"),
+            ["residuals were left out (residual_runs), which must catch noise halved"],
+        ),
+    ],
+)
+def test_controls_that_could_not_be_played_leave_the_audit_inconclusive_and_it_names_what_was_left_out(
+    given, left_out, tmp_path, capsys, few_scenes
+):
+    code, document = run(tmp_path, capsys, "runs=0", "canaries=0", *given)
+    assert code == 3
+    for words in left_out:
+        assert words in document["conclusion"]
+    assert [line["sabotage"] for line in document["matrix"]] == list(CONTROLS)
+    assert {row["verdict"] for row in document["rows"] if not row["is_control"]} == {"nothing found"}
+
+
+def test_attacks_that_would_rather_miss_halved_noise_than_find_it_decide_nothing(tmp_path, capsys):
+    """At 100 runs: a test without mistakes would refute, so that every row says nothing was found, and none means it."""
+    size = ("keep_probabilities=[1.0]", "delta=0.05", "runs=200", "pairs=0", "residual_runs=0")
+    code, document = run(tmp_path, capsys, *SMALL, *size)
+    attacks = [row for row in document["rows"] if row["test"].startswith("many runs")]
+    assert {row["verdict"] for row in attacks} == {"inconclusive"}
+    assert all("200 runs would find noise halved with probability 0." in row["note"] for row in attacks)
+    assert [row["power"] is None for row in attacks] == [True, False, True, True]
+    assert attacks[1]["power"] < 0.5
+    assert code == 3
+    assert "too few runs or guesses for the attacks on independent, gamma 1" in document["conclusion"]
+
+
 def test_sabotages_by_name_are_caught_and_the_matrix_says_by_what(tmp_path, capsys, few_scenes):
     names = "sabotage=[no_clipping,a stale sum,noise halved in the last epoch]"
     code, document = run(tmp_path, capsys, *NO_ATTACKS, names)
@@ -138,7 +175,26 @@ def test_settings_that_conclude_nothing_are_refused(tmp_path, capsys):
         run(tmp_path, capsys, "sabotage=no_cliping")
     with pytest.raises(SettingError, match="runs is 5"):
         run(tmp_path, capsys, "runs=5")
+    with pytest.raises(SettingError, match="nothing is tested"):
+        run(tmp_path, capsys, "runs=0", "canaries=0", "pairs=0", "residual_runs=0")
     assert not (tmp_path / "audit").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("epsilon=1e9", "epsilon is 1e\\+09; it must be at most 50"),
+        ("one_run_epsilon=51", "one_run_epsilon is 51; it must be at most 50"),
+        ("epsilon=0", "epsilon is 0"),
+        ("confidence=0.99999999999", "at most 1 - 1e-9"),
+    ],
+)
+def test_what_no_attack_can_refute_is_refused_before_anything_is_computed(
+    given, words, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(command, "honest_jobs", lambda *given: pytest.fail("something was computed"))
+    with pytest.raises(SettingError, match=words):
+        run(tmp_path, capsys, *SMALL, given)
 
 
 def test_a_kept_run_is_audited_from_its_directory(tmp_path, capsys):
