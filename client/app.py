@@ -1,27 +1,31 @@
 """The Flower ClientApp: unpack the tasks, train, privatize, pack each client's kept values.
 
-Any exception in training becomes a zero update, and so does an update that is not finite. Both are said on this
+Any exception in a client's turn becomes a zero update, and so does an update that is not finite. Both are said on this
 machine only, by `on_failure`: otherwise one client's data would decide what the server releases, and zero-out privacy
 would be lost with certainty (docs/privacy.md, section 5). For the same reason it may not silence the clients after
 it: see `client.resident` for the trainer, and `Elsewhere` for what only another process can do.
+
+On a CUDA device an update is privatized where it was trained (`client.on_device`), on the host otherwise and where a
+trainer of one's own gives it there.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from torch import Tensor
 
 from client.data import Examples
 from client.privatize import privatize, say_nothing
-from client.resident import Resident
+from client.resident import Player, Resident
 from client.training import Trainer
 from fedmf.errors import DeviceLostError, DivergedError, SettingError
-from fedmf.randomness import PublicSeed, SecretKey
+from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.client_plan import ClientPlan
 from fedmf.updates.vectors import Vector
@@ -66,6 +70,22 @@ class Task:
     fixed_digest: str = ""
 
 
+@dataclass(frozen=True)
+class Sent:
+    """What all clients of a message start from, `model`, and scale their updates by, if by anything: (d,) float32."""
+
+    model: Vector
+    scale: Vector | None
+    _copies: dict[torch.device, tuple[Tensor, Tensor | None]] = field(default_factory=dict, repr=False)
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor | None]:
+        """Return both on `device`, copied there once for all clients of the message."""
+        if device not in self._copies:
+            scale = None if self.scale is None else torch.tensor(self.scale, device=device)
+            self._copies[device] = torch.tensor(self.model, device=device), scale
+        return self._copies[device]
+
+
 def make_client_app(
     examples_of: Callable[[str, Context], Examples],
     make_trainer: Callable[[], Trainer],
@@ -77,28 +97,24 @@ def make_client_app(
 ) -> ClientApp:
     """Return the ClientApp of clients whose data `examples_of(client, context)` gives.
 
-    `make_trainer` is called at the first task and again after an error in training; what it returned stays resident
-    between. Where a client's training leaves the device unusable to this process (a failed assertion on a CUDA
+    `make_trainer` is called at the first task and again after an error in a turn; what it returned stays resident
+    between. Where a client's turn leaves the device unusable to this process (a failed assertion on a CUDA
     device), its update is zero and `elsewhere` plays the clients after it. Without `elsewhere` the app raises
     `DeviceLostError` for the message, and whoever called it should end the process. `on_failure` is told of each client
     whose update is zero because it could not train, `on_done` that a client's turn is over.
     """
     app = ClientApp()
-    resident = Resident(make_trainer)
+    resident = Resident(make_trainer, plan)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         tasks, vector = unpack(message)
-        scale = scale_of(message)
+        sent = Sent(vector, scale_of(message))
         values: list[bytes] = []
         for task in tasks:
             if resident.is_lost:
                 break
-            trained, start = safely_trained(
-                resident, examples_of, vector, task, context, plan.seed, on_failure
-            )
-            diverged = partial(on_failure, task.client, DivergedError(NOT_FINITE))
-            kept = mask(trained, task, plan, start=start, scale=scale, on_not_finite=diverged)
+            kept = safely_played(resident, examples_of, sent, task, context, plan, on_failure)
             values.append(wire.to_bytes(kept))
             on_done()
         if resident.is_lost and elsewhere is None:
@@ -191,32 +207,69 @@ def play_elsewhere(
         return [wire.to_bytes(mask(zero, task, plan)) for task in tasks]
 
 
-def safely_trained(
+def safely_played(
     resident: Resident,
     examples_of: Callable[[str, Context], Examples],
-    vector: Vector,
+    sent: Sent,
     task: Task,
     context: Context,
-    seed: PublicSeed,
+    plan: ClientPlan,
     on_failure: OnFailure,
-) -> tuple[Vector, Vector | None]:
-    """Return what a client trained to, (d,), and what to subtract from it, see `Resident.train`.
+) -> Values:
+    """Return what leaves a client after its turn.
 
-    Where it could not train, of which `on_failure` alone is told, the zero vector.
+    Where it could not train, or what it trained could not be privatized, that of the zero update, as where training left
+    the finite numbers: `on_failure` alone is told.
     """
     try:
         examples = examples_of(task.client, context)
-        order = seed.generator("data order", task.client, task.epoch)
-        given = vector, examples.x, examples.y
-        trained, start = resident.train(*given, order=order, fixed_digest=task.fixed_digest)
-        check_shape(trained, vector)
-        return trained, start
+        order = plan.seed.generator("data order", task.client, task.epoch)
+        with resident.turn(task.fixed_digest) as player:
+            play = play_on_host if player.privatizer is None else play_on_device
+            kept, is_finite = play(player, sent, examples, order, task, plan)
     except (Exception, SystemExit) as error:
         on_failure(task.client, error)
-        return np.zeros_like(vector), None
+        return mask(np.zeros_like(sent.model), task, plan)
+    if not is_finite:
+        on_failure(task.client, DivergedError(NOT_FINITE))
+    return kept
 
 
-def check_shape(trained: Vector, start: Vector) -> None:
-    """Raise `SettingError` for trained parameters, or an update, of another shape than `start`."""
-    if trained.shape != start.shape:
-        raise SettingError(f"training gave an update of shape {trained.shape}; it must be {start.shape}.")
+def play_on_host(
+    player: Player, sent: Sent, examples: Examples, order: np.random.Generator, task: Task, plan: ClientPlan
+) -> tuple[Values, bool]:
+    """Train and privatize on the host; return what leaves the client, and whether training stayed finite.
+
+    Where the trainer has an `update` of its own, that is privatized.
+    """
+    trainer, start, given = player.trainer, sent.model, (examples.x, examples.y)
+    is_ours = getattr(type(trainer), "update", None) is Trainer.update
+    trained = (trainer.train if is_ours else trainer.update)(start, *given, order=order)
+    check_shape(trained.shape, start.shape)
+    not_finite: list[bool] = []
+    kept = mask(
+        trained,
+        task,
+        plan,
+        start=start if is_ours else None,
+        scale=sent.scale,
+        on_not_finite=lambda: not_finite.append(True),
+    )
+    return kept, not not_finite
+
+
+def play_on_device(
+    player: Player, sent: Sent, examples: Examples, order: np.random.Generator, task: Task, plan: ClientPlan
+) -> tuple[Values, bool]:
+    """Do what `play_on_host` does where the model lies: of a client, its kept values alone come back."""
+    assert player.privatizer is not None
+    start, scale = sent.on(player.trainer.device)
+    trained = player.trainer.train_there(start, examples.x, examples.y, order=order)
+    check_shape(trained.shape, start.shape)
+    return player.privatizer.privatize(trained, start=start, scale=scale, mask_key=task.mask_key)
+
+
+def check_shape(trained: Sequence[int], start: Sequence[int]) -> None:
+    """Raise `SettingError` where trained parameters, or an update, have another shape than `start`."""
+    if tuple(trained) != tuple(start):
+        raise SettingError(f"training gave an update of shape {tuple(trained)}; it must be {tuple(start)}.")

@@ -5,8 +5,10 @@ it at keep probability 0.01. The mask is drawn here, from its secret key, and it
 order is that of the privacy proof: do not change it.
 
 The bounds hold whatever the device makes of the rotation: both norms are looked at after it, the L2 norm in float64, and
-what scales is multiplied in float64 and rounded once. So the guarantee is that of `privatize`, and the values agree with
-its to rounding.
+what scales is multiplied in float64 and rounded once. So the guarantee is that of `privatize` (docs/privacy.md, section 5,
+"On a device"), and the values agree with its to rounding.
+
+`client.app` uses it where a trainer has memory of its own, which a CPU's has not: see `client.resident`.
 """
 
 import math
@@ -40,15 +42,23 @@ class DevicePrivatizer:
 
     @torch.no_grad()
     def privatize(
-        self, update: Tensor, *, mask_key: SecretKey, scale: Tensor | None = None
+        self,
+        update: Tensor,
+        *,
+        mask_key: SecretKey,
+        start: Tensor | None = None,
+        scale: Tensor | None = None,
     ) -> tuple[Values, bool]:
-        """Return the kept values of `update` (d,) float32 in increasing order of their coordinates, and whether it was finite.
+        """Return the kept values of `update` (d,), less `start` if given, and whether that difference was finite.
 
-        (Scale by public numbers,) clip, rotate, clip, (round,) mask; never rescaled. Guarantee, whatever `update` and
-        `scale` hold: the whole rotated vector g, of which the kept values are a part, has ||g||_2 <= bounds.radius and
-        ||g||_inf <= bounds.linf_norm where those are given (docs/privacy.md, section 5). An update that is not finite
-        counts as zero. `update` is left as it is.
+        All are float32 on the device; values come in increasing order of their coordinates. (Scale by public numbers,) clip,
+        rotate, clip, (round,) mask; never rescaled. Guarantee, whatever `update`, `start` and `scale` hold: the whole
+        rotated vector g, of which the kept values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <=
+        bounds.linf_norm where those are given (docs/privacy.md, section 5). An update that is not finite counts as zero.
+        What is given is left as it is. Raises what the device raises, an error of earlier work on it too.
         """
+        if start is not None:
+            update = update - start
         if scale is not None:
             update = update * scale
         norm = _norm(update)
@@ -59,32 +69,34 @@ class DevicePrivatizer:
             return self._kept(self._rotate(update), is_finite, mask_key)
         assert self._bounds.linf_norm is not None
         rotated = self._rotate(_clip(update, torch.where(is_finite, norm, 0.0), l2, ROTATION_MARGIN))
-        boxed = rotated.clamp(-self._linf, self._linf)
+        boxed = rotated.clamp(-self._linf, self._linf).nan_to_num(0.0)
         return self._kept(_clip(boxed, _norm(boxed), l2, MARGIN), is_finite, mask_key)
 
     def _rotate(self, update: Tensor) -> Tensor:
         """Return the rotated update, (d,) -> (D,)."""
         if not self._rotates:
             return update
-        padded = torch.zeros(self._rotation.padded, device=self._device)
+        padded = torch.zeros(self._rotation.padded, dtype=torch.float32, device=self._device)
         torch.mul(update, self._signs, out=padded[: self._rotation.dimension])
         return hadamard(padded)
 
     def _kept(self, bounded: Tensor, is_finite: Tensor, mask_key: SecretKey) -> tuple[Values, bool]:
         """Return what leaves the client of a vector (D,), in one transfer with the word that training was finite."""
         kept = coordinates(mask_key, self._rotation.padded, self._keep_probability)
+        said = is_finite.float().reshape(1)
         if self._bounds.value_type == "int8" and self._bounds.l2_norm is not None:
             # Which levels are drawn again depends on all of them: the whole vector comes back.
             assert self._bounds.linf_norm is not None
+            whole = torch.cat([bounded, said]).cpu().numpy()
             levels = round_to_levels(
-                bounded.cpu().numpy(),
+                whole[:-1],
                 l2_bound=self._bounds.l2_norm,
                 linf_bound=self._bounds.linf_norm,
                 key=mask_key,
             )
-            return np.asarray(levels[kept]), bool(is_finite)
+            return np.asarray(levels[kept]), bool(whole[-1])
         chosen = bounded[torch.from_numpy(np.asarray(kept, np.int64)).to(self._device)]
-        values = torch.cat([chosen, is_finite.float().reshape(1)]).cpu().numpy()
+        values = torch.cat([chosen, said]).cpu().numpy()
         return values[:-1], bool(values[-1])
 
 

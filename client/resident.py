@@ -5,68 +5,99 @@ depend on two clients' data, which no clipping covers (docs/privacy.md, section 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 
+from client.on_device import DevicePrivatizer
 from client.training import Trainer, pick_device, probe_device
 from fedmf.errors import SettingError
-from fedmf.updates.vectors import Vector
+from fedmf.updates.client_plan import ClientPlan
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Player:
+    """What plays a client's turn: a trainer, and what privatizes on its device; None where the host does that."""
+
+    trainer: Trainer
+    privatizer: DevicePrivatizer | None
+
+    @classmethod
+    def of(cls, trainer: Trainer, plan: ClientPlan) -> "Player":
+        """Return the player that `trainer` makes: on its device, if it leaves what it trains there."""
+        if not (has_own_memory(trainer.device) and trains_as_ours(trainer)):
+            return cls(trainer, None)
+        privatizer = DevicePrivatizer(
+            bounds=plan.bounds,
+            rotation=plan.rotation,
+            keep_probability=plan.keep_probability,
+            device=trainer.device,
+        )
+        return cls(trainer, privatizer)
+
+
+def has_own_memory(device: torch.device) -> bool:
+    """Say whether what lies on `device` has to be copied to be on the host."""
+    return device.type != "cpu"
+
+
+def trains_as_ours(trainer: Trainer) -> bool:
+    """Say whether neither `update` nor `train`, which give arrays on the host, is the trainer's own."""
+    own = type(trainer)
+    return all(
+        getattr(own, name, None) is getattr(Trainer, name) for name in ("update", "train", "train_there")
+    )
+
+
 class Resident:
-    """A trainer, made by `make` at the first turn, and anew after a turn that raised or changed the model itself.
+    """A player of `plan`, of a trainer made by `make` at the first turn, and anew after one that raised or changed the model.
 
     `is_lost` after a turn that left the device without an answer: a failed assertion on a CUDA device ends every
     later operation of this process on it, a new trainer's too. Only another process can use the device again.
     """
 
-    def __init__(self, make: Callable[[], Trainer]) -> None:
-        self._make = make
-        self._trainer: Trainer | None = None
+    def __init__(self, make: Callable[[], Trainer], plan: ClientPlan) -> None:
+        self._make, self._plan = make, plan
+        self._player: Player | None = None
         self._device: torch.device | None = None  # of the last trainer
         self._has_warned = False
         self.is_lost = False
 
-    def train(
-        self,
-        start: Vector,
-        x: np.ndarray,
-        y: np.ndarray,
-        *,
-        order: np.random.Generator,
-        fixed_digest: str = "",
-    ) -> tuple[Vector, Vector | None]:
-        """Return what one client trained to, and what to subtract from it to have its update, None for nothing.
+    @contextmanager
+    def turn(self, fixed_digest: str = "") -> Iterator[Player]:
+        """Lend the player for one client's turn, in which all belongs that waits for the device.
 
-        Where the trainer has an `update` of its own, that is the first. Raises what training raised, once the device is tried.
-        `fixed_digest` is that of what does not train of the model that `start` belongs to; `SettingError` where the
-        trainer's own is another.
+        What the turn raised is raised once the device was tried. `fixed_digest` is that of what does not train of the
+        model that was sent; `SettingError` where the trainer's own is another.
         """
-        trainer, self._trainer = self._trainer, None  # kept only where the turn ends well
+        player, self._player = self._player, None  # kept only where the turn ends well
         try:
             # Made inside: an assertion that failed on a device may be said only when the next trainer is put there.
-            trainer = trainer or self._make()
-            self._device = trainer.device
-            if fixed_digest and trainer.fixed_digest != fixed_digest:
+            player = player or self._made()
+            if fixed_digest and player.trainer.fixed_digest != fixed_digest:
                 raise SettingError(
                     "what does not train of this model (frozen parameters and buffers) differs from the server's: the "
                     "file that model.start names, or the code of the model, is another one here."
                 )
-            is_ours = getattr(type(trainer), "update", None) is Trainer.update
-            trained = (trainer.train if is_ours else trainer.update)(start, x, y, order=order)
+            yield player
+            is_as_made = player.trainer.is_as_made()
         except (Exception, SystemExit):
             self.is_lost = not _answers(self._device)
             raise
-        if trainer.is_as_made():
-            self._trainer = trainer
+        if is_as_made:
+            self._player = player
         elif not self._has_warned:
             log.warning("training changes the model beyond its parameters; it is made anew for each client")
             self._has_warned = True
-        return trained, start if is_ours else None
+
+    def _made(self) -> Player:
+        trainer = self._make()
+        self._device = trainer.device
+        return Player.of(trainer, self._plan)
 
 
 def _answers(device: torch.device | None) -> bool:

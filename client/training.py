@@ -94,19 +94,28 @@ class Trainer:
         generators for layers that draw. The result may be not finite when training diverges. Torch's gradient mode and
         default type are as they were afterwards.
         """
+        np.copyto(self._host.numpy(), start)
+        self._host.copy_(self.train_there(self._host, x, y, order=order))
+        trained: Vector = self._host.numpy()
+        return trained
+
+    def train_there(
+        self, start: Tensor, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator
+    ) -> Tensor:
+        """Return what `train` does, (d,), where it was computed: on the trainer's device, where `start` may lie too.
+
+        A device may raise an error of this only later, when something waits for what it computes.
+        """
         # Code of one's own may write into what it is given, which would change the data of later epochs.
         given = torch.tensor if self._may_draw else torch.from_numpy
         inputs, targets = given(x).to(self._device), given(y).to(self._device)
-        np.copyto(self._host.numpy(), start)
-        self._flat.copy_(self._host)
+        self._flat.copy_(start)
         if self._may_draw:
             with seeded(order, self._device), torch.enable_grad(), _default_type_kept():
                 self._train(inputs, targets, order)
         else:
             self._train(inputs, targets, order)
-        self._host.copy_(self._flat)
-        trained: Vector = self._host.numpy()
-        return trained
+        return self._flat
 
     def _train(self, inputs: Tensor, targets: Tensor, order: np.random.Generator) -> None:
         """Train the model in place, by our own loop or by the user's."""

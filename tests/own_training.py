@@ -168,3 +168,10 @@ def leaves_traces(model: nn.Module, x: Tensor, y: Tensor, settings, order) -> nn
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
     return model
+
+
+def takes_its_example(model: nn.Module, x: Tensor, y: Tensor, settings, order) -> nn.Module:
+    """Make the one parameter of the model the first example: the update is what a test asks for."""
+    with torch.no_grad():
+        next(model.parameters()).copy_(x[0])
+    return model

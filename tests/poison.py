@@ -22,6 +22,21 @@ class DeadDevice(TorchDispatchMode):
         raise RuntimeError("CUDA error: device-side assert triggered")
 
 
+class LateError(TorchDispatchMode):
+    """Fails the next norm, which is taken where an update is privatized; and where it `dies`, all that comes after."""
+
+    def __init__(self, dies):
+        super().__init__()
+        self.dies, self.has_failed = dies, False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        is_norm = func is torch.ops.aten.linalg_vector_norm.default
+        if (is_norm and not self.has_failed) or (self.dies and self.has_failed):
+            self.has_failed = True
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return func(*args, **(kwargs or {}))
+
+
 class Spoilt(torch.nn.Sequential):
     """Logistic regression that `spoil`s itself, given itself, when an input holds `SPECIAL`."""
 
@@ -40,6 +55,16 @@ class Spoilt(torch.nn.Sequential):
 def lose_device(model):
     """Let every later operation of this process fail, this client's next one first."""
     DeadDevice().__enter__()
+
+
+def fail_late(model):
+    """Let this client's update fail where it is privatized, and nothing after."""
+    LateError(dies=False).__enter__()
+
+
+def lose_device_late(model):
+    """Let every operation of this process fail from where this client's update is privatized on."""
+    LateError(dies=True).__enter__()
 
 
 def examples_of(client, context):

@@ -18,14 +18,14 @@ KEY = SecretKey(bytes(range(32)))
 D = 700
 
 
-def both(update, bounds, kind="hadamard", keep=0.25, scale=None, device="cpu"):
+def both(update, bounds, kind="hadamard", keep=0.25, device="cpu", **vectors):
     """Return the kept values of the numpy path and of the device's, and whether the device found the update finite."""
     turn = Rotation(kind, len(update), PublicSeed(3))
-    ours = privatize(update, bounds=bounds, rotation=turn, keep_probability=keep, mask_key=KEY, scale=scale)
+    ours = privatize(update, bounds=bounds, rotation=turn, keep_probability=keep, mask_key=KEY, **vectors)
     place = torch.device(device)
     privatizer = DevicePrivatizer(bounds=bounds, rotation=turn, keep_probability=keep, device=place)
-    on_device = None if scale is None else torch.from_numpy(scale).to(place)
-    theirs, finite = privatizer.privatize(torch.from_numpy(update).to(place), mask_key=KEY, scale=on_device)
+    there = {name: torch.from_numpy(vector).to(place) for name, vector in vectors.items()}
+    theirs, finite = privatizer.privatize(torch.from_numpy(update).to(place), mask_key=KEY, **there)
     return ours, theirs, finite
 
 
@@ -52,6 +52,28 @@ def test_a_public_scale_is_applied_first(device):
     scale = np.linspace(0, 3, D, dtype=np.float32)
     ours, theirs, _ = both(normals(), Bounds(l2_norm=1.0, linf_norm=0.2), scale=scale, device=device)
     np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_what_was_sent_is_subtracted_before_anything_else(scaled, device):
+    """Far from zero, so that a clip of the wrong vector would show."""
+    bounds, sent = Bounds(l2_norm=1.0, linf_norm=0.2), normals(scale=40, seed=1)
+    more = {"scale": np.linspace(0, 3, D, dtype=np.float32)} if scaled else {}
+    ours, theirs, _ = both(sent + normals(), bounds, device=device, start=sent, **more)
+    np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-6)
+    direct, _, _ = both(normals(), bounds, **more)
+    np.testing.assert_allclose(theirs, direct, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("given", ["start", "scale"])
+def test_a_start_or_a_scale_that_is_not_finite_gives_zero_too(given, device):
+    bad = np.ones(D, np.float32)
+    bad[7] = np.inf
+    ours, theirs, finite = both(normals(), Bounds(l2_norm=1.0, linf_norm=0.2), device=device, **{given: bad})
+    assert not finite
+    np.testing.assert_array_equal(theirs, np.zeros_like(ours))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -108,13 +130,19 @@ def test_bounds_hold_after_rounding_on_every_coordinate(seed, size, l2, share, s
         assert np.abs(wide).max() <= linf
 
 
-def test_bounds_hold_where_the_rotation_is_wrong_by_a_thousandth(monkeypatch):
-    """As products in a reduced precision would make it: the clips after it do not trust it."""
-    wrong = 1.001
-    monkeypatch.setattr("client.on_device.hadamard", lambda vector: hadamard(vector) * wrong)
+@pytest.mark.parametrize("wrong", [1.001, 1e30, np.nan, np.inf])
+def test_bounds_hold_whatever_the_rotation_gives(wrong, monkeypatch):
+    """A thousandth is what products in a reduced precision would make of it: the clips after it do not trust it."""
+
+    def rotate(vector):
+        turned = hadamard(vector)
+        turned[: 1 if wrong > 2 or np.isnan(wrong) else None] *= wrong
+        return turned
+
+    monkeypatch.setattr("client.on_device.hadamard", rotate)
     _, values, _ = both(normals(scale=9.0), Bounds(l2_norm=1.0, linf_norm=1.0), keep=1.0)
     wide = values.astype(np.float64)
-    assert 0.999 < np.sqrt(wide @ wide) <= 1.0
+    assert 0.99 < np.sqrt(wide @ wide) <= 1.0
 
 
 @pytest.mark.parametrize("device", DEVICES)

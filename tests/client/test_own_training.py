@@ -37,7 +37,8 @@ def update(trainer, client=0, model=None, **kwargs):
     start = flat_parameters(model or network())
     given, order = examples(client, **kwargs), np.random.default_rng(client)
     if isinstance(trainer, Resident):
-        return np.subtract(*trainer.train(start, *given, order=order))
+        with trainer.turn() as player:
+            return player.trainer.update(start, *given, order=order)
     return trainer.update(start, *given, order=order)
 
 
@@ -258,7 +259,8 @@ def test_a_loop_of_ones_own_finds_no_gradient_of_the_client_before():
     ],
 )
 def test_a_loop_of_ones_own_that_fails_says_why_and_leaves_the_next_client_alone(loop, error):
-    resident = Resident(lambda: Trainer(network(), settings(trainer=f"own_training:{loop}")))
+    plan = small_plan(dimension=51).client_plan
+    resident = Resident(lambda: Trainer(network(), settings(trainer=f"own_training:{loop}")), plan)
     for _ in range(2):
         with pytest.raises((RuntimeError, SettingError), match=error):
             update(resident)

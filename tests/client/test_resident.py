@@ -114,14 +114,13 @@ def test_honest_clients_share_one_trainer(model, settings):
         made.append(Trainer(network, TrainingSettings(0.1, device="cpu")))
         return made[-1]
 
-    resident, rng = Resident(make), np.random.default_rng(0)
+    resident, rng = Resident(make, PLAN.client_plan), np.random.default_rng(0)
     for _ in range(3):
         x = rng.integers(0, 10, (4, 6)) if is_text else rng.normal(size=(4, 8, 8)).astype("f4")
         y = rng.integers(0, 10, (4, 6) if is_text else 4)
         start = flat_parameters(network)
-        trained, before = resident.train(start, x, y, order=rng)
-        assert before is start
-        assert (trained != start).any()
+        with resident.turn() as player:
+            assert (player.trainer.train(start, x, y, order=rng) != start).any()
     assert len(made) == 1
 
 
@@ -145,12 +144,13 @@ def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
             raise RuntimeError("the trainer cannot be made")
         return Trainer(model, TrainingSettings(0.5, device="cpu"))
 
-    resident, rng = Resident(make), np.random.default_rng(0)
+    resident, rng = Resident(make, PLAN.client_plan), np.random.default_rng(0)
     arguments = flat_parameters(model), np.full((2, 2, 2), 77, "f4"), np.array([0, 1])
     for _ in range(turns):
-        resident.train(*arguments, order=rng)
-    with pytest.raises(RuntimeError, match="cannot be made"):
-        resident.train(*arguments, order=rng)
+        with resident.turn() as player:
+            player.trainer.train(*arguments, order=rng)
+    with pytest.raises(RuntimeError, match="cannot be made"), resident.turn():
+        pytest.fail("there is no player")
     assert resident.is_lost is dies
 
 

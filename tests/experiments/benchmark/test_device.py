@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from client import resident
+from client.on_device import DevicePrivatizer
+from client.parameters import flat_parameters
 from client.training import Trainer
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import row, simulation, updates
@@ -95,6 +98,24 @@ def test_clients_and_the_bare_loop_train_where_the_row_says(monkeypatch):
         "cuda"
     }
     assert benchmark.cuda_rows()["privatize"].args == (64, 0.01, "cuda")
+
+
+def test_a_round_on_a_device_privatizes_there(monkeypatch):
+    """A CPU whose memory counts as its own stands in for the device: every client's update is privatized on it."""
+    privatized, real = [], DevicePrivatizer.privatize
+
+    def privatize(self, update, **given):
+        privatized.append(len(update))
+        return real(self, update, **given)
+
+    monkeypatch.setattr(DevicePrivatizer, "privatize", privatize)
+    play = simulation.simulated_round(TINY)
+    assert privatized == []
+    monkeypatch.setattr(resident, "has_own_memory", lambda device: True)
+    play = simulation.simulated_round(TINY)
+    privatized.clear()
+    play()
+    assert privatized == [len(flat_parameters(TINY.build()))] * TINY.cohort_size
 
 
 def test_privatizing_on_a_device_brings_back_a_share_of_what_its_floor_does():
