@@ -1,5 +1,6 @@
 """Noise beside vectors at and over the bounds: the twin says what was added, and hostile clients meet the server."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -35,6 +36,14 @@ def test_without_noise_the_sums_are_those_of_the_twin(run):
     assert np.all(gap <= error + SILENT_NOISE.cohort_size * TWIN_ERROR)
     assert np.abs(sums).max() > 4000 * TWIN_ERROR
     assert CLIPPED_SHORT * np.linalg.norm(sums) > 2 * np.linalg.norm(gap)  # what is clipped short is seen
+
+
+def test_under_masks_the_twin_takes_away_what_was_kept_and_nothing_else():
+    """With hardly any noise what is left is that noise: a client's entries are an eighth, a thousand times as much."""
+    quiet = replace(MASKED, noise_multiplier=1e-4)
+    noises = play_noises(quiet, 0, 2)
+    assert noises.undecoded == 0
+    assert np.abs(noises.sums).max() < 2e-3
 
 
 def test_every_kind_of_vector_is_sent_in_every_round():

@@ -44,9 +44,12 @@ def test_the_bounds_of_davidson_and_szarek_hold_on_both_sides(rows, p):
     for level in (0.01, 0.1, 0.5):
         assert np.mean(smallest_eigenvalue(sizes[:, -1], rows, p) <= level) <= level
         assert np.mean(largest_eigenvalue(sizes[:, 0], rows, p) <= level) <= level
-    edges = rows**0.5 - p**0.5 - 4, rows**0.5 + p**0.5 + 4
-    assert smallest_eigenvalue(np.array(edges[0] ** 2), rows, p) <= np.exp(-8) * 1.0001
-    assert largest_eigenvalue(np.array(edges[1] ** 2), rows, p) == pytest.approx(np.exp(-8))
+
+
+def test_far_from_zero_the_bounds_are_the_printed_formula():
+    low, high = 6000**0.5 - 256**0.5 - 4, 6000**0.5 + 256**0.5 + 4
+    assert smallest_eigenvalue(np.array(low**2), 6000, 256) == pytest.approx(np.exp(-8))
+    assert largest_eigenvalue(np.array(high**2), 6000, 256) == pytest.approx(np.exp(-8))
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 3, 8), (25, 2, 3, 4), (4, 1, 2, 30), (12, 2, 1, 5)])
