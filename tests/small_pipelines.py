@@ -7,9 +7,15 @@ from experiments.audit.pipeline import Pipeline
 from plans import small_plan
 
 
-def small_pipeline(*given, dimension=6, **options):
+def small_pipeline(*given, dimension=6, keep_probability=0.5, **options):
     """Return `Pipeline(plan, model, settings, *given, **options)` for a linear model of so many weights, all 0."""
-    plan = small_plan(dimension=dimension, rotation="identity", linf_norm=0.5, delta=0.01)
+    plan = small_plan(
+        dimension=dimension,
+        rotation="identity",
+        linf_norm=0.5,
+        delta=0.01,
+        keep_probability=keep_probability,
+    )
     model = torch.nn.Linear(dimension, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
     return Pipeline(plan, model, TrainingSettings(0.1, device="cpu"), *given, **options)

@@ -5,7 +5,8 @@ is left to chance: a row is refuted by a single pair, and an honest pipeline nev
 statement, `experiments.audit.scene.recovered` the bound on rounding errors.
 
 The client's vectors: ten times over the L2 bound, over the L-infinity bound, over both, not finite, and exactly at both.
-`crossing` sends each of them in every round of the run, and the one over both bounds from every client.
+`crossing` sends each of them in every round of the run, and the one over both bounds from every client. In one scene it
+is hostile: it sends them as they are, twice, and the server alone holds it to its bounds.
 """
 
 import logging
@@ -73,6 +74,7 @@ SCENES = (
           rotation="identity", rounds_per_epoch=4),
     Scene("optimal, more than a block of noise", noise_multiplier=0.1, rotation="identity", dimension=40_000, linf=64,
           cohort_size=2),
+    Scene("optimal, rotated, a hostile client", noise_multiplier=0.1, hostile=True),
 )  # fmt: skip
 
 
@@ -122,7 +124,7 @@ def play_pair(
     canary = turn if canary is None else canary
     secret = SecretKey.reproducible(seed).derive("coupled", scene.name, canary, number)
     vector = canary_vector(scene, plan, canary)
-    with _quiet_client():
+    with quiet_client():
         inside, outside = (
             play(scene, secret, _holdings(scene, plan, client, held, vector), sabotage, heard=client)
             for held in (vector, np.zeros_like(vector))
@@ -329,7 +331,7 @@ def _row(scene: Scene, sabotage: Sabotage, test: str, findings: list[Finding], b
 
 
 @contextmanager
-def _quiet_client() -> Iterator[None]:
+def quiet_client() -> Iterator[None]:
     """Say nothing of clients that cannot train: those that are not finite are meant."""
     logger = logging.getLogger("client.app")
     before, logger.disabled = logger.disabled, True

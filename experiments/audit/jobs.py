@@ -72,7 +72,7 @@ def bites(sabotage: Sabotage, scene: Scene) -> bool:
     clients = scene.cohort_size * scene.rounds_per_epoch
     if clients < sabotage.clients or scene.dimension < sabotage.dimension:
         return False
-    if sabotage.masks and scene.keep_probability == 1:
+    if (sabotage.masks and scene.keep_probability == 1) or (sabotage.hostile and not scene.hostile):
         return False
     return sabotage.resumes == (scene.resume_after is not None)
 

@@ -3,7 +3,8 @@
 A run is played with clients that send zeros: what its models tell is noise alone. With masks it is played once more
 with the same secret and clients that send digits (`fedmf.audit.masks`): the noise cancels in the difference, and
 what is left must be a sum of masked vectors, which tells the masks. So noise that hangs on what clients send is seen, as
-a difference that is no such sum.
+a difference that is no such sum. In some scenes clients send vectors at and over their bounds in place of zeros, and a
+twin says what that adds (`experiments.audit.speaking`), so that noise is also looked at where somebody was clipped.
 
 Tests and their laws: `fedmf.audit.residual` and `fedmf.audit.masks`, at 1e-6 for all scenes of an audit together.
 """
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.audit.coupled import BROKEN_OFF
+from experiments.audit.coupled import BROKEN_OFF, quiet_client
 from experiments.audit.pipeline import Float64, known
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import NONE, Sabotage
 from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, stated_of, to_sent
+from experiments.audit.speaking import TWIN_ERROR, holdings, known_sums
 from fedmf.audit.finding import Finding
 from fedmf.audit.masks import Masks, digits, mask_laws, unmixed
 from fedmf.audit.residual import FALSE_ALARM, residuals
@@ -35,7 +37,11 @@ SCENES = (
     Scene("optimal, silent clients, resumed at an epoch's end", muted=True, resume_after=3),
     Scene("independent, masks", mechanism="independent", keep_probability=0.1, rotation="identity"),
     Scene("binary tree, rotated", mechanism="binary_tree", rounds_per_epoch=4),
-)
+    Scene("optimal, six coordinates", rotation="identity", dimension=6),  # a whole run is one vector of 36
+    Scene("optimal, rotated, clients over their bounds", speaking=True),
+    Scene("optimal, masks, clients over their bounds", keep_probability=0.3, rotation="identity", linf=64,
+          speaking=True),
+)  # fmt: skip
 WIDE = Scene(
     "optimal, more than a block of noise", rotation="identity", dimension=40_000, cohort_size=2, linf=64
 )
@@ -46,7 +52,7 @@ WIDE_RUNS = 4
 class Noises:
     """What some runs of a scene tell: `sums` (runs, E, T, d), the largest `error` of one, in units of sigma.
 
-    `masks` (runs, E, T, n, D); None without masks, or where a difference was no sum of masked vectors in `undecoded` runs.
+    The sums are what is left of releases without what clients are known to have added: noise. `masks` (runs, E, T, n, D); None without masks, or where a difference was no sum of masked vectors in `undecoded` runs.
     `broken_off` says why a run ended early, "" for none; then `sums` has only those before it.
     """
 
@@ -70,16 +76,32 @@ def play_noises(scene: Scene, first: int, count: int, sabotage: Sabotage = NONE,
             played = play(scene, secret, lambda who, number: known(zeros), sabotage)
         except BROKEN_OFF as stop:
             return Noises(np.array(sums), worst, None, undecoded, str(stop))
-        silent, error = recovered(plan, played.models)
-        sums.append(silent)
-        for epoch in range(plan.participation.epochs):
-            worst = max(worst, float(error[epoch].max()) / plan.sigma_in(epoch))
+        noise, error = recovered(plan, played.models)
+        found = None
         if scene.keep_probability < 1:
-            found = _masks(scene, secret, silent, error, sabotage)
+            found = _masks(scene, secret, noise, error, sabotage)
             undecoded += found is None
             masks += [] if found is None else [found]
+        if scene.speaking and (scene.keep_probability == 1 or found is not None):
+            try:
+                noise, error = _beside_vectors(scene, secret, run, found, sabotage)
+            except BROKEN_OFF as stop:
+                return Noises(np.array(sums), worst, None, undecoded, str(stop))
+        sums.append(noise)
+        for epoch in range(plan.participation.epochs):
+            worst = max(worst, float(error[epoch].max()) / plan.sigma_in(epoch))
     shown = np.array(masks) if masks and not undecoded else None
     return Noises(np.array(sums), worst, shown, undecoded)
+
+
+def _beside_vectors(
+    scene: Scene, secret: SecretKey, run: int, masks: Masks | None, sabotage: Sabotage
+) -> tuple[Float64, Float64]:
+    """Return the noise of a run whose clients send vectors at and over their bounds, and its error, both (E, T, d)."""
+    with quiet_client():
+        played = play(scene, secret, holdings(scene, run), sabotage)
+    sums, error = recovered(plan_of(scene), played.models)
+    return sums - known_sums(scene, run, masks), error + scene.cohort_size * TWIN_ERROR
 
 
 def _masks(

@@ -6,7 +6,7 @@ sums off the models, with a bound on the error of it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import scipy.linalg
@@ -38,7 +38,8 @@ class Scene:
 
     With `linf` the L-infinity bound is that of a vector of `linf` equal entries that fills the L2 bound, None: the
     default. `muted`: whether some clients' replies are errors and others' never come. `together`: how many
-    clients share a message. `resume_after`: the round after which the process is killed and another goes on.
+    clients share a message. `speaking`: whether clients of residual runs send vectors at and over their bounds, in place
+    of zeros. `hostile`: whether the client that is looked at sends its vector as it is, and twice. `resume_after`: the round after which the process is killed and another goes on.
     """
 
     name: str
@@ -54,6 +55,8 @@ class Scene:
     noise_multiplier: float = 1.0
     together: int = 1
     muted: bool = False
+    speaking: bool = False
+    hostile: bool = False
     resume_after: int | None = None
 
     @property
@@ -131,6 +134,41 @@ class Muted:
         return errors or self._player.collect(message_ids)
 
 
+class Hostile:
+    """A player with a client that sends its vector as it is, neither clipped nor looked at, and answers twice.
+
+    Without masks, and one client to a message.
+    """
+
+    def __init__(self, player: Player, plan: Plan, client: int, examples_of: ExamplesOf) -> None:
+        self._player = player
+        self._plan = plan
+        self._client = client
+        self._examples_of = examples_of
+        self._rounds: dict[str, int] = {}
+
+    def submit(self, messages: list[Message]) -> None:
+        """Hand on the tasks, and remember which are the client's."""
+        for message in messages:
+            if message.content.config_records[wire.TASK][wire.CLIENT] == str(self._client):
+                self._rounds[message.metadata.message_id] = int(message.metadata.group_id)
+        self._player.submit(messages)
+
+    def collect(self, message_ids: list[str]) -> list[Message]:
+        """Return what the player has; of the client its own vector, twice."""
+        replies = []
+        for reply in self._player.collect(message_ids):
+            number = self._rounds.pop(reply.metadata.reply_to_message_id, None)
+            if number is not None:
+                vector = self._examples_of(self._client, number).x[0]
+                with np.errstate(invalid="ignore"):
+                    sent = wire.to_bytes(self._plan.rotation.rotate(vector))
+                reply.content.config_records[wire.UPDATE][wire.VALUES] = sent
+                replies.append(reply)
+            replies.append(reply)
+        return replies
+
+
 def play(
     scene: Scene,
     secret: SecretKey,
@@ -138,19 +176,24 @@ def play(
     sabotage: Sabotage = NONE,
     heard: int | None = None,
 ) -> Played:
-    """Return one run of a scene; `heard` is a client that is never muted."""
+    """Return one run of a scene; `heard` is a client that is never muted, and the hostile one where there is one."""
     plan = plan_of(scene)
     others = [[client for client in cohort if client != heard] for cohort in cohorts(plan)]
     failing, silent = (
         [cohort[place] for cohort in others[: scene.rounds_per_epoch] if scene.muted] for place in (0, 1)
     )
+    player: Callable[[Player], Player] | None = None
+    if scene.muted:
+        player = partial(Muted, failing=failing, silent=silent)
+    if scene.hostile and heard is not None:
+        player = partial(Hostile, plan=plan, client=heard, examples_of=examples_of)
     pipeline = Pipeline(
         plan,
         _model(scene.dimension),
         TrainingSettings(0.1, device="cpu"),
         sabotage,
         tasks_per_message=scene.together,
-        player=(lambda player: Muted(player, failing, silent)) if scene.muted else None,
+        player=player,
         resume_after=scene.resume_after,
     )
     return pipeline.play(secret, examples_of)

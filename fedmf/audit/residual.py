@@ -13,9 +13,11 @@ each test an equal share of that.
     rounds in a coordinate        cosines of two rounds' noise in one coordinate over the runs: beta
     coordinates                   cosines of all coordinates with those at a distance: beta
     pairs of coordinates          the largest cosine of any two of up to 1024 coordinates: beta
+    directions                    smallest and largest eigenvalue and volume of the covariance of all coordinates, and of
+                                  coordinates of several rounds and epochs together (`fedmf.audit.spectrum`)
     repeated rows                 the largest cosine of any two rows whatsoever: beta
-    rows at a shift               the same at every cyclic shift, and of each row with itself: beta, and a bound
-                                  (`fedmf.audit.shifts`)
+    rows at a shift               the same at every cyclic shift, also read backwards, and of each row with itself: beta,
+                                  and a bound (`fedmf.audit.shifts`)
     magnitudes                    how often two values are both large or both small: binomial; sees a dependence without
                                   correlation, such as one row that returns with other signs
     tails                         how many values lie beyond each of several limits: binomial; the largest, the smallest
@@ -37,6 +39,7 @@ from fedmf.audit import exact
 from fedmf.audit.finding import Finding, smallest
 from fedmf.audit.grid import grid_tests
 from fedmf.audit.shifts import closest_shift
+from fedmf.audit.spectrum import direction_tests
 from fedmf.audit.stated import Stated, numbers, spread
 from fedmf.checks import check_non_negative, check_open_unit
 from fedmf.errors import SettingError
@@ -54,6 +57,7 @@ EPOCHS = "residual correlation of epochs"
 RUNS = "residual correlation of runs"
 COORDINATES = "residual correlation of coordinates"
 PAIRS = "residual correlation of pairs of coordinates"
+DIRECTIONS = "residual directions"
 IN_COORDINATE = "residual correlation of rounds in a coordinate"
 REPEATED = "residual repeated rows"
 SHIFTED = "residual repeated rows at a shift"
@@ -62,7 +66,7 @@ TAILS = "residual tails"
 GRID = "residual grid"
 TESTS = (
     VARIANCE, BY_RUN, BY_ROUND, BY_COORDINATE, BY_ENTRY, SPREAD, MEAN, ROUNDS, EPOCHS, RUNS, IN_COORDINATE, COORDINATES,
-    PAIRS, REPEATED, SHIFTED, MAGNITUDES, TAILS, GRID,
+    PAIRS, DIRECTIONS, REPEATED, SHIFTED, MAGNITUDES, TAILS, GRID,
 )  # fmt: skip
 
 FALSE_ALARM = 1e-6
@@ -243,6 +247,10 @@ def _coordinates(values: Float64, level: float, resolution: float) -> Iterator[F
         yield smallest(COORDINATES, *_columns(linear), level)
     if 1 < d <= _ALL_PAIRS and len(columns) > 1:
         yield _closest_rows(PAIRS, columns.T, [f"coordinate {place}" for place in range(d)], level)
+    if directions := direction_tests(values, resolution):
+        p_value, name, _ = min(directions)
+        tests = sum(count for _, _, count in directions)
+        yield smallest(DIRECTIONS, np.array([p_value]), [name], level, tests=tests)
     if magnitudes:
         yield smallest(MAGNITUDES, *_columns(magnitudes), level)
 

@@ -60,6 +60,15 @@ WITHOUT_CLIPPING: tuple[Replacement, ...] = (
     (FixedPoint, "fit", _unbounded),
 )
 
+# Trust clients to clip: not when a reply is decoded, not in the sum.
+WITHOUT_CLIPPING_AT_THE_SERVER = WITHOUT_CLIPPING[2:]
+
+# Trust them to look for what is not finite, too.
+WITHOUT_A_LOOK_AT_THE_SERVER: tuple[Replacement, ...] = (
+    (wire, "decode", _passing_on),
+    (FixedPoint, "fit", _unbounded),
+)
+
 # Let through what is not finite, at the client and at the server.
 WITHOUT_A_LOOK_FOR_NAN: tuple[Replacement, ...] = (
     (client.privatize, "zero_if_not_finite", lambda rotated: rotated),
@@ -158,6 +167,20 @@ CLIPPING = (
         f"client {FAVOURED} is held to {LARGER:g} times the bounds of all others",
         larger_bounds_for_one,
         clients=int(FAVOURED) + 1,
+    ),
+    Sabotage(
+        "no clipping by the server",
+        "clients clip, and a reply is taken as it comes",
+        SENSITIVITY,
+        hostile=True,
+        patches=partial(broken, WITHOUT_CLIPPING_AT_THE_SERVER),
+    ),
+    Sabotage(
+        "the server passes on what is not finite",
+        "clients look for what is not finite, and a reply is taken as it comes",
+        SENSITIVITY,
+        hostile=True,
+        patches=partial(broken, WITHOUT_A_LOOK_AT_THE_SERVER),
     ),
     _unclipped(
         "what is not finite is passed on",

@@ -34,7 +34,8 @@ class Sabotage:
     Where no test can, `caught_by` is empty and `why_not` says why. `plan` is what the server follows, `secret` the run
     secret, `start` the initial model, `restored` what a resume goes on from; `patches` holds functions of the product
     replaced while a run is played. `masks` says that the sabotage changes nothing where there are none; `resumes`, that
-    it changes nothing in a run that is not resumed; `dimension` and `clients`, that it changes nothing in fewer of them.
+    it changes nothing in a run that is not resumed; `hostile`, that it changes nothing where every client keeps to the
+    protocol; `dimension` and `clients`, that it changes nothing in fewer of them.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Sabotage:
     why_not: str = ""
     masks: bool = False
     resumes: bool = False
+    hostile: bool = False
     dimension: int = 0
     clients: int = 0
     plan: Callable[[Plan], Plan] = _same

@@ -5,7 +5,7 @@ A row is drawn by its number in the epoch. A sabotage that breaks the third row 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,26 @@ def _of_one_coordinate(own: Row, first: Row) -> Row:
     return own
 
 
+def _backwards(own: Row, first: Row) -> Row:
+    return first[::-1].copy()
+
+
+def _permuted(own: Row, first: Row) -> Row:
+    return first[PublicSeed(0).generator("sabotage", "order", len(first)).permutation(len(first))]
+
+
+@lru_cache(maxsize=8)
+def direction(dimension: int) -> npt.NDArray[np.float64]:
+    """Return a public direction, (d,) of norm 1."""
+    drawn = PublicSeed(0).generator("sabotage", "direction", dimension).standard_normal(dimension)
+    return np.asarray(drawn / np.linalg.norm(drawn))
+
+
+def _but_one_direction(key: SecretKey, row: int, dimension: int) -> Row:
+    drawn, lost = gaussian_row(key, row, dimension).astype(np.float64), direction(dimension)
+    return np.asarray(drawn - lost * (lost @ drawn), np.float32)
+
+
 def _in_tiles(key: SecretKey, row: int, dimension: int) -> Row:
     return np.resize(gaussian_row(key, row, min(dimension, TILE)), dimension)
 
@@ -116,7 +136,7 @@ def _drawn(
     return Sabotage(name, sentence, caught_by, why_not, dimension=dimension, patches=partial(drawn_by, draw))
 
 
-CORRELATED, REPEATED = "residual correlation", "residual repeated rows"
+CORRELATED, REPEATED, DIRECTIONS = "residual correlation", "residual repeated rows", "residual directions"
 
 ROWS = (
     _drawn(
@@ -131,6 +151,25 @@ ROWS = (
         f"the third row of an epoch is the first one, moved by {SHIFT} coordinates",
         _third_from_first(_moved),
         REPEATED,
+    ),
+    _drawn(
+        "a noise row that returns backwards",
+        "the third row of an epoch is the first one, read from its end",
+        _third_from_first(_backwards),
+        REPEATED,
+        DIRECTIONS,
+    ),
+    _drawn(
+        "a noise row that returns permuted",
+        "the third row of an epoch is the first one, in an order that anyone can compute",
+        _third_from_first(_permuted),
+        DIRECTIONS,
+    ),
+    _drawn(
+        "no noise along one direction",
+        "what the noise has along one direction of all coordinates, which anyone can compute, is taken away",
+        _but_one_direction,
+        DIRECTIONS,
     ),
     _drawn(
         "a noise row that returns with public signs",

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+import client.privatize
 import server.strategy
 from experiments.audit.sabotage.hooks import Sabotage, patched
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
+from fedmf.updates.clipping import clip_l2, l2_norm
+from fedmf.updates.vectors import Vector
 from server.state import Release, Secrets, ServerState, make_release
 
 VARIANCE = ("residual variance",)
@@ -95,6 +98,24 @@ def only_where_something_was_sent() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def only_where_nobody_was_clipped() -> Iterator[None]:
+    """Leave the noise away in a round in which an update is more than 1.5 times as long as its bound."""
+    is_over = [False]
+
+    def clip(update: Vector, bound: float, *, norm: float | None = None) -> Vector:
+        is_over[0] |= (l2_norm(update) if norm is None else norm) > 1.5 * bound
+        return clip_l2(update, bound, norm=norm)
+
+    def make(plan: Plan, state: ServerState, *given: Any, **more: Any) -> tuple[Release, Secrets]:
+        plan = plan.with_noise_multiplier(0.0) if is_over[0] else plan
+        is_over[0] = False
+        return make_release(plan, state, *given, **more)
+
+    with patched((client.privatize, "clip_l2", clip), (server.strategy, "make_release", make)):
+        yield
+
+
 def _planned(
     name: str, sentence: str, plan: Callable[[Plan], Plan], caught_by: tuple[str, ...] = VARIANCE
 ) -> Sabotage:
@@ -135,6 +156,12 @@ SCALE = (
         ("coupled sensitivity", *VARIANCE),
         masks=True,
         patches=only_where_something_was_sent,
+    ),
+    Sabotage(
+        "no noise where a client was clipped",
+        "a round is left without noise if a client's update is longer than 1.5 times its bound",
+        VARIANCE,
+        patches=only_where_nobody_was_clipped,
     ),
     Sabotage(
         "no noise in one epoch of a thousand",

@@ -1,6 +1,6 @@
 """Sabotage of the sum, of who takes part in it, and of the model before and between rounds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from flwr.app import Message
+from flwr.serverapp import Grid
 
 import server.strategy
 from experiments.audit.sabotage.hooks import ExamplesOf, Sabotage, patched
@@ -31,6 +32,25 @@ class StaleSum(FedMF):
         total, answered = super()._add(replies)
         stale, self._before = self._before, total
         return (total if stale is None else total + stale), answered
+
+
+class CountsTwice(FedMF):
+    """A strategy that adds every reply that comes, a second one of a client too."""
+
+    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:
+        firsts: dict[str, Message] = {}
+        seconds: dict[str, Message] = {}
+        for reply in replies:
+            question = reply.metadata.reply_to_message_id
+            (seconds if question in firsts else firsts)[question] = reply
+        total, answered = super()._add(firsts.values())
+        return total + super()._add(seconds.values())[0], answered
+
+
+def every_reply(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iterator[Message]:
+    """Send `messages`, and yield all replies to each."""
+    for question in grid.push_messages(messages):
+        yield from grid.pull_messages([question])
 
 
 class TakesPartTwice(SimulatedPopulation):
@@ -115,6 +135,14 @@ SUMS = (
         caught_by=("coupled sensitivity", "coupled own round"),
         population=TakesPartTwice,
         patches=without_a_register,
+    ),
+    Sabotage(
+        "a client that answers twice counts twice",
+        "a second reply to the same task is added to the sum like the first",
+        caught_by=("coupled sensitivity",),
+        hostile=True,
+        strategy=CountsTwice,
+        patches=lambda: patched((server.strategy, "exchange", every_reply)),
     ),
     Sabotage(
         "divided by who spoke",

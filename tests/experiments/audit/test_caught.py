@@ -12,8 +12,9 @@ from experiments.audit.sabotage import NONE, SABOTAGES
 
 ATTACKS = {"many runs", "one run", "one run, f-DP"}  # tests of thousands of runs: slow, below
 RUNS = 12
-COUPLED, RESIDUAL = coupled.SCENES[:7], residual.SCENES[:3]
-ROTATED, WIDE = residual.SCENES[0], residual.WIDE
+COUPLED = (*coupled.SCENES[:7], coupled.SCENES[-1])
+RESIDUAL = (*residual.SCENES[:3], *residual.SCENES[7:])
+ROTATED, SIX, WIDE = residual.SCENES[0], residual.SCENES[6], residual.WIDE
 
 
 def rows_of(sabotage, left):
@@ -25,6 +26,8 @@ def rows_of(sabotage, left):
     for scene in RESIDUAL:
         if any(column.startswith(("residual", "mask")) for column in left) and bites(sabotage, scene):
             yield noise_rows(scene, sabotage, RUNS)
+    if "residual directions" in left and bites(sabotage, SIX):
+        yield noise_rows(SIX, sabotage, residual.RUNS)
     few = sabotage.dimension < WIDE_DIMENSION
     yield noise_rows(*((ROTATED, sabotage, residual.RUNS) if few else (WIDE, sabotage, residual.WIDE_RUNS)))
 
@@ -64,12 +67,14 @@ def test_what_is_said_to_escape_does_escape(name):
 
 def test_a_sabotage_is_played_where_it_bites():
     for sabotage in (NONE, *SABOTAGES.values()):
-        for scenes in (coupled.SCENES, residual.SCENES):
+        for scenes in (coupled.SCENES,) if sabotage.hostile else (coupled.SCENES, residual.SCENES):
             if not any(bites(sabotage, scene) for scene in scenes):
                 assert sabotage.resumes or bites(sabotage, WIDE), sabotage.name
     masked, resumed = SABOTAGES["one mask for all"], SABOTAGES["a journal ahead of the noise"]
     assert {scene.keep_probability < 1 for scene in coupled.SCENES if bites(masked, scene)} == {True}
     assert None not in {scene.resume_after for scene in coupled.SCENES if bites(resumed, scene)}
+    trusting = SABOTAGES["no clipping by the server"]
+    assert {scene.hostile for scene in coupled.SCENES if bites(trusting, scene)} == {True}
 
 
 @pytest.mark.slow

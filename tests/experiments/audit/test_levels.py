@@ -30,7 +30,7 @@ from fedmf.audit.bounds import one_run_lower_bound
 from fedmf.audit.residual import FALSE_ALARM, PAIRS
 from fedmf.mechanisms import FAMILIES
 
-ALONE, SHARED = Levels(0.95), Levels(0.95, attacks=38, one_runs=2, parts=14)
+ALONE, SHARED = Levels(0.95), Levels(0.95, attacks=38, one_runs=2, parts=18)
 ONE_ALONE = Levels(0.95, attacks=0, one_runs=1)
 MANY = Setup("optimal", 1.0, 1.5, 0.02, cohort_size=2, rounds_per_epoch=3, epochs=2, seed=0)
 ONE = OneRunSetup("optimal", 2.0, 1e-5, 16384, 656, seed=0)
@@ -125,13 +125,13 @@ def test_all_attacks_of_an_audit_share_one_level_and_all_other_rows_another(tmp_
     assert 0.9 * FALSE_ALARM <= others <= FALSE_ALARM * (1 + 1e-9)
 
 
-def test_the_default_audit_has_forty_attacks_and_fourteen_other_parts(tmp_path):
+def test_the_default_audit_has_forty_attacks_and_eighteen_other_parts(tmp_path):
     assert command.levels_of(settings(tmp_path)) == SHARED
 
 
 def test_what_is_not_played_takes_no_share(tmp_path):
     asked = settings(tmp_path, "runs=0", "canaries=0")
-    assert command.levels_of(asked) == Levels(0.95, attacks=0, one_runs=0, parts=10)
+    assert command.levels_of(asked) == Levels(0.95, attacks=0, one_runs=0, parts=14)
     assert command.levels_of(settings(tmp_path, "residual_runs=0")).parts == 4
 
 

@@ -9,6 +9,7 @@ from experiments.audit.pipeline import known
 from experiments.audit.sabotage import NONE, SABOTAGES, patched
 from experiments.audit.sabotage.clipping import FAVOURED
 from experiments.audit.sabotage.scale import is_rare
+from experiments.audit.scene import Hostile
 from fedmf.randomness import SecretKey
 from server.cohort import cohort_indices
 from small_pipelines import small_pipeline
@@ -46,9 +47,21 @@ def held(pipeline):
 RARE = next(key for key in map(SecretKey.reproducible, range(10_000)) if is_rare(key))
 
 
+def hostile_clients(player):
+    """The first client of the first round, whose vector is not finite, and the next one."""
+    plan = small_pipeline().plan
+    for client in cohort_indices(plan, 1)[:2]:
+        player = Hostile(player, plan, client, held(small_pipeline()))
+    return player
+
+
 def play(sabotage, secret, like):
     pipeline = small_pipeline(
-        sabotage, dimension=max(6, like.dimension), resume_after=2 if like.resumes else None
+        sabotage,
+        dimension=max(6, like.dimension),
+        resume_after=2 if like.resumes else None,
+        player=hostile_clients if like.hostile else None,
+        keep_probability=1.0 if like.hostile else 0.5,
     )
     return pipeline.play(secret, held(pipeline))
 

@@ -39,7 +39,8 @@ def test_muted_clients_leave_no_trace_and_the_one_that_is_heard_does():
     (cohort,) = cohorts(plan)
     vectors = {client: np.eye(4, 256, dtype=np.float32)[place] for place, client in enumerate(cohort)}
     played = play(scene, SecretKey.reproducible(0), lambda who, number: known(vectors[who]), heard=cohort[0])
-    np.testing.assert_allclose(recovered(plan, played.models)[0][0, 0, :4], [1, 0, 0, 1], atol=1e-5)
+    # clients clip to 2^-14 less than the bound
+    np.testing.assert_allclose(recovered(plan, played.models)[0][0, 0, :4], [1, 0, 0, 1], atol=1e-4)
     assert set(played.committed[0].answered) == {str(cohort[0]), str(cohort[1]), str(cohort[3])}
 
 
