@@ -1,10 +1,30 @@
-"""Shared by all tests: the environment of an entry point, set before any numeric library is imported."""
+"""Shared by all tests: the environment of an entry point, set before any numeric library is imported; cheap collection."""
 
+import gc
 import os
 from pathlib import Path
+
+import pytest
 
 import experiments  # noqa: F401
 
 # Designs, and the marks of runs under way, are kept between test runs, never in the home of whoever runs the tests.
 os.environ["FEDMF_CACHE"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "fedmf")
 os.environ["FEDMF_STATE"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "fedmf_state")
+
+gc.disable()  # until all is collected: the modules and the tests live to the end, and would be searched again and again
+
+
+def pytest_collection_finish():
+    """Search from here on what the tests make, and not the modules and the tests themselves."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path):
+    """Look for doctests where one is written: the search goes through every name that a file of tests imports."""
+    collectors = yield
+    if file_path.suffix != ".py" or ">>> " in file_path.read_text():
+        return collectors
+    return [collector for collector in collectors if isinstance(collector, pytest.Module)]
