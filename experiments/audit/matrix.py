@@ -28,6 +28,7 @@ COLUMNS = (
     "residual variance",
     "residual mean",
     "residual correlation",
+    "residual directions",
     "residual repeated rows",
     "residual magnitudes",
     "residual tails",
