@@ -29,6 +29,7 @@ COLUMNS = (
     "residual variance",
     "residual mean",
     "residual correlation",
+    "residual directions",
     "residual repeated rows",
     "residual magnitudes",
     "residual tails",

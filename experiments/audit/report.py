@@ -30,6 +30,7 @@ HEADS = {
     "residual variance": "var",
     "residual mean": "mean",
     "residual correlation": "corr",
+    "residual directions": "dirs",
     "residual repeated rows": "rep",
     "residual magnitudes": "magn",
     "residual tails": "tail",

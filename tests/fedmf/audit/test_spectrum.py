@@ -71,7 +71,8 @@ def test_directions_without_noise_are_found_from_fifty_runs_of_256_coordinates(d
     found = residuals(values, FLAT, false_alarm=LEVEL)
     assert residual.DIRECTIONS in refuted(found)
     assert refuted(found) <= {residual.DIRECTIONS, residual.SPREAD}
-    assert named(found, residual.DIRECTIONS).where.startswith("coordinates")
+    where = "coordinates 0 to 255, the direction with the least noise"
+    assert named(found, residual.DIRECTIONS).where == where
 
 
 def test_one_direction_with_less_noise_is_found_from_the_size_that_the_docs_say():
