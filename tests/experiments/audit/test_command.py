@@ -122,6 +122,8 @@ def test_attacks_that_would_rather_miss_halved_noise_than_find_it_decide_nothing
     assert attacks[1]["power"] < 0.5
     assert code == 3
     assert "too few runs or guesses for the attacks on independent, gamma 1" in document["conclusion"]
+    assert [line["sabotage"] for line in document["matrix"]] == list(CONTROLS)  # not one of them was tried
+    assert "residuals were left out (residual_runs), which must catch noise halved" in document["conclusion"]
 
 
 def test_sabotages_by_name_are_caught_and_the_matrix_says_by_what(tmp_path, capsys, few_scenes):
