@@ -40,6 +40,11 @@ MISTAKES = {
     "divided by n alone": ("total / (gamma * n)", "total / n"),
 }
 ONE_ROUND = [("in range(E)", "in range(1)"), ("in range(T)", "in range(1)")]
+SHORT = 3  # rounds of an epoch: enough to see what a restart does
+SHORT_EPOCHS = (
+    "N, n, T, E = len(data.clients), 64, 22, 2",
+    f"N, n, T, E = len(data.clients), 64, {SHORT}, 2",
+)
 MISTAKES_AT_THE_RESTART = {
     "key kept over epochs": ("key = key.ratchet()", "pass"),
     "first epoch's cohorts again": ("epoch=epoch, seed=seed)", "epoch=0, seed=seed)"),
@@ -51,19 +56,19 @@ MISTAKES_AT_THE_RESTART = {
 }
 
 
-def strategy_models(start, epochs, key):
+def strategy_models(start, epochs, key, rounds_per_epoch=ROUNDS_PER_EPOCH):
     """Return the model after every round of the real strategy, with the settings of the page."""
     data = load("digits")
     compression = Compression(keep_probability=0.1)
     plan = make_plan(
         dimension=len(start),
-        participation=Participation(len(data.clients), 64, ROUNDS_PER_EPOCH, epochs),
+        participation=Participation(len(data.clients), 64, rounds_per_epoch, epochs),
         compression=compression,
         bounds=make_bounds(
             l2_norm=1.0, linf_norm=None, dimension=len(start), cohort_size=64, compression=compression
         ),
         privacy=PrivacyTarget(delta=1e-4, epsilon=8),
-        factorization=design_run("optimal", of_run(ROUNDS_PER_EPOCH, 2, 0.9)),
+        factorization=design_run("optimal", of_run(rounds_per_epoch, 2, 0.9)),
         seed=PublicSeed(0),
     )
     client_app = make_client_app(
@@ -125,18 +130,31 @@ def test_the_program_of_the_page_fits_a_page():
     assert len([line for line in PROGRAM.splitlines() if line.strip()]) <= 70
 
 
+@pytest.fixture(scope="module")
+def first_round():
+    return page(*ONE_ROUND)["released"]
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_on_the_page_would_be_seen_in_the_first_round(mistake, expected):
-    right = page(*ONE_ROUND)["released"]
+def test_a_mistake_on_the_page_would_be_seen_in_the_first_round(mistake, first_round, expected):
     wrong = page(MISTAKES[mistake], *ONE_ROUND)["released"]
-    assert len(right) == len(wrong) == 1
-    np.testing.assert_array_equal(right[0], expected[0])
+    assert len(first_round) == len(wrong) == 1
+    np.testing.assert_array_equal(first_round[0], expected[0])
     assert not np.array_equal(wrong[0], expected[0])
 
 
-@pytest.mark.parametrize("mistake", MISTAKES_AT_THE_RESTART)
-def test_a_mistake_at_the_restart_would_be_seen_in_the_second_epoch(mistake, expected):
-    wrong = page(MISTAKES_AT_THE_RESTART[mistake])["released"]
-    for ours, strategys in zip(wrong[:ROUNDS_PER_EPOCH], expected, strict=False):
+@pytest.fixture(scope="module")
+def short(right):
+    """The strategy's models where an epoch is short, which are the page's."""
+    models = strategy_models(right["start"], 2, SecretKey.reproducible(11), SHORT)
+    for ours, strategys in zip(page(SHORT_EPOCHS)["released"], models, strict=True):
         np.testing.assert_array_equal(ours, strategys)
-    assert not np.array_equal(wrong[ROUNDS_PER_EPOCH], expected[ROUNDS_PER_EPOCH])
+    return models
+
+
+@pytest.mark.parametrize("mistake", MISTAKES_AT_THE_RESTART)
+def test_a_mistake_at_the_restart_would_be_seen_in_the_second_epoch(mistake, short):
+    wrong = page(MISTAKES_AT_THE_RESTART[mistake], SHORT_EPOCHS)["released"]
+    for ours, strategys in zip(wrong[:SHORT], short, strict=False):
+        np.testing.assert_array_equal(ours, strategys)
+    assert not np.array_equal(wrong[SHORT], short[SHORT])

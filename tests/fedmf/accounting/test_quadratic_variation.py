@@ -50,7 +50,9 @@ def moment(s, t, gamma, *, below=math.inf, under_q=False):
 
     end = min((below + t / 2) / math.sqrt(t), math.sqrt(t) + math.sqrt(2 * (s + 90)))
     with mpmath.workdps(25):
-        return mpmath.quad(integrand, np.linspace(-14, end, 40).tolist(), maxdegree=4)
+        return mpmath.quad(
+            integrand, np.linspace(-14, end, 40).tolist(), maxdegree=4, method="gauss-legendre"
+        )
 
 
 @pytest.mark.parametrize(("gamma", "tau", "s"), GRID[::3])
