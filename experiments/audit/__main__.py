@@ -213,7 +213,8 @@ def sabotage_jobs(settings: AuditSettings, sabotage: Sabotage, levels: Levels) -
     jobs += residual_jobs(
         sabotage, scenes, runs=settings.residual_runs, seed=settings.seed, level=levels.part
     )
-    if sabotage.resumes or is_wide:  # attacked pipelines are never resumed, and have few coordinates
+    # Attacked pipelines are never resumed, have few coordinates, and clients that keep to the protocol.
+    if sabotage.resumes or sabotage.hostile or is_wide:
         return jobs
     jobs += [many_run_job(setup, runs=settings.runs, levels=levels) for setup in many_runs(first, sabotage)]
     if not sabotage.masks:
