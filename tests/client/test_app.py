@@ -159,6 +159,30 @@ def test_failures_are_told_of_one_by_one_and_not_logged_then(caplog):
     assert caplog.text == ""
 
 
+class Words(Trainer):
+    """A trainer of one's own whose update has the right shape, and no numbers in it."""
+
+    def update(self, start, *arguments, **keywords):
+        return np.array(["a word"] * len(start))
+
+
+def test_an_update_that_cannot_be_privatized_is_a_zero_update_and_told():
+    """Or what one client's data gave would decide whether its message, and others' in it, is answered."""
+    set_identity()
+    heard = []
+    app = make_client_app(
+        examples_of,
+        lambda: Words(build(**MODEL), TrainingSettings(0.5)),
+        PLAN.client_plan,
+        on_failure=lambda *failure: heard.append(failure),
+    )
+    sent = values_in(app(task(), local_context()))
+    kept = wire.coordinates(KEY.mask_key("0", 1), PLAN.rotation.padded, 0.5)
+    np.testing.assert_array_equal(sent, np.zeros(len(kept)))
+    assert [client for client, _ in heard] == ["0"]
+    assert isinstance(heard[0][1], TypeError | ValueError)
+
+
 def test_logs_of_a_task_hold_no_key(app, caplog):
     with caplog.at_level(logging.DEBUG):
         app(task("broken"), local_context())

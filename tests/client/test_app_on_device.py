@@ -198,7 +198,7 @@ def test_one_transfer_a_client_and_one_copy_of_model_and_scale_a_message(value_t
     assert value_type == "int8" or max(sizes) < 100
 
 
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(("value_type", "scaled"), [("float32", False), ("float32", True), ("int8", False)])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -210,9 +210,9 @@ def test_one_transfer_a_client_and_one_copy_of_model_and_scale_a_message(value_t
     ],
     ids=str,
 )
-def test_nothing_waits_for_the_device_but_one_copy_a_client(settings, scaled, monkeypatch):
+def test_nothing_waits_for_the_device_but_one_copy_a_client(settings, value_type, scaled, monkeypatch):
     """Torch's meta device refuses to be read and to be mixed with the host: what plays there plays on CUDA unmixed."""
-    plan, back = small_plan(dimension=D, keep_probability=0.05), []
+    plan, back = small_plan(dimension=D, keep_probability=0.05, value_type=value_type), []
     monkeypatch.setattr(training, "pick_device", lambda device: torch.device("meta"))
 
     def cpu(tensor):
@@ -222,11 +222,11 @@ def test_nothing_waits_for_the_device_but_one_copy_a_client(settings, scaled, mo
     app = app_of(plan, lambda given: Trainer(build("logistic", **SHAPE), given), **settings)
     monkeypatch.setattr(torch.Tensor, "cpu", cpu)
     message = ask(*CLIENTS, scale=np.ones(D, "f4") if scaled else None)
-    values_of(app, message)  # which makes the trainer
+    app(message, local_context())  # which makes the trainer
     back.clear()
-    found = values_of(app, message)
+    found = values_of(app, message, "<f4" if value_type == "float32" else "i1")
     assert app.told == []
-    assert back == [("meta", len(one) + 1) for one in found]
+    assert back == [("meta", 1 + (len(one) if value_type == "float32" else 1024)) for one in found]
     assert all(len(one) and one.all() for one in found)
 
 
