@@ -154,12 +154,19 @@ def test_no_circle_of_imports():
 
 def at_import(name, target):
     """Whether a module imports another while it is imported itself: not inside a function, not for types alone."""
-    for node in ast.parse(modules()[name].read_text()).body:
-        if isinstance(node, ast.ImportFrom | ast.Import):
-            for module, parts in imports(ast.unparse(node)):
-                if target == module or target in {f"{module}.{part}" for part in parts}:
-                    return True
-    return False
+    return target in loaded_with(name)
+
+
+@cache
+def loaded_with(name):
+    """The names of what the statements of a module import at once: modules, and what is taken from them."""
+    return {
+        found
+        for node in ast.parse(modules()[name].read_text()).body
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        for module, parts in imports(ast.unparse(node))
+        for found in (module, *(f"{module}.{part}" for part in parts))
+    }
 
 
 def test_flower_stays_out_of_client_training_and_mathematics_of_the_server():
