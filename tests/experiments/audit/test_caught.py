@@ -108,7 +108,7 @@ def test_the_epoch_in_a_thousand_is_met_by_as_many_audits_as_the_documentation_s
     met = [scene.name for scene in residual.SCENES if meets_it(RARE, scene, residual.RUNS)]
     assert met == [ROTATED.name]
     epochs = sum(scene.epochs for scene in residual.SCENES) * residual.RUNS + WIDE.epochs * residual.WIDE_RUNS
-    assert 1 - 0.999**epochs == pytest.approx(0.456, abs=0.001)
+    assert 1 - 0.999**epochs == pytest.approx(0.597, abs=0.001)
 
 
 def test_a_sabotage_is_played_where_it_bites():
