@@ -1,10 +1,10 @@
-# `make run` trains with the defaults, `make test` checks everything; both set up .venv themselves, once.
+# `make run` trains with the defaults, `make test` checks all but what is slow; both set up .venv themselves, once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup run test test-fast test-interpreters test-gpu mutation lint settings docs deploy-demo
+.PHONY: setup run test test-fast test-slow test-interpreters test-gpu mutation lint settings docs deploy-demo
 
 setup: $(INSTALLED)
 
@@ -25,12 +25,16 @@ deploy-demo: setup
 	$(BIN)/python -m experiments.deploy_demo
 
 # Where the environment forbids bytecode, each process of the tests rewrites all their assertions: half the time of collecting them.
-test test-fast: export PYTHONDONTWRITEBYTECODE :=
+test test-fast test-slow: export PYTHONDONTWRITEBYTECODE :=
 
 # Property tests draw the same examples every time here, so that a commit passes or fails for good;
 # `make test-fast` draws new ones.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=ci
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=ci -m "not slow and not gpu"
+
+# What `make test` leaves out: kills at every step, long audits, clusters and deployments. Before anything is released.
+test-slow: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=ci -m "slow and not gpu"
 
 test-fast: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not ray and not deployment and not gpu"
