@@ -6,20 +6,14 @@ resumed with or without numba. (The loops of the designs, which agree to roundin
 """
 
 from collections.abc import Callable
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
+
+from fedmf.compiling import available
 
 # Numbers handled in numpy before numba is loaded: that costs a second, and so much is about what they would have saved.
 PAYS = 1 << 28
 
 _handled = 0
-
-
-@cache
-def available() -> bool:
-    """Return whether numba can be imported."""
-    return find_spec("numba") is not None
 
 
 def kernel(name: str, elements: int) -> Callable[..., Any] | None:

@@ -5,13 +5,12 @@ square roots of IEEE numbers, which have one result, and calls no function of a 
 but for `extent`, which says why that may be. Without numba they are plain Python: right, but slow.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedmf.compiling import compiled
 from fedmf.normals import (
     C0,
     C1,
@@ -48,22 +47,10 @@ from fedmf.normals import (
 _SIZE = np.uint32(0x7FFFFFFF)  # all bits of a float32 but its sign
 _CHUNK = 1024  # pairs of normals whose scratch stays in the first-level cache
 
-
-def _compile(function: Callable[..., Any], *, reorder: bool = False) -> Callable[..., Any]:
-    """Return `function` compiled, kept on disk; as it is where numba is missing."""
-    try:
-        from numba import njit
-    except ImportError:
-        return function
-    settings: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc"} if reorder else False}
-    try:
-        compiled: Callable[..., Any] = njit(cache=True, **settings)(function)
-    except RuntimeError:  # nothing may be written beside the code, nor in the user's cache
-        compiled = njit(**settings)(function)
-    return compiled
+_compiled = partial(compiled, error_model="numpy")
 
 
-@_compile
+@_compiled
 def box_muller(
     words: npt.NDArray[np.uint32], cosines: npt.NDArray[np.float32], sines: npt.NDArray[np.float32]
 ) -> None:
@@ -115,7 +102,7 @@ def box_muller(
             sine_chunk[i] = y * (-r if two | three else r)
 
 
-@partial(_compile, reorder=True)
+@partial(_compiled, fastmath={"reassoc"})
 def extent(values: npt.NDArray[np.float32]) -> tuple[int, float]:
     """Return the largest bits of an entry without its sign, and the sum of squares.
 
@@ -132,7 +119,7 @@ def extent(values: npt.NDArray[np.float32]) -> tuple[int, float]:
     return int(largest), squares
 
 
-@_compile
+@_compiled
 def add(
     total: npt.NDArray[np.int64],
     coordinates: npt.NDArray[np.int64],

@@ -9,11 +9,12 @@ four contiguous quarters and write them interleaved, so that after the last all 
 pass has a stride. The bits above follow in place, in radix-4 stages blocked at 2^16 while these fit the second level.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from fedmf.compiling import compiled
 
 Words = npt.NDArray[np.uint64]
 Reals = npt.NDArray[Any]  # float32 or float64; all of one call are of one type
@@ -21,20 +22,7 @@ Reals = npt.NDArray[Any]  # float32 or float64; all of one call are of one type
 _BLOCK, _PANEL = 1 << 10, 1 << 16
 
 
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` compiled, and kept on disk where there is a place for it; as it is where numba is missing."""
-    try:
-        from numba import njit
-    except ImportError:
-        return function
-    try:
-        compiled: Callable[..., Any] = njit(cache=True)(function)
-    except RuntimeError:  # neither beside the code nor in the user's cache may anything be written
-        compiled = njit(function)
-    return compiled
-
-
-@_compile
+@compiled
 def positions(
     words: Words,
     guide: npt.NDArray[np.int16],
@@ -63,7 +51,7 @@ def positions(
     return position, count
 
 
-@_compile
+@compiled
 def transform(vector: Reals, factor: Any, out: Reals) -> None:
     """Write H (factor vector) into `out`, H the Sylvester matrix of entries +-1; `rotation.hadamard` in numpy.
 
@@ -81,7 +69,7 @@ def transform(vector: Reals, factor: Any, out: Reals) -> None:
     _transform_above(out, _PANEL)
 
 
-@_compile
+@compiled
 def sweep(update: Reals, start: Reals, signs: npt.NDArray[np.int8], factor: Any, transformed: Reals) -> float:
     """Write H (factor signs (update - start)) into `transformed`, and return the sum of squares of update - start.
 
@@ -116,7 +104,7 @@ def sweep(update: Reals, start: Reals, signs: npt.NDArray[np.int8], factor: Any,
     return float(squares.sum())
 
 
-@_compile
+@compiled
 def _transform_block(here: Reals, there: Reals, out: Reals) -> None:
     """Write the transform of the block `here` into `out`; `here` and `there` are overwritten."""
     for _ in range(2):  # the bits of _BLOCK, two a pass
@@ -125,7 +113,7 @@ def _transform_block(here: Reals, there: Reals, out: Reals) -> None:
     _interleave(here, out)
 
 
-@_compile
+@compiled
 def _interleave(given: Reals, out: Reals) -> None:
     """Transform the two highest bits of a coordinate and make them the lowest: a pass of radix 4."""
     size = given.size // 4
@@ -138,7 +126,7 @@ def _interleave(given: Reals, out: Reals) -> None:
         out[4 * j + 3] = minus - minus_too
 
 
-@_compile
+@compiled
 def _transform_above(vector: Reals, stride: int) -> None:
     """Transform in place the bits of a coordinate from that of `stride` up: in stages of radix 4, and one of 2 if need be."""
     while 4 * stride <= vector.size:

@@ -1,8 +1,5 @@
 """Compiled loops over an update beside plain numpy: masks are equal bit for bit, all else agrees to rounding."""
 
-import builtins
-import logging
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -62,34 +59,6 @@ def test_compiled_masks_read_words_at_the_edges_of_the_table_as_numpy_does(gamma
         quick = masks._positions_compiled(kernels, words, gamma, -1, dimension)
         np.testing.assert_array_equal(quick[1], plain[1])
         assert (quick[0] == plain[0]) or min(quick[0], plain[0]) >= dimension
-
-
-def test_without_numba_plain_numpy_is_used_and_a_broken_numba_is_said(monkeypatch, caplog):
-    real = builtins.__import__
-
-    def failing(error):
-        def importing(name, *rest):
-            if name == "numba":
-                raise error
-            return real(name, *rest)
-
-        return importing
-
-    try:
-        for error, said in (
-            (ModuleNotFoundError("No module named 'numba'", name="numba"), ""),
-            (ImportError("Numba needs NumPy 2.9 or less"), "Numba needs NumPy 2.9 or less"),
-        ):
-            compiled._loaded.cache_clear()
-            monkeypatch.setattr(builtins, "__import__", failing(error))
-            with caplog.at_level(logging.WARNING):
-                assert not compiled.available()
-            assert said in caplog.text
-            assert bool(caplog.records) == bool(said)
-            assert kept_coordinates(KEY, 1 << 16, 0.01).size
-    finally:
-        monkeypatch.undo()
-        compiled._loaded.cache_clear()
 
 
 def butterflies(vector):
