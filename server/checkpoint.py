@@ -43,6 +43,7 @@ from server.state_files import (
     erase_secrets,
     read_added,
     read_secrets,
+    register_of,
     save_added,
     save_secrets,
 )
@@ -295,7 +296,8 @@ class Checkpoint:
         for old in self._bases()[:-_KEPT]:
             (self.folder / _base_name(old)).unlink()
             self._journal(old).unlink(missing_ok=True)
-        register_log.remove_before(self.folder, self._bases()[0])
+        needed = [register_of(self.folder / _base_name(kept)) for kept in self._bases()]
+        register_log.remove_others(self.folder, needed)
 
     def _read_base(self, number: int, others: list[int]) -> Base:
         offer = (

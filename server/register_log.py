@@ -12,7 +12,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -120,14 +120,13 @@ def _with_line(register: Register, line: Mapping[str, Any]) -> Register:
     return register.spend(line["spent"])
 
 
-def remove_before(folder: Path, base: int) -> None:
-    """Remove the files that no base from round `base` on refers to.
+def remove_others(folder: Path, needed: Collection[str | None]) -> None:
+    """Remove the files that no base refers to, an older one's and what a process left that was ended before its base.
 
-    A process begins a file with the round that it goes on from, so that the base of a round refers to the last file that
-    began with that round or before it.
+    `needed` has the name of each base's file. With None among them, of a base that cannot be read, nothing is removed.
     """
-    begun = {path: int(found[1]) for path in folder.iterdir() if (found := NAME.fullmatch(path.name))}
-    needed = max((number for number in begun.values() if number <= base), default=0)
-    for path, number in begun.items():
-        if number < needed:
+    if None in needed:
+        return
+    for path in list(folder.iterdir()):
+        if NAME.fullmatch(path.name) and path.name not in needed:
             path.unlink()

@@ -71,6 +71,15 @@ class Base:
         return cls(state, about["configuration"], about.get("calculated", {}))
 
 
+def register_of(path: Path) -> str | None:
+    """Return which file of the register the base at `path` refers to; None where it cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:  # of all arrays this one alone is read
+            return str(json.loads(str(stored["about"]))["register"]["file"])
+    except (*UNREADABLE, TypeError):
+        return None
+
+
 def save_added(folder: Path, added: Mapping[str, Any]) -> None:
     """Put into `folder` what the last extension of a run changes of its configuration."""
     write_atomically(folder / ADDED, json.dumps({"configuration": dict(added)}).encode())

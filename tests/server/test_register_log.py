@@ -13,6 +13,7 @@ from fedmf.register import Register
 from plans import small_plan
 from server import files, register_log
 from server.register_log import RegisterLog, load
+from server.state_files import Base
 
 
 def cohort(number, size=100):
@@ -64,7 +65,7 @@ def test_what_is_read_back_is_what_was_saved_whatever_the_history(tmp_path_facto
             else:
                 bases[number] = log.save(folder, number, register), register
                 bases = {kept: bases[kept] for kept in sorted(bases)[-2:]}
-                register_log.remove_before(folder, min(bases))
+                register_log.remove_others(folder, {reference["file"] for reference, _ in bases.values()})
             for reference, then in bases.values():
                 assert read(folder, reference) == then
 
@@ -161,6 +162,44 @@ def test_files_that_no_kept_base_refers_to_are_removed(tmp_path):
     assert sorted(path.name for path in checkpoint.folder.glob("register-*")) == ["register-000008.bin"]
     restored, _ = checkpoint.restore(plan, SGD)
     same(restored, state)
+
+
+def test_registers_of_processes_that_were_killed_before_their_base_are_removed(tmp_path, monkeypatch):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=1)
+    state = advance(plan, state, checkpoint)
+    with monkeypatch.context() as patch:
+
+        def killed(*given):
+            raise KeyboardInterrupt
+
+        patch.setattr(Base, "save", killed)
+        for _ in range(2):  # a process begins
+            checkpoint.register.last = None
+            with pytest.raises(KeyboardInterrupt):
+                checkpoint.rebase(state)
+    left = sorted(path.name for path in checkpoint.folder.glob("register-*"))
+    assert left == ["register-000000.bin", "register-000001-1.bin", "register-000001.bin"]
+    checkpoint.register.last = None
+    checkpoint.rebase(state)
+    left = sorted(path.name for path in checkpoint.folder.glob("register-*"))
+    assert left == ["register-000000.bin", "register-000001-2.bin"]  # of the base before, and of this one
+    state = advance(plan, state, checkpoint)
+    assert [path.name for path in checkpoint.folder.glob("register-*")] == ["register-000001-2.bin"]
+    restored, _ = checkpoint.restore(plan, SGD)
+    same(restored, state)
+
+
+@pytest.mark.parametrize("damage", [b"", b"no zip file"])
+def test_no_register_is_removed_where_a_kept_base_cannot_be_read(damage, tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c", every=1)
+    state = advance(plan, state, checkpoint)
+    checkpoint.register.last = None
+    (checkpoint.folder / "base-000000.npz").write_bytes(damage)
+    checkpoint.rebase(state)
+    left = sorted(path.name for path in checkpoint.folder.glob("register-*"))
+    assert left == ["register-000000.bin", "register-000001.bin"]
 
 
 def test_a_link_in_the_place_of_a_register_is_not_written_through(tmp_path):
