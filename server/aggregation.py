@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.kernels import kernel
+from fedmf.mechanisms.streams.protocol import blocks
 from fedmf.updates.vectors import Vector
 
 # Without clipping nothing bounds a value; larger ones (a million times a usual weight) are clipped to this.
 UNCLIPPED_BOUND = 2.0**20
-_BLOCK = 1 << 14  # numbers converted at once, so that no second vector of the model's size is needed
 _MOST_BITS = 100  # a float32 within the smallest bound there is, times 2^100, is still a float32
 
 
@@ -56,7 +56,6 @@ class FixedPoint:
         part beyond the bound that is accounted.
         """
         value = total.view(np.float64) if donate else np.empty(total.shape)
-        for start in range(0, len(total), _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for block in blocks(len(total), 4):  # so that no second vector of the model's size is needed
             np.multiply(total[block], 2.0**-self.bits, out=value[block])
         return value

@@ -16,9 +16,8 @@ from fedmf.checks import check_below_one, check_choice, check_non_negative, chec
 from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms.schedules import share
+from fedmf.mechanisms.streams.protocol import blocks
 from fedmf.updates.vectors import Vector
-
-_BLOCK = 1 << 14  # coordinates that stay in the cache through all of a step
 
 Slots = Mapping[str, npt.NDArray[Any]]
 """What an optimizer keeps from round to round: arrays by name, (d,) or scalar."""
@@ -95,8 +94,7 @@ class Sgd(Optimizer):
         velocity, moved = np.empty_like(model), np.empty_like(model)
         # Divergence is reported by the check on the model, not by a warning of numpy.
         with np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, len(model), _BLOCK):
-                block = slice(start, start + _BLOCK)
+            for block in blocks(len(model), 4):  # each stays in the cache through all of the step
                 np.add(self.momentum * slots["velocity"][block], mean[block], out=velocity[block])
                 direction = velocity[block]
                 if self.nesterov:

@@ -13,14 +13,12 @@ import numpy.typing as npt
 from fedmf.accounting import Ledger
 from fedmf.errors import ReleaseOrderError, SettingError
 from fedmf.mechanisms.noise import next_noise
-from fedmf.mechanisms.streams.protocol import StreamState
+from fedmf.mechanisms.streams.protocol import StreamState, blocks
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.register import Register
 from fedmf.updates.vectors import Vector
 from server.optimizer import Optimizer, Slots, is_finite
-
-_BLOCK = 1 << 14  # coordinates whose sum and noise stay in the cache
 
 
 @dataclass(frozen=True)
@@ -135,8 +133,7 @@ def make_release(
 def _with_noise(unrotated: npt.NDArray[np.float64], noise: Vector, sigma: float) -> Vector:
     """Return sum plus sigma times noise, (d,), rounded to float32 once; in blocks, which need no memory of that size."""
     noisy_sum = np.empty(len(noise), np.float32)
-    for start in range(0, len(noise), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for block in blocks(len(noise), 4):
         noisy_sum[block] = unrotated[block] + sigma * noise[block]
     return noisy_sum
 
