@@ -78,15 +78,14 @@ class Register:
         groups = sorted({group for group, _ in keys})
         number = {group: place for place, group in enumerate(groups)}
         held = [(self.bitmaps.get(key, 0), *self.planes.get(key, ())) for key in keys]
-        sizes = [[-(-bits.bit_length() // 8) for bits in each] for each in held]
         data = [bits.to_bytes(-(-bits.bit_length() // 8), "little") for each in held for bits in each]
         return {
             "numbers": np.array([self.begun, self.count, self.most_epochs], np.int64),
             "groups": np.array(json.dumps(groups)),
             "group": np.array([number[group] for group, _ in keys], np.uint32),
             "piece": np.array([piece for _, piece in keys], np.int64),
-            "kept": np.array([len(each) for each in sizes], np.uint8),
-            "sizes": np.array([size for each in sizes for size in each], np.uint16),
+            "kept": np.array([len(each) for each in held], np.uint8),
+            "sizes": np.array([len(bits) for bits in data], np.uint16),
             "bits": np.frombuffer(b"".join(data), np.uint8),
         }
 
