@@ -142,15 +142,21 @@ class Short(Trainer):
         return super().update(*arguments, **keywords)[:-1]
 
 
-def test_failures_are_told_of_one_by_one_and_not_logged_then(caplog):
+def app_that_tells(kind):
+    """Return an app with trainers of `kind`, and the list of (client, error) that it tells of."""
     set_identity()
     heard = []
     app = make_client_app(
         examples_of,
-        lambda: Short(build(**MODEL), TrainingSettings(0.5)),
+        lambda: kind(build(**MODEL), TrainingSettings(0.5)),
         PLAN.client_plan,
         on_failure=lambda *failure: heard.append(failure),
     )
+    return app, heard
+
+
+def test_failures_are_told_of_one_by_one_and_not_logged_then(caplog):
+    app, heard = app_that_tells(Short)
     reply = app(joint("0", "broken"), local_context())
     assert list(reply.content.config_records[wire.UPDATE]) == ["values", "values-1"]
     assert [client for client, _ in heard] == ["0", "broken"]
@@ -168,14 +174,7 @@ class Words(Trainer):
 
 def test_an_update_that_cannot_be_privatized_is_a_zero_update_and_told():
     """Or what one client's data gave would decide whether its message, and others' in it, is answered."""
-    set_identity()
-    heard = []
-    app = make_client_app(
-        examples_of,
-        lambda: Words(build(**MODEL), TrainingSettings(0.5)),
-        PLAN.client_plan,
-        on_failure=lambda *failure: heard.append(failure),
-    )
+    app, heard = app_that_tells(Words)
     sent = values_in(app(task(), local_context()))
     kept = wire.coordinates(KEY.mask_key("0", 1), PLAN.rotation.padded, 0.5)
     np.testing.assert_array_equal(sent, np.zeros(len(kept)))
