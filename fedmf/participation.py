@@ -17,9 +17,6 @@ from fedmf.checks import check_at_least
 from fedmf.errors import ParticipationError
 from fedmf.permutation import Permutation
 from fedmf.randomness import PublicSeed
-from fedmf.register import Register
-
-__all__ = ["SHUFFLED", "Cohorts", "Register", "epoch_cohorts", "rounds_that_fit"]
 
 SHUFFLED = 2**16
 """Up to so many clients an epoch's arrangement is a shuffle, exactly uniform and made in a millisecond."""

@@ -12,8 +12,8 @@ from flwr.serverapp import Grid
 
 import server.strategy
 from experiments.audit.sabotage.hooks import ExamplesOf, Sabotage, patched
-from fedmf.participation import Register
 from fedmf.plan import Plan
+from fedmf.register import Register
 from fedmf.updates import wire
 from fedmf.updates.vectors import Vector
 from server.cohort import SimulatedPopulation
