@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 LOCK = "lock"
 _OURS = re.compile(
-    r"(base-\d+\.npz|register-\d+(-\d+)?\.bin|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster|extension)\.json)(\.new)?"
+    rf"(base-\d+\.npz|{register_log.NAME.pattern}|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster|extension)\.json)(\.new)?"
 )
 _KEPT = 2  # base files: the newest and the one before it
 

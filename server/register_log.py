@@ -22,7 +22,7 @@ from fedmf.errors import ParticipationError, RunDirectoryError
 from fedmf.register import Register
 from server.files import UNREADABLE, packed, unpacked_bytes, write_all, write_atomically
 
-NAME = re.compile(r"register-(\d+)(-\d+)?\.bin")
+NAME = re.compile(r"register-\d+(-\d+)?\.bin")
 FEWEST_BYTES = 1 << 20
 """Lines shorter than this are never worth another snapshot."""
 SHARE = 8
