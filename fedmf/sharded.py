@@ -61,15 +61,9 @@ class Sharded(Generic[V]):
                 if key not in before or before[key] != value:
                     yield key, value
 
-    def __len__(self) -> int:
-        """Return how many entries there are."""
-        return sum(map(len, self._shards.values()))
-
     def __eq__(self, other: object) -> bool:
         """Say whether both have the same entries."""
         return isinstance(other, Sharded) and self._shards == other._shards
-
-    __hash__ = None  # type: ignore[assignment]  # its values need not have one
 
 
 def _shard(key: Key) -> int:
