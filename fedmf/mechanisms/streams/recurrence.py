@@ -15,12 +15,11 @@ from typing import Protocol
 
 import numpy as np
 
-from fedmf.checks import check_at_least
 from fedmf.mechanisms import compiled
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import SquareStream, StreamState, blocks, check_next
+from fedmf.mechanisms.streams.protocol import SquareStream, StreamState, blocks, check_next, first_state
 from fedmf.mechanisms.workload import Workload
 
 CHUNK = 1024  # steps whose matrices are prepared at once
@@ -167,8 +166,7 @@ class RecurrentStream(SquareStream):
 
     def init(self, dimension: int) -> StreamState:
         """Return r zero rows, with room behind them for the fresh row."""
-        check_at_least("dimension", dimension, 1)
-        rows = np.zeros((self.buffers + 1, dimension), np.float32)
+        rows = first_state(self.buffers + 1, dimension).buffers
         return StreamState(0, rows[:-1], rows)
 
     def next(
