@@ -35,8 +35,8 @@ class DevicePrivatizer:
         self._device = device
         self._rotates = rotation.kind != "identity"
         if self._rotates:
-            signs = rotation.seed.signs(rotation.padded, "rotation")[: rotation.dimension]
-            self._signs = torch.from_numpy(np.array(signs, np.float32)).to(device)
+            signs = rotation.signs[: rotation.dimension].astype(np.float32)
+            self._signs = torch.from_numpy(signs).to(device)
         if bounds.linf_norm is not None:  # the largest float32 that is not above the bound
             self._linf = float(clip_linf(np.full(1, np.inf, np.float32), bounds.linf_norm)[0])
 

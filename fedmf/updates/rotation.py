@@ -111,7 +111,8 @@ class Rotation:
         return padded_dimension(self.dimension, self.kind)
 
     @cached_property
-    def _signs(self) -> npt.NDArray[np.int8]:
+    def signs(self) -> npt.NDArray[np.int8]:
+        """The public signs of the rotation, (D,)."""
         return self.seed.signs(self.padded, "rotation").astype(np.int8)  # kept for the whole run
 
     def rotate(self, update: Vector) -> Vector:
@@ -130,7 +131,7 @@ class Rotation:
         given = [np.require(part, np.float32, ["C", "A", "W"]) for part in parts]  # one kind: compiled once
         values = np.empty(self.padded, np.float32)
         factor = np.float32(self.padded**-0.5)
-        return Rotated(values, math.sqrt(loops.sweep(*given, self._signs, factor, values)))
+        return Rotated(values, math.sqrt(loops.sweep(*given, self.signs, factor, values)))
 
     def _turn_in_numpy(self, update: Vector, start: Vector | None) -> Rotated:
         """Return what `turn` does: difference, squares and signs block by block in the cache, then the transform."""
@@ -146,7 +147,7 @@ class Rotation:
                 squared[:] = part
                 squares += float(np.dot(squared, squared))
                 if has_signs:
-                    np.multiply(part, self._signs[block], out=part)
+                    np.multiply(part, self.signs[block], out=part)
             return Rotated(hadamard(values, donate=True) if has_signs else values, math.sqrt(squares))
 
     def unrotate(self, rotated: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[Real]:
@@ -158,7 +159,7 @@ class Rotation:
             return rotated
         unrotated = hadamard(rotated, donate=donate)[: self.dimension]
         is_ours = donate or not np.may_share_memory(unrotated, rotated)
-        return np.multiply(unrotated, self._signs[: self.dimension], out=unrotated if is_ours else None)
+        return np.multiply(unrotated, self.signs[: self.dimension], out=unrotated if is_ours else None)
 
 
 def _sylvester(size: int) -> npt.NDArray[np.float64]:
