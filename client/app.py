@@ -130,11 +130,9 @@ def make_client_app(
 def unpack(message: Message) -> tuple[list[Task], Vector]:
     """Return each client's task, and the flat model (d,), float32, that they share."""
     record = message.content.config_records[wire.TASK]
-    tasks: list[Task] = []
-    fixed = str(record.get(wire.FIXED, ""))
-    while (name := wire.numbered(wire.CLIENT, len(tasks))) in record:
-        key = SecretKey(bytes(record[wire.numbered(wire.MASK_KEY, len(tasks))]))  # type: ignore[arg-type]
-        tasks.append(Task(str(record[name]), int(record[wire.EPOCH]), key, fixed))  # type: ignore[arg-type]
+    epoch, fixed = int(record[wire.EPOCH]), str(record.get(wire.FIXED, ""))  # type: ignore[arg-type]
+    asked = zip(wire.entries(record, wire.CLIENT), wire.entries(record, wire.MASK_KEY), strict=True)
+    tasks = [Task(client, epoch, SecretKey(key), fixed) for client, key in asked]
     return tasks, wire.to_vector(message.content.array_records[wire.MODEL][wire.VECTOR].data)
 
 
@@ -167,12 +165,11 @@ def mask(
 
 
 def pack(values: Sequence[bytes], message: Message) -> Message:
-    """Return the reply that holds each client's kept values in a field of its own, and nothing else.
+    """Return the reply that holds each client's kept values on their own, in the order of the tasks, and nothing else.
 
     No loss, no count, no norm, and no sum over clients: each vector stays under its own mask.
     """
-    fields = {wire.numbered(wire.VALUES, place): data for place, data in enumerate(values)}
-    return Message(RecordDict({wire.UPDATE: ConfigRecord({**fields})}), reply_to=message)
+    return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: list(values)})}), reply_to=message)
 
 
 def play_elsewhere(
@@ -192,14 +189,13 @@ def play_elsewhere(
     given = message.content.config_records[wire.TASK]
     shared = (wire.EPOCH, wire.STEP, wire.FIXED)
     record = ConfigRecord({name: given[name] for name in shared if name in given})
-    for place, task in enumerate(tasks):
-        record[wire.numbered(wire.CLIENT, place)] = task.client
-        record[wire.numbered(wire.MASK_KEY, place)] = task.mask_key.reveal()
+    record[wire.CLIENT] = [task.client for task in tasks]
+    record[wire.MASK_KEY] = [task.mask_key.reveal() for task in tasks]
     left = copy(message)
     left.content = RecordDict({wire.MODEL: message.content.array_records[wire.MODEL], wire.TASK: record})
     try:
         fields = elsewhere(left, context).content.config_records[wire.UPDATE]
-        return [bytes(fields[wire.numbered(wire.VALUES, place)]) for place in range(len(tasks))]  # type: ignore[arg-type]
+        return [bytes(data) for _, data in zip(tasks, wire.entries(fields, wire.VALUES), strict=True)]
     except Exception as error:
         for task in tasks:
             on_failure(task.client, error)

@@ -22,10 +22,12 @@ def with_scale(arrays: ArrayRecord, scale: Vector | None) -> ArrayRecord:
 def payloads(reply: Message, count: int) -> list[object]:
     """Return the bytes of the values of a message's `count` tasks; never raises.
 
-    A value is None for an error or anything malformed.
+    A value is None for an error or anything malformed, and for a client that sent none.
     """
     try:
-        fields = reply.content.config_records[wire.UPDATE]
-        return [fields.get(wire.numbered(wire.VALUES, position)) for position in range(count)]
+        sent = reply.content.config_records[wire.UPDATE][wire.VALUES]
     except Exception:  # whatever a hostile client sends counts as the zero vector
         return [None] * count
+    if not isinstance(sent, list) or len(sent) != count:
+        return [None] * count
+    return [None if data == wire.NO_VALUES else data for data in sent]

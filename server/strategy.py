@@ -6,7 +6,7 @@ and can neither stop nor resume.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError
 from fedmf.plan import Plan
+from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from server.aggregation import FixedPoint
 from server.cohort import Population, ReplyPolicy
@@ -48,6 +49,15 @@ def ignore_reply(client: str, data: object) -> None:
 
 def go_on(number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
     """Let a round be released whoever answered, as every run must that its statement covers whole."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A message of the round under way, its clients, and each one's mask key, which its values are read with."""
+
+    message: Message
+    clients: Sequence[str]
+    mask_keys: Sequence[SecretKey] = field(repr=False)
 
 
 class FedMF(Strategy):
@@ -87,7 +97,7 @@ class FedMF(Strategy):
         self._on_heard = on_heard
         self._tasks_per_message = tasks_per_message
         self._fixed_digest = fixed_digest
-        self._asked: list[tuple[Message, list[str]]] = []
+        self._asked: list[Asked] = []
         self._is_in_doubt = False  # a commit was interrupted: its round may be released
 
     def summary(self) -> None:
@@ -139,22 +149,23 @@ class FedMF(Strategy):
         for node, clients in places.items():
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
-                content = RecordDict({wire.MODEL: arrays, wire.TASK: self._tasks(batch, epoch, step)})
+                keys = [self._secrets.key.mask_key(client, step) for client in batch]
+                content = RecordDict({wire.MODEL: arrays, wire.TASK: self._tasks(batch, keys, epoch, step)})
                 if question := self.population.question(batch):
                     content[wire.HELD] = ConfigRecord({**question})
                 message = Message(content, node, MessageType.TRAIN, group_id=str(server_round))
-                self._asked.append((message, batch))
-        return [message for message, _ in self._asked]
+                self._asked.append(Asked(message, batch, keys))
+        return [asked.message for asked in self._asked]
 
-    def _tasks(self, clients: Sequence[str], epoch: int, step: int) -> ConfigRecord:
+    def _tasks(
+        self, clients: Sequence[str], mask_keys: Sequence[SecretKey], epoch: int, step: int
+    ) -> ConfigRecord:
         """Return what a message's clients are told: their names, epoch and step, and each one's mask key."""
         record = ConfigRecord({wire.EPOCH: epoch, wire.STEP: step})
         if self._fixed_digest:
             record[wire.FIXED] = self._fixed_digest
-        for position, client in enumerate(clients):
-            record[wire.numbered(wire.CLIENT, position)] = client
-            key = self._secrets.key.mask_key(client, step)
-            record[wire.numbered(wire.MASK_KEY, position)] = key.reveal()
+        record[wire.CLIENT] = list(clients)
+        record[wire.MASK_KEY] = [key.reveal() for key in mask_keys]
         return record
 
     def aggregate_train(
@@ -165,7 +176,7 @@ class FedMF(Strategy):
         Returns (None, None), with nothing released and nobody spent, when fewer than `min_replies` answered.
         """
         rotated_sum, answered = self._add(replies)
-        self._on_heard(server_round, [client for _, clients in self._asked for client in clients], answered)
+        self._on_heard(server_round, [client for asked in self._asked for client in asked.clients], answered)
         if len(answered) < self._replies.min_replies:
             return None, None
         before = self.state
@@ -281,21 +292,20 @@ class FedMF(Strategy):
 
         Each client's values are decoded and bounded on their own, whichever message they came in.
         """
-        plan, asked = self.plan, {message.metadata.message_id: clients for message, clients in self._asked}
+        plan, awaited = self.plan, {asked.message.metadata.message_id: asked for asked in self._asked}
         dimension, keep_probability = plan.rotation.padded, plan.compression.keep_probability
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
         total = grid.zeros(dimension)
         answered: list[str] = []
-        _, step = self.state.position(plan)
-        epoch_key = self._secrets.key
         for reply in replies:
-            # none: not of this cohort and round, or a second reply
-            clients = asked.pop(reply.metadata.reply_to_message_id, [])
-            is_admitted = not clients or self.population.admits(clients, reply)
+            if (asked := awaited.pop(reply.metadata.reply_to_message_id, None)) is None:
+                continue  # not of this cohort and round, or a second reply
+            clients = asked.clients
+            is_admitted = self.population.admits(clients, reply)
             values = payloads(reply, len(clients)) if is_admitted else [None] * len(clients)
-            for client, data in zip(clients, values, strict=True):
+            for client, mask_key, data in zip(clients, asked.mask_keys, values, strict=True):
                 self._on_reply(client, data)
-                kept = wire.coordinates(epoch_key.mask_key(client, step), dimension, keep_probability)
+                kept = wire.coordinates(mask_key, dimension, keep_probability)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
         return grid.value(total, donate=True), answered

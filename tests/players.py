@@ -18,7 +18,7 @@ UPDATE = random_vector(50, 0.5)
 
 
 class Answering:
-    """A player whose `answer(task fields, message)` makes each reply, or None for silence."""
+    """A player of one client a message whose `answer(task fields, message)` makes each reply, or None for silence."""
 
     def __init__(self, answer, order=1):
         self._answer, self._order, self.seen = answer, order, []
@@ -29,12 +29,19 @@ class Answering:
     def collect(self, message_ids):
         while self.messages:
             message = self.messages.pop(0)
-            fields = message.content.config_records[wire.TASK]
+            (fields,) = fields_of(message)
             self.seen.append(fields)
             reply = self._answer(fields, message)
             if reply is not None:
                 return reply if isinstance(reply, list) else [reply]
         return []
+
+
+def fields_of(message):
+    """What each client of a message is told, on its own."""
+    task = dict(message.content.config_records[wire.TASK])
+    asked = zip(task.pop(wire.CLIENT), task.pop(wire.MASK_KEY), strict=True)
+    return [{**task, wire.CLIENT: client, wire.MASK_KEY: key} for client, key in asked]
 
 
 def honest(fields, message, update=UPDATE, plan=PLAN):
@@ -48,8 +55,8 @@ def honest(fields, message, update=UPDATE, plan=PLAN):
     return replying(message, wire.to_bytes(values))
 
 
-def replying(message, data):
-    return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: data})}), reply_to=message)
+def replying(message, *data):
+    return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: list(data)})}), reply_to=message)
 
 
 def run(answer, plan=PLAN, rounds=1, order=1, **options):

@@ -17,9 +17,16 @@ def joint(*clients):
     """Return one message with the tasks of several clients."""
     vector = flat_parameters(Spoilt())
     array = Array("float32", vector.shape, wire.STYPE, wire.to_bytes(vector))
-    record = ConfigRecord({wire.EPOCH: 0, wire.STEP: 1})
-    for place, client in enumerate(clients):
-        record[wire.numbered(wire.CLIENT, place)] = client
-        record[wire.numbered(wire.MASK_KEY, place)] = KEY.mask_key(client, 1).reveal()
-    content = RecordDict({wire.MODEL: ArrayRecord({wire.VECTOR: array}), wire.TASK: record})
+    content = RecordDict({wire.MODEL: ArrayRecord({wire.VECTOR: array}), wire.TASK: told(*clients)})
     return Message(content, 1, MessageType.TRAIN)
+
+
+def told(*clients):
+    """Return the record of several clients' tasks."""
+    keys = [KEY.mask_key(client, 1).reveal() for client in clients]
+    return ConfigRecord({wire.EPOCH: 0, wire.STEP: 1, wire.CLIENT: list(clients), wire.MASK_KEY: keys})
+
+
+def values_in(reply):
+    """Return the bytes that each client of a message sent."""
+    return reply.content.config_records[wire.UPDATE][wire.VALUES]

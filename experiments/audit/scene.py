@@ -16,6 +16,7 @@ from torch import nn
 from client.settings import TrainingSettings
 from experiments.audit.pipeline import OPTIMIZER, Float64, Pipeline, Played
 from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
+from experiments.players.failures import clients_of
 from experiments.players.local_grid import CLIENT_APP_RAISED, Player
 from fedmf.audit.stated import Stated
 from fedmf.mechanisms import design_run, of_run
@@ -121,7 +122,7 @@ class Muted:
         """Hand on the tasks of those that answer."""
         handed_on = []
         for message in messages:
-            client = str(message.content.config_records[wire.TASK][wire.CLIENT])
+            (client,) = clients_of(message)
             if client in self._failing:
                 self._errors.append(Message(Error(CLIENT_APP_RAISED, "muted"), reply_to=message))
             elif client not in self._silent:
@@ -150,7 +151,7 @@ class Hostile:
     def submit(self, messages: list[Message]) -> None:
         """Hand on the tasks, and remember which are the client's."""
         for message in messages:
-            if message.content.config_records[wire.TASK][wire.CLIENT] == str(self._client):
+            if clients_of(message) == [str(self._client)]:
                 self._rounds[message.metadata.message_id] = int(message.metadata.group_id)
         self._player.submit(messages)
 
@@ -163,7 +164,7 @@ class Hostile:
                 vector = self._examples_of(self._client, number).x[0]
                 with np.errstate(invalid="ignore"):
                     sent = wire.to_bytes(self._plan.rotation.rotate(vector))
-                reply.content.config_records[wire.UPDATE][wire.VALUES] = sent
+                reply.content.config_records[wire.UPDATE][wire.VALUES] = [sent]
                 replies.append(reply)
             replies.append(reply)
         return replies

@@ -110,9 +110,5 @@ class Witness:
 
 def clients_of(message: Message) -> list[str]:
     """Return the clients that a message has tasks for."""
-    task, clients = message.content.config_records.get(wire.TASK), list[str]()
-    if task is None:
-        return clients
-    while (name := wire.numbered(wire.CLIENT, len(clients))) in task:
-        clients.append(str(task[name]))
-    return clients
+    task = message.content.config_records.get(wire.TASK)
+    return [] if task is None else wire.entries(task, wire.CLIENT)

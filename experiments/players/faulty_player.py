@@ -4,6 +4,7 @@ from collections import Counter
 
 from flwr.app import Error, Message
 
+from experiments.players.failures import clients_of
 from experiments.players.faults import Faults
 from experiments.players.local_grid import CLIENT_APP_RAISED, Player
 from fedmf.randomness import PublicSeed
@@ -49,7 +50,8 @@ class FaultyPlayer:
     def _decide(self, message: Message) -> tuple[str, bool]:
         """Return the fate of a task and whether its reply comes twice."""
         task = message.content.config_records[wire.TASK]
-        where = (str(task[wire.CLIENT]), int(task[wire.EPOCH]), int(task[wire.STEP]))  # type: ignore[arg-type]
+        (client,) = clients_of(message)  # with faults each client has a message of its own
+        where = (client, int(task[wire.EPOCH]), int(task[wire.STEP]))  # type: ignore[arg-type]
         self._attempts[where] += 1
         fate, twice = self._seed.generator("faults", *where, self._attempts[where]).random(2)
         return self._faults.fate(fate), bool(twice < self._faults.duplicate)

@@ -1,7 +1,7 @@
 """Messages of several clients cut into parts for several processes, and the parts' replies made one again.
 
 A part travels without the model, which all parts of a round share. The reply to a message is what its client app would
-have answered: each client's kept values in a field of their own.
+have answered: each client's kept values on their own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from client.app import pack
 from experiments.players.failures import Failure, clients_of
 from fedmf.updates import wire
 
@@ -39,19 +40,11 @@ class Part:
         return part
 
     def _task(self) -> ConfigRecord:
-        """Return the record of the part's clients, numbered from 0, and of what all clients share."""
+        """Return the record of the part's clients, and of what all clients share."""
         given = self.whole.content.config_records[wire.TASK]
-        numbered = {
-            wire.numbered(name, place)
-            for place in range(len(clients_of(self.whole)))
-            for name in _OF_A_CLIENT
-        }
-        record = ConfigRecord({name: value for name, value in given.items() if name not in numbered})
-        for position, place in enumerate(self.places):
-            for name in _OF_A_CLIENT:
-                if (held := wire.numbered(name, place)) in given:
-                    record[wire.numbered(name, position)] = given[held]
-        return record
+        own = slice(self.places.start, self.places.stop)
+        mine = {name: wire.entries(given, name)[own] for name in _OF_A_CLIENT}
+        return ConfigRecord({**given, **mine})
 
 
 def guided(messages: Sequence[Message], workers: int) -> Iterator[list[Part]]:
@@ -82,7 +75,7 @@ class Gathering:
 
     whole: Message
     failures: list[Failure] = field(default_factory=list)  # clients without values, of a message of several
-    _fields: dict[str, bytes] = field(default_factory=dict)
+    _values: dict[int, bytes] = field(default_factory=dict)  # of the clients at their places
     _heard: int = 0
 
     def add(self, part: Part, reply: Message) -> Message | None:
@@ -91,14 +84,12 @@ class Gathering:
         if len(names) <= 1:
             return reply
         self._heard += len(part.places)
-        if reply.has_error():  # these clients have no field, which counts as an error of theirs alone
+        if reply.has_error():  # these clients have no values, which counts as an error of theirs alone
             reason = str(reply.error.reason)
             self.failures += [Failure(names[place], reason, has_sent=False) for place in part.places]
         else:
-            values = reply.content.config_records[wire.UPDATE]
-            for position, place in enumerate(part.places):
-                self._fields[wire.numbered(wire.VALUES, place)] = values[wire.numbered(wire.VALUES, position)]  # type: ignore[assignment]
+            values = wire.entries(reply.content.config_records[wire.UPDATE], wire.VALUES)
+            self._values |= zip(part.places, values, strict=True)
         if self._heard < len(names):
             return None
-        fields = dict(sorted(self._fields.items()))
-        return Message(RecordDict({wire.UPDATE: ConfigRecord({**fields})}), reply_to=self.whole)
+        return pack([self._values.get(place, wire.NO_VALUES) for place in range(len(names))], self.whole)

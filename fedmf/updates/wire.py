@@ -2,11 +2,12 @@
 
 A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
 only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
-mask key. A message may carry the tasks of several clients of one node: the fields of each are numbered, and
-so are the values in the reply, every client's on their own and under their own mask.
+mask key. A message may carry the tasks of several clients of one node: a field holds a list with an entry for each, and
+so do the values in the reply, every client's on their own and under their own mask.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +27,16 @@ from fedmf.updates.vectors import Vector
 # ArrayRecord of a message: the flat model under key VECTOR; under key SCALE, if there, what updates are scaled by.
 MODEL = "model"
 # ConfigRecord of a message: EPOCH, STEP, FIXED where part of the model does not train (a public digest of that part, so
-# that nobody trains on top of another), and for each client CLIENT and MASK_KEY, `numbered`
+# that nobody trains on top of another), and lists of CLIENT and MASK_KEY with an entry for each client
 TASK = "task"
-UPDATE = "update"  # ConfigRecord of a reply: for each client the bytes of its kept values, VALUES `numbered`
+UPDATE = "update"  # ConfigRecord of a reply: VALUES, a list of the bytes of each client's kept values; NO_VALUES for who sent none
 # ConfigRecord of a deployment's messages: asked with DIGEST_KEY, a node answers a query with how many CLIENTS it holds,
 # and every message with a DIGEST of who they are.
 HELD = "held"
 CLIENTS, DIGEST, DIGEST_KEY = "clients", "digest", "digest-key"
 VECTOR, SCALE = "vector", "scale"
 VALUES = "values"
+NO_VALUES = b""
 STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header, nothing to parse
 CLIENT, EPOCH, STEP, MASK_KEY, FIXED = "client", "epoch", "step", "mask-key", "fixed"
 
@@ -75,13 +77,10 @@ class Bounds:
         return self.l2_norm * (1 + TAU) if self.value_type == "int8" else self.l2_norm
 
 
-def numbered(name: str, position: int) -> str:
-    """Return the field `name` of the client at `position` (0-based) of a message.
-
-    >>> numbered(VALUES, 0), numbered(VALUES, 2)
-    ('values', 'values-2')
-    """
-    return name if position == 0 else f"{name}-{position}"
+def entries(record: Mapping[str, Any], name: str) -> list[Any]:
+    """Return the field `name` of a record that this project's code made: a list with an entry for each client."""
+    found: list[Any] = record[name]
+    return found
 
 
 def to_bytes(values: Values) -> bytes:

@@ -2,7 +2,7 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 
 from client.app import make_client_app, play_elsewhere, unpack
 from client.data import Examples
@@ -14,6 +14,8 @@ from client.training import Trainer
 from experiments.players.local_grid import local_context, set_identity
 from fedmf.updates import wire
 from plans import KEY, small_plan
+from tasks import told
+from tasks import values_in as sent_in
 
 MODEL = {"name": "logistic", "input_shape": (2, 2), "classes": 3, "seed": 0}
 PLAN = small_plan(dimension=15)
@@ -37,15 +39,13 @@ def app():
 def task(client="0", vector=None):
     vector = flat_parameters(build(**MODEL)) if vector is None else vector
     array = Array("float32", vector.shape, wire.STYPE, wire.to_bytes(vector))
-    record = ConfigRecord(
-        {wire.CLIENT: client, wire.EPOCH: 0, wire.STEP: 1, wire.MASK_KEY: KEY.mask_key(client, 1).reveal()}
-    )
-    content = RecordDict({wire.MODEL: ArrayRecord({wire.VECTOR: array}), wire.TASK: record})
+    content = RecordDict({wire.MODEL: ArrayRecord({wire.VECTOR: array}), wire.TASK: told(client)})
     return Message(content, 1, MessageType.TRAIN)
 
 
 def values_in(reply):
-    return np.frombuffer(reply.content.config_records[wire.UPDATE][wire.VALUES], "<f4")
+    (values,) = sent_in(reply)
+    return np.frombuffer(values, "<f4")
 
 
 def test_client_trains_clips_masks_and_sends_the_kept_values_only(app):
@@ -158,7 +158,7 @@ def app_that_tells(kind):
 def test_failures_are_told_of_one_by_one_and_not_logged_then(caplog):
     app, heard = app_that_tells(Short)
     reply = app(joint("0", "broken"), local_context())
-    assert list(reply.content.config_records[wire.UPDATE]) == ["values", "values-1"]
+    assert len(sent_in(reply)) == 2
     assert [client for client, _ in heard] == ["0", "broken"]
     assert str(heard[0][1]) == "training gave an update of shape (14,); it must be (15,)."
     assert isinstance(heard[1][1], OSError)
@@ -193,22 +193,18 @@ def test_logs_of_a_task_hold_no_key(app, caplog):
 def joint(*clients):
     """One message with the tasks of several clients."""
     message = task(clients[0])
-    record = message.content.config_records[wire.TASK]
-    for place, client in enumerate(clients):
-        record[wire.numbered(wire.CLIENT, place)] = client
-        record[wire.numbered(wire.MASK_KEY, place)] = KEY.mask_key(client, 1).reveal()
+    message.content[wire.TASK] = told(*clients)
     return message
 
 
 def test_clients_of_one_message_answer_each_as_on_their_own(app):
-    """Each one's values lie in a field of their own, under their own mask; one that fails changes its own only."""
+    """Each one's values are on their own, under their own mask; one that fails changes its own only."""
     clients = ("0", "broken", "7")
-    content = app(joint(*clients), local_context()).content
-    record = content.config_records[wire.UPDATE]
-    assert list(content) == [wire.UPDATE]
-    assert list(record) == ["values", "values-1", "values-2"]
-    for place, client in enumerate(clients):
+    reply = app(joint(*clients), local_context())
+    assert {name: list(record) for name, record in reply.content.items()} == {wire.UPDATE: [wire.VALUES]}
+    sent = sent_in(reply)
+    for client, values in zip(clients, sent, strict=True):
         alone = app(task(client), local_context())
-        assert record[wire.numbered(wire.VALUES, place)] == values_in(alone).tobytes()
-    assert not np.frombuffer(record["values-1"], "f4").any()
-    assert np.frombuffer(record["values-2"], "f4").any()
+        assert values == values_in(alone).tobytes()
+    assert not np.frombuffer(sent[1], "f4").any()
+    assert np.frombuffer(sent[2], "f4").any()

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 from torch import nn
 
 from client import resident, training
@@ -22,7 +22,8 @@ from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.players.local_grid import local_context, set_identity
 from fedmf.updates import wire
-from plans import KEY, small_plan
+from plans import small_plan
+from tasks import told, values_in
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SHAPE = {"input_shape": (8, 8), "classes": 10, "seed": 0}
@@ -52,19 +53,14 @@ def ask(*clients, vector=None, scale=None):
     """Return one message with the tasks of several clients."""
     vector = flat_parameters(build("logistic", **SHAPE)) if vector is None else vector
     arrays = {wire.VECTOR: vector} | ({} if scale is None else {wire.SCALE: scale})
-    record = ConfigRecord({wire.EPOCH: 0, wire.STEP: 1})
-    for place, client in enumerate(clients):
-        record[wire.numbered(wire.CLIENT, place)] = client
-        record[wire.numbered(wire.MASK_KEY, place)] = KEY.mask_key(client, 1).reveal()
     model = ArrayRecord(
         {name: Array("float32", one.shape, wire.STYPE, wire.to_bytes(one)) for name, one in arrays.items()}
     )
-    return Message(RecordDict({wire.MODEL: model, wire.TASK: record}), 1, MessageType.TRAIN)
+    return Message(RecordDict({wire.MODEL: model, wire.TASK: told(*clients)}), 1, MessageType.TRAIN)
 
 
 def values_of(app, message, dtype="<f4"):
-    record = app(message, local_context()).content.config_records[wire.UPDATE]
-    return [np.frombuffer(record[wire.numbered(wire.VALUES, place)], dtype) for place in range(len(record))]
+    return [np.frombuffer(values, dtype) for values in values_in(app(message, local_context()))]
 
 
 def app_of(plan, make=None, device="cpu", data=examples_of, told=None, **settings):

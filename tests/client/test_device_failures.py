@@ -25,7 +25,7 @@ from poison import (
     lose_device_late,
     play_elsewhere,
 )
-from tasks import joint
+from tasks import joint, values_in
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +43,9 @@ def _bring_back():
 
 
 def values_of(app, *clients):
-    record = app(joint(*clients), local_context()).content.config_records[wire.UPDATE]
-    assert list(record) == [wire.numbered(wire.VALUES, place) for place in range(len(clients))]
-    return [np.frombuffer(record[name], "<f4") for name in record]
+    sent = values_in(app(joint(*clients), local_context()))
+    assert len(sent) == len(clients)
+    return [np.frombuffer(values, "<f4") for values in sent]
 
 
 def alone(client):

@@ -16,7 +16,7 @@ from fedmf.errors import DeviceLostError
 from fedmf.updates import wire
 from plans import KEY
 from poison import PLAN, DeadDevice, Spoilt, app_of, dying_app, lose_device, play_elsewhere
-from tasks import joint, task
+from tasks import joint, task, values_in
 
 
 def spoil_storage(model):
@@ -77,12 +77,7 @@ def _device():
 
 
 def values_of(app, *clients):
-    return values_in(app(joint(*clients), local_context()), clients)
-
-
-def values_in(reply, clients):
-    record = reply.content.config_records[wire.UPDATE]
-    return [record[wire.numbered(wire.VALUES, place)] for place in range(len(clients))]
+    return values_in(app(joint(*clients), local_context()))
 
 
 def alone(client):
@@ -177,8 +172,8 @@ def test_clients_after_a_lost_device_are_played_in_another_process_as_on_their_o
     app = app_of(lose_device, play_elsewhere)
     clients = ("1", "special", "2", "special", "3")
     later = ("3", "special", "2")
-    messages = [(joint(*names), names) for names in (clients, later)]
-    sent = [data for message, names in messages for data in values_in(app(message, local_context()), names)]
+    messages = [joint(*clients), joint(*later)]
+    sent = [data for message in messages for data in values_in(app(message, local_context()))]
     while torch._C._len_torch_dispatch_stack():
         _pop_mode()
     for client, values in zip(clients + later, sent, strict=True):
@@ -207,11 +202,7 @@ def test_a_worker_whose_device_is_lost_gives_way_to_another():
         replies = LocalGrid(pool).send_and_receive([task(client) for client in ("1", "special", "2", "3")])
         failed = [reply for reply in replies if reply.has_error()]
         assert [reply.error.code for reply in failed] == [CLIENT_APP_RAISED]
-        heard = {
-            reply.content.config_records[wire.UPDATE][wire.VALUES]
-            for reply in replies
-            if not reply.has_error()
-        }
+        heard = {values_in(reply)[0] for reply in replies if not reply.has_error()}
         assert heard == {alone(client) for client in "123"}
         (later,) = LocalGrid(pool).send_and_receive([task("2")])
-        assert later.content.config_records[wire.UPDATE][wire.VALUES] == alone("2")
+        assert values_in(later) == [alone("2")]

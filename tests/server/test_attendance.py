@@ -10,13 +10,14 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from nodes import Nodes, holding, key_of
 from plans import KEY, random_vector, small_plan
-from players import honest
+from players import fields_of, honest, replying
 from server import attendance
 from server.attendance import ROSTER, Attendance, DeployedPopulation, connected, wait_for_clients
 from server.cohort import Roster
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
+from tasks import values_in
 
 PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)  # 12 clients, 4 rounds of 3, 2 epochs
 
@@ -26,27 +27,14 @@ def _impatient(monkeypatch):
     monkeypatch.setattr(attendance, "_PAUSE", 0.01)
 
 
-def fields_of(message):
-    """One task's fields for each client of a message, as a message for one client has them."""
-    record = message.content.config_records[wire.TASK]
-    found = []
-    while (name := wire.numbered(wire.CLIENT, len(found))) in record:
-        key = record[wire.numbered(wire.MASK_KEY, len(found))]
-        found.append({wire.CLIENT: record[name], wire.MASK_KEY: key, wire.EPOCH: record[wire.EPOCH]})
-    return found
-
-
 def vector_of(client):
     return random_vector(50, 0.5, int(client.rpartition(":")[2]) + 100 * int(client[:2], 16))
 
 
 def answer(message, plan=PLAN):
     """The reply of an honest node: each client's values on their own."""
-    values = {}
-    for place, fields in enumerate(fields_of(message)):
-        reply = honest(fields, message, vector_of(fields[wire.CLIENT]), plan)
-        values[wire.numbered(wire.VALUES, place)] = reply.content.config_records[wire.UPDATE][wire.VALUES]
-    return Message(RecordDict({wire.UPDATE: ConfigRecord(values)}), reply_to=message)
+    replies = [honest(fields, message, vector_of(fields[wire.CLIENT]), plan) for fields in fields_of(message)]
+    return replying(message, *(values for reply in replies for values in values_in(reply)))
 
 
 def deployed(folder, held, *, answers=answer, plan=PLAN, tasks=4, least=12, **limits):
@@ -104,15 +92,11 @@ def test_a_nodes_sum_is_refused(tmp_path):
     """No client's bound could be checked on such a sum, so it counts as zeros, whatever its length."""
 
     def summing(message):
-        reply = answer(message)
-        record = reply.content.config_records[wire.UPDATE]
-        parts = [np.frombuffer(record[name], "<f4") for name in record]
+        parts = [np.frombuffer(values, "<f4") for values in values_in(answer(message))]
         whole = np.zeros(max(map(len, parts)), "<f4")
         for part in parts:
             whole[: len(part)] += part
-        return Message(
-            RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: whole.tobytes()})}), reply_to=message
-        )
+        return replying(message, whole.tobytes(), *[wire.NO_VALUES] * (len(parts) - 1))
 
     strategy, grid, releases = deployed(tmp_path, {"a": 12}, answers=summing, tasks=3)
     strategy.start(grid, num_rounds=1, timeout=0.1)

@@ -45,7 +45,8 @@ def contents(draw, kept):
     data = draw(payloads(kept))
     form = draw(
         st.sampled_from(
-            ["right"] * 6 + ["error", "empty", "other name", "metrics", "array", "number", "list"]
+            ["right"] * 6
+            + ["error", "empty", "other name", "metrics", "array", "number", "bare", "two", "none", "texts"]
         )
     )
     if form == "error":
@@ -58,7 +59,8 @@ def contents(draw, kept):
         dtype = draw(st.sampled_from(["float32", "int8", "object", "float64", ""]))
         array = Array(dtype, (draw(st.integers(0, 2**40)),), wire.STYPE, data)
         return RecordDict({wire.UPDATE: ArrayRecord({wire.VALUES: array})})
-    value = {"number": len(data), "list": [data, data]}.get(form, data)
+    others = {"number": len(data), "bare": data, "two": [data, data], "none": [], "texts": [str(data)]}
+    value = others.get(form, [data])
     return RecordDict({wire.UPDATE if form != "other name" else "else": ConfigRecord({wire.VALUES: value})})
 
 
@@ -118,7 +120,8 @@ def test_without_the_servers_bounds_a_message_would(monkeypatch):
         reply = wild(fields, message)
         if fields[wire.CLIENT] == hostile:
             record = reply.content.config_records[wire.UPDATE]
-            record[wire.VALUES] = np.full(len(record[wire.VALUES]) // 4, 1.0, "<f4").tobytes()
+            (sent,) = record[wire.VALUES]
+            record[wire.VALUES] = [np.full(len(sent) // 4, 1.0, "<f4").tobytes()]
         return reply
 
     moved = np.linalg.norm(released(plan, answer).model - released(plan, wild).model) * plan.denominator

@@ -311,8 +311,3 @@ def test_a_node_plays_its_clients_without_a_look_at_the_test_set_and_its_operato
     assert len(node.dataset.test) == 1
     with pytest.raises(DataError, match=r"test set .* not finite"):
         node_check(settings)
-
-
-def test_wire_names_are_distinct():
-    names = [wire.numbered(name, place) for name in (wire.CLIENT, wire.MASK_KEY) for place in range(50)]
-    assert len(set(names)) == 100

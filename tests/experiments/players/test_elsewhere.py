@@ -11,13 +11,12 @@ from experiments.players.failures import ignore_failure
 from experiments.players.local_grid import set_identity
 from experiments.session.engine import run_engine
 from experiments.settings.experiment import build
-from fedmf.updates import wire
 from plans import KEY
 from runs import composed
 from server.cohort import SimulatedPopulation
 from server.state import first_state
 from server.strategy import FedMF
-from tasks import joint
+from tasks import joint, values_in
 
 DATA = ("dataset=custom", "dataset.name=poison:load")
 
@@ -79,8 +78,8 @@ def test_a_node_whose_device_is_lost_answers_for_all_its_other_clients(monkeypat
         context = Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
         message = joint(*(f"a:{number}" for number in range(6)))
         reply = apps.client_app(message, context)
-        replies.append(dict(reply.content.config_records[wire.UPDATE]))
+        replies.append(values_in(reply))
         revive()
     assert replies[0] == replies[1]
-    silent = [not np.frombuffer(data, "f4").any() for data in replies[0].values()]
+    silent = [not np.frombuffer(data, "f4").any() for data in replies[0]]
     assert silent == [False, False, True, False, False, False]

@@ -26,7 +26,7 @@ def echo_app(text="echo"):
 
     @app.train()
     def train(message, context):
-        name = message.content.config_records[wire.TASK][wire.CLIENT]
+        (name,) = message.content.config_records[wire.TASK][wire.CLIENT]
         if name == "die":
             import os
 
@@ -42,7 +42,7 @@ def echo_app(text="echo"):
 
 def tasks(*names):
     set_identity()
-    fields = [ConfigRecord({wire.CLIENT: name, wire.EPOCH: 0, wire.STEP: 0}) for name in names]
+    fields = [ConfigRecord({wire.CLIENT: [name], wire.EPOCH: 0, wire.STEP: 0}) for name in names]
     return [Message(RecordDict({wire.TASK: task}), 1, MessageType.TRAIN) for task in fields]
 
 

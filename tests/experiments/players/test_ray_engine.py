@@ -10,6 +10,7 @@ import flwr
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
+from client.app import pack
 from experiments.cli.command import guard
 from experiments.players import ray_cluster, ray_workers
 from experiments.players.failures import Failure, with_failures, without_failures
@@ -21,6 +22,7 @@ from experiments.session.engine import remote_client_app, shared_tasks
 from fedmf.errors import RunStoppedError, SettingError
 from fedmf.updates import wire
 from runs import composed, simulate
+from tasks import values_in
 
 pytest.importorskip("ray")
 
@@ -88,8 +90,8 @@ def test_a_run_in_a_cluster_that_is_not_there_is_a_users_mistake_and_leaves_noth
 def task(*clients):
     """A message with tasks for `clients`."""
     set_identity()
-    names = {wire.numbered(wire.CLIENT, place): name for place, name in enumerate(clients)}
-    record = ConfigRecord({wire.EPOCH: 0, **names})
+    keys = [bytes(range(32)) for _ in clients]
+    record = ConfigRecord({wire.EPOCH: 0, wire.CLIENT: list(clients), wire.MASK_KEY: keys})
     message = Message(RecordDict({wire.TASK: record}), 1, MessageType.TRAIN)
     message.metadata.__dict__["_message_id"] = "7"
     return message
@@ -143,11 +145,10 @@ def cluster_of(*workers):
 
 def answer(message):
     """The reply of a worker, which dies at client "die" and in which client "fail" sends zeros."""
-    names = [str(name) for key, name in message.content[wire.TASK].items() if key.startswith(wire.CLIENT)]
+    names = message.content[wire.TASK][wire.CLIENT]
     if "die" in names:
         raise Lost
-    fields = {wire.numbered(wire.VALUES, place): name.encode() for place, name in enumerate(names)}
-    reply = Message(RecordDict({wire.UPDATE: ConfigRecord(fields)}), reply_to=message)
+    reply = pack([name.encode() for name in names], message)
     return with_failures(reply, [Failure("fail", "why")] if "fail" in names else [])
 
 
@@ -158,8 +159,7 @@ def test_a_message_at_which_a_worker_dies_is_played_again_client_by_client():
         Failure("die", "its process died", has_sent=False),
         Failure("fail", "why"),
     }
-    values = reply.content[wire.UPDATE]
-    assert dict(values) == {wire.numbered(wire.VALUES, 0): b"a", wire.numbered(wire.VALUES, 2): b"fail"}
+    assert values_in(reply) == [b"a", wire.NO_VALUES, b"fail"]
     assert reply.metadata.reply_to_message_id == "7"
     assert not workers.lost.is_set()
 
@@ -172,7 +172,7 @@ def test_a_worker_that_does_not_come_back_is_given_up_and_another_plays_its_clie
     workers = cluster_of(Worker(answer), Worker(lost, is_up=False))
     for _ in range(3):
         reply = workers.play(None, task("a", "b"), local_context())
-        assert len(reply.content[wire.UPDATE]) == 2
+        assert values_in(reply) == [b"a", b"b"]
     assert workers.count == 1
 
 

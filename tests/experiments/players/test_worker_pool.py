@@ -15,7 +15,7 @@ from experiments.players.worker_pool import WorkerPool
 from fedmf.updates import wire
 from poison import app_of, dying_app
 from runs import STATE
-from tasks import joint
+from tasks import joint, values_in
 
 ROOT = Path(__file__).resolve().parents[3]
 # In a folder whose own packages have the names of ours; what is printed says what went wrong.
@@ -111,11 +111,7 @@ def values(grid, *messages):
     replies = {reply.metadata.reply_to_message_id: reply for reply in grid.send_and_receive(messages)}
     for message in messages:
         task = message.content.config_records[wire.TASK]
-        fields = replies[message.metadata.message_id].content.config_records[wire.UPDATE]
-        place = 0
-        while (name := wire.numbered(wire.CLIENT, place)) in task:
-            sent[task[name]] = fields.get(wire.numbered(wire.VALUES, place))
-            place += 1
+        sent |= zip(task[wire.CLIENT], values_in(replies[message.metadata.message_id]), strict=True)
     return sent
 
 
@@ -150,12 +146,10 @@ def test_tasks_that_come_while_others_run_leave_these_their_model(here):
         replies = []
         while arrived := grid.pull_messages(awaited):
             replies += arrived
-    sent = {
-        reply.metadata.reply_to_message_id: reply.content.config_records[wire.UPDATE] for reply in replies
-    }
-    assert list(sent[awaited[0]].values()) == [here[name] for name in "abcde"]
+    sent = {reply.metadata.reply_to_message_id: values_in(reply) for reply in replies}
+    assert sent[awaited[0]] == [here[name] for name in "abcde"]
     other = values(LocalGrid(InProcessPlayer(app_of(None))), with_another_model(joint(*"ab")))
-    assert list(sent[awaited[1]].values()) == [other[name] for name in "ab"]
+    assert sent[awaited[1]] == [other[name] for name in "ab"]
 
 
 @pytest.mark.parametrize("ends", [dying_process, dying_app], ids=["process", "device"])
@@ -163,7 +157,7 @@ def test_who_ends_a_worker_takes_no_other_client_of_the_message_along(here, ends
     heard = []
     with WorkerPool(ends, None, 2) as pool:
         sent = values(LocalGrid(pool, heard.append), joint("special", *"abcdefghij"))
-    assert sent.pop("special") is None
+    assert sent.pop("special") == wire.NO_VALUES
     assert sent == here
     assert heard == [Failure("special", "its process died", has_sent=False)]
 

@@ -72,15 +72,12 @@ def test_a_task_holds_client_epoch_step_and_mask_key_and_no_message_another_secr
         group = sorted(cohorts[place // asked], key=int)
         held = message.content
         task = dict(held.config_records[wire.TASK])
-        clients = [task[wire.numbered(wire.CLIENT, number)] for number in range(1 if alone else 6)]
+        clients = task[wire.CLIENT]
         assert set(clients) <= set(group)
-        assert (len(clients) == 1) is alone
-        expected = {wire.EPOCH: epoch, wire.STEP: step}
-        for number, client in enumerate(clients):
-            expected[wire.numbered(wire.CLIENT, number)] = client
-            mask = SECRET.mask_key(client, step) if epoch == 0 else SECRET.ratchet().mask_key(client, step)
-            expected[wire.numbered(wire.MASK_KEY, number)] = mask.reveal()
-        assert task == expected
+        assert len(clients) == (1 if alone else 6)
+        key = SECRET if epoch == 0 else SECRET.ratchet()
+        masks = [key.mask_key(client, step).reveal() for client in clients]
+        assert task == {wire.EPOCH: epoch, wire.STEP: step, wire.CLIENT: clients, wire.MASK_KEY: masks}
         assert {name: type(record) for name, record in held.items()} == {
             wire.MODEL: ArrayRecord,
             wire.TASK: ConfigRecord,
