@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmark.machine import processor
+from experiments.run_files.provenance import processor
 from fedmf.errors import RunStoppedError, SettingError
 from fedmf.mechanisms.compiled import available
 

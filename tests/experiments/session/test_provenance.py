@@ -128,8 +128,10 @@ def test_a_resume_with_or_without_numba_goes_on_alike_and_says_that_bits_may_dif
             patch.setattr(compiled, "WORTHWHILE", 0)
             if kind == "without":
                 patch.setattr(compiled, "_loaded", lambda: None)
-                known = recorded._version
-                patch.setattr(recorded, "_version", lambda name: None if name == "numba" else known(name))
+                known = recorded.installed_version
+                patch.setattr(
+                    recorded, "installed_version", lambda name: None if name == "numba" else known(name)
+                )
             run(tmp_path / name, *SMALL, *overrides)
         return capsys.readouterr().err
 
