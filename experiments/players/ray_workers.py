@@ -156,7 +156,7 @@ def ray_workers(wanted: Reservation) -> Iterator[RayWorkers]:
             num_cpus=wanted.cpus,
             num_gpus=wanted.gpus,
             scheduling_strategy="SPREAD",
-            max_restarts=-1,  # Flower's own pool hands messages to an actor that has died
+            max_restarts=-1,  # one that a client killed begins again
         )
         workers = [
             actor.remote(list(sys.path), os.getcwd(), torch.get_num_threads()) for _ in range(wanted.workers)
