@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import fedmf
+from crashes import Crash
 from experiments.cli.result import rows as result_rows
 from experiments.pages.wording import duration
 from experiments.run_files import provenance as recorded
@@ -34,10 +35,6 @@ SMALL = (
     "population.epochs=2",
     "run.reproducible=true",
 )
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
 
 
 def sessions(directory):
