@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import date
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,6 @@ import torch
 from client.training import pick_device
 from experiments.benchmark import limits, mechanisms, page, rounds, tables, updates, wire
 from experiments.benchmark.environments import pins, ready_python
-from experiments.benchmark.machine import processor, software
 from experiments.benchmark.other_system import SCRIPTS, OtherSystem
 from experiments.benchmark.row import Row, cuda_clock, measure
 from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
@@ -236,7 +234,7 @@ def _tables_of(settings: BenchmarkSettings) -> tuple[str, ...]:
 def _written(settings: BenchmarkSettings, results: tables.Results) -> dict[str, str]:
     """Return the tables of a page, each below the command that measured it and above where that was."""
     lines = {page.ROWS: (tables.HEADINGS, tables.rows(results)), page.COMPARED: tables.compared(results)}
-    where = f"{date.today().isoformat()}, {processor()}, {software()}."
+    where = page.where()
     versions = ", ".join(pin for other in settings.others for pin in pins()[other][:1])
     foot = {page.ROWS: where, page.COMPARED: f"{where} Beside it: {versions}."}
     return {

@@ -6,7 +6,6 @@ that they were set on, and for runs with the same compiled code.
 """
 
 import json
-import statistics
 import sys
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -14,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmark.machine import processor
+from experiments.run_files.provenance import processor
 from fedmf.errors import RunStoppedError, SettingError
 from fedmf.mechanisms.compiled import available
 
@@ -72,9 +71,7 @@ def write(ratios: Mapping[str, float], command: str, path: Path = LIMITS) -> Non
 
 def median_of_looks(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the measurement with the median ratio of `LOOKS` measurements."""
-    looks = [look() for _ in range(LOOKS)]
-    ratio = statistics.median(measured["ratio"] for measured in looks)
-    return next(measured for measured in looks if measured["ratio"] == ratio)
+    return sorted((look() for _ in range(LOOKS)), key=_ratio)[LOOKS // 2]
 
 
 def least_of_looks(name: str, look: Callable[[], dict[str, Any]], limit: float) -> dict[str, Any]:

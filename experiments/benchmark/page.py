@@ -5,10 +5,15 @@
 <!-- /benchmark -->
 """
 
+import platform
 from collections.abc import Mapping
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 
+from experiments.run_files.provenance import processor
 from fedmf.errors import SettingError
+from fedmf.mechanisms.compiled import available
 
 ROWS, COMPARED = "rows", "compared"
 _END = "<!-- /benchmark -->"
@@ -33,6 +38,14 @@ def write(path: Path, tables: Mapping[str, str]) -> None:
         start, end = _place(text, name, path)
         text = f"{text[:start]}\n\n{table}\n\n{text[end:]}"
     path.write_bytes(text.encode())
+
+
+def where() -> str:
+    """Return the day, the processor, and the versions that decide the times."""
+    named = [f"{name} {version(name)}" for name in ("torch", "numpy", *(["numba"] * available()))]
+    return (
+        f"{date.today().isoformat()}, {processor()}, Python {platform.python_version()}, {', '.join(named)}."
+    )
 
 
 def _place(text: str, name: str, path: Path) -> tuple[int, int]:

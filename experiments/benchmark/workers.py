@@ -4,7 +4,6 @@ Wall seconds of a whole round of 100 clients at about a million parameters, the 
 turns; the speed-up is the median of their ratios. It says something on an idle machine only, with a core for each worker.
 """
 
-import math
 import sys
 import time
 from contextlib import ExitStack
@@ -18,7 +17,8 @@ from client.parameters import flat_parameters
 from client.training import Trainer
 from experiments.benchmark.simulation import TRAINING, Federation, build_plan, repeated_round
 from experiments.players.local_grid import InProcessPlayer, Player
-from experiments.players.worker_pool import MESSAGES_A_WORKER, WorkerPool
+from experiments.players.parts import clients_a_message
+from experiments.players.worker_pool import WorkerPool
 from fedmf.updates.client_plan import ClientPlan
 from server.exchange import tasks_per_message
 
@@ -46,7 +46,7 @@ def round_with(workers: int, federation: Federation, stack: ExitStack) -> "parti
         player: Player = InProcessPlayer(client_app(given))
     else:
         player = stack.enter_context(WorkerPool(client_app, given, workers))
-        together = min(together, math.ceil(federation.cohort_size / (MESSAGES_A_WORKER * workers)))
+        together = clients_a_message(federation.cohort_size, workers, together)
     return repeated_round(plan, initial, player, together)
 
 

@@ -158,8 +158,7 @@ def bytes_section(groups: Sequence[Group], target: float | None) -> Iterator[Sec
 
 def _of_part(groups: Sequence[Group]) -> str:
     """Return what must be said where rounds are scored on a part of the test examples."""
-    said = part_words([run for group in groups for run in group.runs])
-    return f"{said} " if said else ""
+    return part_words([run for group in groups for run in group.runs])
 
 
 def shown(names: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ def metrics_sections(run: Run) -> Iterator[Section]:
         gaps = f"; without a value in {lacking} of {len(scored)} rounds" if lacking else ""
         caption = (
             f"{words(name, entry)} after round {rounds[-1]}: {value_text(name, values[-1])}{gaps}. "
-            f"{part_words([run])}{' ' * bool(part_words([run]))}From {METRICS}: {name}."
+            f"{part_words([run])}From {METRICS}: {name}."
         )
         scale = 100 if name in SHARES else 1
         figure = f"metric{place}"  # an id of the page, which a name from a file is not

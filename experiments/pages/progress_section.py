@@ -70,7 +70,7 @@ def _scored(
     which = "highest" if best_of is max else "lowest"
     on_all = f", on all {run.summary['test_examples']:,} test examples" if part else ""
     on_part = f" on the {min(part_scored(run) or (0,)):,} of the rounds before" if part else ""
-    said, source = (f"{part_words([run])} ", f"{key}, test_examples") if part else ("", key)
+    said, source = (part_words([run]), f"{key}, test_examples") if part else ("", key)
     caption = (
         f"{words} after round {last:,}: {text(value)}{on_all}; the {which}{on_part} was {text(best)} in round "
         f"{best_at:,}. {said}{scored_words(rounds, len(run.rounds))} From {METRICS}: {source}."

@@ -4,6 +4,14 @@ Colours are variables of the page, which plots use too: one set for light, one f
 """
 
 TEMPLATE = """\
+{% macro rows_as_lists(look) -%}
+table.{{ look }} thead { display: none; }
+    table.{{ look }} :is(tbody, tr, td) { display: block; }
+    table.{{ look }} tr { border-bottom: 1px solid var(--rule); padding: .35rem 0; }
+    table.{{ look }} td { display: flex; justify-content: space-between; column-gap: 1rem; width: auto; min-width: 0; border: 0;
+      padding: 0; text-align: right; white-space: normal; overflow-wrap: anywhere; }
+    table.{{ look }} td::before { content: attr(data-label); flex: none; max-width: 45%; text-align: left; color: var(--muted); }
+{%- endmacro -%}
 <!DOCTYPE html>
 <html lang="en">
 <head>
@@ -68,12 +76,7 @@ TEMPLATE = """\
     section.half { grid-column: auto; }
   }
   @media screen and (max-width: 60rem) { /* many columns: a row is a list of names and values */
-    table.many thead { display: none; }
-    table.many :is(tbody, tr, td) { display: block; }
-    table.many tr { border-bottom: 1px solid var(--rule); padding: .35rem 0; }
-    table.many td { display: flex; justify-content: space-between; column-gap: 1rem; width: auto; min-width: 0; border: 0;
-      padding: 0; text-align: right; white-space: normal; overflow-wrap: anywhere; }
-    table.many td::before { content: attr(data-label); flex: none; max-width: 45%; text-align: left; color: var(--muted); }
+    {{ rows_as_lists('many') }}
   }
   @media screen and (max-width: 34rem) { /* a phone: the source goes below its figure */
     .key { grid-template-columns: 1fr; gap: .5rem; }
@@ -83,12 +86,7 @@ TEMPLATE = """\
                        border-bottom: 1px solid var(--hair); padding: .25rem 0; }
     table.sourced td { width: auto; border: 0; padding: 0; }
     table.sourced td:last-child { width: 100%; }
-    table.plain thead { display: none; }
-    table.plain :is(tbody, tr, td) { display: block; }
-    table.plain tr { border-bottom: 1px solid var(--rule); padding: .35rem 0; }
-    table.plain td { display: flex; justify-content: space-between; column-gap: 1rem; width: auto; min-width: 0; border: 0;
-      padding: 0; text-align: right; white-space: normal; overflow-wrap: anywhere; }
-    table.plain td::before { content: attr(data-label); flex: none; max-width: 45%; text-align: left; color: var(--muted); }
+    {{ rows_as_lists('plain') }}
   }
   @media print {
     body { max-width: none; padding: 0; font-size: 10pt; }

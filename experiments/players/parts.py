@@ -4,6 +4,7 @@ A part travels without the model, which all parts of a round share. The reply to
 have answered: each client's kept values on their own.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -14,7 +15,15 @@ from client.app import pack
 from experiments.players.failures import Failure, clients_of
 from fedmf.updates import wire
 
+# A round's messages for each worker: what is answered is added up while others still train.
+MESSAGES_A_WORKER = 4
+
 _OF_A_CLIENT = (wire.CLIENT, wire.MASK_KEY)
+
+
+def clients_a_message(cohort_size: int, workers: int, most: int) -> int:
+    """Return how many clients of a round share a message, at most `most`, for `MESSAGES_A_WORKER`."""
+    return min(most, math.ceil(cohort_size / (MESSAGES_A_WORKER * workers)))
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,10 @@ from flwr.server.superlink.fleet.vce.backend.backend import Backend
 from flwr.serverapp import Grid, ServerApp
 
 from experiments.players.failures import OnFailure, Witness, ignore_failure, without_failures
+from experiments.players.parts import MESSAGES_A_WORKER
 from experiments.players.progress import ClientCount
 from experiments.players.ray_workers import RayWorkers
 from fedmf.errors import RunStoppedError
-
-_MESSAGES_A_WORKER = (
-    4  # a round's messages for each worker: what is answered is added up while others still train
-)
 
 
 def run_on_ray(
@@ -59,7 +56,7 @@ def run_on_ray(
 
 def nodes_for(workers: RayWorkers) -> int:
     """Return how many of Flower's nodes deal out the messages: it hands each node one every tenth of a second."""
-    return _MESSAGES_A_WORKER * workers.count
+    return MESSAGES_A_WORKER * workers.count
 
 
 class _Backend(Backend):

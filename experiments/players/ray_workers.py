@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from threading import Event, Lock
@@ -18,6 +19,7 @@ from experiments.players.ray_cluster import Reservation, joined
 from fedmf.errors import FedmfError, RunStoppedError, SettingError
 
 _PATIENCE = 120.0  # seconds for workers to start: Ray waits for ever where other jobs hold what they need
+_PAUSE = 0.2  # seconds between two questions to a worker that is being started again
 
 T = TypeVar("T")
 
@@ -84,12 +86,18 @@ class RayWorkers:
                 self._ray.kill(worker)
 
     def _play_once(
-        self, app: Callable[[Message, Context], Message], message: Message, context: Context
+        self,
+        app: Callable[[Message, Context], Message],
+        message: Message,
+        context: Context,
+        *,
+        is_checked: bool = False,
     ) -> Message:
-        worker = self._idle.get()
-        if worker is None:  # none is left; whoever else waits is told too
-            self._idle.put(None)
-            raise RunStoppedError("no Ray worker is left.")
+        """Return the reply of a worker; one that `is_checked` is known to be there, so that the clients are at fault."""
+        worker = self._next_idle()
+        while is_checked and not self._is_there(worker):
+            self._forget(worker)
+            worker = self._next_idle()
         try:
             reply: Message = self._ray.get(worker.call.remote(app, message, context))
         except self._ray.exceptions.RayTaskError:
@@ -98,13 +106,33 @@ class RayWorkers:
         except self._ray.exceptions.RayError:
             if self._is_ending.is_set():
                 raise
-            if _is_up(self._ray, [worker.name.remote()]):
+            if self._is_there(worker):
                 self._idle.put(worker)
             else:
                 self._forget(worker)
             raise
         self._idle.put(worker)
         return reply
+
+    def _next_idle(self) -> Any:
+        """Wait for a worker that has nothing to do. Raises `RunStoppedError` when none is left."""
+        worker = self._idle.get()
+        if worker is None:  # whoever else waits is told too
+            self._idle.put(None)
+            raise RunStoppedError("no Ray worker is left.")
+        return worker
+
+    def _is_there(self, worker: Any) -> bool:
+        """Say whether a worker answers in time; one whose process died answers with an error until it has begun again."""
+        deadline = time.monotonic() + _PATIENCE
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                self._ray.get(worker.name.remote(), timeout=left)
+                return True
+            except self._ray.exceptions.RayError:
+                if self._is_ending.wait(min(_PAUSE, left)):
+                    raise
+        return False
 
     def _forget(self, worker: Any) -> None:
         """Give up a worker that could not be started again; its messages go to the others."""
@@ -122,7 +150,7 @@ class RayWorkers:
         for part in Part(message, range(max(1, len(clients_of(message))))).alone():
             alone = part.message(with_model=True)
             try:
-                reply = self._play_once(app, alone, context)
+                reply = self._play_once(app, alone, context, is_checked=True)
             except self._ray.exceptions.RayTaskError:
                 raise
             except self._ray.exceptions.RayError:
@@ -156,14 +184,14 @@ def ray_workers(wanted: Reservation) -> Iterator[RayWorkers]:
             num_cpus=wanted.cpus,
             num_gpus=wanted.gpus,
             scheduling_strategy="SPREAD",
-            max_restarts=-1,  # Flower's own pool hands messages to an actor that has died
+            max_restarts=-1,  # one that a client killed begins again
         )
         workers = [
             actor.remote(list(sys.path), os.getcwd(), torch.get_num_threads()) for _ in range(wanted.workers)
         ]
         started = [worker.name.remote() for worker in workers]
-        if not _is_up(ray, started):
-            up = len(ray.wait(started, num_returns=len(started), timeout=0)[0])
+        up = len(ray.wait(started, num_returns=len(started), timeout=_PATIENCE)[0])
+        if up < wanted.workers:
             raise SettingError(
                 f"engine asks for {wanted}, of which Ray started {up} within {_PATIENCE:g} seconds; other jobs may hold the "
                 "cluster's CPUs or GPUs (`ray status` tells). Wait for them, or lower engine.workers."
@@ -173,11 +201,6 @@ def ray_workers(wanted: Reservation) -> Iterator[RayWorkers]:
             yield pool
         finally:
             pool.end()
-
-
-def _is_up(ray: Any, answers: list[Any]) -> bool:
-    """Say whether all `answers` come in time."""
-    return not ray.wait(answers, num_returns=len(answers), timeout=_PATIENCE)[1]
 
 
 def _worker_class() -> type:

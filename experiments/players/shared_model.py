@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from typing import Self
 
 from flwr.app import ArrayRecord
 
@@ -26,14 +25,6 @@ class SharedModel:
     def close(self) -> None:
         """Give the memory back."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        """Return the model."""
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        """Give the memory back."""
-        self.close()
 
     @staticmethod
     def is_possible() -> bool:

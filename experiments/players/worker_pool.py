@@ -18,10 +18,6 @@ from experiments.players.shared_model import Place, SharedModel, model_at
 from fedmf.errors import DeviceLostError
 from fedmf.updates import wire
 
-MESSAGES_A_WORKER = (
-    4  # a round's messages for each worker: what is answered is added up while others still train
-)
-
 _client_app: ClientApp | None = None  # of this worker process
 
 # The replies to a chunk, and beside them the clients that failed: nothing of that is in a reply.

@@ -24,7 +24,7 @@ def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
     return {
         "fedmf": fedmf.__version__,
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: installed_version(name) for name in PACKAGES},
         "git_commit": commit,
         "git_modified": None if changes is None else bool(changes),
     }
@@ -34,14 +34,14 @@ def machine(accelerator: str | None) -> dict[str, Any]:
     """Return the class of this machine; `accelerator` is the one that the run uses, None for none."""
     return {
         "system": f"{platform.system()} on {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": _memory(),
         "accelerator": accelerator,
     }
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """Return the version of an installed package."""
     try:
         return version(package)
@@ -62,7 +62,7 @@ def _git(checkout: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return the model of the processor, its architecture where the system does not say more."""
     try:
         lines = _PROCESSORS.read_text().splitlines()

@@ -28,7 +28,10 @@ def is_of_part(run: Run, line: Mapping[str, Any]) -> bool:
 
 
 def part_words(runs: Sequence[Run]) -> str:
-    """Return what must be said where scores of the rounds of `runs` are shown, "" where all are of all examples."""
+    """Return what must be said where scores of the rounds of `runs` are shown, to go before another sentence.
+
+    It is "" where all are of all examples.
+    """
     parts = sorted({part for run in runs if (part := part_scored(run)) is not None})
     if not parts:
         return ""
@@ -39,4 +42,4 @@ def part_words(runs: Sequence[Run]) -> str:
     )
     some = len(parts) > 1 or any(part_scored(run) is None for run in runs)
     unlike = "; runs differ in that, and their rounds are not scored alike" if some else ""
-    return f"Before the last round scored on {said}{unlike}."
+    return f"Before the last round scored on {said}{unlike}. "

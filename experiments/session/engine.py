@@ -5,7 +5,6 @@ test set; what is prepared once in the cache or mapped they share.
 """
 
 import contextlib
-import math
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -20,11 +19,12 @@ from experiments.players.failures import OnFailure, ignore_failure, note, take_n
 from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, Player, call_app, run_locally
+from experiments.players.parts import clients_a_message
 from experiments.players.progress import ClientCount, OnClients, ignore_clients
 from experiments.players.ray import nodes_for, run_on_ray
 from experiments.players.ray_cluster import Reservation
 from experiments.players.ray_workers import RayWorkers, ray_workers
-from experiments.players.worker_pool import MESSAGES_A_WORKER, WorkerPool
+from experiments.players.worker_pool import WorkerPool
 from experiments.session.same_workers import Said, Sample, described, refuse_others, sample_of, software_here
 from experiments.settings.client import Clients, build_for_clients
 from experiments.settings.engine import LocalSettings, RaySettings, worker_devices
@@ -108,7 +108,7 @@ def shared_tasks(settings: Settings, most: int) -> int:
         return 1
     if engine.workers == 1:
         return most
-    return min(most, math.ceil(settings.population.cohort_size / (MESSAGES_A_WORKER * engine.workers)))
+    return clients_a_message(settings.population.cohort_size, engine.workers, most)
 
 
 # Of this worker process, at most one: a run's settings, what they describe, and the app of its clients.

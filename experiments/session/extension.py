@@ -146,7 +146,7 @@ def _say(settings: Settings, experiment: Experiment, state: ServerState, spent: 
 
 
 def _is_designed_for_all(settings: Settings, experiment: Experiment) -> bool:
-    """Say whether the noise of the first epoch is that of a run planned with all epochs."""
+    """Say whether the noise of each epoch is that of a run planned with all of them."""
     plan = experiment.plan
     if settings.workload is not WorkloadName.run:
         return True

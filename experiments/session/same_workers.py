@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import fedmf
@@ -19,6 +18,7 @@ from client.data.fingerprint import Fingerprint
 from client.data.identity import digest_clients
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device
+from experiments.run_files.provenance import installed_version
 from experiments.settings.client import Clients
 from experiments.settings.experiment import Experiment
 from fedmf.errors import SettingError
@@ -38,7 +38,7 @@ def software_here() -> Said:
     return {
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "fedmf": fedmf.__version__,
-        **{package: _version(package) for package in PACKAGES},
+        **{package: installed_version(package) or "none" for package in PACKAGES},
         "the code of fedmf": f"digest {code_digest(Path(fedmf.__file__).parents[1])}",
     }
 
@@ -121,10 +121,3 @@ def _examples_digest(clients: Sequence[Examples], sample: Sample) -> str:
     for number in sample.read:
         identify_each(clients, fingerprint, range(number, number + 1))
     return fingerprint.hexdigest()
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch.nn.utils import parameters_to_vector
 
+from benchmark_runs import run_benchmark
 from client.app import make_client_app
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import mechanisms, rounds, simulation, updates
 from experiments.benchmark.row import Row, measure
 from experiments.benchmark.simulation import Federation
-from experiments.cli import command
 from fedmf import kernels
 from fedmf.plan import Compression
-from fedmf.updates import wire
 from server.strategy import FedMF
+from tasks import values_in
 
 TINY = Federation("logistic", 3, cohort_size=4, examples=5)
 TINY_ROWS = {
@@ -42,22 +42,13 @@ def short_epochs(monkeypatch):
     monkeypatch.setattr(kernels, "_handled", 0)  # the command loads compiled code at once, for good
 
 
-def run(capsys, *arguments):
-    """Return exit code, stdout and stderr of the command."""
-    with pytest.raises(SystemExit) as stop:
-        command.run(
-            benchmark.benchmark, "benchmark", benchmark.BenchmarkSettings, benchmark.__doc__, arguments
-        )
-    return stop.value.code, *capsys.readouterr()
-
-
 def test_every_row_of_the_contract_is_there():
     assert set(TINY_ROWS) <= set(benchmark.ROWS)
 
 
 def test_json_holds_ratio_floor_and_goal_of_every_row(capsys, monkeypatch):
     monkeypatch.setattr(benchmark, "ROWS", TINY_ROWS)
-    code, out, err = run(capsys, "repeats=1", "output=json")
+    code, out, err = run_benchmark(capsys, "repeats=1", "output=json")
     assert code == 0
     results = json.loads(out)
     assert list(results) == list(TINY_ROWS)
@@ -71,7 +62,7 @@ def test_json_holds_ratio_floor_and_goal_of_every_row(capsys, monkeypatch):
 
 def test_the_table_is_for_people_and_rows_can_be_chosen(capsys, monkeypatch):
     monkeypatch.setattr(benchmark, "ROWS", TINY_ROWS)
-    code, out, err = run(capsys, "repeats=1", "rows=[mask]")
+    code, out, err = run_benchmark(capsys, "repeats=1", "rows=[mask]")
     assert code == 0
     assert "AES counter mode" in out
     assert "hadamard" not in out
@@ -80,7 +71,7 @@ def test_the_table_is_for_people_and_rows_can_be_chosen(capsys, monkeypatch):
 
 @pytest.mark.parametrize(("argument", "message"), [("rows=[speed]", "hadamard"), ("repeats=0", "repeats")])
 def test_mistakes_exit_2(capsys, argument, message):
-    code, out, err = run(capsys, argument)
+    code, out, err = run_benchmark(capsys, argument)
     assert (code, out) == (2, "")
     assert message in err
 
@@ -97,7 +88,7 @@ def test_a_large_round_is_measured_only_when_named_by_the_million_and_with_its_m
     small, units = partial(rounds.large_round, 2_000_000, 4, 0.001), []
     monkeypatch.setattr(rounds, "measure", lambda row, turns: units.append(row.units) or measure(row, turns))
     monkeypatch.setattr(benchmark, "NAMED_ROWS", {"round_100m": small})
-    code, out, _ = run(capsys, "rows=[round_100m]", "output=json")
+    code, out, _ = run_benchmark(capsys, "rows=[round_100m]", "output=json")
     found = json.loads(out)["round_100m"]
     assert code == 0
     assert found["goal"] == 12
@@ -150,7 +141,7 @@ def test_prepared_clients_answer_with_values_of_the_right_length():
     play = simulation.repeated_round(plan, np.zeros(64, np.float32), Watching(plan))
     strategy = play.args[0]
     assert not np.array_equal(strategy.state.model, np.zeros(64))
-    sizes = [len(values) // 4 for m in messages for values in m.content.config_records[wire.UPDATE].values()]
+    sizes = [len(values) // 4 for message in messages for values in values_in(message)]
     assert len(sizes) == 4
     assert np.mean(sizes) == pytest.approx(32, abs=12)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmark_runs import run_benchmark
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import environments, page, simulation, tables
 from experiments.benchmark.row import Row
 from experiments.benchmark.simulation import Federation
-from experiments.cli import command
 
 TINY = Federation("logistic", 62, cohort_size=8, examples=20)
 PAGE = Path(__file__).parents[3] / "docs" / "performance.md"
@@ -30,22 +30,11 @@ def tiny_rows(monkeypatch):
     monkeypatch.setattr(simulation, "ROUNDS", 4)
 
 
-def run(capsys, *arguments):
-    """Return exit code, stdout and stderr of the command."""
-    with pytest.raises(SystemExit) as stop:
-        command.run(
-            benchmark.benchmark,
-            "benchmark",
-            benchmark.BenchmarkSettings,
-            benchmark.__doc__,
-            benchmark.in_full(arguments),
-        )
-    return stop.value.code, *capsys.readouterr()
-
-
 def check_beside(capsys, name):
     """Let the system `name` play a few rounds of the tiny federation, and look at what is said of them."""
-    code, out, err = run(capsys, f"compare={name}", "rows=[simulation_logistic]", "repeats=3", "output=json")
+    code, out, err = run_benchmark(
+        capsys, f"compare={name}", "rows=[simulation_logistic]", "repeats=3", "output=json"
+    )
     assert code == 0, err
     row = json.loads(out)["simulation_logistic"]
     theirs = row["others"][name]
@@ -92,7 +81,7 @@ def test_one_system_needs_no_brackets():
 )
 def test_what_cannot_be_followed_exits_2_before_anything_is_measured(capsys, arguments, message, monkeypatch):
     monkeypatch.setattr(benchmark, "ready_python", lambda *which: pytest.fail("an environment was made"))
-    code, out, err = run(capsys, *arguments)
+    code, out, err = run_benchmark(capsys, *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert "mask\n" not in err
@@ -108,7 +97,7 @@ def test_a_page_gets_its_tables_and_keeps_every_other_byte(capsys, tmp_path):
     rows, end = "<!-- benchmark: rows -->", "<!-- /benchmark -->"
     compared = f"<!-- benchmark: compared -->\nold comparison\n{end}"
     path.write_bytes(f"{before}{rows}\nold table\n{end}{between}{compared}{after}".encode())
-    code, _, err = run(capsys, f"page={path}", "repeats=1")
+    code, _, err = run_benchmark(capsys, f"page={path}", "repeats=1")
     assert code == 0, err
     text = path.read_bytes().decode()
     start, stop = text.index(rows) + len(rows), text.index(end)
@@ -122,7 +111,7 @@ def test_a_page_gets_its_tables_and_keeps_every_other_byte(capsys, tmp_path):
     )
     assert "nothing \\| at all" in table
     assert "torch" in table.rstrip().splitlines()[-1]
-    code, _, _ = run(capsys, f"page={path}", "repeats=1")
+    code, _, _ = run_benchmark(capsys, f"page={path}", "repeats=1")
     assert path.read_bytes().decode()[:start] == text[:start]
 
 
@@ -140,7 +129,7 @@ def test_every_table_of_a_page_goes_to_its_own_place(tmp_path):
 def test_a_page_without_a_place_for_a_table_is_refused_before_anything_is_measured(capsys, tmp_path):
     path = tmp_path / "page.md"
     path.write_text("<!-- benchmark: rows -->\nand no end")
-    code, out, err = run(capsys, f"page={path}")
+    code, out, err = run_benchmark(capsys, f"page={path}")
     assert (code, out) == (2, "")
     assert "the table 'rows' has no place" in err
     assert "1/2" not in err

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmark_runs import run_benchmark
 from client import resident
 from client.on_device import DevicePrivatizer
 from client.parameters import flat_parameters
@@ -15,7 +16,6 @@ from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import row, simulation, updates
 from experiments.benchmark.row import Row, measure
 from experiments.benchmark.simulation import Federation
-from experiments.cli import command
 from fedmf.errors import SettingError
 
 TINY = Federation("logistic", 3, cohort_size=4, examples=5)
@@ -31,18 +31,9 @@ def short(monkeypatch):
     monkeypatch.setattr(benchmark, "DIMENSION", 64)
 
 
-def run(capsys, *arguments):
-    """Return exit code, stdout and stderr of the command."""
-    with pytest.raises(SystemExit) as stop:
-        command.run(
-            benchmark.benchmark, "benchmark", benchmark.BenchmarkSettings, benchmark.__doc__, arguments
-        )
-    return stop.value.code, *capsys.readouterr()
-
-
 @without_cuda
 def test_without_a_device_it_is_refused_before_anything_is_measured(capsys):
-    code, out, err = run(capsys, "device=cuda")
+    code, out, err = run_benchmark(capsys, "device=cuda")
     assert (code, out) == (2, "")
     assert "torch sees no CUDA device" in err
     assert "1/" not in err
@@ -59,13 +50,13 @@ def test_without_a_device_it_is_refused_before_anything_is_measured(capsys):
 )
 def test_what_is_made_of_cpu_times_is_refused_beside_it(capsys, monkeypatch, arguments, key):
     monkeypatch.setattr(benchmark, "pick_device", lambda device: None)  # as on a machine that has one
-    code, out, err = run(capsys, "device=cuda", *arguments)
+    code, out, err = run_benchmark(capsys, "device=cuda", *arguments)
     assert (code, out) == (2, "")
     assert f"beside {key}, which is about CPU time" in err
 
 
 def test_a_row_that_has_nothing_to_do_with_a_device_is_refused(capsys):
-    code, _, err = run(capsys, "device=cuda", "rows=[mask]")
+    code, _, err = run_benchmark(capsys, "device=cuda", "rows=[mask]")
     assert code == 2
     assert "it must be one of privatize, simulation_logistic" in err
 
@@ -129,7 +120,7 @@ def test_privatizing_on_a_device_brings_back_a_share_of_what_its_floor_does():
 
 @pytest.mark.gpu
 def test_the_command_measures_on_a_device(capsys):
-    code, out, err = run(capsys, "device=cuda", "repeats=2", "output=json")
+    code, out, err = run_benchmark(capsys, "device=cuda", "repeats=2", "output=json")
     assert code == 0, err
     results = json.loads(out)
     assert set(results) == {"privatize", *(name for name in benchmark.ROWS if name.startswith("simulation_"))}

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import fedmf
-from experiments.benchmark import __main__ as benchmark
+from benchmark_runs import run_benchmark
 from experiments.benchmark import environments
 from experiments.benchmark.environments import clean_environment, pins, ready_python
-from experiments.cli import command
 from fedmf.errors import SettingError
 
 
@@ -89,16 +88,8 @@ def test_an_environment_that_is_not_whole_is_made_anew(broken, monkeypatch, tmp_
 
 @pytest.mark.slow
 def test_offline_the_command_exits_2_with_a_sentence_and_leaves_nothing(capsys, tmp_path):
-    with pytest.raises(SystemExit) as stop:
-        command.run(
-            benchmark.benchmark,
-            "benchmark",
-            benchmark.BenchmarkSettings,
-            benchmark.__doc__,
-            ["compare=[pfl]"],
-        )
-    out, err = capsys.readouterr()
-    assert (stop.value.code, out) == (2, "")
+    code, out, err = run_benchmark(capsys, "compare=[pfl]")
+    assert (code, out) == (2, "")
     assert "error: compare is pfl, whose environment could not be made" in err
     assert f"No matching distribution found for {pins()['pfl'][1]}" in err
     assert "with a connection to a package index, run the command again" in err

@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from benchmark_runs import run_benchmark
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import limits
 from experiments.benchmark.row import Row
-from experiments.cli import command
 from fedmf.updates.rotation import hadamard
 
 
@@ -33,23 +33,14 @@ def rows(monkeypatch, tmp_path):
     return mine
 
 
-def run(capsys, *arguments):
-    """Return exit code, stdout and stderr of the command."""
-    with pytest.raises(SystemExit) as stop:
-        command.run(
-            benchmark.benchmark, "benchmark", benchmark.BenchmarkSettings, benchmark.__doc__, arguments
-        )
-    return stop.value.code, *capsys.readouterr()
-
-
 def test_a_slip_of_one_and_a_half_exits_1_and_is_named(rows, capsys, tmp_path):
-    code, _, _ = run(capsys, "limits=write", "repeats=9")
+    code, _, _ = run_benchmark(capsys, "limits=write", "repeats=9")
     assert code == 0
-    code, out, err = run(capsys, "check=true", "repeats=9", "output=json")
+    code, out, err = run_benchmark(capsys, "check=true", "repeats=9", "output=json")
     assert (code, set(json.loads(out))) == (0, {"steady", "slowed"})
     assert "slower" not in err
     rows["slowed"] = partial(row, 6)
-    code, out, err = run(capsys, "check=true", "repeats=9", "output=json")
+    code, out, err = run_benchmark(capsys, "check=true", "repeats=9", "output=json")
     assert code == 1
     assert json.loads(out)["slowed"]["ratio"] > 1.25  # it is printed all the same
     last = err.strip().splitlines()[-1]
@@ -59,11 +50,11 @@ def test_a_slip_of_one_and_a_half_exits_1_and_is_named(rows, capsys, tmp_path):
 
 
 def test_limits_say_when_and_how_they_were_set_and_keep_those_of_other_rows(rows, capsys, tmp_path):
-    run(capsys, "limits=write", "repeats=2")
+    run_benchmark(capsys, "limits=write", "repeats=2")
     path = tmp_path / "limits.json"
     first = json.loads(path.read_text())
     rows["steady"] = partial(row, 40)
-    run(capsys, "limits=write", "rows=[steady]", "repeats=2")
+    run_benchmark(capsys, "limits=write", "rows=[steady]", "repeats=2")
     second = json.loads(path.read_text())
     assert second["limits"]["slowed"] == first["limits"]["slowed"]
     assert second["limits"]["steady"] > 5 * first["limits"]["steady"]
@@ -76,31 +67,31 @@ def test_limits_say_when_and_how_they_were_set_and_keep_those_of_other_rows(rows
 
 
 def test_a_row_without_a_limit_is_refused_before_anything_is_measured(rows, capsys, tmp_path):
-    run(capsys, "limits=write", "rows=[steady]", "repeats=1")
-    code, out, err = run(capsys, "check=true")
+    run_benchmark(capsys, "limits=write", "rows=[steady]", "repeats=1")
+    code, out, err = run_benchmark(capsys, "check=true")
     assert (code, out) == (2, "")
     assert "no limit is set for slowed" in err
     assert "1/2" not in err
 
 
 def test_limits_that_were_set_with_other_compiled_code_are_refused(rows, capsys, tmp_path, monkeypatch):
-    run(capsys, "limits=write", "repeats=1")
+    run_benchmark(capsys, "limits=write", "repeats=1")
     monkeypatch.setattr(limits, "available", lambda: False)
-    code, out, err = run(capsys, "check=true")
+    code, out, err = run_benchmark(capsys, "check=true")
     assert (code, out) == (2, "")
     assert "set with numba, which is not installed here" in err
-    run(capsys, "limits=write", "rows=[steady]", "repeats=1")  # and no file mixes the two
+    run_benchmark(capsys, "limits=write", "rows=[steady]", "repeats=1")  # and no file mixes the two
     assert list(json.loads((tmp_path / "limits.json").read_text())["limits"]) == ["steady"]
 
 
 def test_no_limits_at_all_are_refused(rows, capsys):
-    code, out, err = run(capsys, "check=true")
+    code, out, err = run_benchmark(capsys, "check=true")
     assert (code, out) == (2, "")
     assert "limits=write" in err
 
 
 def test_setting_and_checking_at_once_is_refused(rows, capsys, tmp_path):
-    code, _, err = run(capsys, "check=true", "limits=write")
+    code, _, err = run_benchmark(capsys, "check=true", "limits=write")
     assert code == 2
     assert "would hold in any case" in err
     assert not (tmp_path / "limits.json").exists()

@@ -3,6 +3,7 @@
 import pytest
 from flwr.app import Context, RecordDict
 
+from crashes import Crash
 from experiments.deployment import apps
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
@@ -18,10 +19,6 @@ SMALL = (
     "population.min_available=12 population.max_clients_per_node=100 engine.node_timeout=0.05"
 )
 TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import pytest
 from flwr.app import Context, Message, MessageType, RecordDict
 
 import small_files
+from crashes import Crash
 from experiments.cli.command import without_traceback
 from experiments.deployment import apps
 from experiments.deployment.holdings import examine
@@ -110,10 +111,6 @@ def test_a_model_that_no_client_could_train_is_refused_before_any_node_is_asked(
         deploy(config, grid)
     assert not grid.asked
     assert not (tmp_path / "r").exists()
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
 
 
 def dying_in_round_2(train):

@@ -127,19 +127,24 @@ class TaskFailed(Lost):
 
 
 class Worker:
-    """A worker as Ray's handle is used: `fate(message)` is what becomes of a message."""
+    """A worker as Ray's handle is used: `fate(message)` is what becomes of a message, `is_up` whether it can be asked."""
 
     def __init__(self, fate, is_up=True):
         self.is_up = is_up
         self.call = SimpleNamespace(remote=lambda app, message, context: lambda: fate(message))
-        self.name = SimpleNamespace(remote=lambda: self)
+        self.name = SimpleNamespace(remote=lambda: self._name)
+
+    def _name(self):
+        if not self.is_up:
+            raise Lost  # at once, and not for want of an answer
+        return "worker"
 
 
 def cluster_of(*workers):
     """Workers of a Ray in which nothing travels."""
     errors = SimpleNamespace(RayError=Lost, RayTaskError=TaskFailed)
-    wait = lambda answers, **_: ([], [each for each in answers if not each.is_up])  # noqa: E731
-    ray = SimpleNamespace(get=lambda answer: answer(), wait=wait, exceptions=errors, kill=lambda worker: None)
+    get = lambda answer, timeout=None: answer()  # noqa: E731
+    ray = SimpleNamespace(get=get, exceptions=errors, kill=lambda worker: None)
     return RayWorkers(ray, list(workers))
 
 
@@ -168,7 +173,36 @@ def lost(message):
     raise Lost
 
 
-def test_a_worker_that_does_not_come_back_is_given_up_and_another_plays_its_clients():
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(ray_workers, "_PATIENCE", 0.05)
+    monkeypatch.setattr(ray_workers, "_PAUSE", 0.01)
+
+
+def test_no_client_of_a_node_that_is_lost_with_several_workers_counts_as_an_error(impatient):
+    workers = cluster_of(Worker(lost, is_up=False), Worker(lost, is_up=False), Worker(answer))
+    reply = workers.play(None, task("a", "b"), local_context())
+    assert without_failures(reply) == []
+    assert len(reply.content[wire.UPDATE]) == 2
+    assert workers.count == 1
+
+
+def test_a_worker_that_is_being_started_again_gets_no_client_before_it_is_there(impatient):
+    again = Worker(lambda message: answer(message) if again.is_up else lost(message), is_up=False)
+    asked = []
+
+    def name():
+        asked.append(again.is_up)
+        again.is_up = len(asked) > 2
+        return again._name
+
+    again.name.remote = name
+    reply = cluster_of(again).play(None, task("a", "b"), local_context())
+    assert without_failures(reply) == []
+    assert len(reply.content[wire.UPDATE]) == 2
+
+
+def test_a_worker_that_does_not_come_back_is_given_up_and_another_plays_its_clients(impatient):
     workers = cluster_of(Worker(answer), Worker(lost, is_up=False))
     for _ in range(3):
         reply = workers.play(None, task("a", "b"), local_context())
@@ -176,7 +210,7 @@ def test_a_worker_that_does_not_come_back_is_given_up_and_another_plays_its_clie
     assert workers.count == 1
 
 
-def test_without_any_worker_nothing_is_answered_so_that_no_round_of_zeros_is_released():
+def test_without_any_worker_nothing_is_answered_so_that_no_round_of_zeros_is_released(impatient):
     workers = cluster_of(Worker(lost, is_up=False))
     for _ in range(2):
         with pytest.raises(RunStoppedError, match="no Ray worker is left"):

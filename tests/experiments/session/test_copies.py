@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crashes import Crash
 from experiments import run as door
 from experiments.cli.command import guard
 from experiments.session.recorder import Recorder
@@ -24,10 +25,6 @@ SMALL = (
     "run.checkpoint_every=2",
     "optimizer.learning_rate=0.1",
 )
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crashes import Crash
 from experiments.settings.experiment import build
 from runs import composed, metrics, model, run
 from server import register_log, state_files
@@ -22,10 +23,6 @@ MANY = (
     "run.reproducible=true",
     "run.checkpoint_every=1",
 )
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
 
 
 @pytest.fixture(scope="module")

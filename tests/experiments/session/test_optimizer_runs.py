@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from crashes import Crash
 from experiments.cli.command import guard
 from experiments.session.runner import run as door
 from fedmf.errors import SettingError
@@ -34,10 +35,6 @@ class Mine(Optimizer):
         velocity = np.float32(0.5) * slots["velocity"] + mean
         return model + FACTOR * self.rate * velocity, {"velocity": velocity, "rounds": slots["rounds"] + 1}
 """
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
 
 
 def write(folder, name, factor="1", more=""):

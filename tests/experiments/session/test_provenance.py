@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import fedmf
+from crashes import Crash
 from experiments.cli.result import rows as result_rows
 from experiments.pages.wording import duration
 from experiments.run_files import provenance as recorded
@@ -34,10 +35,6 @@ SMALL = (
     "population.epochs=2",
     "run.reproducible=true",
 )
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
 
 
 def sessions(directory):
@@ -128,8 +125,10 @@ def test_a_resume_with_or_without_numba_goes_on_alike_and_says_that_bits_may_dif
             patch.setattr(compiled, "WORTHWHILE", 0)
             if kind == "without":
                 patch.setattr(compiled, "available", lambda: False)
-                known = recorded._version
-                patch.setattr(recorded, "_version", lambda name: None if name == "numba" else known(name))
+                known = recorded.installed_version
+                patch.setattr(
+                    recorded, "installed_version", lambda name: None if name == "numba" else known(name)
+                )
             run(tmp_path / name, *SMALL, *overrides)
         return capsys.readouterr().err
 

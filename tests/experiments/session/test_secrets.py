@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 
+from crashes import Crash
 from experiments.players.local_grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
@@ -20,10 +21,6 @@ SMALL = (
     "run.reproducible=true",
 )
 SECRET = SecretKey.reproducible(0)
-
-
-class Crash(BaseException):
-    """What a SIGKILL is, inside one process."""
 
 
 def plan_of(*overrides):
