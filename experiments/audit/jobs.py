@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from experiments.audit import residual
-from experiments.audit.coupled import coupled_rows, needed
+from experiments.audit.coupled import coupled_rows
+from experiments.audit.crossing import needed
 from experiments.audit.digits import Runs, Setup
 from experiments.audit.further import attack_rows, f_dp_row, further_rows
 from experiments.audit.levels import Levels
