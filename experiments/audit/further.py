@@ -19,7 +19,7 @@ from functools import lru_cache
 from scipy.optimize import minimize_scalar
 
 from experiments.audit.digits import Runs, Setup, build_stage
-from experiments.audit.exact import ExactEpsilon, exact_epsilon
+from experiments.audit.exact import ExactEpsilon, check_reach, exact_epsilon
 from experiments.audit.law import Count, Law
 from experiments.audit.learned import learned_count
 from experiments.audit.levels import Levels, percent
@@ -148,6 +148,12 @@ def beside_exact(setup: Setup, trial: Trial, levels: Levels) -> Row:
             exact.high,
         ),
     )
+
+
+def check_exact(setup: Setup, levels: Levels) -> None:
+    """Raise `SettingError` where a pipeline's exact epsilon cannot be had at its delta, before a run of it is played."""
+    if setup.keep_probability < 1:
+        check_reach(setup.delta, draws=DRAWS, confidence=1 - levels.part)
 
 
 @lru_cache(maxsize=16)
