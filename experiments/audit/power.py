@@ -152,7 +152,7 @@ def one_run_control_powers(setup: OneRunSetup, factor: float, levels: Levels) ->
     """Return how probably the rows on one run, epsilon and f-DP, find noise of `factor` times the stated one."""
     mu = stated_mu(setup)
     count = _right(setup, mu, factor, REPEATS)
-    epsilon, f_dp = _least_of_rows(setup, mu, levels).values()
+    epsilon, f_dp = least_right(setup, mu, levels).values()
     return float((count >= epsilon).mean()), float((count >= f_dp).mean())
 
 
@@ -163,7 +163,7 @@ def one_run_powers(setup: OneRunSetup, levels: Levels, repeats: int = 100) -> li
     counts = [_right(setup, mu, factor, repeats) for factor in FACTORS]
     return [
         Power(test, name, tuple(float((count >= least).mean()) for count in counts))
-        for test, least in _least_of_rows(setup, mu, levels).items()
+        for test, least in least_right(setup, mu, levels).items()
     ]
 
 
@@ -181,7 +181,7 @@ def _right(setup: OneRunSetup, mu: float, factor: float, repeats: int) -> Float6
     return np.array(found)
 
 
-def _least_of_rows(setup: OneRunSetup, mu: float, levels: Levels) -> dict[str, int]:
+def least_right(setup: OneRunSetup, mu: float, levels: Levels) -> dict[str, int]:
     """Return the least number of right guesses from which each row on one run refutes, by its name."""
     size = setup.guesses, setup.canaries
     epsilon = levels.bounds(partial(one_run_lower_bound, delta=setup.delta), levels.one_run).decides
