@@ -6,6 +6,7 @@ row        one test of one pipeline and its verdict, whatever the test
 sabotage   what the audit breaks on purpose, injected from outside the product's code
 pipeline   the real strategy and client app on the local grid, and what an attacker reads off the releases
 scene      small pipelines whose clients all hold known vectors, one for each way a run can go
+crossing   what one client sends in coupled runs, and in which rounds
 coupled    the same secrets with one client in and out: its influence, for certain
 residual   the noise and the masks of a pipeline, recovered and held against their laws
 recorded   the same questions to a run that was played already, from its directory

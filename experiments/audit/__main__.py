@@ -45,7 +45,7 @@ from experiments.audit.settings import (
     new_directory,
     refuse_existing,
 )
-from experiments.audit.trials import attacks_on, many_run_setups
+from experiments.audit.trials import many_run_setups
 from experiments.cli import command, output
 from experiments.run_files.finite import finite
 from experiments.settings.output import Output
@@ -123,9 +123,9 @@ def calibrate(settings: AuditSettings) -> None:
     first = replace(settings, mechanisms=settings.mechanisms[:1])
     setups = [setup for setup in many_runs(first, NONE) if not setup.companions]
     single = one_runs(first, NONE)
+    levels = levels_of(replace(settings, residual_runs=settings.residual_runs or residual.RUNS))
     directory = new_directory(Path(settings.directory))
     logging.getLogger("server").setLevel(logging.WARNING)
-    levels = levels_of(replace(settings, residual_runs=settings.residual_runs or residual.RUNS))
     alarms = calibration.false_alarms(
         settings.calibration, level=levels.part, workers=settings.workers, seed=settings.seed
     )
@@ -182,7 +182,10 @@ def residual_scenes(settings: AuditSettings) -> list[Scene]:
 
 
 def levels_of(settings: AuditSettings) -> Levels:
-    """Return the levels of the audit, whose rows on the product as shipped share them; sabotages are caught at the same."""
+    """Return the levels of the audit, whose rows on the product as shipped share them; sabotages are caught at the same.
+
+    Makes the plan of each attacked pipeline once, so that what cannot be made leaves no directory behind.
+    """
     scenes = residual_scenes(settings) if settings.residual_runs else []
     return audit_levels(settings.confidence, many_runs(settings, NONE), one_runs(settings, NONE), scenes)
 
@@ -237,11 +240,7 @@ def many_runs(settings: AuditSettings, sabotage: Sabotage) -> list[Setup]:
         seed=settings.seed,
     )
     shipped = many_run_setups(base, settings.mechanisms, settings.keep_probabilities)
-    setups = [replace(setup, sabotage=sabotage) for setup in shipped if setup.sabotage == NONE]
-    for setup in setups:
-        attacks_on(
-            replace(setup, sabotage=NONE)
-        )  # so that a plan which cannot be made leaves no directory behind
+    setups = [replace(setup, sabotage=sabotage) for setup in shipped]
     if sabotage == NONE:
         return setups
     masked = [setup for setup in setups if setup.companions and setup.keep_probability < 1]

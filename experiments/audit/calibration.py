@@ -13,7 +13,8 @@ import numpy as np
 from scipy.stats import binomtest
 
 from experiments.audit import coupled, residual
-from experiments.audit.coupled import PAIRS, coupled_rows
+from experiments.audit.coupled import coupled_rows
+from experiments.audit.crossing import PAIRS
 from experiments.audit.digits import Setup
 from experiments.audit.jobs import WIDE_DIMENSION
 from experiments.audit.levels import Levels

@@ -14,21 +14,29 @@ refutes that the pipeline follows its law, not that it keeps its statement.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from scipy.optimize import minimize_scalar
 
 from experiments.audit.digits import Runs, Setup, build_stage
-from experiments.audit.exact import ExactEpsilon, exact_epsilon
+from experiments.audit.exact import ExactEpsilon, check_reach, exact_epsilon
 from experiments.audit.law import Count, Law
 from experiments.audit.learned import learned_count
 from experiments.audit.levels import Levels, percent
 from experiments.audit.one_run import OneRunSetup, stated_mu
 from experiments.audit.row import Row
 from experiments.audit.sabotage import NONE
-from experiments.audit.trials import Trial, attacks_on, counted, judge, many_run_trial, noted, stated_law
+from experiments.audit.trials import (
+    Trial,
+    attacks_on,
+    counted,
+    epsilon_bounds,
+    judge,
+    many_run_trial,
+    noted,
+    stated_law,
+)
 from fedmf.accounting import gaussian_epsilon
-from fedmf.audit.bounds import epsilon_lower_bound
 from fedmf.audit.gaussian_bounds import f_dp_one_run_mu_lower_bound, mu_lower_bound
 from fedmf.randomness import PublicSeed
 
@@ -55,8 +63,8 @@ def attack_rows(setup: Setup) -> int:
 
 def learned_row(setup: Setup, runs: Runs, levels: Levels) -> Row:
     """Return the row of the learned attack."""
-    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=levels.confidence)
     stage = build_stage(replace(setup, sabotage=NONE))
+    bound = epsilon_bounds(setup, levels).by_itself
     found = learned_count(stated_law(setup), runs, stage.steps, bound)
     trial = many_run_trial(setup, "many runs, learned", "half of the runs fit it", found, levels)
     return trial.as_row()
@@ -66,7 +74,7 @@ def fitted_trial(setup: Setup, runs: Runs, levels: Levels) -> Trial:
     """Return the attack whose law has the noise that a part of the runs shows; the others are counted."""
     part = max(2, len(runs.present) // FITTED // 2 * 2)
     law = with_fitted_noise(stated_law(setup), runs.part(slice(part)))
-    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=levels.confidence)
+    bound = epsilon_bounds(setup, levels).by_itself
     _, found = counted(setup, law, runs.part(slice(part, None)), bound, "fitted noise")
     note = f"noise {law.noise:.3f} of the stated one in the first {part} runs"
     return many_run_trial(setup, "many runs, fitted noise", note, found, levels)
@@ -90,13 +98,11 @@ def with_fitted_noise(law: Law, runs: Runs) -> Law:
 
 def mu_row(setup: Setup, runs: Runs, levels: Levels) -> Row:
     """Return the row that tests the mu which a run without masks states: sqrt(E) over its noise multiplier."""
-    bound, decides = (
-        partial(mu_lower_bound, confidence=level) for level in (levels.confidence, 1 - levels.attack)
-    )
-    _, found = counted(setup, stated_law(setup), runs, bound, "mu")
+    bounds = levels.bounds(mu_lower_bound, levels.attack)
+    _, found = counted(setup, stated_law(setup), runs, bounds.by_itself, "mu")
     plan = build_stage(replace(setup, sabotage=NONE)).plan
     limit = math.sqrt(plan.participation.epochs) / plan.noise_multiplier
-    mu, decisive = found.bounded(bound), found.bounded(decides)
+    mu, decisive = found.bounded(bounds.by_itself), found.bounded(bounds.decides)
     return Row(
         pipeline=_name(setup),
         sabotage=setup.sabotage.name,
@@ -104,7 +110,7 @@ def mu_row(setup: Setup, runs: Runs, levels: Levels) -> Row:
         observed=f"{_mu_in_words(mu, setup.delta)} ({_claims(found)}; at {percent(levels.confidence)})",
         limit=f"mu {limit:.3f}",
         false_alarm=levels.attack,
-        verdict=judge(decisive, limit, decides(found.members, found.members, 0, found.non_members)),
+        verdict=judge(decisive, limit, bounds.decides(found.members, found.members, 0, found.non_members)),
         note=noted("epsilon within the Gaussian family only", mu, decisive, limit),
     )
 
@@ -144,6 +150,12 @@ def beside_exact(setup: Setup, trial: Trial, levels: Levels) -> Row:
     )
 
 
+def check_exact(setup: Setup, levels: Levels) -> None:
+    """Raise `SettingError` where a pipeline's exact epsilon cannot be had at its delta, before a run of it is played."""
+    if setup.keep_probability < 1:
+        check_reach(setup.delta, draws=DRAWS, confidence=1 - levels.part)
+
+
 @lru_cache(maxsize=16)
 def exact_epsilon_of(setup: Setup, error: float) -> ExactEpsilon:
     """Return the exact epsilon of the law that a setup's pipeline follows as shipped, missed with probability `error`."""
@@ -153,11 +165,8 @@ def exact_epsilon_of(setup: Setup, error: float) -> ExactEpsilon:
 
 def f_dp_row(setup: OneRunSetup, correct: int, levels: Levels) -> Row:
     """Return the row that tests the mu of a run whose clients are all canaries, of which `correct` were guessed."""
-    bound, decides = (
-        partial(f_dp_one_run_mu_lower_bound, confidence=level)
-        for level in (levels.confidence, 1 - levels.attack)
-    )
-    mu, decisive = (by(correct, setup.guesses, setup.canaries) for by in (bound, decides))
+    bounds = levels.bounds(f_dp_one_run_mu_lower_bound, levels.attack)
+    mu, decisive = (by(correct, setup.guesses, setup.canaries) for by in (bounds.by_itself, bounds.decides))
     limit = stated_mu(setup)
     return Row(
         pipeline=f"{setup.mechanism}, gamma 1",
@@ -166,7 +175,7 @@ def f_dp_row(setup: OneRunSetup, correct: int, levels: Levels) -> Row:
         observed=f"{_mu_in_words(mu, setup.delta)} ({correct}/{setup.guesses} right; at {percent(levels.confidence)})",
         limit=f"mu {limit:.3f}",
         false_alarm=levels.attack,
-        verdict=judge(decisive, limit, decides(setup.guesses, setup.guesses, setup.canaries)),
+        verdict=judge(decisive, limit, bounds.decides(setup.guesses, setup.guesses, setup.canaries)),
         note=noted(
             f"{setup.canaries} canaries; epsilon within the Gaussian family only", mu, decisive, limit
         ),

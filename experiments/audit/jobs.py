@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from experiments.audit import residual
-from experiments.audit.coupled import coupled_rows, needed
+from experiments.audit.coupled import coupled_rows
+from experiments.audit.crossing import needed
 from experiments.audit.digits import Runs, Setup
-from experiments.audit.further import attack_rows, f_dp_row, further_rows
+from experiments.audit.further import attack_rows, check_exact, f_dp_row, further_rows
 from experiments.audit.levels import Levels
 from experiments.audit.matrix import LIKELY, SURE
 from experiments.audit.one_run import OneRunSetup
@@ -151,7 +152,8 @@ def audit_levels(
 
 
 def many_run_job(setup: Setup, *, runs: int, levels: Levels) -> Job:
-    """Return a pipeline on digits, played many times."""
+    """Return a pipeline on digits, played many times. Raises `SettingError` for sizes that give no verdict."""
+    check_exact(setup, levels)
     return Job(many_run_tasks(setup, runs), _Attack(setup, levels), judging=200.0)
 
 

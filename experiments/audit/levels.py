@@ -12,9 +12,19 @@ delta = 1e-5 not even guesses that are all right refute an epsilon of 2 at a lev
 the pipelines as shipped alone, so that a sabotage is caught at the level that decides, or not at all.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from fedmf.audit.residual import FALSE_ALARM
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """One bound on counts: `by_itself`, which is printed and chooses the rule, and as it `decides`."""
+
+    by_itself: Callable[..., float]
+    decides: Callable[..., float]
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,10 @@ class Levels:
     def part(self) -> float:
         """The false alarm of one scene's noise, of its masks, or of one exact epsilon."""
         return FALSE_ALARM / max(1, self.parts)
+
+    def bounds(self, bound: Callable[..., float], share: float) -> Bounds:
+        """Return a bound that takes a `confidence` at that of each attack by itself, and at that of its share."""
+        return Bounds(partial(bound, confidence=self.confidence), partial(bound, confidence=1 - share))
 
 
 def percent(confidence: float) -> str:

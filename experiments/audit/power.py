@@ -14,13 +14,13 @@ import numpy as np
 
 from experiments.audit.digits import Setup, build_stage
 from experiments.audit.law import Bound, Float64, Law, Rule, choose_rule
-from experiments.audit.levels import Levels
+from experiments.audit.levels import Bounds, Levels
 from experiments.audit.one_run import OneRunSetup, quotas, right_guesses, stated_mu
 from experiments.audit.scene import Scene
-from experiments.audit.trials import stated_law
+from experiments.audit.trials import epsilon_bounds, stated_law
 from fedmf.audit import exact
 from fedmf.audit import power as residual_power
-from fedmf.audit.bounds import epsilon_lower_bound, one_run_lower_bound
+from fedmf.audit.bounds import one_run_lower_bound
 from fedmf.audit.gaussian_bounds import f_dp_one_run_mu_lower_bound, mu_lower_bound
 from fedmf.audit.residual import FALSE_ALARM, PAIRS, TAILS, TESTS, VARIANCE
 from fedmf.randomness import PublicSeed
@@ -91,7 +91,7 @@ def correlation_powers(scene: Scene, runs: int, level: float, *, seed: int) -> t
 def many_run_powers(setup: Setup, runs: int, levels: Levels) -> list[Power]:
     """Return the power of the rows that attack a pipeline played many times."""
     law, name = stated_law(setup), f"{setup.mechanism}, gamma {setup.keep_probability:g}, {runs} runs"
-    epsilon = _Bounds.of(partial(epsilon_lower_bound, delta=setup.delta), levels)
+    epsilon = epsilon_bounds(setup, levels)
     half = replace(law, noise=0.5)
     simulated = partial(_attacked, setup, runs, epsilon, setup.epsilon)
     rows = [
@@ -103,25 +103,12 @@ def many_run_powers(setup: Setup, runs: int, levels: Levels) -> list[Power]:
         return [*rows, Power("many runs, fitted noise (all runs)", name, fitted)]
     plan = build_stage(setup).plan
     mu = plan.participation.epochs**0.5 / plan.noise_multiplier
-    bounds = _Bounds.of(mu_lower_bound, levels)
+    bounds = levels.bounds(mu_lower_bound, levels.attack)
     return [*rows, Power("many runs, mu-GDP", name, _attacked(setup, runs, bounds, mu, lambda factor: law))]
 
 
-@dataclass(frozen=True)
-class _Bounds:
-    """One bound, by itself, which chooses the rule, and as it decides."""
-
-    chooses: Bound
-    decides: Bound
-
-    @classmethod
-    def of(cls, bound: Callable[..., float], levels: Levels) -> "_Bounds":
-        """Return a bound at both levels."""
-        return cls(partial(bound, confidence=levels.confidence), partial(bound, confidence=1 - levels.attack))
-
-
 def _attacked(
-    setup: Setup, runs: int, bounds: _Bounds, limit: float, assumed: Callable[[float], Law]
+    setup: Setup, runs: int, bounds: Bounds, limit: float, assumed: Callable[[float], Law]
 ) -> tuple[float, ...]:
     """Return how often the bound that decides exceeds `limit` when the noise is a factor of the stated one, under assumed laws."""
     stated, found = stated_law(setup), []
@@ -129,7 +116,7 @@ def _attacked(
     for factor in FACTORS:
         rng = PublicSeed(setup.seed).generator("audit power", setup.name, str(factor))
         law, true = assumed(factor), replace(stated, noise=factor)
-        rule = choose_rule(law, runs=runs, bound=bounds.chooses, rng=rng)
+        rule = choose_rule(law, runs=runs, bound=bounds.by_itself, rng=rng)
         rates = [
             float(rule.claims(law.score(true.simulate(everyone, present=present, rng=rng), everyone)).mean())
             for present in (True, False)
@@ -152,9 +139,9 @@ def _exceeding(
 
 def many_run_control_power(setup: Setup, law: Law, runs: int, levels: Levels) -> float:
     """Return how probably the headline row finds a sabotage in so many runs, of which `law` is the law."""
-    bounds = _Bounds.of(partial(epsilon_lower_bound, delta=setup.delta), levels)
+    bounds = epsilon_bounds(setup, levels)
     rng = PublicSeed(setup.seed).generator("audit control power", setup.name)
-    rule = choose_rule(law, runs=runs, bound=bounds.chooses, rng=rng)
+    rule = choose_rule(law, runs=runs, bound=bounds.by_itself, rng=rng)
     rates = [
         float(rule.claims(law.scores(POOL, present=present, rng=rng)).mean()) for present in (True, False)
     ]
@@ -165,11 +152,8 @@ def one_run_control_powers(setup: OneRunSetup, factor: float, levels: Levels) ->
     """Return how probably the rows on one run, epsilon and f-DP, find noise of `factor` times the stated one."""
     mu = stated_mu(setup)
     count = _right(setup, mu, factor, REPEATS)
-    least = (
-        _least(setup.guesses, lambda correct: _epsilon(setup, 1 - levels.one_run, correct) > setup.epsilon),
-        _least(setup.guesses, lambda correct: _mu(setup, 1 - levels.attack, correct) > mu),
-    )
-    return float((count >= least[0]).mean()), float((count >= least[1]).mean())
+    epsilon, f_dp = least_right(setup, mu, levels).values()
+    return float((count >= epsilon).mean()), float((count >= f_dp).mean())
 
 
 def one_run_powers(setup: OneRunSetup, levels: Levels, repeats: int = 100) -> list[Power]:
@@ -177,13 +161,9 @@ def one_run_powers(setup: OneRunSetup, levels: Levels, repeats: int = 100) -> li
     name = f"{setup.mechanism}, gamma 1, {setup.guesses} guesses of {setup.canaries}"
     mu = stated_mu(setup)
     counts = [_right(setup, mu, factor, repeats) for factor in FACTORS]
-    rows: list[tuple[str, Callable[[int], bool]]] = [
-        ("one run", lambda correct: _epsilon(setup, 1 - levels.one_run, correct) > setup.epsilon),
-        ("one run, f-DP", lambda correct: _mu(setup, 1 - levels.attack, correct) > mu),
-    ]
     return [
-        Power(test, name, tuple(float((count >= _least(setup.guesses, refutes)).mean()) for count in counts))
-        for test, refutes in rows
+        Power(test, name, tuple(float((count >= least).mean()) for count in counts))
+        for test, least in least_right(setup, mu, levels).items()
     ]
 
 
@@ -201,14 +181,15 @@ def _right(setup: OneRunSetup, mu: float, factor: float, repeats: int) -> Float6
     return np.array(found)
 
 
-def _epsilon(setup: OneRunSetup, confidence: float, correct: int) -> float:
-    return one_run_lower_bound(
-        correct, setup.guesses, setup.canaries, delta=setup.delta, confidence=confidence
-    )
-
-
-def _mu(setup: OneRunSetup, confidence: float, correct: int) -> float:
-    return f_dp_one_run_mu_lower_bound(correct, setup.guesses, setup.canaries, confidence=confidence)
+def least_right(setup: OneRunSetup, mu: float, levels: Levels) -> dict[str, int]:
+    """Return the least number of right guesses from which each row on one run refutes, by its name."""
+    size = setup.guesses, setup.canaries
+    epsilon = levels.bounds(partial(one_run_lower_bound, delta=setup.delta), levels.one_run).decides
+    f_dp = levels.bounds(f_dp_one_run_mu_lower_bound, levels.attack).decides
+    return {
+        "one run": _least(setup.guesses, lambda correct: epsilon(correct, *size) > setup.epsilon),
+        "one run, f-DP": _least(setup.guesses, lambda correct: f_dp(correct, *size) > mu),
+    }
 
 
 def _least(guesses: int, refutes: Callable[[int], bool]) -> int:

@@ -8,7 +8,7 @@ what the product made of the vectors is held against it, because what the two di
 import numpy as np
 
 from client.data import Examples
-from experiments.audit.coupled import CANARIES, canary_vector
+from experiments.audit.crossing import CANARIES, canary_vector
 from experiments.audit.pipeline import Float64, known
 from experiments.audit.sabotage import ExamplesOf
 from experiments.audit.scene import Scene, cohorts, plan_of, to_sent

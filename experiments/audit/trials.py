@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from experiments.audit.digits import Runs, Setup, build_stage, play
 from experiments.audit.law import Bound, Count, Float64, Law, choose_rule, count, own_mask, shared_mask
-from experiments.audit.levels import Levels, percent
+from experiments.audit.levels import Bounds, Levels, percent
 from experiments.audit.one_run import OneRunSetup, play_one_run
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import HALF_NOISE, NONE, SHARED_MASK, Sabotage
@@ -119,15 +119,14 @@ def noted(note: str, bound: float, decisive: float, limit: float) -> str:
 def many_run_setups(
     base: Setup, mechanisms: Sequence[str], keep_probabilities: Sequence[float]
 ) -> list[Setup]:
-    """Return the pipelines to play many times: as shipped, and broken in each way that applies."""
+    """Return the pipelines to play many times, as shipped."""
     setups = []
     for mechanism in mechanisms:
         for keep_probability in keep_probabilities:
             setup = replace(base, mechanism=mechanism, keep_probability=keep_probability)
-            setups += [setup, replace(setup, sabotage=HALF_NOISE)]
+            setups.append(setup)
             if keep_probability < 1:  # there is no mask to share otherwise
-                speaking = replace(setup, companions=True)
-                setups += [speaking, replace(speaking, sabotage=SHARED_MASK)]
+                setups.append(replace(setup, companions=True))
     return setups
 
 
@@ -181,7 +180,7 @@ def speaking(setup: Setup) -> int:
 def attack(setup: Setup, runs: Runs, levels: Levels) -> list[tuple[Trial, Scores]]:
     """Return the trials of a pipeline's runs under all laws; each rule is fixed without a look at the runs."""
     trials = []
-    bound = partial(epsilon_lower_bound, delta=setup.delta, confidence=levels.confidence)
+    bound = epsilon_bounds(setup, levels).by_itself
     for name, law in attacks_on(setup).items():
         scores, found = counted(setup, law, runs, bound, name)
         trials.append((many_run_trial(setup, "many runs", name, found, levels), Scores(scores, runs.present)))
@@ -196,10 +195,14 @@ def counted(setup: Setup, law: Law, runs: Runs, bound: Bound, name: str) -> tupl
     return scores, count(rule, scores, runs.present)
 
 
+def epsilon_bounds(setup: Setup, levels: Levels) -> Bounds:
+    """Return the bound on epsilon that attacks on many runs of a setup give."""
+    return levels.bounds(partial(epsilon_lower_bound, delta=setup.delta), levels.attack)
+
+
 def many_run_trial(setup: Setup, method: str, attack: str, found: Count, levels: Levels) -> Trial:
     """Return what follows from the counted claims about runs of a setup."""
-    bound = partial(epsilon_lower_bound, delta=setup.delta)
-    decides = partial(bound, confidence=1 - levels.attack)
+    bounds = epsilon_bounds(setup, levels)
     return Trial(
         method=method,
         mechanism=setup.mechanism,
@@ -212,21 +215,12 @@ def many_run_trial(setup: Setup, method: str, attack: str, found: Count, levels:
         hits=found.true_positives,
         trials_out=found.non_members,
         false_alarms=found.false_positives,
-        lower_bound=found.bounded(partial(bound, confidence=levels.confidence)),
-        decisive=found.bounded(decides),
-        best=decides(found.members, found.members, 0, found.non_members),
+        lower_bound=found.bounded(bounds.by_itself),
+        decisive=found.bounded(bounds.decides),
+        best=bounds.decides(found.members, found.members, 0, found.non_members),
         confidence=levels.confidence,
         level=levels.attack,
     )
-
-
-def one_run_setups(base: OneRunSetup, mechanisms: Sequence[str]) -> list[OneRunSetup]:
-    """Return the pipelines to play once with canaries only: as shipped, and with half the noise."""
-    return [
-        replace(base, mechanism=mechanism, sabotage=sabotage)
-        for mechanism in mechanisms
-        for sabotage in (NONE, HALF_NOISE)
-    ]
 
 
 def one_run_task(setup: OneRunSetup) -> Task:
@@ -236,8 +230,7 @@ def one_run_task(setup: OneRunSetup) -> Task:
 
 def one_run_trial(setup: OneRunSetup, correct: int, levels: Levels) -> Trial:
     """Return the trial of a run whose clients are all canaries, of which `correct` guesses were right."""
-    bound = partial(one_run_lower_bound, delta=setup.delta)
-    decides = partial(bound, confidence=1 - levels.one_run)
+    bounds = levels.bounds(partial(one_run_lower_bound, delta=setup.delta), levels.one_run)
     return Trial(
         method="one run",
         mechanism=setup.mechanism,
@@ -250,9 +243,9 @@ def one_run_trial(setup: OneRunSetup, correct: int, levels: Levels) -> Trial:
         hits=correct,
         trials_out=None,
         false_alarms=None,
-        lower_bound=bound(correct, setup.guesses, setup.canaries, confidence=levels.confidence),
-        decisive=decides(correct, setup.guesses, setup.canaries),
-        best=decides(setup.guesses, setup.guesses, setup.canaries),
+        lower_bound=bounds.by_itself(correct, setup.guesses, setup.canaries),
+        decisive=bounds.decides(correct, setup.guesses, setup.canaries),
+        best=bounds.decides(setup.guesses, setup.guesses, setup.canaries),
         confidence=levels.confidence,
         level=levels.one_run,
     )

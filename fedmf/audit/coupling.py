@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.audit.finding import Finding
+from fedmf.audit.finding import Finding, at_round
 from fedmf.audit.stated import Stated, numbers, own_steps, spread
 from fedmf.checks import check_choice, is_finite_number
 from fedmf.choices import ADJACENCIES
@@ -132,7 +132,7 @@ def _rotated(rotate: Callable[[Float64], Float64], difference: Float64) -> Float
 
 def _not_finite(difference: Float64) -> tuple[Finding, ...]:
     epoch, step, coordinate = np.argwhere(~np.isfinite(difference))[0]
-    where = f"{_place(epoch, step)}, coordinate {coordinate}: not finite"
+    where = f"{at_round(epoch, step)}, coordinate {coordinate}: not finite"
     return tuple(Finding(test, np.inf, 1.0, True, None, where) for test in (L2, LINF, OWN_ROUND))
 
 
@@ -168,7 +168,7 @@ def _elsewhere(stated: Stated, difference: Float64, slack: Float64, steps: tuple
     excess = outside - slack
     place = np.unravel_index(int(excess.argmax()), excess.shape)
     observed, limit = float(outside[place]) / stated.l2_norm, float(slack[place]) / stated.l2_norm
-    where = f"{_place(int(place[0]), int(place[1]))}, coordinate {int(place[2])}"
+    where = f"{at_round(int(place[0]), int(place[1]))}, coordinate {int(place[2])}"
     return Finding(OWN_ROUND, observed, limit, bool(excess[place] > 0), None, where)
 
 
@@ -201,7 +201,3 @@ def whole_vector(
     limit = 1 + float(np.linalg.norm(error)) / stated.l2_norm + _ROUNDING * observed
     where = f"{int(seen.sum())} of {rows.shape[1]} coordinates seen under {len(rows)} masks"
     return Finding(WHOLE_VECTOR, observed, limit, observed > limit, None, where)
-
-
-def _place(epoch: int, step: int) -> str:
-    return f"epoch {epoch + 1}, round {step + 1}"

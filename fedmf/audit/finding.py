@@ -42,6 +42,15 @@ class Finding:
         return asdict(self)
 
 
+def at_round(epoch: int, step: int) -> str:
+    """Return the name of a round, of which both numbers count from 0.
+
+    >>> at_round(0, 2)
+    'epoch 1, round 3'
+    """
+    return f"epoch {epoch + 1}, round {step + 1}"
+
+
 def smallest(
     test: str, p_values: Float64, labels: Sequence[str], level: float, tests: int | None = None
 ) -> Finding:

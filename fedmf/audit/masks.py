@@ -17,8 +17,8 @@ import numpy.typing as npt
 from scipy.stats import binom
 
 from fedmf.audit import exact
-from fedmf.audit.finding import Finding, smallest
-from fedmf.audit.residual import FALSE_ALARM, distances
+from fedmf.audit.finding import Finding, at_round, smallest
+from fedmf.audit.residual import FALSE_ALARM, pairs_at_distances
 from fedmf.audit.stated import numbers
 from fedmf.checks import check_at_least, check_non_negative, check_open_unit, check_positive
 from fedmf.errors import SettingError
@@ -166,7 +166,7 @@ def _shares(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tes
     for epoch, step, client in np.ndindex(epochs, rounds, n):
         yield (
             float(of_place[epoch, step, client]),
-            f"{_round(epoch, step)}, client {clients[epoch, step, client]}",
+            f"{at_round(epoch, step)}, client {clients[epoch, step, client]}",
         )
     for place, p_value in enumerate(exact.binomial(masks.sum(axis=(0, 1, 2, 3)), masks.size // d, gamma)):
         yield float(p_value), f"coordinate {place}"
@@ -223,15 +223,10 @@ def _runs(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests
 def _coordinates(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
     """Yield how often two coordinates at a distance were both kept; no coordinate is in two of the pairs."""
     d = masks.shape[-1]
-    for distance in distances(d):
-        left = np.flatnonzero((np.arange(d - distance) // distance) % 2 == 0)
+    for distance, left in pairs_at_distances(d):
         yield _both(masks[..., left], masks[..., left + distance], gamma), f"coordinates {distance} apart"
 
 
 def _both(ours: Masks, others: Masks, gamma: float) -> float:
     """Return the p-value of how often two masks of the same shape both kept: Binomial(size, gamma^2)."""
     return float(exact.binomial(np.count_nonzero(ours & others), ours.size, gamma**2))
-
-
-def _round(epoch: int, step: int) -> str:
-    return f"epoch {epoch + 1}, round {step + 1}"

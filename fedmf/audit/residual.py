@@ -36,7 +36,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from fedmf.audit import exact
-from fedmf.audit.finding import Finding, smallest
+from fedmf.audit.finding import Finding, at_round, smallest
 from fedmf.audit.grid import grid_tests
 from fedmf.audit.shifts import closest_shift
 from fedmf.audit.spectrum import direction_tests
@@ -156,14 +156,14 @@ def _variances(values: Float64, level: float, resolution: float) -> Iterator[Fin
     yield smallest(VARIANCE, exact.chi_square(total, runs * per_run)[None], ["all values"], level)
     names = [f"run {run + 1}" for run in range(runs)]
     yield smallest(BY_RUN, exact.chi_square(of_run, per_run), names, level)
-    names = [_round(epoch, step) for epoch in range(epochs) for step in range(rounds)]
+    names = [at_round(epoch, step) for epoch in range(epochs) for step in range(rounds)]
     yield smallest(BY_ROUND, exact.chi_square(of_round, runs * d), names, level)
     p_values = exact.chi_square(of_coordinate, runs * epochs * rounds)
     place = int(p_values.argmin())
     yield smallest(BY_COORDINATE, p_values[[place]], [f"coordinate {place}"], level, tests=d)
     p_values = exact.chi_square(of_entry, runs)
     where, place = divmod(int(p_values.argmin()), d)
-    name = f"{_round(*divmod(where, rounds))}, coordinate {place}"
+    name = f"{at_round(*divmod(where, rounds))}, coordinate {place}"
     yield smallest(BY_ENTRY, p_values[[where * d + place]], [name], level, tests=p_values.size)
     spreads = {
         "coordinates": (of_coordinate, runs * epochs * rounds),
@@ -184,7 +184,7 @@ def _means(values: Float64, level: float, resolution: float) -> Iterator[Finding
         values.sum(axis=(0, 3)).ravel() / np.sqrt(runs * d),
         values.sum(axis=(0, 1, 2)) / np.sqrt(runs * epochs * rounds),
     ]
-    names = ["all values", *(_round(*divmod(place, rounds)) for place in range(epochs * rounds))]
+    names = ["all values", *(at_round(*divmod(place, rounds)) for place in range(epochs * rounds))]
     names += [f"coordinate {place}" for place in range(d)]
     yield smallest(MEAN, exact.normal(np.concatenate(sums)), names, level)
 
@@ -200,7 +200,7 @@ def _dependences(values: Float64, level: float, resolution: float) -> Iterator[F
         if chosen and runs * d > 1:
             first, second = np.array(chosen).T
             p_values = exact.correlation(cosines[first, second], runs * d)
-            names = [f"{_round(*divmod(a, rounds))} and {_round(*divmod(b, rounds))}" for a, b in chosen]
+            names = [f"{at_round(*divmod(a, rounds))} and {at_round(*divmod(b, rounds))}" for a, b in chosen]
             yield smallest(test, p_values, names, level)
     if runs > 1 and pairs:
         rows = by_round.reshape(epochs * rounds, runs, d)
@@ -208,13 +208,15 @@ def _dependences(values: Float64, level: float, resolution: float) -> Iterator[F
         most = np.array([np.abs(np.einsum("rd,rd->d", rows[a], rows[b])) for a, b in pairs])
         (first, second), place = pairs[int(most.argmax()) // d], int(most.argmax()) % d
         p_value = exact.correlation(most.max(keepdims=True).ravel(), runs)
-        name = f"{_round(*divmod(first, rounds))} and {_round(*divmod(second, rounds))}, coordinate {place}"
+        name = (
+            f"{at_round(*divmod(first, rounds))} and {at_round(*divmod(second, rounds))}, coordinate {place}"
+        )
         yield smallest(IN_COORDINATE, p_value, [name], level, tests=most.size)
     if runs > 1:
         yield _closest_rows(RUNS, values.reshape(runs, -1), [f"run {run + 1}" for run in range(runs)], level)
     if d > 1 and runs * epochs * rounds > 1:
         names = [
-            f"run {run + 1}, {_round(epoch, step)}" for run, epoch, step in np.ndindex(runs, epochs, rounds)
+            f"run {run + 1}, {at_round(epoch, step)}" for run, epoch, step in np.ndindex(runs, epochs, rounds)
         ]
         yield _closest_rows(REPEATED, values.reshape(-1, d), names, level)
         single, tests, shift, (one, other) = closest_shift(values.reshape(-1, d))
@@ -228,8 +230,7 @@ def _coordinates(values: Float64, level: float, resolution: float) -> Iterator[F
     d, columns = values.shape[-1], values.reshape(-1, values.shape[-1])
     linear: list[tuple[float, str]] = []
     magnitudes: list[tuple[float, str]] = []
-    for distance in distances(d):
-        left = np.flatnonzero((np.arange(d - distance) // distance) % 2 == 0)  # no coordinate in two pairs
+    for distance, left in pairs_at_distances(d):
         ours, others, name = columns[:, left], columns[:, left + distance], f"coordinates {distance} apart"
         magnitudes.append((_same_side(ours, others), name))
         if ours.size > 1:
@@ -239,7 +240,7 @@ def _coordinates(values: Float64, level: float, resolution: float) -> Iterator[F
     for a, b in combinations(range(epochs * rounds), 2):
         (e, s), (f, t) = divmod(a, rounds), divmod(b, rounds)
         magnitudes.append(
-            (_same_side(values[:, e, s], values[:, f, t]), f"{_round(e, s)} and {_round(f, t)}")
+            (_same_side(values[:, e, s], values[:, f, t]), f"{at_round(e, s)} and {at_round(f, t)}")
         )
     if half := runs // 2:
         magnitudes.append((_same_side(values[: 2 * half : 2], values[1 : 2 * half : 2]), "consecutive runs"))
@@ -268,13 +269,16 @@ def _tails(values: Float64, level: float, resolution: float) -> Iterator[Finding
     yield smallest(TAILS, np.array(p_values), names, level)
 
 
-def distances(d: int) -> list[int]:
-    """Return the distances at which coordinates are compared: powers of two, among them the block of `gaussian_row`.
+def pairs_at_distances(d: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Yield distances at which d coordinates are compared, and of the pairs each first one; none is in two of them.
 
-    >>> distances(9)
-    [1, 2, 4, 8]
+    Powers of two, among them the block of `gaussian_row`.
+
+    >>> [(distance, left.tolist()) for distance, left in pairs_at_distances(5)]
+    [(1, [0, 2]), (2, [0, 1]), (4, [0])]
     """
-    return [1 << place for place in range(max(d - 1, 0).bit_length())]
+    for distance in (1 << place for place in range(max(d - 1, 0).bit_length())):
+        yield distance, np.flatnonzero((np.arange(d - distance) // distance) % 2 == 0)
 
 
 def _columns(tests: list[tuple[float, str]]) -> tuple[Float64, list[str]]:
@@ -306,7 +310,3 @@ def _cosines(rows: Float64, others: Float64) -> Float64:
     """Return the cosines of all rows (k, n) with all `others` (l, n), (k, l); 0 where a row is 0."""
     lengths = np.linalg.norm(rows, axis=1)[:, None] * np.linalg.norm(others, axis=1)
     return np.asarray(rows @ others.T / np.where(lengths > 0, lengths, 1.0))
-
-
-def _round(epoch: int, step: int) -> str:
-    return f"epoch {epoch + 1}, round {step + 1}"

@@ -10,11 +10,12 @@ from experiments.audit.digits import Setup
 from experiments.audit.further import f_dp_row
 from experiments.audit.levels import Levels
 from experiments.audit.matrix import SURE
-from experiments.audit.one_run import OneRunSetup, play_one_run
+from experiments.audit.one_run import OneRunSetup, play_one_run, stated_mu
 from experiments.audit.power import many_run_powers, one_run_control_powers, one_run_powers, residual_powers
 from experiments.audit.residual import play_noises, residual_rows
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import SABOTAGES
+from experiments.audit.trials import one_run_trial
 from fedmf.audit.residual import VARIANCE
 
 ATTACKED = Setup("optimal", 1.0, 1.5, 0.02, 4, 3, 2, seed=0)
@@ -86,7 +87,27 @@ def test_the_power_of_one_run_is_what_the_pipeline_shows(few_factors):
 
 
 def test_at_the_size_of_the_slow_audit_one_run_need_not_find_half_of_the_noise_and_f_dp_must():
-    epsilon, mu = one_run_control_powers(
-        OneRunSetup("optimal", 2.0, 1e-5, 8192, 400, seed=0), 0.5, Levels(0.95)
+    """At the levels of that audit, which attacks nothing else; in a default one, which does, neither must."""
+    slow, default = Levels(0.95, attacks=1, one_runs=1), Levels(0.95, attacks=38, one_runs=2)
+    single = OneRunSetup("optimal", 2.0, 1e-5, 4096, 400, seed=0)
+    epsilon, mu = one_run_control_powers(single, 0.5, slow)
+    assert 0.2 < epsilon < 0.3 < SURE <= mu
+    for power_of_row in one_run_control_powers(replace(single, canaries=16384, guesses=656), 0.5, default):
+        assert 0.94 < power_of_row < 0.98
+
+
+def test_the_power_of_one_run_is_that_of_the_count_from_which_its_rows_refute():
+    """At the levels of a default audit, where the bound on mu alone refutes from 341 right guesses, and not from 367."""
+    default, single = (
+        Levels(0.95, attacks=38, one_runs=2),
+        OneRunSetup("optimal", 2.0, 1e-5, 8192, 400, seed=0),
     )
-    assert 0.8 < epsilon < SURE <= mu
+    rows = {
+        "one run": lambda right: one_run_trial(single, right, default).as_row(),
+        "one run, f-DP": lambda right: f_dp_row(single, right, default),
+    }
+    least = power.least_right(single, stated_mu(single), default)
+    assert least == {"one run": 369, "one run, f-DP": 367}
+    for test, row in rows.items():
+        verdicts = [row(least[test] - short).verdict for short in (0, 1)]
+        assert verdicts == [Verdict.refuted, Verdict.nothing_found]

@@ -199,6 +199,22 @@ def test_what_no_attack_can_refute_is_refused_before_anything_is_computed(
         run(tmp_path, capsys, *SMALL, given)
 
 
+@pytest.mark.parametrize(
+    "asked", [(), ("sabotage=one_mask_for_all",), ("thorough=true", "mechanisms=[optimal]")]
+)
+def test_a_delta_that_the_exact_epsilon_does_not_reach_is_refused_before_a_run_is_played(
+    asked, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(command, "FAMILIES", ("optimal",))
+    monkeypatch.setattr(command, "run_jobs", lambda *given: pytest.fail("a run was played"))
+    given = (*SMALL, "runs=20", "delta=1e-5", *asked)
+    with pytest.raises(
+        SettingError, match=r"delta is 1e-05; the exact epsilon .* keep_probabilities=\[1.0\]"
+    ):
+        run(tmp_path, capsys, *given)
+    assert not (tmp_path / "audit").exists()
+
+
 def test_a_kept_run_is_audited_from_its_directory(tmp_path, capsys):
     folder = tmp_path / "run"
     runs.run(folder, *SHORT, "run.keep_releases=true", "run.reproducible=true")
@@ -224,6 +240,31 @@ def test_thorough_plays_every_mechanism_and_more_of_everything(tmp_path):
         command.honest_jobs(replace(asked, canaries=0, runs=0), Levels(0.95)) for asked in (settings, night)
     )
     assert len(many) == len(few) + 2 * len(set(FAMILIES) - {"optimal", "independent", "binary_tree"})
+
+
+@pytest.mark.slow
+def test_a_small_thorough_audit_plays_every_mechanism_and_comes_to_an_end(tmp_path, capsys):
+    """The one of docs/audit.md with fewer canaries; so small a one decides nothing, and accuses nobody."""
+    size = (
+        "runs=20",
+        "delta=0.05",
+        "cohort_size=2",
+        "rounds_per_epoch=2",
+        "epochs=1",
+        "canaries=64",
+        "guesses=16",
+    )
+    code, document = run(tmp_path, capsys, "thorough=true", *size, "pairs=1", "residual_runs=1")
+    assert code == 3
+    attacked = {
+        (trial["mechanism"], trial["keep_probability"], trial["trials_in"]) for trial in document["trials"]
+    }
+    assert attacked == {(name, *size) for name in FAMILIES for size in ((1.0, 16), (1.0, 100), (0.1, 100))}
+    honest = [row for row in document["rows"] if not row["is_control"]]
+    assert "refuted" not in {row["verdict"] for row in honest}
+    for kind in ("coupled sensitivity", "residual variance"):
+        played = {row["pipeline"].split(",")[0].replace(" ", "_") for row in honest if row["test"] == kind}
+        assert played == set(FAMILIES)
 
 
 def test_names_of_sabotages():
@@ -272,7 +313,7 @@ def test_attacks_stay_below_the_statement_and_catch_what_is_broken(
 def test_one_run_of_canaries_stays_below_the_statement_and_f_dp_catches_halved_noise_where_epsilon_need_not(
     tmp_path, capsys
 ):
-    """At this size the bound on epsilon finds half of the noise in 0.41 of all seeds, that on mu in all of 1000."""
+    """At this size the bound on epsilon finds half of the noise in 0.24 of all seeds, that on mu in all of 1000."""
     code, document = run(
         tmp_path, capsys, *ATTACKS_ALONE, "runs=0", "canaries=4096", "guesses=400", "sabotage=noise_halved"
     )

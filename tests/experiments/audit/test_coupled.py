@@ -9,17 +9,14 @@ import pytest
 import client.privatize
 from experiments.audit import coupled
 from experiments.audit.coupled import (
-    CANARIES,
     JOURNAL,
     OWN_ROUND,
     SCENES,
     SENSITIVITY,
     WHOLE_VECTOR,
-    canary_vector,
     coupled_rows,
-    crossing,
-    needed,
 )
+from experiments.audit.crossing import CANARIES, canary_vector, crossing, needed
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import SABOTAGES, Sabotage, patched
 from experiments.audit.sabotage.clipping import WITHOUT_A_LOOK_FOR_NAN, WITHOUT_CLIPPING, broken, in_round

@@ -1,13 +1,14 @@
 """The exact epsilon by simulation: against closed forms and quadrature, and how often its interval misses."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from experiments.audit.exact import exact_epsilon, upper_quantile
+from experiments.audit.exact import check_reach, exact_epsilon, upper_quantile
 from experiments.audit.law import Law, own_mask
 from fedmf.accounting import gaussian_epsilon
 from fedmf.errors import SettingError
@@ -95,3 +96,16 @@ def test_the_interval_misses_no_more_often_than_stated():
 def test_too_few_draws_for_the_tail_are_refused():
     with pytest.raises(SettingError, match=r"draws is 50, too few for a tail of 0\.001"):
         upper_quantile(np.arange(50.0), 0.001, error=0.01)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1 - 1e-5])
+def test_a_delta_that_the_draws_do_not_reach_is_refused_with_the_deltas_that_they_do(delta):
+    """What the sentence names is reached by an interval of both directions, and what lies well beyond it is not."""
+    with pytest.raises(SettingError, match=f"delta is {delta:g}") as refused:
+        check_reach(delta, draws=20_000, confidence=1 - 1e-7)
+    least, most = map(float, re.search(r"from (\S+) to (\S+) at", str(refused.value)).groups())
+    law = Law(*own_mask(0.3), np.array([[2.0]]), 1)
+    for named, beyond in ((least, 0.9 * least), (most, 1 - 0.9 * (1 - most))):
+        found(law, named, confidence=1 - 1e-7, draws=20_000)
+        with pytest.raises(SettingError, match="reach deltas"):
+            found(law, beyond, confidence=1 - 1e-7, draws=20_000)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.audit.coupled import SCENES, covering, play_pair
+from experiments.audit.coupled import SCENES, play_pair
+from experiments.audit.crossing import covering
 from experiments.audit.pipeline import known
 from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, steps_of, to_sent
 from fedmf.randomness import SecretKey
