@@ -1,4 +1,4 @@
-"""Runs of the papers' baselines: L_inf-CSGM, and L2-CSGM as an event a round."""
+"""Runs of the baselines: L_inf-CSGM, L2-CSGM as an event a round, and mechanisms of the papers in mid-epoch."""
 
 import itertools
 import json
@@ -11,6 +11,7 @@ from experiments import run as run_here
 from experiments.settings.experiment import build
 from fedmf.accounting import linf_event, privacy_spent
 from fedmf.errors import RunDirectoryError
+from fedmf.mechanisms.streams import dense
 from fedmf.participation import epoch_cohorts
 from fedmf.randomness import PublicSeed
 from runs import composed, metrics, model, run, summary
@@ -91,3 +92,30 @@ def test_cohorts_of_rounds_that_are_epochs_overlap() -> None:
 def test_the_python_door_takes_the_setting(tmp_path) -> None:
     result = run_here(*LINF, "population.epochs=1", f"run.directory={tmp_path / 'r'}")
     assert "L-infinity bound alone" in result.statement
+
+
+@pytest.mark.parametrize("family", ["sqrt_blt", "normalized_sqrt", "honaker_full"])
+def test_a_run_of_another_mechanism_goes_on_bit_for_bit_in_mid_epoch(tmp_path, family: str) -> None:
+    options = (*SMALL, f"mechanism={family}", "population.rounds_per_epoch=3", "optimizer.schedule=step")
+    whole = run(tmp_path / "whole", *options)
+    cut(tmp_path / "r", *options, after=5)
+    run(tmp_path / "r", *options, "run.resume=true")
+    np.testing.assert_array_equal(model(tmp_path / "r"), model(whole))
+    assert json.loads((whole / "privacy.json").read_text())["mechanism"] == family
+
+
+def test_a_run_whose_rows_are_drawn_again_is_the_run_that_keeps_them(tmp_path, monkeypatch) -> None:
+    """Cut with rows kept, it goes on without; the state that holds none is small."""
+    options = (*SMALL, "mechanism=honaker_full", "population.rounds_per_epoch=4", "run.checkpoint_every=1")
+    kept = run(tmp_path / "kept", *options)
+    cut(tmp_path / "r", *options, after=2)
+    cut(tmp_path / "short", *options, after=2)
+    held = (tmp_path / "short/checkpoint/secrets.npz").stat().st_size
+    monkeypatch.setattr(dense, "KEPT_BYTES", 0)
+    run(tmp_path / "r", *options, "run.resume=true")
+    cut(tmp_path / "again", *options, after=2)
+    assert (tmp_path / "again/checkpoint/secrets.npz").stat().st_size < held - 2 * 4 * 650
+    run(tmp_path / "again", *options, "run.resume=true")
+    for directory in ("r", "again"):
+        np.testing.assert_array_equal(model(tmp_path / directory), model(kept))
+        assert metrics(tmp_path / directory) == metrics(kept)
