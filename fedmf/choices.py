@@ -7,6 +7,7 @@ Adjacency = Literal["zero_out", "replace"]
 
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 ACCOUNTANTS = ("rdp", "tight")
+GEOMETRIES = ("l2", "linf")
 ROTATIONS = ("hadamard", "identity")
 VALUE_TYPES = ("float32", "int8")
-SCHEDULES = ("constant", "decay", "cosine", "cooldown")
+SCHEDULES = ("constant", "decay", "cosine", "cooldown", "step")

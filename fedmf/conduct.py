@@ -99,6 +99,8 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
         cohort_size=who.cohort_size,
         clients=who.clients,
         keep_probability=event.keep_probability,
+        geometry=plan.privacy.geometry,
+        coordinates=plan.rotation.padded,
         l2_norm=plan.bounds.radius,
         linf_norm=plan.bounds.linf_norm,
         linf_over_l2=event.linf_over_l2,

@@ -69,8 +69,10 @@ def noise_of_run(plan: "Plan") -> float:
         keep_probability=plan.compression.keep_probability,
         cohort_size=plan.participation.cohort_size,
     )
+    assert plan.counted_radius is not None  # make_plan refuses noise without an L2 bound
+    assert plan.bounds.radius is not None
     return noise_over_signal(
-        mean_noise=mean_noise,
+        mean_noise=mean_noise * plan.counted_radius / plan.bounds.radius,
         error=float(plan.factorization.per_round_error[last]),
         reach=float(plan.factorization.per_round_reach[last]),
     )

@@ -6,7 +6,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Self
 
-from fedmf.accounting import EpochEvent, Ledger, PrivacySpent, calibrate_noise_multiplier, privacy_spent
+from fedmf.accounting import (
+    EpochEvent,
+    Ledger,
+    PrivacySpent,
+    calibrate_noise_multiplier,
+    counted_radius,
+    counted_ratio,
+    privacy_spent,
+)
 from fedmf.checks import (
     check_at_least,
     check_choice,
@@ -14,7 +22,7 @@ from fedmf.checks import (
     check_open_unit,
     check_positive,
 )
-from fedmf.choices import ACCOUNTANTS, ADJACENCIES
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES, GEOMETRIES
 from fedmf.errors import SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization, followed_by, restarted
@@ -101,7 +109,7 @@ class Participation:
 class PrivacyTarget:
     """What is asked of the accountant: delta, and either a noise multiplier (0: not private) or an epsilon.
 
-    Raises `SettingError` unless exactly one of the two is given, and for values out of range.
+    `geometry` says which bounds of a client's vector count: see `fedmf.accounting.geometry`. Raises `SettingError` unless exactly one of the two is given, and for values out of range.
     """
 
     delta: float
@@ -110,6 +118,7 @@ class PrivacyTarget:
     adjacency: str = "zero_out"
     accountant: str = "rdp"
     max_epsilon: float | None = None
+    geometry: str = "l2"
 
     def __post_init__(self) -> None:
         check_open_unit("delta", self.delta)
@@ -126,6 +135,7 @@ class PrivacyTarget:
             check_positive("max_epsilon", self.max_epsilon)
         check_choice("adjacency", self.adjacency, ADJACENCIES)
         check_choice("accountant", self.accountant, ACCOUNTANTS)
+        check_choice("geometry", self.geometry, GEOMETRIES)
 
 
 @dataclass(frozen=True)
@@ -133,7 +143,7 @@ class Plan:
     """Everything that client, server and accountant must agree on. Make one with `make_plan`.
 
     `bounds` hold for each client's rotated vector; `noise_multiplier` is sigma over kappa_2 = sensitivity of
-    C times `bounds.radius`, the same in every epoch; `factorization` has one factorization of
+    C times `counted_radius`, the same in every epoch; `factorization` has one factorization of
     T = `participation.rounds_per_epoch` rounds for each of the E epochs.
     """
 
@@ -171,21 +181,39 @@ class Plan:
         return self.client_plan.rotation
 
     @property
+    def counted_radius(self) -> float | None:
+        """The L2 radius of one client's rotated vector that is accounted; None where no bound is enforced.
+
+        `bounds.radius`, or with geometry "linf" that of all D coordinates at the L-infinity bound.
+        """
+        return counted_radius(
+            self.privacy.geometry,
+            l2_radius=self.bounds.radius,
+            linf_norm=self.bounds.linf_norm,
+            coordinates=self.rotation.padded,
+        )
+
+    @property
     def linf_over_l2(self) -> float:
         """kappa_inf / kappa_2 of the vectors accounted, in (0, 1]; 1 where no L-infinity bound is enforced."""
         if self.bounds.linf_norm is None or self.bounds.radius is None:
             return 1.0
-        return min(1.0, self.bounds.linf_norm / self.bounds.radius)
+        return counted_ratio(
+            self.privacy.geometry,
+            linf_over_l2=min(1.0, self.bounds.linf_norm / self.bounds.radius),
+            coordinates=self.rotation.padded,
+        )
 
     def sigma_in(self, epoch: int) -> float:
         """Standard deviation of each entry of Z in `epoch` (0-based), in units of the update.
 
-        noise_multiplier times the sensitivity of that epoch's C, as its float32 tables deploy it, times the radius.
+        noise_multiplier times the sensitivity of that epoch's C, as its float32 tables deploy it, times the radius
+        accounted.
         """
         if self.noise_multiplier == 0:
             return 0.0
-        assert self.bounds.radius is not None  # make_plan refuses noise without an L2 bound
-        return self.noise_multiplier * self.factorization.epochs[epoch].sensitivity * self.bounds.radius
+        assert self.counted_radius is not None  # make_plan refuses noise without an L2 bound
+        return self.noise_multiplier * self.factorization.epochs[epoch].sensitivity * self.counted_radius
 
     @property
     def sigma(self) -> float:

@@ -22,7 +22,7 @@ class Statement:
 
     private: noise was added and nobody can recompute it; False for a seeded run, whose epsilon is that of
     the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
-    * l2_norm; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
+    * l2_norm, or with geometry "linf" * sqrt(coordinates) linf_norm: `fedmf.accounting.geometry`; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
     K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
     the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run began,
     and how many were added each time that it was extended.  Raises `SettingError` for impossible values, also for an
@@ -42,6 +42,8 @@ class Statement:
     cohort_size: int
     clients: int
     keep_probability: float
+    geometry: str
+    coordinates: int
     l2_norm: float | None
     linf_norm: float | None
     linf_over_l2: float
@@ -146,7 +148,18 @@ class Statement:
         return (
             f"Mechanism {self.mechanism}: each update is {clip}, {kept}, and noise of standard deviation "
             f"sigma = {sigma} enters the sum (noise multiplier {self.noise_multiplier:.4g} of "
-            f"the sum, {self.effective_noise_multiplier:.4g} of the mean; K = {self.ratio:.6g})."
+            f"the sum, {self.effective_noise_multiplier:.4g} of the mean; K = {self.ratio:.6g}).{self._counted()}"
+        )
+
+    def _counted(self) -> str:
+        """Say of the L-infinity geometry what epsilon is counted from; nothing of the other."""
+        if self.geometry == "l2" or self.linf_norm is None or not math.isfinite(self.epsilon):
+            return ""
+        radius = self.linf_norm * math.sqrt(self.coordinates)
+        return (
+            f" Epsilon is counted from the L-infinity bound alone: all {self.coordinates} coordinates of a client's vector "
+            f"may be at it, which together is an L2 norm of {radius:.4g} (L_inf-CSGM, a baseline: its noise is relative to that "
+            "norm)."
         )
 
     def _participation(self) -> str:
@@ -157,7 +170,7 @@ class Statement:
         )
         return (
             f"{self.epochs} of {counted(self.epochs_planned, 'planned epoch')} started, each of "
-            f"{self.rounds_per_epoch} rounds with {self.cohort_size} of {self.clients} clients; a "
+            f"{counted(self.rounds_per_epoch, 'round')} with {self.cohort_size} of {self.clients} clients; a "
             f"client takes part at most once per epoch, so in at most "
             f"{counted(self.participation_planned)}{observed}; a started epoch counts whole.{self._extension()}"
         )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedmf.accounting import Ledger
 from fedmf.errors import ReleaseOrderError, SettingError
-from fedmf.mechanisms.noise import next_noise
+from fedmf.mechanisms.noise import advanced, next_noise
 from fedmf.mechanisms.streams.protocol import StreamState, blocks
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
@@ -186,8 +186,7 @@ def secrets_at(plan: Plan, secrets: Secrets, released: int) -> Secrets | None:
     mechanism, stream = plan.factorization.epochs[epoch].stream, secrets.stream
     if step and stream is None:
         stream = mechanism.init(plan.dimension)
-    is_ours = stream is not secrets.stream
-    while stream is not None and stream.step < step:
-        _, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension, donate=is_ours)
-        is_ours = True
+    if stream is not None and stream.step < step:
+        is_ours = stream is not secrets.stream
+        stream = advanced(mechanism, stream, secrets.key, step, dimension=plan.dimension, donate=is_ours)
     return replace(secrets, stream=stream)

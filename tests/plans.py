@@ -26,6 +26,7 @@ def small_plan(
     adjacency: str = "zero_out",
     accountant: str = "rdp",
     max_epsilon: float | None = None,
+    geometry: str = "l2",
     l2_norm: float | None = 1.0,
     linf_norm: float | None = None,
     family: str = "optimal",
@@ -52,6 +53,7 @@ def small_plan(
             adjacency=adjacency,
             accountant=accountant,
             max_epsilon=max_epsilon,
+            geometry=geometry,
         ),
         factorization=design_run(
             family, of_run(rounds_per_epoch, epochs, momentum, rates(schedule, rounds_per_epoch * epochs))

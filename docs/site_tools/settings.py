@@ -43,6 +43,7 @@ CHOICES: Mapping[str, Collection[str]] = {
     "compression.value_type": choices.VALUE_TYPES,
     "privacy.adjacency": choices.ADJACENCIES,
     "privacy.accountant": choices.ACCOUNTANTS,
+    "privacy.geometry": choices.GEOMETRIES,
     "optimizer.schedule": choices.SCHEDULES,
     "client.device": training.DEVICES,
     "client.optimizer": training.OPTIMIZERS,

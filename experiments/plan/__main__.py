@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"[+~]*(?P<key>[\w.]+)")  # of an override
 _UNDECIDED = {"mechanism", "workload", "output"}
 _FIGURES = {"clients", "dimension", "linf_over_l2", "orders", *PlanSettings.old_names}
-_KNOWN = {*_UNDECIDED, *_FIGURES, "mechanism.name", *PlanSettings.old_names.values()}
+_KNOWN = {*_UNDECIDED, *_FIGURES, "mechanism.name", "privacy.geometry", *PlanSettings.old_names.values()}
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

@@ -12,13 +12,16 @@ from fedmf.accounting import (
     PrivacySpent,
     calibrate_noise_multiplier,
     check_accountant,
+    counted_radius,
+    counted_ratio,
     mean_noise_std,
     privacy_spent,
     resolve_linf_ratio,
 )
 from fedmf.checks import check_at_least, check_choice, check_keep_probability, check_open_unit, check_positive
-from fedmf.choices import ADJACENCIES, ROTATIONS
+from fedmf.choices import ADJACENCIES, GEOMETRIES, ROTATIONS
 from fedmf.errors import SettingError
+from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 
 if TYPE_CHECKING:
@@ -61,6 +64,7 @@ class PrivacyFigures:
     delta: float
     adjacency: str
     accountant: str
+    geometry: str
     epsilon: float | None
     noise_multiplier: float | None
 
@@ -78,6 +82,7 @@ class PrivacyFigures:
         check_open_unit("delta", self.delta)
         check_choice("adjacency", self.adjacency, ADJACENCIES)
         check_accountant(self.accountant, self.adjacency)
+        check_choice("geometry", self.geometry, GEOMETRIES)
 
 
 @dataclass(frozen=True)
@@ -117,13 +122,19 @@ class PlanSettings:
 
 @dataclass(frozen=True)
 class Budget:
-    """What every row of the table has in common."""
+    """What every row of the table has in common.
+
+    `linf_over_l2` is relative to the L2 radius that epsilon is counted with, `counted_over_l2` that radius over Delta_2:
+    1, but with geometry "linf".
+    """
 
     linf_over_l2: float
     epochs: int
     delta: float
     adjacency: str
     accountant: str
+    geometry: str = "l2"
+    counted_over_l2: float = 1.0
 
     def event(self, noise_multiplier: float, keep_probability: float) -> EpochEvent:
         """Return one epoch with this noise and keep probability."""
@@ -155,9 +166,17 @@ class Budget:
 
 
 def make_budget(settings: PlanSettings) -> Budget:
-    """Return the settings that all keep probabilities share; without sparsification linf_over_l2 does not count."""
+    """Return the settings that all keep probabilities share; without sparsification linf_over_l2 does not count.
+
+    Raises `SettingError` for geometry "linf" without the dimension, whose coordinates it counts.
+    """
     compression, privacy, population = settings.compression, settings.privacy, settings.population
-    if compression.keep_probability == 1 and linf_unknown(settings):
+    if privacy.geometry == "linf" and settings.dimension is None:
+        raise SettingError(
+            f"privacy.geometry is {privacy.geometry}, which counts every coordinate of a client's vector, and dimension is "
+            "not given; give it."
+        )
+    if compression.keep_probability == 1 and linf_unknown(settings) and privacy.geometry == "l2":
         ratio = 1.0
     else:
         ratio = resolve_linf_ratio(
@@ -166,7 +185,15 @@ def make_budget(settings: PlanSettings) -> Budget:
             population.cohort_size,
             rotation=compression.rotation,
         )
-    return Budget(ratio, population.epochs, privacy.delta, privacy.adjacency, privacy.accountant)
+    common = (population.epochs, privacy.delta, privacy.adjacency, privacy.accountant)
+    if privacy.geometry == "l2":
+        return Budget(ratio, *common)
+    assert settings.dimension is not None  # refused above
+    coordinates = padded_dimension(settings.dimension, compression.rotation)
+    counted = counted_radius(privacy.geometry, l2_radius=1.0, linf_norm=ratio, coordinates=coordinates)
+    assert counted is not None  # a ratio is an L-infinity bound
+    ratio = counted_ratio(privacy.geometry, linf_over_l2=ratio, coordinates=coordinates)
+    return Budget(ratio, *common, privacy.geometry, counted)
 
 
 def linf_unknown(settings: PlanSettings) -> bool:
@@ -209,6 +236,6 @@ class Planned:
         """Return the noise per coordinate of the mean at Delta_2 = 1; None without a cohort size."""
         if self.cohort_size is None:
             return None
-        return mean_noise_std(
+        return self.budget.counted_over_l2 * mean_noise_std(
             event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=self.cohort_size
         )

@@ -23,6 +23,8 @@ def as_document(planned: Planned) -> dict[str, Any]:
         "noise_multiplier": event.noise_multiplier,
         "effective_noise_multiplier": event.effective_noise_multiplier,
         "linf_over_l2": event.linf_over_l2,
+        "geometry": budget.geometry,
+        "counted_over_l2": budget.counted_over_l2,
         "delta": spent.delta,
         "order": spent.order,
         "adjacency": spent.adjacency,

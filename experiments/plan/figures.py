@@ -25,7 +25,7 @@ def from_figures(settings: PlanSettings) -> Planned:
     event = budget.event(_noise_multiplier(settings, budget), settings.compression.keep_probability)
     problem = participation_problem(settings)
     noise = model_noise(settings)
-    ratio = _noise_over_signal(settings, event, noise)
+    ratio = _noise_over_signal(settings, budget, event, noise)
     return Planned(
         budget=budget,
         event=event,
@@ -56,11 +56,13 @@ def _noise_multiplier(settings: PlanSettings, budget: Budget) -> float:
     return budget.noise_multiplier(settings.privacy.epsilon, settings.compression.keep_probability)
 
 
-def _noise_over_signal(settings: PlanSettings, event: EpochEvent, noise: ModelNoise | None) -> float | None:
+def _noise_over_signal(
+    settings: PlanSettings, budget: Budget, event: EpochEvent, noise: ModelNoise | None
+) -> float | None:
     """Return the noise in the last model over its signal; None where cohort size or rounds are not known."""
     if settings.population.cohort_size is None or noise is None:
         return None
-    mean_noise = mean_noise_std(
+    mean_noise = budget.counted_over_l2 * mean_noise_std(
         event.noise_multiplier,
         keep_probability=event.keep_probability,
         cohort_size=settings.population.cohort_size,

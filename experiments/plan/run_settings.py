@@ -28,7 +28,13 @@ def from_run(settings: Settings) -> Planned:
     epochs = plan.affordable_epochs
     return Planned(
         budget=Budget(
-            plan.linf_over_l2, epochs, plan.privacy.delta, plan.privacy.adjacency, plan.privacy.accountant
+            plan.linf_over_l2,
+            epochs,
+            plan.privacy.delta,
+            plan.privacy.adjacency,
+            plan.privacy.accountant,
+            plan.privacy.geometry,
+            (plan.counted_radius or 1.0) / (plan.bounds.radius or 1.0),
         ),
         event=plan.epoch_event,
         target=plan.privacy.epsilon,

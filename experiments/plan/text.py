@@ -45,10 +45,21 @@ def headline(planned: Planned, document: dict[str, Any]) -> str:
             f"Noise multiplier {event.noise_multiplier:.4g} of the sum, "
             f"{event.effective_noise_multiplier:.4g} of the mean; "
             f"keep probability {event.keep_probability:g}, Delta_inf/Delta_2 {event.linf_over_l2:.4g}.",
+            *_counted(planned),
             *in_model(planned, document),
             f"Not covered: {'; '.join(planned.not_covered)}.",
         )
     )
+
+
+def _counted(planned: Planned) -> list[str]:
+    """Return what to say of the L-infinity geometry: nothing of the other."""
+    if planned.budget.geometry == "l2":
+        return []
+    return [
+        f"Epsilon is counted from the L-infinity bound alone: all {planned.padded} coordinates may be at it. Delta_2 stands "
+        f"above for their L2 norm, {planned.budget.counted_over_l2:.4g} times the clip norm (L_inf-CSGM, a baseline)."
+    ]
 
 
 def in_model(planned: Planned, document: dict[str, Any]) -> list[str]:

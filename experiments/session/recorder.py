@@ -343,14 +343,14 @@ class Recorder:
 
 
 def _update_noise_std(plan: Plan) -> float | None:
-    """Return z Delta_2/(gamma n), None without noise: what one independent round leaves on a coordinate of the mean update.
+    """Return z Delta_2/(gamma n) for the radius accounted, None without noise: what one independent round leaves on a coordinate of the mean update.
 
     In units of the update. Times `per_round_error`, which counts the sensitivity, it is the noise in the accumulated updates.
     """
     if plan.noise_multiplier == 0:
         return None
-    assert plan.bounds.radius is not None  # make_plan refuses noise without an L2 bound
-    return plan.noise_multiplier * plan.bounds.radius / plan.denominator
+    assert plan.counted_radius is not None  # make_plan refuses noise without an L2 bound
+    return plan.noise_multiplier * plan.counted_radius / plan.denominator
 
 
 def _check_finite(state: ServerState) -> None:

@@ -22,7 +22,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             clipping.l2_norm clipping.linf_norm
             compression.keep_probability compression.rotation compression.value_type
             privacy.delta privacy.noise_multiplier privacy.epsilon privacy.adjacency privacy.accountant
-            privacy.max_epsilon
+            privacy.max_epsilon privacy.geometry
             optimizer.learning_rate optimizer.momentum optimizer.schedule optimizer.tau optimizer.weight_decay
             optimizer.precondition optimizer.beta2 optimizer.name optimizer.settings optimizer.nesterov
             client.learning_rate client.batch_size client.epochs client.device client.optimizer client.momentum
@@ -73,7 +73,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             population.cohort_size population.rounds_per_epoch population.epochs
             compression.keep_probability compression.rotation
             linf_over_l2
-            privacy.delta privacy.adjacency privacy.accountant privacy.epsilon privacy.noise_multiplier
+            privacy.delta privacy.adjacency privacy.accountant privacy.geometry privacy.epsilon privacy.noise_multiplier
             orders output dataset
         """,
         "export": """

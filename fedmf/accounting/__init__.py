@@ -7,6 +7,7 @@ from fedmf.accounting.calibration import calibrate_noise_multiplier
 from fedmf.accounting.caveats import NOT_COVERED, delta_warning
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from fedmf.accounting.geometry import counted_radius, counted_ratio, linf_event
 from fedmf.accounting.ledger import Ledger
 from fedmf.accounting.planner import (
     linf_ratio,
@@ -20,11 +21,12 @@ from fedmf.accounting.planner import (
 from fedmf.accounting.refusals import check_mask, check_one_participation, check_weighting
 from fedmf.accounting.renyi import rdp, rdp_curve, rdp_per_coordinate
 from fedmf.accounting.spent import PrivacySpent, check_accountant, divergence, privacy_spent
-from fedmf.choices import ACCOUNTANTS, ADJACENCIES
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES, GEOMETRIES
 
 __all__ = [
     "ACCOUNTANTS",
     "ADJACENCIES",
+    "GEOMETRIES",
     "NOT_COVERED",
     "EpochEvent",
     "Ledger",
@@ -34,10 +36,13 @@ __all__ = [
     "check_mask",
     "check_one_participation",
     "check_weighting",
+    "counted_radius",
+    "counted_ratio",
     "delta_warning",
     "divergence",
     "gaussian_delta",
     "gaussian_epsilon",
+    "linf_event",
     "linf_ratio",
     "mean_noise_std",
     "most_epochs",

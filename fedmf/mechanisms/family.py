@@ -17,9 +17,11 @@ from fedmf.mechanisms.families.custom import verified
 from fedmf.mechanisms.families.honaker_full import HONAKER_FULL
 from fedmf.mechanisms.families.honaker_online import HONAKER_ONLINE
 from fedmf.mechanisms.families.independent import INDEPENDENT
+from fedmf.mechanisms.families.normalized_sqrt import NORMALIZED_SQRT
 from fedmf.mechanisms.families.optimal import OPTIMAL
 from fedmf.mechanisms.families.optimal_dense import OPTIMAL_DENSE
 from fedmf.mechanisms.families.protocol import Family
+from fedmf.mechanisms.families.sqrt_blt import SQRT_BLT
 from fedmf.mechanisms.families.sqrt_toeplitz import SQRT_TOEPLITZ
 from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.optimum.fixed_point import Solution, certified_run
@@ -39,6 +41,8 @@ _OWN: Mapping[str, Family] = {
         BANDED_LOW_RANK,
         BANDED_TOEPLITZ,
         BLT,
+        SQRT_BLT,
+        NORMALIZED_SQRT,
     )
 }
 FAMILIES = tuple(_OWN)

@@ -5,7 +5,8 @@ counts all rounds of a run. Applied to released sums, it costs no privacy. What 
 noise (fresh draws, fresh masks, fresh mechanism state); model, momentum and schedule live on.
 
 The cooldown is that of Denisov, McMahan, Rush, Smith, Thakurta (NeurIPS 2022), section 5: constant, then a
-straight line towards a twentieth of the rate over the last quarter of the rounds.
+straight line towards a twentieth of the rate over the last quarter of the rounds. The step is a decay in one
+piece at the same place: the last quarter of the rounds has 0.15 of the rate.
 """
 
 import math
@@ -16,6 +17,8 @@ from fedmf.errors import SettingError
 
 COOLDOWN_FROM = 0.75
 LAST = 0.05  # where cosine and cooldown would arrive after the last round
+STEP_FROM = 0.75
+STEP = 0.15
 
 
 def share(schedule: str, progress: float) -> float:
@@ -23,13 +26,15 @@ def share(schedule: str, progress: float) -> float:
 
     "constant" is 1; "decay" falls in a straight line that would reach 0 after the last round; "cosine" falls
     along half a cosine that would reach 0.05 after the last round; "cooldown" is 1 for three quarters of the
-    run, then falls in a straight line that would reach 0.05 after the last round. Raises `SettingError` for
-    an unknown schedule and for progress outside [0, 1).
+    run, then falls in a straight line that would reach 0.05 after the last round; "step" is 1 for three quarters
+    of the run and 0.15 from then on. Raises `SettingError` for an unknown schedule and for progress outside [0, 1).
 
     >>> [share("cooldown", done / 8) for done in range(8)]
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.525]
     >>> [share("decay", done / 4) for done in range(4)]
     [1.0, 0.75, 0.5, 0.25]
+    >>> [share("step", done / 4) for done in range(4)]
+    [1.0, 1.0, 1.0, 0.15]
     """
     check_choice("schedule", schedule, SCHEDULES)
     if not 0 <= progress < 1:
@@ -40,6 +45,8 @@ def share(schedule: str, progress: float) -> float:
         return 1.0 - progress
     if schedule == "cosine":
         return 1.0 - (1 - LAST) * (1 - math.cos(math.pi * progress)) / 2
+    if schedule == "step":
+        return 1.0 if progress < STEP_FROM else STEP
     cooled = max(0.0, progress - COOLDOWN_FROM) / (1 - COOLDOWN_FROM)
     return 1.0 - (1 - LAST) * cooled
 

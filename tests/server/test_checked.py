@@ -271,7 +271,7 @@ def test_a_step_to_nowhere_is_refused():
     [
         ({"momentum": 1.0}, r"the momentum of mine:Wrong is 1.0; it must lie in \[0, 1\)"),
         ({"momentum": "much"}, "mine:Wrong has momentum 'much'"),
-        ({"schedule": "step"}, "the schedule of mine:Wrong is 'step'"),
+        ({"schedule": "linear"}, "the schedule of mine:Wrong is 'linear'"),
         ({"precondition": 1}, "mine:Wrong has precondition 1"),
         ({"momentum": True}, "mine:Wrong has momentum True"),
         ({"momentum": np.float32("nan")}, "the momentum of mine:Wrong is nan"),

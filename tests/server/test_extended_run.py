@@ -10,7 +10,7 @@ from server.optimizer import Sgd
 from server.state import apply_release, begin_epoch, first_state, make_release
 
 
-@pytest.mark.parametrize("schedule", ["constant", "decay", "cooldown"])
+@pytest.mark.parametrize("schedule", ["constant", "decay", "cooldown", "step"])
 def test_steps_of_an_extended_run_are_those_of_each_parts_own_schedule(schedule):
     plan = small_plan(epochs=2, noise_multiplier=0.0, l2_norm=None, rotation="identity", schedule=schedule)
     plan = plan.extended(2, design_run("optimal", of_run(4, 1, 0.0, rates(schedule, 4))))

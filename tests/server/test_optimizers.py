@@ -180,7 +180,7 @@ def test_adam_in_its_settled_state_is_linear_with_the_momentum_that_the_noise_is
         (lambda: Adam(0.1, tau=1e-19), "tau is 1e-19"),
         (lambda: Adagrad(0.1, tau=1.9e19), "tau is 1.9e\\+19"),
         (lambda: Adagrad(0.1, tau=1e200), "tau is 1e\\+200"),
-        (lambda: Adagrad(0.1, schedule="step"), "schedule is 'step'"),
+        (lambda: Adagrad(0.1, schedule="linear"), "schedule is 'linear'"),
         (lambda: Adagrad(1.0, weight_decay=1.0), "weight_decay is 1.0"),
     ],
 )

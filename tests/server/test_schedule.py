@@ -39,8 +39,8 @@ def test_a_workload_of_the_same_schedule_is_what_the_optimizer_does(schedule: st
 
 
 def test_an_unknown_schedule_is_refused_at_once() -> None:
-    with pytest.raises(SettingError, match="constant, decay, cosine, cooldown"):
-        Sgd(0.1, 0.5, "step")
+    with pytest.raises(SettingError, match="constant, decay, cosine, cooldown, step"):
+        Sgd(0.1, 0.5, "linear")
 
 
 @pytest.mark.parametrize(("rounds", "same"), [(1, True), (2, False)])

@@ -48,7 +48,7 @@ def test_schedules_change_the_workload(rows):
     assert cooled["optimal"]["root_loss"] < constant["optimal"]["root_loss"]
 
 
-@pytest.mark.parametrize("schedule", ["decay", "cosine", "cooldown"])
+@pytest.mark.parametrize("schedule", ["decay", "cosine", "cooldown", "step"])
 def test_scheduled_workloads_have_the_cost_of_their_dense_twin(rows, schedule):
     """S diag(eta) M_beta entry by entry, with eta at the part of the rounds that is done before each."""
     p = np.arange(16) / 16
@@ -56,6 +56,7 @@ def test_scheduled_workloads_have_the_cost_of_their_dense_twin(rows, schedule):
         "decay": 1 - p,
         "cosine": 1 - 0.95 * (1 - np.cos(np.pi * p)) / 2,
         "cooldown": 1 - 0.95 * np.maximum(0, p - 0.75) / 0.25,
+        "step": np.repeat([1, 0.15], [12, 4]),
     }[schedule]
     ages = np.subtract.outer(np.arange(16), np.arange(16))
     dense = solve(np.tril(np.ones((16, 16))) @ np.diag(eta) @ np.tril(0.9 ** np.maximum(ages, 0)))

@@ -270,7 +270,7 @@ def test_text_names_the_noise_in_the_model(capsys):
     assert "22.72 with optimal (workload=run), 86.94 with independent noise, at least 22.72 with any" in text
 
 
-@pytest.mark.parametrize("wrong", ["momentum=1", "schedule=step", "workload=epoch"])
+@pytest.mark.parametrize("wrong", ["momentum=1", "schedule=linear", "workload=epoch"])
 def test_an_optimizer_that_is_none_is_refused(wrong, capsys):
     assert exit_code(*RUN, wrong) == 2
     assert wrong.split("=")[0] in capsys.readouterr().err

@@ -37,7 +37,7 @@ def slow_later_rounds(learning_rates, beta):
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
-@pytest.mark.parametrize("schedule", ["constant", "decay", "cooldown"])
+@pytest.mark.parametrize("schedule", ["constant", "decay", "cooldown", "step"])
 def test_three_numbers_are_the_covariance_of_the_chain(beta, schedule):
     eta = rates(schedule, 7)
     expected = slow_later_rounds(eta, beta)

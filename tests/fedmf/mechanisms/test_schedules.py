@@ -40,9 +40,15 @@ def test_the_cosine_is_half_way_in_the_middle_and_ends_at_a_twentieth() -> None:
     assert share("cosine", 1 - 1e-9) == pytest.approx(0.05)
 
 
+@pytest.mark.parametrize("rounds", [1, 3, 4, 22, 40, 41])
+def test_the_step_is_one_of_fifteen_hundredths_at_the_last_quarter_of_the_rounds(rounds: int) -> None:
+    before = -(-3 * rounds // 4)  # the rounds of which fewer than three quarters come before
+    assert rates("step", rounds) == (1.0,) * before + (0.15,) * (rounds - before)
+
+
 def test_unknown_schedules_and_progress_outside_the_run_are_refused() -> None:
-    with pytest.raises(SettingError, match="schedule is 'step'; it must be one of constant, decay, cosine"):
-        rates("step", 3)
+    with pytest.raises(SettingError, match="schedule is 'linear'; it must be one of constant, decay, cosine"):
+        rates("linear", 3)
     for progress in (-0.1, 1.0, float("nan")):
         with pytest.raises(SettingError, match=f"progress is {progress}"):
             share("decay", progress)

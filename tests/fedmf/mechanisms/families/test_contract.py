@@ -268,8 +268,8 @@ def test_settings_are_frozen():
         mechanism.stream.rounds = 8
 
 
-def test_all_ten_families_are_there():
+def test_all_twelve_families_are_there():
     assert set(FAMILIES) == {
         "independent", "binary_tree", "honaker_online", "honaker_full", "sqrt_toeplitz", "optimal",
-        "optimal_dense", "banded_low_rank", "banded_toeplitz", "blt",
+        "optimal_dense", "banded_low_rank", "banded_toeplitz", "blt", "sqrt_blt", "normalized_sqrt",
     }  # fmt: skip

@@ -1,0 +1,121 @@
+"""Runs of the baselines: L_inf-CSGM, L2-CSGM as an event a round, and mechanisms of the papers in mid-epoch."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from crashes import cut
+from experiments import run as run_here
+from experiments.settings.experiment import build
+from fedmf.accounting import linf_event, privacy_spent
+from fedmf.errors import RunDirectoryError
+from fedmf.mechanisms.streams import dense
+from fedmf.participation import epoch_cohorts
+from fedmf.randomness import PublicSeed
+from runs import composed, metrics, model, run, summary
+
+SMALL = ("population.cohort_size=6", "population.epochs=2", "run.reproducible=true", "privacy.epsilon=3")
+LINF = ("+experiment=linf_csgm", "population.rounds_per_epoch=3", *SMALL)
+L2 = ("+experiment=l2_csgm", *SMALL, "population.epochs=5")
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory):
+    """A run of the baseline that nothing interrupts."""
+    return run(tmp_path_factory.mktemp("linf") / "r", *LINF)
+
+
+def test_the_baseline_states_the_epsilon_of_all_its_coordinates_at_the_bound(straight) -> None:
+    """650 parameters are rotated in 1024 coordinates; noise is independent, so that sigma / bound says it all."""
+    said = json.loads((straight / "privacy.json").read_text())
+    event = linf_event(
+        noise_over_linf=said["sigma"] / said["linf_norm"], keep_probability=0.1, coordinates=1024
+    )
+    assert (said["geometry"], said["mechanism"], said["coordinates"]) == ("linf", "independent", 1024)
+    assert said["epsilon"] == pytest.approx(privacy_spent(event, 2, delta=1e-4).epsilon, rel=1e-9)
+    assert said["epsilon"] == pytest.approx(3, rel=1e-6)
+    assert "L-infinity bound alone: all 1024 coordinates" in said["paragraph"]
+    assert "L-infinity bound alone" in (straight / "report.html").read_text()
+
+
+def test_its_noise_is_larger_by_far_than_with_both_bounds_and_all_else_the_same(straight, tmp_path) -> None:
+    both = run(tmp_path / "both", *LINF, "privacy.geometry=l2")
+    mine, theirs = summary(straight), summary(both)
+    assert mine["sigma"] > 2 * theirs["sigma"]
+    for key in ("uplink_bytes_per_client", "keep_probability", "rounds"):
+        assert mine[key] == theirs[key], key
+
+
+def test_noise_that_is_reported_is_noise_that_was_added(straight) -> None:
+    said = json.loads((straight / "mechanism.json").read_text())
+    figures = summary(straight)
+    # z Delta_2/(gamma n), of the radius accounted: sigma of one independent round over gamma n.
+    assert said["update_noise_std"] == pytest.approx(figures["sigma"] / (0.1 * 6))
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_the_baseline_goes_on_bit_for_bit(tmp_path, straight, after: int) -> None:
+    cut(tmp_path / "r", *LINF, after=after)
+    run(tmp_path / "r", *LINF, "run.resume=true")
+    np.testing.assert_array_equal(model(tmp_path / "r"), model(straight))
+    assert metrics(tmp_path / "r") == metrics(straight)
+
+
+def test_it_does_not_go_on_under_another_geometry(tmp_path) -> None:
+    cut(tmp_path / "r", *LINF, after=2)
+    with pytest.raises(RunDirectoryError, match=r"privacy\.geometry"):
+        run(tmp_path / "r", *LINF, "privacy.geometry=l2", "run.resume=true")
+
+
+def test_a_run_without_epochs_draws_each_cohort_from_all_clients_and_pays_for_each_round(tmp_path) -> None:
+    whole = run(tmp_path / "whole", *L2)
+    said = json.loads((whole / "privacy.json").read_text())
+    plan = build(composed(f"run.directory={tmp_path / 'x'}", *L2)).plan
+    assert (said["rounds_per_epoch"], said["epochs"], said["geometry"]) == (1, 5, "l2")
+    assert said["epsilon"] == privacy_spent(plan.epoch_event, 5, delta=1e-4).epsilon
+    assert "5 of 5 planned epochs started, each of 1 round with" in said["paragraph"]
+    epsilons = [row["epsilon"] for row in metrics(whole)]
+    assert epsilons == [privacy_spent(plan.epoch_event, rounds, delta=1e-4).epsilon for rounds in range(1, 6)]
+    cut(tmp_path / "r", *L2, after=3)
+    run(tmp_path / "r", *L2, "run.resume=true")
+    np.testing.assert_array_equal(model(tmp_path / "r"), model(whole))
+
+
+def test_cohorts_of_rounds_that_are_epochs_overlap() -> None:
+    drawn = [set(epoch_cohorts(20, 8, 1, epoch=epoch, seed=PublicSeed(1))[0]) for epoch in range(6)]
+    assert all(len(cohort) == 8 for cohort in drawn)
+    assert any(first & second for first, second in itertools.pairwise(drawn))
+
+
+def test_the_python_door_takes_the_setting(tmp_path) -> None:
+    result = run_here(*LINF, "population.epochs=1", f"run.directory={tmp_path / 'r'}")
+    assert "L-infinity bound alone" in result.statement
+
+
+@pytest.mark.parametrize("family", ["sqrt_blt", "normalized_sqrt", "honaker_full"])
+def test_a_run_of_another_mechanism_goes_on_bit_for_bit_in_mid_epoch(tmp_path, family: str) -> None:
+    options = (*SMALL, f"mechanism={family}", "population.rounds_per_epoch=3", "optimizer.schedule=step")
+    whole = run(tmp_path / "whole", *options)
+    cut(tmp_path / "r", *options, after=5)
+    run(tmp_path / "r", *options, "run.resume=true")
+    np.testing.assert_array_equal(model(tmp_path / "r"), model(whole))
+    assert json.loads((whole / "privacy.json").read_text())["mechanism"] == family
+
+
+def test_a_run_whose_rows_are_drawn_again_is_the_run_that_keeps_them(tmp_path, monkeypatch) -> None:
+    """Cut with rows kept, it goes on without; the state that holds none is small."""
+    options = (*SMALL, "mechanism=honaker_full", "population.rounds_per_epoch=4", "run.checkpoint_every=1")
+    kept = run(tmp_path / "kept", *options)
+    cut(tmp_path / "r", *options, after=2)
+    cut(tmp_path / "short", *options, after=2)
+    held = (tmp_path / "short/checkpoint/secrets.npz").stat().st_size
+    monkeypatch.setattr(dense, "KEPT_BYTES", 0)
+    run(tmp_path / "r", *options, "run.resume=true")
+    cut(tmp_path / "again", *options, after=2)
+    assert (tmp_path / "again/checkpoint/secrets.npz").stat().st_size < held - 2 * 4 * 650
+    run(tmp_path / "again", *options, "run.resume=true")
+    for directory in ("r", "again"):
+        np.testing.assert_array_equal(model(tmp_path / directory), model(kept))
+        assert metrics(tmp_path / directory) == metrics(kept)
