@@ -70,7 +70,7 @@ def play(work: Work, turns: Turns) -> None:
             return
 
     resources = {"num_cpus": 1, "num_gpus": 0}
-    backend = {"client_resources": resources, "init_args": {"num_cpus": 1}}
+    backend = {"client_resources": resources, "init_args": {"num_cpus": 1, "address": "local"}}
     run_simulation(server, app, num_supernodes=work.clients, backend_config=backend)  # type: ignore[arg-type]
 
 
