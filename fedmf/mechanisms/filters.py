@@ -1,6 +1,7 @@
 """Recursions and convolutions as in scipy.signal, whose import takes longer than most commands need in all.
 
-What a run with the default mechanism needs is computed here, bit for bit as there; the rest imports it at its first use.
+What a run with the default mechanism needs is computed here, bit for bit as there; the rest imports it at its first use,
+and so does a process that has computed so much here that the import would have paid.
 """
 
 from itertools import accumulate
@@ -9,14 +10,19 @@ import numpy as np
 
 from fedmf.mechanisms.arrays import Float64
 
-_LONGEST = 1 << 17  # rows of a recursion computed here: about 10 ms, where the import takes .7 s
+PAYS = 1 << 22
+"""Numbers that a process filters here, at .1 us each, before it imports scipy.signal, which takes .7 s and then hardly anything."""
+
+_handled = 0
 
 
 def lfilter(
     numerator: list[float], denominator: list[float] | Float64, rows: Float64, axis: int = -1
 ) -> Float64:
     """Return `scipy.signal.lfilter`: the rows after the recursion numerator / denominator, same shape, float64."""
-    if len(rows) <= _LONGEST and axis in (0, -rows.ndim):
+    global _handled  # it decides how long a result takes, never what it is
+    _handled += rows.size
+    if _handled <= PAYS and axis in (0, -rows.ndim):
         if list(numerator) == [1.0] and len(denominator) == 2 and denominator[0] == 1:
             return _recursion(-float(denominator[1]), rows)
         if len(numerator) == 2 and numerator[0] == 1 and list(denominator) == [1.0]:

@@ -9,6 +9,12 @@ import scipy.signal
 from fedmf.mechanisms import filters
 
 
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch):
+    """A process that has filtered nothing yet."""
+    monkeypatch.setattr(filters, "_handled", 0)
+
+
 @pytest.mark.parametrize("shape", [(1,), (2,), (1000,), (1, 4), (200, 7)])
 @pytest.mark.parametrize("beta", [0.0, 0.9, 0.81, -0.3, 1.0])
 def test_recursions_and_differences_are_those_of_scipy_bit_for_bit(shape, beta):
@@ -42,11 +48,13 @@ def test_convolutions_are_those_of_scipy_bit_for_bit(left, right):
     assert filters.fftconvolve(x, y).tobytes() == scipy.signal.fftconvolve(x, y).tobytes()
 
 
-def test_a_recursion_too_long_for_python_is_left_to_scipy(monkeypatch):
-    rows = np.ones(filters._LONGEST + 1)
-    computed = filters.lfilter([1.0], [1.0, -0.5], rows)
-    assert computed.tobytes() == scipy.signal.lfilter([1.0], [1.0, -0.5], rows).tobytes()
+def test_a_process_that_has_filtered_enough_leaves_recursions_to_scipy(monkeypatch):
+    rows = np.ones(filters.PAYS // 2)
+    twin = scipy.signal.lfilter([1.0], [1.0, -0.5], rows)
     monkeypatch.setitem(sys.modules, "scipy.signal", None)
+    for _ in range(2):
+        assert filters.lfilter([1.0], [1.0, -0.5], rows).tobytes() == twin.tobytes()
     with pytest.raises(ImportError):
-        filters.lfilter([1.0], [1.0, -0.5], rows)
-    filters.lfilter([1.0], [1.0, -0.5], rows[1:])
+        filters.lfilter([1.0], [1.0, -0.5], rows[:1])
+    monkeypatch.setitem(sys.modules, "scipy.signal", scipy.signal)
+    assert filters.lfilter([1.0], [1.0, -0.5], rows).tobytes() == twin.tobytes()
