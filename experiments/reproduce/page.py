@@ -43,10 +43,14 @@ def write(directory: Path, arguments: Sequence[str], result: Reproduction, took:
 
 
 def _lines(arguments: Sequence[str], result: Reproduction, took: Took) -> Iterator[str]:
+    cores = len(os.sched_getaffinity(0))
     yield from (f"# {result.title}", "")
-    yield f"Made by `python -m experiments.reproduce {' '.join(arguments)}` in {seconds(took.wall)} of wall time and"
-    yield f"{seconds(took.cpu)} of CPU time, with {len(os.sched_getaffinity(0))} cores to run on and {os.getloadavg()[0]:.1f} processes"
-    yield from ("busy on the machine; what an earlier call left in the cache is not computed again.", "")
+    yield f"Made by `python -m experiments.reproduce {' '.join(arguments)}` in {seconds(took.wall)} of wall time,"
+    yield f"{seconds(took.cpu)} of CPU time, on {cores} core{'s' if cores > 1 else ''} of a machine with a load average of"
+    yield from (
+        f"{os.getloadavg()[0]:.1f}. What an earlier call left in the cache is not computed again.",
+        "",
+    )
     yield from (result.about.strip(), "")
     for figure in result.figures:
         yield from (f"![{result.title}]({figure.name})", "")
@@ -71,14 +75,14 @@ def section(part: Section) -> Iterator[str]:
 
 
 def text(cell: Cell) -> str:
-    """Return a cell as it stands in a table: six digits of a number that is not whole.
+    """Return a cell as it stands in a table: seven digits of a number that is not whole.
 
     >>> text(216.945543), text(1024), text(None), text(1.5e-9)
-    ('216.946', '1024', '–', '1.5e-09')
+    ('216.9455', '1024', '–', '1.5e-09')
     """
     if cell is None:
         return NONE
-    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.7g}" if isinstance(cell, float) else str(cell)
 
 
 def seconds(amount: float) -> str:

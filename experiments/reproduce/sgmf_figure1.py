@@ -62,8 +62,8 @@ column `expected` were computed apart from this code, over a grid of Renyi order
 factor 1/2 in the Gaussian's). Ours minimises over real orders, and may lie below a grid's by up to .1 %. Beside the paper's line for the
 Gaussian, by Renyi divergence, stands what the Gaussian exactly needs: that much of the gap is the accounting, not sparsification.
 
-**The whole-run mechanism** has the same noise multiplier: privacy does not depend on the factorization, only on the norm of its columns,
-which is 1 for all. What it gains is error at this multiplier.
+**The whole-run mechanism** has the same noise multiplier as any other: it is relative to the largest column norm of the
+strategy matrix, and privacy depends on nothing else of it. What a factorization gains is error at this multiplier.
 """
 
 
@@ -80,7 +80,7 @@ def reproduce(directory: Path) -> Reproduction:
     rows.append(("Gaussian, exact", 1.0, 1.0, sparsified(1.0, 1.0), EXPECTED_GAUSSIAN_EXACT))
     table = tuple((*row, row[3] / row[4] - 1) for row in rows)
     return Reproduction(
-        title=f"Noise multiplier z/gamma at epsilon={EPSILON:g}, delta={DELTA:g}, one epoch, one client, zero-out adjacency",
+        title=f"Chen et al. 2024, Figure 1: noise multiplier z/gamma at epsilon={EPSILON:g}, delta={DELTA:g}, one epoch, one client, zero-out adjacency",
         columns=("panel", "D2/Dinf", "gamma", "ours", "expected", "relative difference"),
         rows=table,
         worst_relative_error=max(abs(row[5]) for row in table),
