@@ -7,9 +7,16 @@ in `SIZED` too, and has `SIZES` and `reproduce(directory, means)`; one that trai
 from dataclasses import dataclass, field
 from pathlib import Path
 
-NAMES = ("sgmf_figure1", "denisov_table2", "tighter_accountant", "whole_run")
+NAMES = (
+    "sgmf_figure1",
+    "denisov_table2",
+    "denisov_solvers",
+    "henzinger_counting",
+    "tighter_accountant",
+    "whole_run",
+)
 LONG = ("whole_run",)
-SIZED = LONG
+SIZED = (*LONG, "denisov_solvers", "henzinger_counting")
 
 Cell = str | float | int | None
 
