@@ -12,6 +12,7 @@ NAMES = (
     "denisov_table2",
     "denisov_solvers",
     "henzinger_counting",
+    "cited_numbers",
     "tighter_accountant",
     "whole_run",
 )
