@@ -7,6 +7,7 @@ data=mnist_by_writer.npz`; a call that was cut short goes on where it was.
 
 import ast
 import logging
+import time
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.cli import command, output
-from experiments.reproduce import LONG, NAMES, Cell, Means, Reproduction
+from experiments.reproduce import LONG, NAMES, SIZED, Means, Reproduction, page
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
@@ -22,7 +23,7 @@ from fedmf.errors import SettingError
 
 @dataclass(frozen=True)
 class ReproduceSettings:
-    """Keys of the command; data, size, workers and compute are for results that train many models.
+    """Keys of the command; data, workers and compute are for results that train many models, size for those that have some.
 
     name null: all results are listed, and nothing is computed.
     """
@@ -41,19 +42,27 @@ class ReproduceSettings:
         check_at_least("workers", self.workers, 1)
         given = {"data": self.data is not None, "size": self.size is not None,
                  "workers": self.workers > 1, "compute": not self.compute}  # fmt: skip
-        if self.name not in LONG and (ignored := [key for key, is_given in given.items() if is_given]):
-            raise SettingError(
-                f"{ignored[0]} is {getattr(self, ignored[0])}, but {self.name or 'a list of the results'} trains no models and has no use of it; "
-                f"leave it out, or choose {' or '.join(LONG)}."
-            )
+        for key in [key for key, is_given in given.items() if is_given]:
+            takers = SIZED if key == "size" else LONG
+            if self.name not in takers:
+                raise SettingError(
+                    f"{key} is {getattr(self, key)}, but {self.name or 'a list of the results'} trains no models and has no use of it; "
+                    f"leave it out, or choose {' or '.join(takers)}."
+                )
         if self.data is not None and not Path(self.data).exists():
             raise SettingError(
                 f"data is {self.data}, which does not exist; it must name the file of the data."
             )
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """What the command is given to compute the result again."""
+        size = () if self.size is None else (f"size={self.size}",)
+        return (f"name={self.name}", f"directory={self.directory}", *size)
+
+    @property
     def means(self) -> Means:
-        """With what a long result is computed."""
+        """With what a result that comes in sizes is computed."""
         data = None if self.data is None else Path(self.data).absolute()
         return Means(data, self.size, self.workers, self.compute)
 
@@ -67,8 +76,12 @@ def reproduce(settings: ReproduceSettings) -> None:
     module = import_module(f"experiments.reproduce.{settings.name}")
     directory = Path(settings.directory)
     directory.mkdir(parents=True, exist_ok=True)
-    means = (settings.means,) if settings.name in LONG else ()
+    means = (settings.means,) if settings.name in SIZED else ()
+    wall, cpu = time.monotonic(), time.process_time()
     result: Reproduction = module.reproduce(directory, *means)
+    if result.about:
+        took = page.Took(time.monotonic() - wall, time.process_time() - cpu)
+        page.write(directory, settings.arguments, result, took)
     if settings.output is Output.json:
         output.print_json(as_document(settings.name, result))
     else:
@@ -102,6 +115,13 @@ def as_document(name: str, result: Reproduction) -> dict[str, object]:
         "worst_relative_error": result.worst_relative_error,
         "notes": list(result.notes),
         "figures": [str(path) for path in result.figures],
+        "sections": [
+            {
+                "heading": part.heading,
+                "rows": [dict(zip(part.columns, row, strict=True)) for row in part.rows],
+            }
+            for part in result.sections
+        ],
     }
 
 
@@ -112,7 +132,7 @@ def print_text(result: Reproduction) -> None:
     for column in result.columns:
         table.add_column(column, justify="right")
     for row in result.rows:
-        table.add_row(*(_text(cell) for cell in row))
+        table.add_row(*(page.text(cell) for cell in row))
     console.print(table)
     for note in result.notes:
         console.print(note)
@@ -120,12 +140,6 @@ def print_text(result: Reproduction) -> None:
         console.print(f"Worst relative error: {result.worst_relative_error:.2g}.")
     for path in result.figures:
         console.print(f"Figure: {path}")
-
-
-def _text(cell: Cell) -> str:
-    if cell is None:
-        return "-"
-    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
 if __name__ == "__main__":

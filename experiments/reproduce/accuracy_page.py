@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 from experiments.pages.estimate import Estimate, estimate
 from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE
 from experiments.reproduce import Cell as Entry
+from experiments.reproduce.page import NONE, table_head, table_row
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Cell
 from server.files import write_atomically
 
-NONE = "–"
 COLUMNS = (
     "task",
     "mechanism",
@@ -120,17 +120,17 @@ def section(subject: Subject, comparison: Comparison, results: Results) -> Itera
         return
     mechanisms = subject.mechanisms
     yield from ("Test accuracy in percent, mean ± standard error:", "")
-    yield from _table_head(["keep", "epsilon", *mechanisms, comparison.title])
+    yield from table_head(["keep", "epsilon", *mechanisms, comparison.title])
     for keep, epsilon, cells in _points(subject):
         by_seed = [results.final(cell)[1] for cell in cells]
         of = dict(zip(mechanisms, by_seed, strict=True))
         gain = _difference(of.get(comparison.ours, {}), of.get(comparison.other, {}))
-        yield _row([f"{keep:g}", f"{epsilon:g}", *_accuracies(by_seed, subject.runs), gain])
+        yield table_row([f"{keep:g}", f"{epsilon:g}", *_accuracies(by_seed, subject.runs), gain])
     yield from ("", "The learning rates of the server that tuning chose:", "")
-    yield from _table_head(["keep", "epsilon", *mechanisms])
+    yield from table_head(["keep", "epsilon", *mechanisms])
     for keep, epsilon, cells in _points(subject):
         rates = [results.final(cell)[0] for cell in cells]
-        yield _row(
+        yield table_row(
             [f"{keep:g}", f"{epsilon:g}", *(NONE if np.isnan(rate) else f"{rate:g}" for rate in rates)]
         )
     seconds = results.seconds(subject.cells)
@@ -169,15 +169,6 @@ def _difference(ours: dict[int, float], other: dict[int, float]) -> str:
 
 def _plus_minus(item: Estimate, mean: str) -> str:
     return mean if item.error is None else f"{mean} ± {item.error:.1f}"
-
-
-def _table_head(columns: Sequence[str]) -> Iterator[str]:
-    yield _row(columns)
-    yield _row(["---:"] * len(columns))
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def draw(path: Path, subjects: Sequence[Subject], results: Results) -> Path:

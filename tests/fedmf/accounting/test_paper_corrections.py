@@ -7,24 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.special import comb
 
+from experiments.reproduce.cited_numbers import printed_sum as printed
 from fedmf.accounting import EpochEvent, mean_noise_std, privacy_spent, rdp, rdp_per_coordinate
 
 ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
-
-
-def printed(order, t, gamma, start, exponent=None):
-    """F as a sum over l; the paper starts at l = 1, and its last display has `order` in the exponent."""
-    total = 1.0
-    for count in range(start, order + 1):
-        power = count if exponent is None else exponent
-        weight = comb(order, count) * (1 - gamma) ** (order - count) * gamma**count
-        first = (1 - gamma) ** (order - 1) * (order * gamma - gamma + 1) if start == 1 else 0.0
-        total += weight * (math.exp((power**2 - power) * t / 2) - (0.0 if first else 1.0))
-        if first and count == 1:
-            total += first - 1
-    return total
 
 
 def test_the_sum_starts_at_two_and_as_printed_it_does_not_vanish_with_growing_noise():
