@@ -1,7 +1,7 @@
 """Flower's Ray engine: the same apps, in processes that Ray starts."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event, Lock
