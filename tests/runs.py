@@ -9,10 +9,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from experiments.settings.compose import CONF, compose
+from experiments.cli.command import guard
+from experiments.settings.compose import CONF, _own_state, compose
 from experiments.settings.schema import Settings
 from experiments.simulate import job
+from experiments.simulate import run as run_command
 
 # For processes with an environment of their own, which must not write into anyone's home either.
 STATE = {name: os.environ[name] for name in ("FEDMF_CACHE", "FEDMF_STATE")}
@@ -49,6 +52,15 @@ def in_directory(directory, *overrides):
 @cache
 def _composed_once(overrides):
     return composed("run.directory=elsewhere", *overrides)
+
+
+def typed(*arguments, cwd):
+    """Simulate in this process as the command line asks for it, from Hydra's own start on, and return the exit code."""
+    with pytest.MonkeyPatch.context() as patched, _own_state():
+        patched.chdir(cwd)
+        patched.setenv("HYDRA_FULL_ERROR", "1")  # which the command sets, and leaves
+        patched.setattr(sys, "argv", ["fedmf simulate", *arguments])
+        return guard(run_command)
 
 
 def command(*arguments, cwd, timeout=300, **options):
