@@ -33,7 +33,7 @@ def yaml_parsed_once():
     """Remember what OmegaConf reads from each text: it parses all of conf/ at every composition, and copies what it is given."""
     parsed, parse = {}, yaml.load
 
-    def load(stream, Loader):  # noqa: N803, as yaml calls it
+    def load(stream, Loader):
         if Loader.__name__ != "OmegaConfLoader" or isinstance(stream, str | bytes):
             return parse(stream, Loader)
         text = stream.read()
