@@ -1,10 +1,12 @@
 """Shared by all tests: the environment of an entry point, set before any numeric library is imported; cheap collection."""
 
 import gc
+import io
 import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 import experiments  # noqa: F401
 
@@ -22,7 +24,28 @@ gc.disable()  # until all is collected: the modules and the tests live to the en
 def pytest_collection_finish():
     """Search from here on what the tests make, and not the modules and the tests themselves."""
     gc.freeze()
+    gc.set_threshold(50_000)  # instead of 700: a tenth of what Hydra takes to compose
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def yaml_parsed_once():
+    """Remember what OmegaConf reads from each text: it parses all of conf/ at every composition, and copies what it is given."""
+    parsed, parse = {}, yaml.load
+
+    def load(stream, Loader):
+        if Loader.__name__ != "OmegaConfLoader" or isinstance(stream, str | bytes):
+            return parse(stream, Loader)
+        text = stream.read()
+        if text not in parsed:
+            named = io.StringIO(text)
+            named.name = getattr(stream, "name", "<file>")  # which a mistake in it is told with
+            parsed[text] = parse(named, Loader)
+        return parsed[text]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("omegaconf.omegaconf.yaml.load", load)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,13 +4,18 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from experiments.settings.compose import CONF, compose
+from experiments.cli.command import guard
+from experiments.settings.compose import CONF, _own_state, compose
 from experiments.settings.schema import Settings
 from experiments.simulate import job
+from experiments.simulate import run as run_command
 
 # For processes with an environment of their own, which must not write into anyone's home either.
 STATE = {name: os.environ[name] for name in ("FEDMF_CACHE", "FEDMF_STATE")}
@@ -28,8 +33,34 @@ def simulate(settings):
 
 def run(directory, *overrides):
     """Simulate into `directory` and return it."""
-    simulate(composed(f"run.directory={directory}", "output=json", *overrides))
+    simulate(in_directory(directory, "output=json", *overrides))
     return directory
+
+
+def in_directory(directory, *overrides):
+    """Return the settings of a run in `directory`: those that tests repeat are composed once, for it takes Hydra .13 s.
+
+    What names a file or a home is composed each time, and so is what chooses a directory itself; the checks of the frozen
+    settings are made each time.
+    """
+    if any(mark in override for override in overrides for mark in ("/", "~", "run.directory", "hydra")):
+        return composed(f"run.directory={directory}", *overrides)
+    settings = _composed_once(overrides)
+    return replace(settings, run=replace(settings.run, directory=str(directory)))
+
+
+@cache
+def _composed_once(overrides):
+    return composed("run.directory=elsewhere", *overrides)
+
+
+def typed(*arguments, cwd):
+    """Simulate in this process as the command line asks for it, from Hydra's own start on, and return the exit code."""
+    with pytest.MonkeyPatch.context() as patched, _own_state():
+        patched.chdir(cwd)
+        patched.setenv("HYDRA_FULL_ERROR", "1")  # which the command sets, and leaves
+        patched.setattr(sys, "argv", ["fedmf simulate", *arguments])
+        return guard(run_command)
 
 
 def command(*arguments, cwd, timeout=300, **options):

@@ -19,7 +19,8 @@ NEVER = (
     "sympy",
     "ray",
     "dp_accounting",
-)  # 2 s of CPU together
+    "sqlalchemy",  # of Flower's SuperLink, which engine=ray alone takes something from
+)  # 3 s of CPU together
 # One process for all: each step is given what is loaded after it.
 PROGRAM = """
 import json, sys

@@ -1,7 +1,7 @@
 """Flower's Ray engine: the same apps, in processes that Ray starts."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event, Lock
@@ -9,7 +9,6 @@ from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.server.superlink.fleet.vce.backend.backend import Backend
 from flwr.serverapp import Grid, ServerApp
 
 from experiments.players.failures import OnFailure, Witness, ignore_failure, without_failures
@@ -59,39 +58,6 @@ def nodes_for(workers: RayWorkers) -> int:
     return MESSAGES_A_WORKER * workers.count
 
 
-class _Backend(Backend):
-    """What Flower's engine hands each message to: a worker of the run's own pool.
-
-    Flower's own pool fills the cluster with actors, whatever a run asks for, and goes on handing messages to one that
-    has died.
-    """
-
-    def __init__(self, workers: RayWorkers) -> None:
-        self._workers = workers
-        self._app: ClientApp | None = None
-
-    def build(self, app_fn: Callable[[], ClientApp]) -> None:
-        """Take the app that the workers run; they are there already."""
-        self._app = app_fn()
-
-    @property
-    def num_workers(self) -> int:
-        """How many messages are played at a time."""
-        return self._workers.count
-
-    def is_worker_idle(self) -> bool:
-        """Say whether a worker has nothing to do."""
-        return self._workers.has_idle
-
-    def process_message(self, message: Message, context: Context) -> tuple[Message, Context]:
-        """Return a worker's reply, and the context as it was: clients keep no state."""
-        assert self._app is not None
-        return self._workers.play(self._app, message, context), context
-
-    def terminate(self) -> None:
-        """Do nothing: who started the workers ends them."""
-
-
 @contextlib.contextmanager
 def _as_flowers_backend(workers: RayWorkers) -> Iterator[None]:
     """Let Flower's engine hand messages to `workers`, all of them at a time.
@@ -102,9 +68,11 @@ def _as_flowers_backend(workers: RayWorkers) -> Iterator[None]:
     from flwr.server.superlink.fleet.vce import vce_api
     from flwr.server.superlink.fleet.vce.backend import raybackend
 
+    from experiments.players.ray_backend import WorkersBackend
+
     places = (raybackend, "RayBackend"), (vce_api, "ThreadPoolExecutor")
     before = [getattr(module, name) for module, name in places]
-    ours = (lambda config: _Backend(workers)), partial(ThreadPoolExecutor, workers.count)
+    ours = (lambda config: WorkersBackend(workers)), partial(ThreadPoolExecutor, workers.count)
     try:
         for (module, name), instead in zip(places, ours, strict=True):
             setattr(module, name, instead)

@@ -14,7 +14,7 @@ from client.parameters import flat_parameters
 from experiments.cli.command import guard
 from experiments.settings.experiment import build as build_experiment
 from fedmf.randomness import PublicSeed
-from runs import command, composed, metrics, model, run, simulate, summary
+from runs import command, composed, metrics, model, run, simulate, summary, typed
 from server.cohort import cohort_indices
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -319,15 +319,13 @@ def test_the_command_exits_2_after_a_mistake_and_leaves_no_folder(tmp_path):
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_resuming_nothing_in_particular_is_refused_but_hydras_own_directory_serves(tmp_path):
-    refused = command("run.resume=true", *SMALL, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "run.directory is null" in refused.stderr
+def test_resuming_nothing_in_particular_is_refused_but_hydras_own_directory_serves(tmp_path, capsys):
+    assert typed("run.resume=true", *SMALL, cwd=tmp_path) == 2
+    assert "run.directory is null" in capsys.readouterr().err
     place = f"hydra.run.dir={tmp_path / 'own'}"
-    assert command(place, *SMALL, cwd=tmp_path).returncode == 0
+    assert typed(place, *SMALL, cwd=tmp_path) == 0
     (tmp_path / "own/summary.json").unlink()
-    again = command(place, "run.resume=true", *SMALL, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    assert typed(place, "run.resume=true", *SMALL, cwd=tmp_path) == 0, capsys.readouterr().err
     assert (tmp_path / "own/summary.json").exists()
 
 

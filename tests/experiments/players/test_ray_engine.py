@@ -15,7 +15,7 @@ from experiments.cli.command import guard
 from experiments.players import ray_cluster, ray_workers
 from experiments.players.failures import Failure, with_failures, without_failures
 from experiments.players.local_grid import local_context, set_identity
-from experiments.players.ray import _as_flowers_backend, _Backend
+from experiments.players.ray import _as_flowers_backend
 from experiments.players.ray_cluster import Reservation, refuse_if_silent, refuse_without_room
 from experiments.players.ray_workers import RayWorkers
 from experiments.session.engine import remote_client_app, shared_tasks
@@ -231,10 +231,12 @@ def test_flowers_engine_is_given_our_workers_for_the_time_of_a_run():
     from flwr.server.superlink.fleet.vce import vce_api
     from flwr.server.superlink.fleet.vce.backend import raybackend
 
+    from experiments.players.ray_backend import WorkersBackend
+
     before = raybackend.RayBackend, vce_api.ThreadPoolExecutor
     with _as_flowers_backend(cluster_of(*[Worker(answer) for _ in range(50)])):
         backend = raybackend.RayBackend({})
-        assert isinstance(backend, _Backend)
+        assert isinstance(backend, WorkersBackend)
         assert vce_api.ThreadPoolExecutor()._max_workers == backend.num_workers == 50
     assert (raybackend.RayBackend, vce_api.ThreadPoolExecutor) == before
 

@@ -13,7 +13,7 @@ from experiments.settings import jobs
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
 from fedmf.errors import RunDirectoryError, SettingError
-from runs import command, composed, metrics, model, run, simulate, summary
+from runs import composed, metrics, model, run, simulate, summary, typed
 
 # No setting has its default, and a group of each kind has another choice than the default one.
 OWN = ("dataset=synthetic", "dataset.clients=12", "dataset.features=5", "dataset.classes=3", "model=mlp",
@@ -155,8 +155,7 @@ def test_the_command_completes_single_runs_and_leaves_sweeps_alone(broken):
 
 def test_the_command_itself_goes_on(tmp_path, straight):
     directory = cut(tmp_path / "r", *OWN)
-    done = command(f"run.directory={directory}", "run.resume=true", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert typed(f"run.directory={directory}", "run.resume=true", cwd=tmp_path) == 0
     np.testing.assert_array_equal(model(directory), model(straight))
 
 

@@ -126,40 +126,47 @@ def test_runs_of_two_threads_are_those_of_one(result, tmp_path):
         np.testing.assert_array_equal(runs.model(other.directory), runs.model(result.directory))
 
 
-def test_a_fresh_process_has_no_hydra_after_a_run(tmp_path):
-    program = (
-        "from hydra.core.config_store import ConfigStore\n"
-        "from hydra.core.global_hydra import GlobalHydra\n"
-        "from hydra.core.hydra_config import HydraConfig\n"
-        "from hydra.core.singleton import Singleton\n"
-        "from experiments import run\n"
-        f"run(*{ONE!r}, run={{'directory': 'r'}})\n"
-        "print([kind.__name__ for kind in (GlobalHydra, HydraConfig) if kind in Singleton._instances])\n"
-        "print('config_schema.yaml' in ConfigStore.instance().repo)\n"
-    )
-    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
-    )
-    assert done.stdout == "[]\nFalse\n", done.stderr
+PROGRAM = f"""
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+from experiments import run
+
+run(*{ONE!r}, run={{'directory': 'fresh'}})
+print([kind.__name__ for kind in (GlobalHydra, HydraConfig) if kind in Singleton._instances])
+print('config_schema.yaml' in ConfigStore.instance().repo)
+
+@hydra.main(config_path='.', config_name='conf', version_base='1.3')
+def main(config):
+    result = run(*{ONE!r}, run={{'directory': 'within'}})
+    print(config.mine, hydra.core.hydra_config.HydraConfig.get().job.name, result.metrics[-1]['round'])
+
+main()
+"""
 
 
-def test_it_works_inside_another_hydra_application(tmp_path):
-    (tmp_path / "conf.yaml").write_text("mine: 1\n")
-    (tmp_path / "app.py").write_text(
-        "import hydra\n"
-        "from experiments import run\n\n\n"
-        "@hydra.main(config_path='.', config_name='conf', version_base='1.3')\n"
-        "def main(config):\n"
-        f"    result = run(*{ONE!r}, run={{'directory': 'r'}})\n"
-        "    print(config.mine, hydra.core.hydra_config.HydraConfig.get().job.name, result.metrics[-1]['round'])\n\n\n"
-        "main()\n"
-    )
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What a process prints that runs once before any Hydra and once within a Hydra application of its own."""
+    folder = tmp_path_factory.mktemp("process")
+    (folder / "conf.yaml").write_text("mine: 1\n")
+    (folder / "app.py").write_text(PROGRAM)
     path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
     done = subprocess.run(
-        [sys.executable, "app.py"], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
+        [sys.executable, "app.py"], cwd=folder, env=path, capture_output=True, text=True, timeout=300
     )
-    assert done.stdout.splitlines()[-1:] == ["1 app 4"], done.stderr  # after Hydra's own log
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_fresh_process_has_no_hydra_after_a_run(printed):
+    assert printed[:2] == ["[]", "False"]
+
+
+def test_it_works_inside_another_hydra_application(printed):
+    assert printed[-1:] == ["1 app 4"]  # after Hydra's own log
 
 
 def test_a_cut_run_is_resumed_and_a_finished_one_returned(result, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from runs import composed
+from runs import composed, in_directory
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 GROUPS = sorted(
@@ -41,3 +41,11 @@ def test_defaults_are_those_of_the_documentation():
 def test_every_reported_experiment_composes(name):
     config = composed(f"+experiment={name}")
     assert config != composed()
+
+
+def test_what_tests_of_runs_compose_once_is_what_hydra_composes(tmp_path):
+    """`runs.run` puts the directory into settings that it keeps."""
+    for number in (1, 2):
+        given = ("output=json", "seed=3", "model=mlp", "population.epochs=2")
+        whole = composed(f"run.directory={tmp_path / str(number)}", *given)
+        assert in_directory(tmp_path / str(number), *given) == whole
