@@ -24,7 +24,6 @@ gc.disable()  # until all is collected: the modules and the tests live to the en
 def pytest_collection_finish():
     """Search from here on what the tests make, and not the modules and the tests themselves."""
     gc.freeze()
-    gc.set_threshold(50_000)  # instead of 700: a tenth of what Hydra takes to compose
     gc.enable()
 
 
