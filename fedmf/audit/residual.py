@@ -81,6 +81,7 @@ LIMITS = (
     3.8905919,
 )  # of |N(0, 1)|, for the tails
 _ALL_PAIRS = 1024  # coordinates up to which all pairs are looked at
+_HUGE = 1e100  # sigma; larger values are clipped to it
 _BLOCK = 512  # rows of cosines held at once
 
 
@@ -111,10 +112,14 @@ def residuals(
         )
     stated.check_shape("the releases", releases)
     looked_at = _looked_at(coordinates, releases.shape[-1])
-    noise = (releases - spread("known", known, releases.shape))[..., looked_at]
+    with np.errstate(over="ignore", invalid="ignore"):
+        noise = (releases - spread("known", known, releases.shape))[..., looked_at]
     if not np.isfinite(noise).all():
         raise SettingError("the releases hold a number that is not finite; their noise cannot be looked at.")
-    values = stated.whitened(noise)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = stated.whitened(noise)
+    # What overflows, or cancels what does, is as far beyond any noise as these; sums of their squares are finite.
+    values = np.clip(np.nan_to_num(values, nan=_HUGE, posinf=_HUGE, neginf=-_HUGE), -_HUGE, _HUGE)
     level = false_alarm / len(TESTS)
     found = [
         finding
