@@ -173,6 +173,7 @@ class Stated:
 
     def whitened(self, releases: Float64) -> Float64:
         """Return W (releases) / sigma, epoch by epoch, for releases (.., epochs, T, d): noise becomes iid N(0, 1).
+
         Raises `SettingError` for releases of another shape, and where a stated sigma is 0.
         """
         self.check_shape("releases", releases)
