@@ -65,6 +65,8 @@ def test_the_p_value_of_every_row_is_the_largest_that_values_within_the_resoluti
     rng = np.random.default_rng(1)
     for runs, dimension in ((4, 5), (30, 12), (3, 64)):
         releases = noise(STATED, rng, runs=runs, dimension=dimension)
+        if runs == 30:
+            releases[0, 0, 0, 0] = 7 * SIGMA  # so that the largest value is what its row tells
         exactly = residuals(wrong(releases, step * SIGMA, rng), STATED)
         for finding in residuals(releases, STATED, resolution=step):
             if finding.test != residual.GRID:  # counts values of its own choice
@@ -97,8 +99,8 @@ def test_the_resolution_is_that_of_releases_and_grows_in_the_values_that_are_mad
 
 @pytest.mark.parametrize("bits", grid.BITS)
 def test_values_rounded_to_the_coarsest_error_that_is_counted_are_no_grid(bits):
-    """Multiples of a 32nd of a unit: of a hundred thousand of them more lie near a unit than the limit allows."""
-    values = np.random.default_rng(5).uniform(1, 2, 400_000)
+    """Multiples of a 32nd of a unit: of four million of them more lie near a unit than the limit allows."""
+    values = np.random.default_rng(5).uniform(1, 2, 4_000_000)
     error = 2.0 ** (1 - bits) / 64
     values = 2 * error * np.rint(values / (2 * error))
     (p_value,) = (p for p, name in grid.grid_tests("values", values, error) if f" {bits} " in name)
@@ -107,6 +109,25 @@ def test_values_rounded_to_the_coarsest_error_that_is_counted_are_no_grid(bits):
     coarse = unit * np.rint(values / unit)
     (p_value,) = (p for p, name in grid.grid_tests("values", coarse, error) if f" {bits} " in name)
     assert p_value < 1e-100
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (np.tile(np.random.default_rng(7).normal(size=8), 8), "moved by"),
+        (np.sin(1 + np.abs(np.arange(64) - 31.5) ** 1.5), "read backwards"),
+    ],
+)
+def test_a_row_that_is_like_itself_is_so_only_as_far_as_it_is_known(row, words):
+    rng = np.random.default_rng(8)
+    row = (row + 0.3 * rng.normal(size=64))[None]
+    error = 0.1
+    p_value, _, name, _ = shifts.closest_shift(row, error)
+    assert name.startswith(words)
+    for _ in range(20):
+        exactly, _, name, _ = shifts.closest_shift(row + rng.choice([-error, error], size=row.shape))
+        assert name.startswith(words)
+        assert p_value >= exactly
 
 
 def test_pieces_are_exact_without_an_error_and_bound_what_lies_within_it():
