@@ -98,7 +98,8 @@ def audit_run(settings: AuditSettings, run: Path) -> None:
     refuse_existing(Path(settings.directory))
     started = time.monotonic()
     rows = recorded_rows(run, trust_code=settings.trust_code)
-    directory = new_directory(Path(settings.directory))  # only now: what cannot be audited leaves nothing behind
+    # Only now: what cannot be audited leaves nothing behind.
+    directory = new_directory(Path(settings.directory))
     report = Report(rows, [], [], exit_code(rows, []), time.monotonic() - started, directory)
     _say(report, settings)
 
