@@ -12,11 +12,13 @@ LEAST_BEGINNING = 3  # letters that make the beginning of a choice stand for it
 
 
 def is_finite_number(value: Any) -> bool:
-    """Return whether `value` is a real number and finite: no text, no None, no complex number.
+    """Return whether `value` is a real number and finite: no text, no None, no complex number, no True.
 
-    >>> is_finite_number(3), is_finite_number("3"), is_finite_number(float("nan"))
-    (True, False, False)
+    >>> is_finite_number(3), is_finite_number("3"), is_finite_number(float("nan")), is_finite_number(True)
+    (True, False, False, False)
     """
+    if isinstance(value, bool):
+        return False
     return isinstance(value, Integral) or (isinstance(value, Real) and math.isfinite(value))
 
 

@@ -64,15 +64,26 @@ def read(path: Path) -> list[Release]:
             raise RunDirectoryError(
                 f"format of {path} is {head.get('format')!r}; this version reads {FORMAT!r}."
             )
-        releases.append(
-            Release(head["round"], wire.to_vector(payload), tuple(head["answered"]), head["cohort_size"])
-        )
+        try:
+            releases.append(_release(head, payload))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunDirectoryError(
+                f"{path} holds a record that is whole and no release: {type(error).__name__}, {error}; restore the file."
+            ) from error
     if data.find(_HEADER, position + 10) >= 0:  # a torn record has no other header after its own
         raise RunDirectoryError(
             f"{path} is damaged after round {releases[-1].round if releases else 0}, and released rounds follow "
             "the damage; they must not be run again. Restore the file."
         )
     return releases
+
+
+def _release(head: dict[str, Any], payload: bytes) -> Release:
+    """Return the release of a record. Raises `KeyError`, `TypeError` or `ValueError` where a field is missing or wrong."""
+    for field, kind in (("round", int), ("answered", list), ("cohort_size", int)):
+        if type(head[field]) is not kind:
+            raise TypeError(f"{field} is {head[field]!r}")
+    return Release(head["round"], wire.to_vector(payload), tuple(head["answered"]), head["cohort_size"])
 
 
 def _record_at(data: bytes, position: int) -> tuple[dict[str, Any], bytes, int] | None:

@@ -49,7 +49,6 @@ from experiments.audit.trials import many_run_setups
 from experiments.cli import command, output
 from experiments.run_files.finite import finite
 from experiments.settings.output import Output
-from fedmf.errors import FedmfError
 from fedmf.mechanisms import FAMILIES
 
 # What a default audit breaks, so that it shows what it can see; each in a pipeline that takes seconds.
@@ -96,13 +95,11 @@ def audit(settings: AuditSettings) -> None:
 
 def audit_run(settings: AuditSettings, run: Path) -> None:
     """Audit the directory of a run, and print what was found; raises `SystemExit` with the code of `matrix.Code`."""
-    directory = new_directory(Path(settings.directory))
+    refuse_existing(Path(settings.directory))
     started = time.monotonic()
-    try:
-        rows = recorded_rows(run, trust_code=settings.trust_code)
-    except FedmfError:
-        directory.rmdir()
-        raise
+    rows = recorded_rows(run, trust_code=settings.trust_code)
+    # Only now: what cannot be audited leaves nothing behind.
+    directory = new_directory(Path(settings.directory))
     report = Report(rows, [], [], exit_code(rows, []), time.monotonic() - started, directory)
     _say(report, settings)
 

@@ -14,7 +14,6 @@ its clients sent. So the run audits itself, with the clients, the data and the t
 Fresh rows of earlier rounds are another matter: the models hold them, and clients train on models.
 """
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,8 @@ from client.parameters import model_arrays
 from experiments.audit.pipeline import Float64
 from experiments.audit.row import AS_SHIPPED, Row, Verdict
 from experiments.audit.scene import cohorts, to_sent
-from experiments.run_files.directory import MODEL, MODEL_INITIAL
+from experiments.run_files.directory import CONFIG, MODEL, MODEL_INITIAL, RELEASES
+from experiments.run_files.model import read_arrays
 from experiments.run_files.reader import read_config
 from experiments.run_files.releases import read_releases
 from experiments.settings.experiment import Experiment, build, run_secret
@@ -33,7 +33,7 @@ from experiments.settings.schema import Settings
 from fedmf.audit import exact
 from fedmf.audit.finding import smallest
 from fedmf.audit.residual import FALSE_ALARM
-from fedmf.errors import RunDirectoryError
+from fedmf.errors import FedmfError, RunDirectoryError
 from fedmf.mechanisms.noise import next_noise
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey, gaussian_row
@@ -70,9 +70,10 @@ def recorded_rows(directory: Path, *, trust_code: bool = False) -> list[Row]:
     if not trust_code:
         refuse_code(directory, document, consent="trust_code=true")
     settings = restored(document)
-    experiment = build(settings)
+    experiment = _built(directory, settings)
     if not releases:
         raise RunDirectoryError(f"{directory} holds no released round yet.")
+    _refuse_of_another_run(directory, experiment.plan, releases)
     name = f"{settings.model.name} on {settings.dataset.name}, {experiment.plan.factorization.family}"
     rows = [_models(name, directory, experiment, releases)]
     if why := _unknown(settings, experiment):
@@ -82,6 +83,32 @@ def recorded_rows(directory: Path, *, trust_code: bool = False) -> list[Row]:
         ]
     left = _without_noise(experiment.plan, run_secret(settings), releases)
     return [*rows, _sums(name, experiment.plan, left, settings), _noise(name, left)]
+
+
+def _built(directory: Path, settings: Settings) -> Experiment:
+    """Return the experiment of a run. Raises `RunDirectoryError` for numbers in its settings that no memory holds."""
+    try:
+        return build(settings)
+    except FedmfError:
+        raise
+    except (ValueError, OverflowError, MemoryError) as error:
+        raise RunDirectoryError(
+            f"the settings in {directory / CONFIG} cannot be those of a run ({error})."
+        ) from error
+
+
+def _refuse_of_another_run(directory: Path, plan: Plan, releases: list[Release]) -> None:
+    """Raise `RunDirectoryError` unless the releases are as long and as many as the settings of the run allow."""
+    where = f"{directory / RELEASES} is not of this run:"
+    if len(releases) > plan.participation.rounds:
+        raise RunDirectoryError(
+            f"{where} it holds {len(releases)} rounds, and the run has {plan.participation.rounds}."
+        )
+    for release in releases:
+        if release.noisy_sum.shape != (plan.dimension,):
+            raise RunDirectoryError(
+                f"{where} round {release.round} has {release.noisy_sum.size} numbers, and the model {plan.dimension}."
+            )
 
 
 def _unknown(settings: Settings, experiment: Experiment) -> str:
@@ -105,7 +132,7 @@ def _models(name: str, directory: Path, experiment: Experiment, releases: list[R
             return _row(
                 name, MODELS, f"no {file}", "-", 0.0, Verdict.inconclusive, "the run has not finished"
             )
-        stored, expected = _arrays(directory / file), model_arrays(experiment.model, vector)
+        stored, expected = read_arrays(directory / file), model_arrays(experiment.model, vector)
         same = stored.keys() == expected.keys() and all(
             np.array_equal(stored[key], expected[key], equal_nan=True) for key in expected
         )
@@ -113,14 +140,6 @@ def _models(name: str, directory: Path, experiment: Experiment, releases: list[R
     verdict = Verdict.refuted if wrong else Verdict.nothing_found
     observed = f"{len(releases)} releases lead to {'another ' + ', '.join(wrong) if wrong else MODEL}"
     return _row(name, MODELS, observed, "bit for bit", 0.0, verdict)
-
-
-def _arrays(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(file) as arrays:
-            return {key: arrays[key] for key in arrays.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise RunDirectoryError(f"{file} cannot be read as a model ({error}).") from error
 
 
 def _without_noise(plan: Plan, key: SecretKey, releases: list[Release]) -> list[Left]:
@@ -151,6 +170,9 @@ def _sums(name: str, plan: Plan, left: list[Left], settings: Settings) -> Row:
     knows_cohorts = settings.engine.name != "deployment"  # there nodes say who takes part
     who = cohorts(plan) if knows_cohorts else []
     rotate = to_sent(plan)
+    if endless := [str(one.round) for one in left if not np.isfinite(one.total).all()]:
+        note = f"no sum of bounded vectors is; of rounds {', '.join(endless)}"
+        return _row(name, SUMS, "a number that is not finite", "1", 0.0, Verdict.refuted, note)
     worst, where, silent = 0.0, "", 0
     for one in left:
         slack = float(np.linalg.norm(one.error))
@@ -177,6 +199,9 @@ def _sums(name: str, plan: Plan, left: list[Left], settings: Settings) -> Row:
 
 def _noise(name: str, left: list[Left]) -> Row:
     """Return whether the noise in the releases is the stated noise at its stated scale: by round, and together."""
+    left = [one for one in left if np.isfinite(one.total).all()]  # of the others the sums are refuted
+    if not left:
+        return _row(name, NOISE, "-", "-", None, Verdict.inconclusive, "no round is finite")
     scores = []
     for one in left:
         length, slack = float(np.linalg.norm(one.total)), float(np.linalg.norm(one.error))

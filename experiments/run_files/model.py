@@ -1,6 +1,7 @@
 """The model of a run directory, read back as a torch module."""
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,12 @@ from experiments.settings.data import merged, refuse_taken
 from experiments.settings.keys import keyed
 from experiments.settings.recorded import Recorded
 from fedmf.errors import RunDirectoryError, SettingError
+
+# What zipfile and NumPy raise for a file that is no archive of arrays, or one of another shape, method or password.
+_NO_ARCHIVE = (
+    OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, MemoryError, OverflowError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
 
 
 class Shape(NamedTuple):
@@ -77,7 +84,9 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(file), np.load(file) as arrays:
             stored = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        if other := [name for name, array in stored.items() if not isinstance(array, np.ndarray)]:
+            raise ValueError(f"{other[0]} in it is no array")  # NumPy gives the bytes of a file that is none
+    except _NO_ARCHIVE as error:
         raise RunDirectoryError(
             f"{file} cannot be read as a model ({error}); it must be the .npz file that the run wrote."
         ) from error

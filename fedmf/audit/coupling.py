@@ -88,14 +88,40 @@ def coupled(
             Finding(test, 0.0, 1.0, False, None, where, is_inconclusive=True)
             for test in (L2, LINF, OWN_ROUND)
         )
-    sent = difference if rotate is None else _rotated(rotate, difference)
-    l2 = [_l2(stated, epoch, difference[epoch], slack[epoch], factor) for epoch in range(len(steps))]
-    linf = [_linf(stated, epoch, sent[epoch], slack[epoch], factor) for epoch in range(len(steps))]
+    scale = _exponent(difference, slack)
+    ours, errors = np.ldexp(difference, -scale), np.ldexp(slack, -scale)
+    sent = ours if rotate is None else _rotated(rotate, ours)
+    l2 = [_l2(stated, epoch, ours[epoch], errors[epoch], factor, scale) for epoch in range(len(steps))]
+    linf = [_linf(stated, epoch, sent[epoch], errors[epoch], factor, scale) for epoch in range(len(steps))]
     return (
         max(l2, key=lambda finding: finding.observed - finding.limit),
         max(linf, key=lambda finding: finding.observed - finding.limit),
         _elsewhere(stated, difference, slack, steps),
     )
+
+
+def _exponent(*arrays: Float64) -> int:
+    """Return the power of two above all entries: divided by it, exactly, no square of them overflows."""
+    return int(np.frexp(max(float(np.abs(array).max()) for array in arrays))[1])
+
+
+def _against(test: str, length: float, error: float, allowed: float, scale: int, where: str) -> Finding:
+    """Return the finding of a length, known to `error`, over what is `allowed`; the first two in units of 2^`scale`.
+
+    The limit does not hang on the length, so that a ratio beyond float64 is infinite and exceeds it. Raises
+    `SettingError` where the limit itself is infinite: nothing would exceed that.
+    """
+    digits, exponent = np.frexp(allowed)
+    with np.errstate(over="ignore", under="ignore"):
+        ratio, slack = (float(np.ldexp(value / digits, scale - exponent)) for value in (length, error))
+    limit = (1 + slack) / (1 - _ROUNDING)
+    if not np.isfinite(limit):
+        raise SettingError(
+            f"tolerance makes the limit of {test} infinite, so that nothing would exceed it; it bounds errors, which are far "
+            "below the bounds."
+        )
+    ratio = np.inf if np.isnan(ratio) else ratio  # a matrix so large that even the scaled length overflows
+    return Finding(test, ratio, limit, ratio > limit, None, where)
 
 
 def _rotated(rotate: Callable[[Float64], Float64], difference: Float64) -> Float64:
@@ -136,27 +162,27 @@ def _not_finite(difference: Float64) -> tuple[Finding, ...]:
     return tuple(Finding(test, np.inf, 1.0, True, None, where) for test in (L2, LINF, OWN_ROUND))
 
 
-def _l2(stated: Stated, number: int, difference: Float64, slack: Float64, factor: float) -> Finding:
-    """Return ||W D||_2 over c Delta_2 of one epoch."""
+def _l2(
+    stated: Stated, number: int, difference: Float64, slack: Float64, factor: float, scale: int
+) -> Finding:
+    """Return ||W D||_2 over c Delta_2 of one epoch; D and its error in units of 2^`scale`."""
     epoch = stated.epochs[number]
     allowed = factor * epoch.sensitivity * stated.l2_norm
-    ratio = float(np.linalg.norm(epoch.whitening @ difference)) / allowed
-    error = float(np.linalg.norm(np.abs(epoch.whitening) @ slack)) / allowed + _ROUNDING * ratio
-    return Finding(L2, ratio, 1 + error, ratio > 1 + error, None, f"epoch {number + 1}")
+    length = float(np.linalg.norm(epoch.whitening @ difference))
+    error = float(np.linalg.norm(np.abs(epoch.whitening) @ slack))
+    return _against(L2, length, error, allowed, scale, f"epoch {number + 1}")
 
 
-def _linf(stated: Stated, number: int, sent: Float64, slack: Float64, factor: float) -> Finding:
+def _linf(stated: Stated, number: int, sent: Float64, slack: Float64, factor: float, scale: int) -> Finding:
     """Return the largest column of W D over min(c Delta_inf, c Delta_2) of one epoch."""
     epoch = stated.epochs[number]
     bound = stated.l2_norm if stated.linf_norm is None else min(stated.linf_norm, stated.l2_norm)
     allowed = factor * epoch.sensitivity * bound
     columns = np.linalg.norm(epoch.whitening @ sent, axis=0)
-    ratio = float(columns.max()) / allowed
     # An orthonormal map moves no coordinate by more than the length of the whole error.
-    error = float(np.linalg.norm(np.abs(epoch.whitening) @ np.linalg.norm(slack, axis=1))) / allowed
-    error += _ROUNDING * ratio
+    error = float(np.linalg.norm(np.abs(epoch.whitening) @ np.linalg.norm(slack, axis=1)))
     where = f"epoch {number + 1}, coordinate {int(columns.argmax())}"
-    return Finding(LINF, ratio, 1 + error, ratio > 1 + error, None, where)
+    return _against(LINF, float(columns.max()), error, allowed, scale, where)
 
 
 def _elsewhere(stated: Stated, difference: Float64, slack: Float64, steps: tuple[int | None, ...]) -> Finding:
@@ -195,9 +221,9 @@ def whole_vector(
         return Finding(WHOLE_VECTOR, np.inf, 1.0, True, None, "an entry that is not finite")
     kept = np.abs(rows) > slack
     seen = kept.any(axis=0)
-    vector = np.where(kept, rows, 0).sum(axis=0) / np.maximum(kept.sum(axis=0), 1)
-    error = np.where(seen, slack.max(axis=0) + step, 0.0)
-    observed = float(np.linalg.norm(vector)) / stated.l2_norm
-    limit = 1 + float(np.linalg.norm(error)) / stated.l2_norm + _ROUNDING * observed
+    scale = _exponent(rows, slack, np.array([float(step)]))
+    vector = np.ldexp(np.where(kept, rows, 0), -scale).sum(axis=0) / np.maximum(kept.sum(axis=0), 1)
+    errors = np.ldexp(slack.max(axis=0), -scale) + np.ldexp(float(step), -scale)
+    error = float(np.linalg.norm(np.where(seen, errors, 0.0)))
     where = f"{int(seen.sum())} of {rows.shape[1]} coordinates seen under {len(rows)} masks"
-    return Finding(WHOLE_VECTOR, observed, limit, observed > limit, None, where)
+    return _against(WHOLE_VECTOR, float(np.linalg.norm(vector)), error, stated.l2_norm, scale, where)

@@ -66,19 +66,38 @@ def correlation(cosine: Float64, count: int) -> Float64:
     )  # the upper tail, without a subtraction from 1
 
 
-def largest(magnitude: float, count: int) -> float:
-    """Return the p-value of the largest of `count` independent |N(0, 1)|: its law is (2 Phi(m) - 1)^count."""
-    outside = 2 * float(ndtr(-magnitude))
-    below = float(np.exp(count * np.log1p(-outside))) if outside < 1 else 0.0
-    above = float(-np.expm1(count * np.log1p(-outside))) if outside < 1 else 1.0
-    return float(two_sided(below, above))
+def largest(magnitude: float, count: int, error: float = 0.0) -> float:
+    """Return the p-value of the largest of `count` independent |N(0, 1)|: its law is (2 Phi(m) - 1)^count.
+
+    Of a magnitude that is known to `error`: the largest p-value that it may have.
+    """
+    return float(two_sided(_all_within(magnitude + error, count), _one_beyond(magnitude - error, count)))
 
 
-def least(magnitude: float, count: int) -> float:
-    """Return the p-value of the smallest of `count` independent |N(0, 1)|: P[above m] = (2 Phi(-m))^count."""
+def _all_within(magnitude: float, count: int) -> float:
     outside = 2 * float(ndtr(-magnitude))
-    above = float(np.exp(count * np.log(outside))) if outside > 0 else 0.0
-    # near 0, log(outside) = log1p(-(2 Phi(m) - 1)), which keeps the digits of a small m
+    return float(np.exp(count * np.log1p(-outside))) if outside < 1 else 0.0
+
+
+def _one_beyond(magnitude: float, count: int) -> float:
+    outside = 2 * float(ndtr(-magnitude))
+    return float(-np.expm1(count * np.log1p(-outside))) if outside < 1 else 1.0
+
+
+def least(magnitude: float, count: int, error: float = 0.0) -> float:
+    """Return the p-value of the smallest of `count` independent |N(0, 1)|: P[above m] = (2 Phi(-m))^count.
+
+    Of a magnitude that is known to `error`: the largest p-value that it may have.
+    """
+    return float(two_sided(_one_within(magnitude + error, count), _all_beyond(magnitude - error, count)))
+
+
+def _one_within(magnitude: float, count: int) -> float:
+    # near 0, log of the probability outside = log1p(-(2 Phi(m) - 1)), which keeps the digits of a small m
     inside = float(ndtr(magnitude) - ndtr(-magnitude))
-    below = float(-np.expm1(count * np.log1p(-inside))) if inside < 1 else 1.0
-    return float(two_sided(below, above))
+    return float(-np.expm1(count * np.log1p(-inside))) if inside < 1 else 1.0
+
+
+def _all_beyond(magnitude: float, count: int) -> float:
+    outside = 2 * float(ndtr(-max(magnitude, 0.0)))
+    return float(np.exp(count * np.log(outside))) if outside > 0 else 0.0

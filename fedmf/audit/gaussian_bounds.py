@@ -100,6 +100,7 @@ def f_dp_one_run_mu_lower_bound(correct: int, guesses: int, canaries: int, *, co
     """
     check_open_unit("confidence", confidence)
     check_guesses(correct, guesses, canaries)
+    correct, guesses, canaries = int(correct), int(guesses), int(canaries)
     error = 1 - confidence
     if not _refutes(correct, guesses, canaries, error, gaussian_inverse(0.0)):
         return 0.0

@@ -19,12 +19,16 @@ _FINER = 64  # units are this many times the error of a number, or it is not cou
 
 
 def grid_tests(name: str, values: Float64, error: Float64 | float) -> Iterator[tuple[float, str]]:
-    """Yield the p-value of how many values, each known to `error`, are whole at so many bits; conservative, one-sided."""
+    """Yield the p-value of how many values, each known to `error`, are whole at so many bits; conservative, one-sided.
+
+    Counted are those that are near a whole number of units wherever they lie within their error.
+    """
     _, exponents = np.frexp(values)  # |value| in [2^(exponent - 1), 2^exponent)
     for bits in BITS:
         unit = np.ldexp(1.0, exponents - bits)
-        counted = (unit >= _FINER * np.maximum(error, np.abs(values) * 2.0**-23)) & (values != 0)
-        scaled = values[counted] / unit[counted]
-        near = int(np.count_nonzero(np.abs(scaled - np.rint(scaled)) <= 1 / 8))
+        doubt = np.maximum(error, np.abs(values) * 2.0**-23)
+        counted = (unit >= _FINER * doubt) & (values != 0)
+        scaled, doubt = values[counted] / unit[counted], doubt[counted] / unit[counted]
+        near = int(np.count_nonzero(np.abs(scaled - np.rint(scaled)) <= 1 / 8 - doubt))
         size = int(counted.sum())
         yield (float(bdtrc(near - 1, size, CLOSE)) if near else 1.0), f"{name} of {bits} bits"

@@ -33,9 +33,9 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from fedmf.audit import exact
+from fedmf.audit import resolution as within
 from fedmf.audit.finding import Finding, at_round, smallest
 from fedmf.audit.grid import grid_tests
 from fedmf.audit.shifts import closest_shift
@@ -81,6 +81,7 @@ LIMITS = (
     3.8905919,
 )  # of |N(0, 1)|, for the tails
 _ALL_PAIRS = 1024  # coordinates up to which all pairs are looked at
+_HUGE = 1e100  # sigma; larger values are clipped to it
 _BLOCK = 512  # rows of cosines held at once
 
 
@@ -97,9 +98,9 @@ def residuals(
 
     `releases` are the noisy sums (runs, epochs, T, d) of runs with unrelated secrets; `known` what the clients' updates
     add to them (anything that broadcasts to them); `coordinates` which of the d are looked at, where only in some
-    that part is known. `resolution`, in units of sigma, is the error to which whitened values are known: a smaller
-    one counts as that, because values are recovered from float32 numbers. All tests together accuse an honest stream
-    with probability at most `false_alarm`. Raises `SettingError` for shapes that do not fit, a number that is not
+    that part is known. `resolution`, in units of sigma, bounds the error of each number of releases and `known` together,
+    which may be anything within it: whatever an honest stream was rounded to, all tests together accuse it with
+    probability at most `false_alarm` (`fedmf.audit.resolution`). Raises `SettingError` for shapes that do not fit, a number that is not
     finite, and a stated sigma of 0.
     """
     check_open_unit("false_alarm", false_alarm)
@@ -111,24 +112,30 @@ def residuals(
         )
     stated.check_shape("the releases", releases)
     looked_at = _looked_at(coordinates, releases.shape[-1])
-    noise = (releases - spread("known", known, releases.shape))[..., looked_at]
+    with np.errstate(over="ignore", invalid="ignore"):
+        noise = (releases - spread("known", known, releases.shape))[..., looked_at]
     if not np.isfinite(noise).all():
         raise SettingError("the releases hold a number that is not finite; their noise cannot be looked at.")
-    values = stated.whitened(noise)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = stated.whitened(noise)
+    # What overflows, or cancels what does, is as far beyond any noise as these; sums of their squares are finite.
+    values = np.clip(np.nan_to_num(values, nan=_HUGE, posinf=_HUGE, neginf=-_HUGE), -_HUGE, _HUGE)
     level = false_alarm / len(TESTS)
+    gains = np.stack([np.abs(epoch.whitening).sum(axis=1) for epoch in stated.epochs])[..., None]
     found = [
         finding
         for kind in (_variances, _means, _dependences, _coordinates, _tails)
-        for finding in kind(values, level, resolution)
+        for finding in kind(values, level, float(resolution * gains.max()), looked_at)
     ]
     sigmas = np.array([epoch.sigma for epoch in stated.epochs])[:, None, None]
-    size = np.abs(releases[..., looked_at]).max()
-    error = np.maximum(resolution, size * 2.0**-23 / sigmas)  # they may have been float32 numbers
-    tests = [
-        *grid_tests("whitened values", values, np.broadcast_to(error, values.shape)),
-        *grid_tests("noise in units of sigma", noise / sigmas, np.broadcast_to(error, values.shape)),
-        *grid_tests("noise as released", noise, np.broadcast_to(error * sigmas, values.shape)),
-    ]
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.abs(releases[..., looked_at]).max()
+        error = np.maximum(resolution, size * 2.0**-23 / sigmas)  # they may have been float32 numbers
+        tests = [
+            *grid_tests("whitened values", values, np.broadcast_to(error * gains, values.shape)),
+            *grid_tests("noise in units of sigma", noise / sigmas, np.broadcast_to(error, values.shape)),
+            *grid_tests("noise as released", noise, np.broadcast_to(error * sigmas, values.shape)),
+        ]
     return (*found, smallest(GRID, *_columns(tests), level))
 
 
@@ -145,7 +152,9 @@ def _looked_at(coordinates: npt.NDArray[np.integer] | slice, d: int) -> npt.NDAr
     return found
 
 
-def _variances(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
+def _variances(
+    values: Float64, level: float, resolution: float, looked_at: npt.NDArray[np.integer]
+) -> Iterator[Finding]:
     """Yield whether sums of squares are chi-square, in every direction in which they can be added."""
     runs, epochs, rounds, d = values.shape
     squares = values**2
@@ -153,17 +162,19 @@ def _variances(values: Float64, level: float, resolution: float) -> Iterator[Fin
     of_round, of_coordinate = squares.sum(axis=(0, 3)).ravel(), squares.sum(axis=(0, 1, 2))
     of_entry = squares.sum(axis=0).ravel()
     per_run = epochs * rounds * d
-    yield smallest(VARIANCE, exact.chi_square(total, runs * per_run)[None], ["all values"], level)
+    yield smallest(
+        VARIANCE, within.chi_square(total, runs * per_run, resolution)[None], ["all values"], level
+    )
     names = [f"run {run + 1}" for run in range(runs)]
-    yield smallest(BY_RUN, exact.chi_square(of_run, per_run), names, level)
+    yield smallest(BY_RUN, within.chi_square(of_run, per_run, resolution), names, level)
     names = [at_round(epoch, step) for epoch in range(epochs) for step in range(rounds)]
-    yield smallest(BY_ROUND, exact.chi_square(of_round, runs * d), names, level)
-    p_values = exact.chi_square(of_coordinate, runs * epochs * rounds)
+    yield smallest(BY_ROUND, within.chi_square(of_round, runs * d, resolution), names, level)
+    p_values = within.chi_square(of_coordinate, runs * epochs * rounds, resolution)
     place = int(p_values.argmin())
-    yield smallest(BY_COORDINATE, p_values[[place]], [f"coordinate {place}"], level, tests=d)
-    p_values = exact.chi_square(of_entry, runs)
+    yield smallest(BY_COORDINATE, p_values[[place]], [f"coordinate {looked_at[place]}"], level, tests=d)
+    p_values = within.chi_square(of_entry, runs, resolution)
     where, place = divmod(int(p_values.argmin()), d)
-    name = f"{at_round(*divmod(where, rounds))}, coordinate {place}"
+    name = f"{at_round(*divmod(where, rounds))}, coordinate {looked_at[place]}"
     yield smallest(BY_ENTRY, p_values[[where * d + place]], [name], level, tests=p_values.size)
     spreads = {
         "coordinates": (of_coordinate, runs * epochs * rounds),
@@ -171,30 +182,33 @@ def _variances(values: Float64, level: float, resolution: float) -> Iterator[Fin
         "rounds": (of_round, runs * d),
         "coordinates and rounds": (of_entry, runs),
     }
-    apart = [exact.chi_square(exact.chi_square_scores(sums, n) @ exact.chi_square_scores(sums, n), len(sums))
-             for sums, n in spreads.values()]  # fmt: skip
+    apart = [within.spread(sums, n, resolution) for sums, n in spreads.values()]
     yield smallest(SPREAD, np.array(apart), [f"{name} together" for name in spreads], level)
 
 
-def _means(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
+def _means(
+    values: Float64, level: float, resolution: float, looked_at: npt.NDArray[np.integer]
+) -> Iterator[Finding]:
     """Yield whether sums are normal: all together, by round, by coordinate."""
     runs, epochs, rounds, d = values.shape
-    sums = [
-        values.sum()[None] / np.sqrt(values.size),
-        values.sum(axis=(0, 3)).ravel() / np.sqrt(runs * d),
-        values.sum(axis=(0, 1, 2)) / np.sqrt(runs * epochs * rounds),
+    p_values = [
+        within.mean(values.sum()[None], values.size, resolution),
+        within.mean(values.sum(axis=(0, 3)).ravel(), runs * d, resolution),
+        within.mean(values.sum(axis=(0, 1, 2)), runs * epochs * rounds, resolution),
     ]
     names = ["all values", *(at_round(*divmod(place, rounds)) for place in range(epochs * rounds))]
-    names += [f"coordinate {place}" for place in range(d)]
-    yield smallest(MEAN, exact.normal(np.concatenate(sums)), names, level)
+    names += [f"coordinate {place}" for place in looked_at]
+    yield smallest(MEAN, np.concatenate(p_values), names, level)
 
 
-def _dependences(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
+def _dependences(
+    values: Float64, level: float, resolution: float, looked_at: npt.NDArray[np.integer]
+) -> Iterator[Finding]:
     """Yield whether rows of noise are independent of each other."""
     runs, epochs, rounds, d = values.shape
     by_round = values.transpose(1, 2, 0, 3).reshape(epochs * rounds, runs * d)
     pairs = list(combinations(range(epochs * rounds), 2))
-    cosines = _cosines(by_round, by_round)
+    cosines = _cosines(by_round, by_round, resolution)
     for test, is_one_epoch in ((ROUNDS, True), (EPOCHS, False)):
         chosen = [(a, b) for a, b in pairs if (a // rounds == b // rounds) is is_one_epoch]
         if chosen and runs * d > 1:
@@ -204,67 +218,88 @@ def _dependences(values: Float64, level: float, resolution: float) -> Iterator[F
             yield smallest(test, p_values, names, level)
     if runs > 1 and pairs:
         rows = by_round.reshape(epochs * rounds, runs, d)
-        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        most = np.array([np.abs(np.einsum("rd,rd->d", rows[a], rows[b])) for a, b in pairs])
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows, turns = (
+            rows / np.maximum(lengths, np.finfo(np.float64).tiny),
+            within.turned(lengths[:, 0], runs, resolution),
+        )
+        most = np.array(
+            [np.abs(np.einsum("rd,rd->d", rows[a], rows[b])) - turns[a] - turns[b] for a, b in pairs]
+        ).clip(min=0)
         (first, second), place = pairs[int(most.argmax()) // d], int(most.argmax()) % d
         p_value = exact.correlation(most.max(keepdims=True).ravel(), runs)
         name = (
-            f"{at_round(*divmod(first, rounds))} and {at_round(*divmod(second, rounds))}, coordinate {place}"
+            f"{at_round(*divmod(first, rounds))} and {at_round(*divmod(second, rounds))}, "
+            f"coordinate {looked_at[place]}"
         )
         yield smallest(IN_COORDINATE, p_value, [name], level, tests=most.size)
     if runs > 1:
-        yield _closest_rows(RUNS, values.reshape(runs, -1), [f"run {run + 1}" for run in range(runs)], level)
+        yield _closest_rows(
+            RUNS, values.reshape(runs, -1), [f"run {run + 1}" for run in range(runs)], level, resolution
+        )
     if d > 1 and runs * epochs * rounds > 1:
         names = [
             f"run {run + 1}, {at_round(epoch, step)}" for run, epoch, step in np.ndindex(runs, epochs, rounds)
         ]
-        yield _closest_rows(REPEATED, values.reshape(-1, d), names, level)
-        single, tests, shift, (one, other) = closest_shift(values.reshape(-1, d))
+        yield _closest_rows(REPEATED, values.reshape(-1, d), names, level, resolution)
+        single, tests, shift, (one, other) = closest_shift(values.reshape(-1, d), resolution)
         yield smallest(
-            SHIFTED, np.array([single]), [f"{names[one]} and {names[other]}, {shift}"], level, tests=tests
+            SHIFTED,
+            np.array([single]),
+            [f"{names[one]} and {names[other]}, {shift}{_among(looked_at)}"],
+            level,
+            tests=tests,
         )
 
 
-def _coordinates(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
+def _coordinates(
+    values: Float64, level: float, resolution: float, looked_at: npt.NDArray[np.integer]
+) -> Iterator[Finding]:
     """Yield whether coordinates are independent of each other, linearly and in their magnitudes."""
     d, columns = values.shape[-1], values.reshape(-1, values.shape[-1])
+    sides = within.sides(values, MEDIAN, resolution)
+    columns_sides = sides.reshape(-1, d)
     linear: list[tuple[float, str]] = []
     magnitudes: list[tuple[float, str]] = []
     for distance, left in pairs_at_distances(d):
-        ours, others, name = columns[:, left], columns[:, left + distance], f"coordinates {distance} apart"
-        magnitudes.append((_same_side(ours, others), name))
+        ours, others = columns[:, left], columns[:, left + distance]
+        name = f"coordinates {distance} apart{_among(looked_at)}"
+        magnitudes.append((within.same_side(columns_sides[:, left], columns_sides[:, left + distance]), name))
         if ours.size > 1:
-            cosine = _cosines(ours.reshape(1, -1), others.reshape(1, -1))
+            cosine = _cosines(ours.reshape(1, -1), others.reshape(1, -1), resolution)
             linear.append((float(exact.correlation(cosine[0, 0], ours.size)), name))
     runs, epochs, rounds, _ = values.shape
     for a, b in combinations(range(epochs * rounds), 2):
         (e, s), (f, t) = divmod(a, rounds), divmod(b, rounds)
         magnitudes.append(
-            (_same_side(values[:, e, s], values[:, f, t]), f"{at_round(e, s)} and {at_round(f, t)}")
+            (within.same_side(sides[:, e, s], sides[:, f, t]), f"{at_round(e, s)} and {at_round(f, t)}")
         )
     if half := runs // 2:
-        magnitudes.append((_same_side(values[: 2 * half : 2], values[1 : 2 * half : 2]), "consecutive runs"))
+        magnitudes.append(
+            (within.same_side(sides[: 2 * half : 2], sides[1 : 2 * half : 2]), "consecutive runs")
+        )
     if linear:
         yield smallest(COORDINATES, *_columns(linear), level)
     if 1 < d <= _ALL_PAIRS and len(columns) > 1:
-        yield _closest_rows(PAIRS, columns.T, [f"coordinate {place}" for place in range(d)], level)
-    if directions := direction_tests(values, resolution):
+        yield _closest_rows(
+            PAIRS, columns.T, [f"coordinate {place}" for place in looked_at], level, resolution
+        )
+    if directions := direction_tests(values, resolution, looked_at):
         p_value, name, _ = min(directions)
         tests = sum(count for _, _, count in directions)
-        yield smallest(DIRECTIONS, np.array([p_value]), [name], level, tests=tests)
+        yield smallest(DIRECTIONS, np.array([p_value]), [name + _among(looked_at)], level, tests=tests)
     if magnitudes:
         yield smallest(MAGNITUDES, *_columns(magnitudes), level)
 
 
-def _tails(values: Float64, level: float, resolution: float) -> Iterator[Finding]:
+def _tails(
+    values: Float64, level: float, resolution: float, looked_at: npt.NDArray[np.integer]
+) -> Iterator[Finding]:
     """Yield whether as many values lie beyond certain limits as should, and the largest and smallest where they should."""
     sizes = np.abs(values).ravel()
-    p_values = [
-        float(exact.binomial(np.count_nonzero(sizes > limit), sizes.size, 2 * float(ndtr(-limit))))
-        for limit in LIMITS
-    ]
-    p_values.append(exact.largest(float(sizes.max()), sizes.size))
-    p_values.append(exact.least(max(float(sizes.min()), resolution), sizes.size))
+    p_values = [within.beyond(sizes, limit, resolution) for limit in LIMITS]
+    p_values.append(exact.largest(float(sizes.max()), sizes.size, resolution))
+    p_values.append(exact.least(float(sizes.min()), sizes.size, resolution))
     names = [f"beyond {limit:.3g} sigma" for limit in LIMITS] + ["the largest value", "the smallest value"]
     yield smallest(TAILS, np.array(p_values), names, level)
 
@@ -285,17 +320,16 @@ def _columns(tests: list[tuple[float, str]]) -> tuple[Float64, list[str]]:
     return np.array([p for p, _ in tests]), [name for _, name in tests]
 
 
-def _same_side(ours: Float64, others: Float64) -> float:
-    """Return the p-value of how often two values lie on the same side of the median of |N(0, 1)|: half of the time."""
-    same = np.count_nonzero((np.abs(ours) > MEDIAN) == (np.abs(others) > MEDIAN))
-    return float(exact.binomial(same, ours.size, 0.5))
+def _among(looked_at: npt.NDArray[np.integer]) -> str:
+    """Return what to add to a distance in coordinates that are not all there are between the first and the last."""
+    return "" if np.all(np.diff(looked_at) == 1) else " among those looked at"
 
 
-def _closest_rows(test: str, rows: Float64, names: list[str], level: float) -> Finding:
+def _closest_rows(test: str, rows: Float64, names: list[str], level: float, resolution: float) -> Finding:
     """Return the finding of the two of all rows (k, n) with the largest cosine, among k (k - 1)/2 pairs."""
     most, pair = -1.0, (0, 1)
     for start in range(0, len(rows), _BLOCK):
-        block = np.abs(_cosines(rows[start : start + _BLOCK], rows[start:]))
+        block = _cosines(rows[start : start + _BLOCK], rows[start:], resolution)
         block[np.tril_indices(block.shape[0], 0, block.shape[1])] = -1.0  # each pair once, none with itself
         place = int(block.argmax())
         if block.flat[place] > most:
@@ -306,7 +340,10 @@ def _closest_rows(test: str, rows: Float64, names: list[str], level: float) -> F
     return smallest(test, p_value, [f"{names[pair[0]]} and {names[pair[1]]}"], level, tests=count)
 
 
-def _cosines(rows: Float64, others: Float64) -> Float64:
-    """Return the cosines of all rows (k, n) with all `others` (l, n), (k, l); 0 where a row is 0."""
-    lengths = np.linalg.norm(rows, axis=1)[:, None] * np.linalg.norm(others, axis=1)
-    return np.asarray(rows @ others.T / np.where(lengths > 0, lengths, 1.0))
+def _cosines(rows: Float64, others: Float64, resolution: float) -> Float64:
+    """Return the least magnitudes of the cosines of all rows (k, n) with all `others` (l, n), (k, l); 0 where a row is 0."""
+    ours, theirs = (np.linalg.norm(array, axis=1) for array in (rows, others))
+    lengths = ours[:, None] * theirs
+    sizes = np.abs(rows @ others.T / np.where(lengths > 0, lengths, 1.0))
+    turns = (within.turned(found, rows.shape[1], resolution) for found in (ours, theirs))
+    return np.asarray(np.maximum(sizes - np.add.outer(*turns), 0))

@@ -23,6 +23,10 @@ The volume. X = Q R with R_ii^2 independent chi-squares of N - i + 1 degrees (Ba
 weights (N - i + 1)^(-1/2), in which log det is nearly linear, are exactly normal. Sees many directions with a little less
 noise each.
 
+Of entries known to an error, X' = X + E with ||E|| <= e, singular values are known to e, and pivots to e/s_min(X') of
+themselves: R_ii is the least ||X_i (c, 1)|| over all c, X_i the first i columns, and the c of one of both matrices gives a
+vector whose length in the other differs by at most e ||(c, 1)|| <= e ||X'_i (c, 1)||/s_min(X').
+
 Where N is too small for all coordinates together, blocks of neighbouring ones are looked at, as many as rows allow, and
 their volumes added: rows that are rotations of each other lose a little in every block. A single direction that is
 spread over more coordinates than there are rows is not seen; it is nearly orthogonal to every block.
@@ -31,7 +35,8 @@ spread over more coordinates than there are rows is not seen; it is nearly ortho
 import math
 
 import numpy as np
-from scipy.special import chdtr, gammaln
+import numpy.typing as npt
+from scipy.special import chdtr, gammaln, ndtr
 
 from fedmf.audit import exact
 from fedmf.mechanisms.arrays import Float64
@@ -40,13 +45,16 @@ SPARE = 8  # rows beyond the coordinates, below which blocks are looked at
 _ROUNDING = 2.0**-40  # of the largest singular value: far above what float64 makes of the smallest
 
 
-def direction_tests(values: Float64, resolution: float) -> list[tuple[float, str, int]]:
+def direction_tests(
+    values: Float64, resolution: float, looked_at: npt.NDArray[np.integer] | None = None
+) -> list[tuple[float, str, int]]:
     """Return p-values with their names and of how many tests each is the smallest, for values (runs, epochs, T, d).
 
     Coordinates by themselves, of which every round of every epoch of every run is a row; stacked over the rounds of an
     epoch, over epochs at the same step, and over the whole run, of which each run is one row. `resolution` is the error of
-    a value.
+    a value, `looked_at` the numbers of the coordinates, 0 .. d - 1 unless given.
     """
+    looked_at = np.arange(values.shape[-1]) if looked_at is None else looked_at
     runs, epochs, rounds, d = values.shape
     by_coordinate = values.transpose(3, 0, 1, 2)  # d, runs, epochs, T
     found = []
@@ -64,35 +72,43 @@ def direction_tests(values: Float64, resolution: float) -> list[tuple[float, str
         columns = by_coordinate.transpose(0, *stacked, *samples).reshape(d * height, count)
         width = d * height if count >= d * height + SPARE else count // 2 // height * height
         if width:
-            found += _of_blocks(name, columns, width, height, resolution)
+            found += _of_blocks(name, columns, width, np.repeat(looked_at, height), resolution)
     return found
 
 
 def _of_blocks(
-    name: str, columns: Float64, width: int, height: int, resolution: float
+    name: str, columns: Float64, width: int, numbers: npt.NDArray[np.integer], resolution: float
 ) -> list[tuple[float, str, int]]:
-    """Return the tests of columns (k, N), `width` of them at a time; `height` of them belong to one coordinate."""
+    """Return the tests of columns (k, N), `width` of them at a time, of the coordinates of these `numbers` (k,)."""
     whole = len(columns) // width * width
     blocks = [columns[:whole].reshape(-1, width, columns.shape[1])]
     if whole < len(columns):
         blocks.append(columns[whole:][None])
-    low, high, scores, weights = [], [], [], []
+    low, high, weights = [], [], []
+    scores: tuple[list[float], list[float]] = ([], [])
     for stack in blocks:
         p, rows = stack.shape[1:]
         upper = np.linalg.qr(stack.transpose(0, 2, 1), mode="r")
         sizes = np.linalg.svd(upper, compute_uv=False)
-        slack = resolution * (rows * p) ** 0.5 + _ROUNDING * sizes[:, 0]
+        error = resolution * (rows * p) ** 0.5
+        slack = error + _ROUNDING * sizes[:, 0]
+        doubt = error / np.maximum(
+            sizes[:, -1], max(error, np.finfo(np.float64).tiny)
+        )  # of pivots, at most 1
         low.append(smallest_eigenvalue((sizes[:, -1] + slack) ** 2, rows, p))
         high.append(largest_eigenvalue(np.maximum(sizes[:, 0] - slack, 0) ** 2, rows, p))
-        for place, pivots in enumerate((np.diagonal(upper, axis1=1, axis2=2) ** 2).T):
-            scores.append(exact.chi_square_scores(pivots, rows - place).sum() / (rows - place) ** 0.5)
+        for place, pivots in enumerate(np.diagonal(upper, axis1=1, axis2=2).T):
+            for factor, found in zip((1 - doubt, 1 + doubt), scores, strict=True):
+                score = exact.chi_square_scores((factor * pivots) ** 2, rows - place).sum()
+                found.append(float(score) / (rows - place) ** 0.5)
             weights.append(len(pivots) / (rows - place))
     lowest, highest = np.concatenate(low), np.concatenate(high)
-    volume = float(exact.normal(sum(scores) / sum(weights) ** 0.5))
+    least, most = (sum(found) / sum(weights) ** 0.5 for found in scores)
+    volume = float(exact.two_sided(ndtr(most), ndtr(-least)))
 
     def named(p_values: Float64, which: str) -> tuple[float, str, int]:
         place = int(p_values.argmin())
-        first, last = place * width // height, min((place + 1) * width, len(columns)) // height - 1
+        first, last = numbers[place * width], numbers[min((place + 1) * width, len(columns)) - 1]
         return float(p_values[place]), f"{name} {first} to {last}, {which}", len(p_values)
 
     return [

@@ -56,6 +56,14 @@ class StatedEpoch:
                 "noise rows is zero, and the rounds together are not protected at all."
             )
 
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            maps = [self.whitening, self.whitening / self.sigma] if self.sigma else [self.whitening]
+        if not all(np.isfinite(whitening).all() for whitening in maps):
+            raise SettingError(
+                f"the noising matrix, of entries up to {np.abs(self.noising).max():.4g}, or sigma, {self.sigma:.4g}, is so "
+                "small that the map to independent noise overflows; give both in units in which they are near 1."
+            )
+
     @property
     def rounds(self) -> int:
         """Rounds of the epoch, T."""
@@ -95,6 +103,14 @@ class Stated:
         if self.linf_norm is not None:
             check_positive("linf_norm", self.linf_norm)
         check_keep_probability(self.keep_probability)
+        for epoch in self.epochs:
+            for bound in (self.l2_norm, self.linf_norm or self.l2_norm):
+                accounted = float(epoch.sensitivity) * float(bound)
+                if not (np.isfinite(2 * accounted) and accounted > 0):  # twice: one vector or another
+                    raise SettingError(
+                        f"sensitivity {epoch.sensitivity:.4g} times a bound of {bound:.4g} is {accounted:.4g}; what is "
+                        "accounted must be a finite number above 0."
+                    )
         lengths = {epoch.rounds for epoch in self.epochs}
         if len(lengths) > 1:
             raise SettingError(f"the epochs have {sorted(lengths)} rounds; all must have the same.")
@@ -132,7 +148,7 @@ class Stated:
                 "of a later round cannot be in an earlier release. Give StatedEpoch the noising matrix of others."
             )
         epoch = StatedEpoch(noising, float(np.linalg.norm(C, axis=0).max()), sigma)
-        return cls((epoch,) * epochs, l2_norm, linf_norm, keep_probability)
+        return cls((epoch,) * int(epochs), l2_norm, linf_norm, keep_probability)
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Self:
@@ -188,7 +204,10 @@ def numbers(name: str, given: npt.ArrayLike) -> Float64:
         raise SettingError(
             f"{name} cannot be read as an array of numbers; they are of type {read.dtype}, and must be real numbers."
         )
-    found = np.asarray(read, np.float64)
+    with np.errstate(
+        over="ignore"
+    ):  # a wider number that float64 does not hold is infinite, and treated as that
+        found = np.asarray(read, np.float64)
     if not found.size:
         raise SettingError(f"{name} have shape {found.shape}; there must be a number at least.")
     return found

@@ -1,14 +1,25 @@
 """The audit of a run from its directory: honest runs pass, noise of another scale and other files are found."""
 
+import io
+import json
+import pickle
+import shutil
+import zipfile
+import zlib
+
 import numpy as np
 import pytest
+import yaml
 
 import server.state
+from experiments.audit.__main__ import audit
 from experiments.audit.recorded import MODELS, NOISE, SUMS, recorded_rows
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import patched
-from experiments.run_files.directory import MODEL, RELEASES
+from experiments.audit.settings import AuditSettings
+from experiments.run_files.directory import CONFIG, MODEL, MODEL_INITIAL, RELEASES
 from experiments.run_files.releases import read_releases
+from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms.noise import next_noise
 from runs import run
@@ -115,3 +126,158 @@ def test_what_cannot_be_audited_is_refused(tmp_path):
     config.write_text(config.read_text().replace("name: logistic", "name: mine:model"))
     with pytest.raises(SettingError, match="trust_code=true"):
         recorded_rows(kept)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run that is copied and damaged."""
+    return run(tmp_path_factory.mktemp("finished") / "run", *SMALL)
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "copied")
+
+
+def zipped(name, data):
+    """An archive with one file."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def npy(array, **options):
+    buffer = io.BytesIO()
+    np.save(buffer, array, **options)
+    return buffer.getvalue()
+
+
+def npz(**arrays):
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def encrypted():
+    data = bytearray(zipped("weight.npy", npy(np.zeros(3))))
+    data[6] |= 1
+    data[data.find(b"PK\x01\x02") + 8] |= 1
+    return bytes(data)
+
+
+NO_FILES = {
+    "empty": b"",
+    "a text": b"hello\n",
+    "cut": None,
+    "one array": npy(np.zeros(3)),
+    "a pickle": pickle.dumps({"weight": 1}),
+    "one pickled array": npy(np.array([{}], object), allow_pickle=True),
+}
+NO_MODELS = NO_FILES | {
+    "an empty member": zipped("weight.npy", b""),
+    "a pickled member": npz(weight=np.array([{}], object)),
+    "a member of endless size": zipped(
+        "weight.npy",
+        b"\x93NUMPY\x01\x00v\x00"
+        + b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999,), }".ljust(117)
+        + b"\n",
+    ),
+    "encrypted": encrypted(),
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [(file, damage) for file in (MODEL, MODEL_INITIAL) for damage in NO_MODELS]
+    + [(file, damage) for file in (RELEASES, CONFIG) for damage in NO_FILES],
+)
+def test_a_damaged_file_is_refused_in_a_sentence_and_leaves_nothing_behind(copied, tmp_path, file, damage):
+    whole = (copied / file).read_bytes()
+    cut = whole[: 100 if file == RELEASES else len(whole) // 2]
+    (copied / file).write_bytes(cut if damage == "cut" else NO_MODELS[damage])
+    settings = compose("audit", [f"run_directory={copied}", f"directory={tmp_path / 'audit'}"], AuditSettings)
+    with pytest.raises((RunDirectoryError, SettingError), match=r"copied|settings"):
+        audit(settings)
+    assert not (tmp_path / "audit").exists()
+
+
+@pytest.mark.parametrize("shape", ["other shape", "further array", "texts"])
+def test_a_model_of_other_arrays_is_another_model(copied, shape):
+    with np.load(copied / MODEL) as file:
+        arrays = {name: file[name] for name in file.files}
+    name = min(arrays)
+    arrays |= {
+        "other shape": {name: arrays[name].ravel()[:3]},
+        "further array": {"further": np.zeros(3)},
+        "texts": {name: np.array(["a"])},
+    }[shape]
+    np.savez(copied / MODEL, **arrays)
+    assert verdicts(copied)[MODELS] == "refuted"
+
+
+def record(release, payload=None, **fields):
+    """A record of a journal whose checksum is right, with other fields than the product writes."""
+    payload = release.noisy_sum.astype("<f4").tobytes() if payload is None else payload
+    head = {
+        "format": journal.FORMAT,
+        "round": release.round,
+        "answered": [],
+        "cohort_size": release.cohort_size,
+    }
+    head = {key: value for key, value in (head | fields).items() if value != "none"} | {"bytes": len(payload)}
+    line = json.dumps(head).encode()
+    return b"%08x %s\n" % (zlib.crc32(payload, zlib.crc32(line)), line) + payload
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"round": "none"}, "no release: KeyError"),
+        ({"round": 2.0}, "round is 2.0"),
+        ({"answered": None}, "answered is None"),
+        ({"cohort_size": "8"}, "cohort_size is '8'"),
+        ({"payload": b"abc"}, "no release: ValueError"),
+        ({"payload": bytes(4)}, "round 2 has 1 numbers, and the model 650"),
+        ({"payload": bytes(4 * 651)}, "round 2 has 651 numbers"),
+        ({"round": 3}, "each must be there once"),
+    ],
+)
+def test_releases_that_are_none_of_this_run_are_refused(copied, fields, words):
+    records = [record(release, **(fields if release.round == 2 else {})) for release in read_releases(copied)]
+    (copied / RELEASES).write_bytes(b"".join(records))
+    with pytest.raises(RunDirectoryError, match=words):
+        recorded_rows(copied)
+
+
+def test_more_rounds_than_the_run_has_are_refused(copied):
+    last = read_releases(copied)[-1]
+    with (copied / RELEASES).open("ab") as file:
+        file.write(record(last, round=last.round + 1))
+    with pytest.raises(RunDirectoryError, match="holds 7 rounds, and the run has 6"):
+        recorded_rows(copied)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+@pytest.mark.parametrize("rounds", [{2}, {1, 2, 3, 4, 5, 6}])
+def test_a_release_that_is_not_finite_is_refuted_also_where_its_model_is_not_either(copied, number, rounds):
+    releases = read_releases(copied)
+    records = []
+    for release in releases:
+        changed = release.noisy_sum.copy()
+        changed[7] = number if release.round in rounds else changed[7]
+        records.append(record(release, payload=changed.astype("<f4").tobytes()))
+    (copied / RELEASES).write_bytes(b"".join(records))
+    found = verdicts(copied)
+    assert found[SUMS] == "refuted"
+    assert found[NOISE] == ("nothing_found" if rounds == {2} else "inconclusive")
+
+
+@pytest.mark.parametrize(("group", "key"), [("population", "epochs"), ("dataset", "max_examples_per_user")])
+def test_settings_with_numbers_beyond_all_memory_are_refused(copied, group, key):
+    config = copied / CONFIG
+    document = yaml.safe_load(config.read_text())
+    document[group][key] = 10**30
+    config.write_text(yaml.safe_dump(document))
+    with pytest.raises(RunDirectoryError, match=r"config\.yaml cannot be those of a run"):
+        recorded_rows(copied)

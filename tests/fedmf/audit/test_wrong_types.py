@@ -141,7 +141,7 @@ def test_a_statement_takes_lists_and_refuses_what_is_no_epoch():
             Stated(wrong, 1.0)
 
 
-@pytest.mark.parametrize("wrong", ["1", None, 1j, [1.0], np.nan])
+@pytest.mark.parametrize("wrong", ["1", None, 1j, [1.0], np.nan, True])
 def test_a_number_that_is_none_is_refused_by_name_wherever_one_is_asked_for(wrong):
     calls = {
         "sigma": lambda: Stated.of_strategy(np.eye(2), sigma=wrong, l2_norm=1.0),
@@ -158,3 +158,11 @@ def test_a_number_that_is_none_is_refused_by_name_wherever_one_is_asked_for(wron
     for name, call in calls.items():
         with pytest.raises(SettingError, match=name):
             call()
+
+
+def test_a_whole_number_may_be_a_float():
+    ours, theirs = (
+        Stated.of_strategy(np.eye(3), sigma=1.0, l2_norm=1.0, epochs=epochs) for epochs in (2.0, 2)
+    )
+    assert len(ours.epochs) == len(theirs.epochs) == 2
+    assert ours.rounds == 3
