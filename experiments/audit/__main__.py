@@ -55,6 +55,7 @@ from fedmf.mechanisms import FAMILIES
 # What a default audit breaks, so that it shows what it can see; each in a pipeline that takes seconds.
 CONTROLS = ("noise halved", "a coordinate without noise", "no clipping", "a stale sum", "one mask for all")
 CONTROL_SCENES = 3
+CONTROL_RUNS = 20
 CORRELATED_RUNS = (50, 100, 200, 1000)  # for the power against a correlation of two coordinates
 
 
@@ -200,9 +201,10 @@ def control_jobs(settings: AuditSettings, levels: Levels) -> list[Job]:
         jobs += residual_jobs(
             sabotage,
             residual.SCENES[:2],
-            runs=min(20, settings.residual_runs),
+            runs=min(CONTROL_RUNS, settings.residual_runs),
             seed=settings.seed,
             level=levels.part,
+            enough=CONTROL_RUNS,
         )
     return jobs
 
@@ -216,8 +218,9 @@ def sabotage_jobs(settings: AuditSettings, sabotage: Sabotage, levels: Levels) -
     jobs += residual_jobs(
         sabotage, scenes, runs=settings.residual_runs, seed=settings.seed, level=levels.part
     )
-    # Attacked pipelines are never resumed, have few coordinates, and clients that keep to the protocol.
-    if sabotage.resumes or sabotage.hostile or is_wide:
+    # Attacked pipelines are never resumed, have few coordinates, float32 values, no padding where there are masks, and
+    # clients that keep to the protocol.
+    if sabotage.resumes or sabotage.hostile or sabotage.int8 or sabotage.padded or is_wide:
         return jobs
     jobs += [many_run_job(setup, runs=settings.runs, levels=levels) for setup in many_runs(first, sabotage)]
     if not sabotage.masks:

@@ -107,6 +107,7 @@ class Line:
 def lines(rows: Sequence[Row], sabotages: Sequence[Sabotage]) -> list[Line]:
     """Return a line for each sabotage.
 
+    A test that caught nothing and was smaller than in a default audit in one of its scenes has not decided anything.
     Where some of the tests that must catch it were left out, or were played at a size at which their power is below
     `SURE`, the others are asked alone; where all were, those that caught it all the same; were there none, the line is
     unsure, or untried.
@@ -129,6 +130,9 @@ def _cells(rows: Sequence[Row]) -> dict[str, Verdict]:
     for row in rows:
         column = column_of(row.test)
         found[column] = min(row.verdict, found.get(column, row.verdict), key=order.index)
+    for row in rows:
+        if row.is_small and found[column_of(row.test)] is not Verdict.refuted:
+            found[column_of(row.test)] = Verdict.inconclusive
     return {column: found[column] for column in sorted(found, key=_place)}
 
 

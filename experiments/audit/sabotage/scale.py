@@ -62,6 +62,15 @@ def _last_epoch(plan: Plan, epoch: int, step: int) -> float:
     return float(epoch == plan.participation.epochs - 1)
 
 
+def _but_for_int8(plan: Plan, epoch: int, step: int) -> float:
+    return float(plan.compression.value_type != "int8")
+
+
+def _but_where_padded_and_masked(plan: Plan, epoch: int, step: int) -> float:
+    is_padded = plan.rotation.padded != plan.dimension
+    return float(not (is_padded and plan.compression.keep_probability < 1))
+
+
 def _half_in_the_last_epoch(plan: Plan, epoch: int, step: int) -> float:
     return 0.5 if epoch == plan.participation.epochs - 1 else 1.0
 
@@ -123,9 +132,11 @@ def _planned(
     return Sabotage(name, sentence, caught_by, plan=plan)
 
 
-def _timed(name: str, sentence: str, factor_at: Callable[[Plan, int, int], float]) -> Sabotage:
+def _timed(
+    name: str, sentence: str, factor_at: Callable[[Plan, int, int], float], **bites_where: bool
+) -> Sabotage:
     """Return the sabotage that multiplies the noise of each round by `factor_at`."""
-    return Sabotage(name, sentence, VARIANCE, patches=partial(by_round, factor_at))
+    return Sabotage(name, sentence, VARIANCE, patches=partial(by_round, factor_at), **bites_where)
 
 
 HALF_NOISE = _planned(
@@ -147,6 +158,14 @@ SCALE = (
         "noise halved in the last epoch",
         "the last epoch has half of the noise, all others theirs",
         _half_in_the_last_epoch,
+    ),
+    _timed("no noise on int8 values", "a run whose values are int8 is given none", _but_for_int8, int8=True),
+    _timed(
+        "no noise where coordinates are padded and masked",
+        "a run is given none whose rotation pads coordinates and whose clients mask theirs",
+        _but_where_padded_and_masked,
+        masks=True,
+        padded=True,
     ),
     _planned("noise for the mean", "noise calibrated for the mean is added to the sum", for_the_mean),
     _planned("row norms of C", "the sensitivity is a row norm of C in place of a column norm", by_row_norms),

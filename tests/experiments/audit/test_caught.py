@@ -15,7 +15,7 @@ from fedmf.randomness import SecretKey
 ATTACKS = {"many runs", "one run", "one run, f-DP"}  # tests of thousands of runs: slow, below
 RUNS = 12
 COUPLED = (*coupled.SCENES[:7], coupled.SCENES[-1])
-RESIDUAL = (*residual.SCENES[:3], *residual.SCENES[7:])
+RESIDUAL = (*residual.SCENES[:3], residual.SCENES[4], *residual.SCENES[7:])
 ROTATED, SIX, WIDE = residual.SCENES[0], residual.SCENES[6], residual.WIDE
 
 
