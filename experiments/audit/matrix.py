@@ -17,7 +17,7 @@ class Code(IntEnum):
 
     nothing_found = 0
     refuted = 1  # an honest pipeline, or the audit itself: a sabotage that must be caught was not
-    inconclusive = 3  # too few runs for a test that should decide
+    inconclusive = 3  # too few runs or pairs for a test that should decide
 
 
 # The columns of the matrix, each for the tests whose names begin so; the first that fits.
@@ -74,7 +74,7 @@ class Line:
 
     @property
     def unsure(self) -> list[str]:
-        """The columns that must have caught it and had too few runs."""
+        """The columns that must have caught it and had too few runs or pairs."""
         return [
             column for column in self.sabotage.caught_by if self.cells.get(column) is Verdict.inconclusive
         ]

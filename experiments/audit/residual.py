@@ -33,7 +33,7 @@ RECOVERED = "residual recovery"
 SCENES = (
     Scene("optimal, rotated"),
     Scene("optimal, masks", keep_probability=0.1, rotation="identity"),
-    Scene("optimal, rotated and padded, masks, resumed in an epoch", dimension=255, keep_probability=0.3, together=2,
+    Scene("optimal, padded, masks, resumed in an epoch", dimension=255, keep_probability=0.3, together=2,
           resume_after=2),
     Scene("optimal, int8, silent clients, resumed at an epoch's end", value_type="int8", muted=True, resume_after=3),
     Scene("independent, rotated and padded, masks, int8", mechanism="independent", dimension=255, keep_probability=0.1,

@@ -220,8 +220,8 @@ def _epochs(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tes
                 f"epochs {s + 1} and {t + 1}, the same client",
             )
         p_values = exact.binomial(columns[s] @ columns[t].T, runs * d, gamma**2)
-        ours, theirs = np.unravel_index(int(p_values.argmin()), p_values.shape)
-        names = (_at_place(epoch, int(where), n) for epoch, where in ((s, ours), (t, theirs)))
+        one, other = np.unravel_index(int(p_values.argmin()), p_values.shape)
+        names = (_at_place(epoch, int(where), n) for epoch, where in ((s, one), (t, other)))
         yield float(p_values.min()), " and ".join(names), p_values.size
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -132,11 +133,9 @@ def _planned(
     return Sabotage(name, sentence, caught_by, plan=plan)
 
 
-def _timed(
-    name: str, sentence: str, factor_at: Callable[[Plan, int, int], float], **bites_where: bool
-) -> Sabotage:
+def _timed(name: str, sentence: str, factor_at: Callable[[Plan, int, int], float]) -> Sabotage:
     """Return the sabotage that multiplies the noise of each round by `factor_at`."""
-    return Sabotage(name, sentence, VARIANCE, patches=partial(by_round, factor_at), **bites_where)
+    return Sabotage(name, sentence, VARIANCE, patches=partial(by_round, factor_at))
 
 
 HALF_NOISE = _planned(
@@ -159,11 +158,16 @@ SCALE = (
         "the last epoch has half of the noise, all others theirs",
         _half_in_the_last_epoch,
     ),
-    _timed("no noise on int8 values", "a run whose values are int8 is given none", _but_for_int8, int8=True),
-    _timed(
-        "no noise where coordinates are padded and masked",
-        "a run is given none whose rotation pads coordinates and whose clients mask theirs",
-        _but_where_padded_and_masked,
+    replace(
+        _timed("no noise on int8 values", "a run whose values are int8 is given none", _but_for_int8),
+        int8=True,
+    ),
+    replace(
+        _timed(
+            "no noise where coordinates are padded and masked",
+            "a run is given none whose rotation pads coordinates and whose clients mask theirs",
+            _but_where_padded_and_masked,
+        ),
         masks=True,
         padded=True,
     ),
