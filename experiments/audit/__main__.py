@@ -3,9 +3,9 @@
 Plays the Flower strategy and client app and looks for what they give away beyond the statement: pairs of runs with the
 same secrets and one client in or out, the noise held against its law, and attacks that bound epsilon from below. Exit
 code 0: nothing was found; 1: the product is refuted, or the audit missed what it must catch; 3: too few runs or pairs
-for a test to decide, or a test that must catch something was left out. `sabotage=all` breaks the pipeline in every way of a list and prints which test caught what;
-`run=DIR` audits the directory of a run whose secrets were kept; `calibration=1000` measures false alarms and power.
-What each test can and cannot see: docs/audit.md.
+for a test to decide, or a test that must catch something was left out. `sabotage=all` breaks the pipeline in every way
+of a list and prints which test caught what; `run=DIR` audits the directory of a run whose secrets were kept;
+`calibration=1000` measures false alarms and power. What each test can and cannot see: docs/audit.md.
 """
 
 import json
