@@ -106,7 +106,6 @@ def canary_vector(scene: Scene, plan: Plan, canary: str, epoch: int = 0) -> Vect
     assert bounds.l2_norm is not None
     assert bounds.linf_norm is not None
     size = plan.dimension
-    filled = size
     if canary == "over both bounds":
         sent = FAR * max(bounds.linf_norm, bounds.l2_norm / size**0.5) * np.ones(size)
     elif canary == "over the L2 bound":
@@ -115,11 +114,12 @@ def canary_vector(scene: Scene, plan: Plan, canary: str, epoch: int = 0) -> Vect
         filled = max(1, int((bounds.l2_norm / (FAR * bounds.linf_norm)) ** 2))
         sent = np.zeros(size)
         sent[:filled] = FAR * bounds.linf_norm
+        sent = np.roll(sent, epoch * filled)  # of a single coordinate another sign is none, half of the time
     else:
         filled = min(size, max(1, round((bounds.l2_norm / bounds.linf_norm) ** 2)))
         sent = np.zeros(size)
         sent[:filled] = min(bounds.linf_norm, bounds.l2_norm / filled**0.5)
-    sent = np.roll(sent, epoch * filled) * signs_of(scene, epoch)  # a few coordinates: others in each epoch
+    sent = sent * signs_of(scene, epoch)
     vector = plan.rotation.unrotate(sent) if scene.keeps_all else sent
     if canary == "not finite":
         vector = vector.copy()

@@ -37,7 +37,9 @@ def test_an_honest_pipeline_is_not_refuted_and_spends_all_that_is_accounted(scen
     rows = coupled_rows(scene, pairs=None if scene is INT8 else 5)  # all take seconds
     masked = {WHOLE_VECTOR} if scene.keep_probability < 1 else set()
     assert rows_with(rows, Verdict.nothing_found) == {SENSITIVITY, OWN_ROUND, JOURNAL} | masked
-    for row in (row for row in rows if row.test == WHOLE_VECTOR):  # put together from both epochs, whose signs differ
+    for row in (
+        row for row in rows if row.test == WHOLE_VECTOR
+    ):  # put together from both epochs, whose signs differ
         assert 0.9 < float(row.observed.split()[0]) < 1.0001
     (row,) = (row for row in rows if row.test == SENSITIVITY)
     spent = float(row.observed.split()[0])
