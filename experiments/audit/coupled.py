@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.audit.crossing import CANARIES, PAIRS, canary_vector, crossing, holdings, needed
+from experiments.audit.crossing import CANARIES, PAIRS, crossing, holdings, needed, signs_of
 from experiments.audit.pipeline import Float64, Played
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import NONE, Sabotage
@@ -111,11 +111,12 @@ def play_pair(
     turn, client = turns[number % len(turns)]
     canary = turn if canary is None else canary
     secret = SecretKey.reproducible(seed).derive("coupled", scene.name, canary, number)
-    vector = canary_vector(scene, plan, canary)
     with quiet_client():
         inside, outside = (
-            play(scene, secret, holdings(scene, plan, client, held, vector), sabotage, heard=client)
-            for held in (vector, np.zeros_like(vector))
+            play(
+                scene, secret, holdings(scene, plan, client, canary, present=present), sabotage, heard=client
+            )
+            for present in (True, False)
         )
     return Pair(canary, steps_of(plan, client), inside, outside)
 
@@ -164,7 +165,7 @@ def _whole(scene: Scene, plan: Plan, played: list[Pair], sabotage: Sabotage, see
         difference, error = _difference(plan, pair)
         for epoch, step in enumerate(pair.steps):
             assert step is not None
-            rows.append(rotate(difference[epoch, step]))
+            rows.append(signs_of(scene, epoch) * rotate(difference[epoch, step]))  # the same vector in all
             slack.append(float(np.linalg.norm(error[epoch, step])))
     between = 0.0
     if scene.value_type == "int8":

@@ -1,13 +1,17 @@
 """What one client sends in coupled runs, and in which rounds.
 
 Its vectors: ten times over the L2 bound, over the L-infinity bound, over both, not finite, and exactly at both. `crossing`
-sends each of them in every round of the run, and the one over both bounds from every client.
+sends each of them in every round of the run, and the one over both bounds from every client. Each epoch has its own signs,
+and of a vector that fills few coordinates its own ones, so that what the server keeps of an epoch is not what the client sends
+in the next.
 """
 
 from itertools import zip_longest
 
 import numpy as np
+import numpy.typing as npt
 
+from client.data import Examples
 from experiments.audit.pipeline import known
 from experiments.audit.sabotage import ExamplesOf
 from experiments.audit.scene import L2_NORM, Scene, cohorts, steps_of
@@ -71,35 +75,51 @@ def covering(plan: Plan, count: int | None, first: int | None = None) -> list[in
     return chosen
 
 
-def holdings(scene: Scene, plan: Plan, client: int, held: Vector, vector: Vector) -> ExamplesOf:
-    """Return what everyone holds: the client `held`, its companions its vector, others vectors of their own."""
+def holdings(scene: Scene, plan: Plan, client: int, canary: str, *, present: bool) -> ExamplesOf:
+    """Return what everyone holds: the client its vector of the epoch, or zeros; its companions it, others their own."""
     companions = {other for cohort in cohorts(plan) if client in cohort for other in cohort[::2]} - {client}
     rng = PublicSeed(0).generator("bystanders", scene.name)
     others = rng.normal(0, 2 * L2_NORM / plan.dimension**0.5, (plan.participation.clients, plan.dimension))
     vectors = dict(enumerate(others.astype(np.float32)))
-    vectors |= dict.fromkeys(companions, vector)
-    return lambda who, number: known(held if who == client else vectors[who])
+    of_epoch = [canary_vector(scene, plan, canary, epoch) for epoch in range(plan.participation.epochs)]
+    held = of_epoch if present else [np.zeros_like(vector) for vector in of_epoch]
+
+    def examples_of(who: int, number: int) -> Examples:
+        epoch = (number - 1) // plan.participation.rounds_per_epoch
+        if who == client:
+            return known(held[epoch])
+        return known(of_epoch[epoch] if who in companions else vectors[who])
+
+    return examples_of
 
 
-def canary_vector(scene: Scene, plan: Plan, canary: str) -> Vector:
-    """Return what the client would send: (d,) float32, made in sent coordinates where those are as many."""
+def signs_of(scene: Scene, epoch: int) -> npt.NDArray[np.floating]:
+    """Return the signs (d,) of the vectors of an epoch (0-based)."""
+    return PublicSeed(0).signs(
+        scene.dimension, f"canary {scene.name}" + (f", epoch {epoch}" if epoch else "")
+    )
+
+
+def canary_vector(scene: Scene, plan: Plan, canary: str, epoch: int = 0) -> Vector:
+    """Return what the client would send in an epoch: (d,) float32, made in sent coordinates where those are as many."""
     bounds = plan.bounds
     assert bounds.l2_norm is not None
     assert bounds.linf_norm is not None
     size = plan.dimension
-    signs = PublicSeed(0).signs(size, f"canary {scene.name}")
     if canary == "over both bounds":
         sent = FAR * max(bounds.linf_norm, bounds.l2_norm / size**0.5) * np.ones(size)
     elif canary == "over the L2 bound":
         sent = FAR * bounds.l2_norm / size**0.5 * np.ones(size)
     elif canary == "over the L-infinity bound":
+        filled = max(1, int((bounds.l2_norm / (FAR * bounds.linf_norm)) ** 2))
         sent = np.zeros(size)
-        sent[: max(1, int((bounds.l2_norm / (FAR * bounds.linf_norm)) ** 2))] = FAR * bounds.linf_norm
+        sent[:filled] = FAR * bounds.linf_norm
+        sent = np.roll(sent, epoch * filled)  # of a single coordinate another sign is none, half of the time
     else:
         filled = min(size, max(1, round((bounds.l2_norm / bounds.linf_norm) ** 2)))
         sent = np.zeros(size)
         sent[:filled] = min(bounds.linf_norm, bounds.l2_norm / filled**0.5)
-    sent = sent * signs
+    sent = sent * signs_of(scene, epoch)
     vector = plan.rotation.unrotate(sent) if scene.keeps_all else sent
     if canary == "not finite":
         vector = vector.copy()

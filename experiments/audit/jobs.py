@@ -28,6 +28,8 @@ from experiments.audit.trials import (
     one_run_trial,
 )
 from experiments.audit.work import Task, outcomes
+from fedmf.audit import detection
+from fedmf.audit.residual import VARIANCE
 
 CHUNK = 25  # runs of a scene that a process plays before it hands them back
 PLAY_WEIGHT = 0.8  # a run of a scene takes as long as this many runs on digits
@@ -73,7 +75,13 @@ def bites(sabotage: Sabotage, scene: Scene) -> bool:
     clients = scene.cohort_size * scene.rounds_per_epoch
     if clients < sabotage.clients or scene.dimension < sabotage.dimension:
         return False
-    if (sabotage.masks and scene.keep_probability == 1) or (sabotage.hostile and not scene.hostile):
+    lacks = (
+        sabotage.masks and scene.keep_probability == 1,
+        sabotage.hostile and not scene.hostile,
+        sabotage.int8 and scene.value_type != "int8",
+        sabotage.padded and plan_of(scene).rotation.padded == scene.dimension,
+    )
+    if any(lacks):
         return False
     return sabotage.resumes == (scene.resume_after is not None)
 
@@ -88,7 +96,14 @@ def coupled_jobs(sabotage: Sabotage, scenes: Sequence[Scene], *, pairs: int | No
 
 
 def _coupled(scene: Scene, sabotage: Sabotage, pairs: int | None, seed: int) -> list[Row]:
-    return coupled_rows(scene, sabotage, pairs=pairs, seed=seed)
+    """Return the rows of so many pairs; fewer than send every kind of vector in every round decide nothing that they miss."""
+    rows = coupled_rows(scene, sabotage, pairs=pairs, seed=seed)
+    if pairs is None or pairs >= needed(plan_of(scene)):
+        return rows
+    return [
+        row.undecided(f"too few pairs (pairs={pairs}) to send each kind of vector in every round")
+        for row in rows
+    ]
 
 
 def _first(parts: list[Any]) -> Found:
@@ -101,41 +116,80 @@ def _weight(scene: Scene) -> float:
 
 
 def residual_jobs(
-    sabotage: Sabotage, scenes: Sequence[Scene], *, runs: int, seed: int, level: float | None = None
+    sabotage: Sabotage,
+    scenes: Sequence[Scene],
+    *,
+    runs: int,
+    seed: int,
+    level: float | None = None,
+    enough: int = residual.RUNS,
 ) -> list[Job]:
     """Return the residual runs of the scenes that a sabotage bites in; of wide ones a few, which hold as much noise.
 
     `level` is the false alarm of each scene's noise, and of its masks (`Levels.part`); None: these scenes are the whole audit.
+    Of a sabotage fewer runs than `enough` decide nothing that they miss.
     """
     level = Levels(0.95, parts=residual.streams(scenes)).part if level is None else level
     return [
-        _residual_job(
-            scene, sabotage, runs if scene.dimension < WIDE_DIMENSION else residual.WIDE_RUNS, seed, level
+        _residual_job(scene, sabotage, runs, seed, _Judge(scene, sabotage, level, runs, runs < enough))
+        if scene.dimension < WIDE_DIMENSION
+        else _residual_job(
+            *(scene, sabotage, residual.WIDE_RUNS, seed),
+            _Judge(scene, sabotage, level, residual.WIDE_RUNS, is_small=False),
         )
         for scene in scenes
         if runs and bites(sabotage, scene)
     ]
 
 
-def _residual_job(scene: Scene, sabotage: Sabotage, runs: int, seed: int, level: float) -> Job:
+def _residual_job(scene: Scene, sabotage: Sabotage, runs: int, seed: int, judge: "_Judge") -> Job:
     sizes = [(first, min(CHUNK, runs - first)) for first in range(0, runs, CHUNK)]
     tasks = [
         Task(play_noises, (scene, first, size, sabotage, seed), size * _weight(scene))
         for first, size in sizes
     ]
-    return Job(tasks, _Judge(scene, sabotage, level))
+    return Job(tasks, judge)
 
 
 @dataclass(frozen=True)
 class _Judge:
-    """Makes rows of the runs of a scene."""
+    """Makes rows of so many runs of a scene; `is_small`: fewer than decide whether a sabotage is caught."""
 
     scene: Scene
     sabotage: Sabotage
     level: float
+    runs: int
+    is_small: bool
 
     def __call__(self, parts: list[Noises]) -> Found:
-        return Found(residual_rows(self.scene, residual.joined(parts), self.sabotage, false_alarm=self.level))
+        rows = residual_rows(self.scene, residual.joined(parts), self.sabotage, false_alarm=self.level)
+        if self.sabotage == NONE:
+            return Found(self._shipped(rows))
+        why = f"fewer runs than a default audit has (residual_runs={self.runs})"
+        return Found([row.undecided(why) for row in rows] if self.is_small else rows)
+
+    def _shipped(self, rows: list[Row]) -> list[Row]:
+        """Return the rows on the product, the one on the variance with the power at which it finds halved noise."""
+        who = plan_of(self.scene).participation
+        (power,) = (
+            found.probability
+            for found in detection.power(
+                0.5,
+                runs=self.runs,
+                epochs=who.epochs,
+                rounds=who.rounds_per_epoch,
+                coordinates=self.scene.dimension,
+                false_alarm=self.level,
+            )
+            if found.test == VARIANCE
+        )
+        rows = [replace(row, power=power) if row.test == VARIANCE else row for row in rows]
+        if power >= SURE:
+            return rows
+        why = (
+            f"{self.runs} runs (residual_runs) would find {HALF_NOISE.name} with probability {power:.2g} only"
+        )
+        return [row.undecided(why) for row in rows]
 
 
 def audit_levels(

@@ -17,7 +17,7 @@ class Code(IntEnum):
 
     nothing_found = 0
     refuted = 1  # an honest pipeline, or the audit itself: a sabotage that must be caught was not
-    inconclusive = 3  # too few runs for a test that should decide
+    inconclusive = 3  # too few runs or pairs for a test that should decide
 
 
 # The columns of the matrix, each for the tests whose names begin so; the first that fits.
@@ -74,7 +74,7 @@ class Line:
 
     @property
     def unsure(self) -> list[str]:
-        """The columns that must have caught it and had too few runs."""
+        """The columns that must have caught it and had too few runs or pairs."""
         return [
             column for column in self.sabotage.caught_by if self.cells.get(column) is Verdict.inconclusive
         ]
@@ -107,6 +107,7 @@ class Line:
 def lines(rows: Sequence[Row], sabotages: Sequence[Sabotage]) -> list[Line]:
     """Return a line for each sabotage.
 
+    A test that caught nothing and was smaller than in a default audit in one of its scenes has not decided anything.
     Where some of the tests that must catch it were left out, or were played at a size at which their power is below
     `SURE`, the others are asked alone; where all were, those that caught it all the same; were there none, the line is
     unsure, or untried.
@@ -129,6 +130,9 @@ def _cells(rows: Sequence[Row]) -> dict[str, Verdict]:
     for row in rows:
         column = column_of(row.test)
         found[column] = min(row.verdict, found.get(column, row.verdict), key=order.index)
+    for row in rows:
+        if row.is_small and found[column_of(row.test)] is not Verdict.refuted:
+            found[column_of(row.test)] = Verdict.inconclusive
     return {column: found[column] for column in sorted(found, key=_place)}
 
 

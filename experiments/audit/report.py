@@ -57,7 +57,7 @@ PLAYED_BY = (
 SENTENCES = {
     Code.nothing_found: "Nothing was found.",
     Code.refuted: "REFUTED: the product gives away more than it states, or the audit missed what it must catch.",
-    Code.inconclusive: "Inconclusive: a test that should decide had too few runs, or was not played.",
+    Code.inconclusive: "Inconclusive: a test that should decide had too few runs or pairs, or was not played.",
 }
 
 
@@ -104,7 +104,7 @@ class Report:
             reasons.insert(0, f"too few runs or guesses for the attacks on {', '.join(attacked)}")
         reasons += left_out(self.lines)
         reasons += [
-            f"too few runs for {', '.join(line.unsure)} to find {line.sabotage.name}"
+            f"too few runs or pairs for {', '.join(line.unsure)} to find {line.sabotage.name}"
             for line in self.lines
             if line.unsure
         ]
@@ -195,7 +195,7 @@ def _matrix(lines: Sequence[Line]) -> Table:
     """Return the sabotages against the tests that were played of any of them."""
     played = [column for column in COLUMNS if any(column in line.cells for line in lines)]
     shown = Table(
-        title="What is broken, and which test catches it (x caught, . not, ? too few runs, blank not played, "
+        title="What is broken, and which test catches it (x caught, . not, ? too few runs or pairs, blank not played, "
         "MISS not caught by a test that must)"
     )
     shown.add_column("sabotage")
@@ -220,7 +220,7 @@ def _print_misses(console: Console, lines: Sequence[Line]) -> None:
     for line in lines:
         for words, columns in (
             ("not caught by", line.missed),
-            ("too few runs for", line.unsure),
+            ("too few runs or pairs for", line.unsure),
             ("not tried by", line.untried),
         ):
             if columns:

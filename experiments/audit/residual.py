@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.audit.coupled import BROKEN_OFF, quiet_client
+from experiments.audit.decoding import shown_masks
 from experiments.audit.pipeline import Float64, known
 from experiments.audit.row import Row, Verdict
 from experiments.audit.sabotage import NONE, Sabotage
-from experiments.audit.scene import Scene, cohorts, plan_of, play, recovered, stated_of, to_sent
+from experiments.audit.scene import INT8_LINF, Scene, cohorts, plan_of, play, recovered, stated_of
 from experiments.audit.speaking import TWIN_ERROR, holdings, known_sums
 from fedmf.audit.finding import Finding
-from fedmf.audit.masks import Masks, digits, mask_laws, unmixed
+from fedmf.audit.masks import Masks, mask_laws
 from fedmf.audit.residual import FALSE_ALARM, residuals
-from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 
 RUNS = 50
@@ -33,10 +33,12 @@ RECOVERED = "residual recovery"
 SCENES = (
     Scene("optimal, rotated"),
     Scene("optimal, masks", keep_probability=0.1, rotation="identity"),
-    Scene("optimal, rotated, masks, resumed in an epoch", keep_probability=0.3, together=2, resume_after=2),
-    Scene("optimal, silent clients, resumed at an epoch's end", muted=True, resume_after=3),
-    Scene("independent, masks", mechanism="independent", keep_probability=0.1, rotation="identity"),
-    Scene("binary tree, rotated", mechanism="binary_tree", rounds_per_epoch=4),
+    Scene("optimal, padded, masks, resumed in an epoch", dimension=255, keep_probability=0.3, together=2,
+          resume_after=2),
+    Scene("optimal, int8, silent clients, resumed at an epoch's end", value_type="int8", muted=True, resume_after=3),
+    Scene("independent, rotated and padded, masks, int8", mechanism="independent", dimension=255, keep_probability=0.1,
+          value_type="int8", linf=INT8_LINF),
+    Scene("binary tree, rotated and padded", mechanism="binary_tree", dimension=200, rounds_per_epoch=4),
     Scene("optimal, six coordinates", rotation="identity", dimension=6),  # a whole run is one vector of 36
     Scene("optimal, rotated, clients over their bounds", speaking=True),
     Scene("optimal, masks, clients over their bounds", keep_probability=0.3, rotation="identity", linf=64,
@@ -79,7 +81,7 @@ def play_noises(scene: Scene, first: int, count: int, sabotage: Sabotage = NONE,
         noise, error = recovered(plan, played.models)
         found = None
         if scene.keep_probability < 1:
-            found = _masks(scene, secret, noise, error, sabotage)
+            found = shown_masks(scene, secret, noise, error, sabotage)
             undecoded += found is None
             masks += [] if found is None else [found]
         if scene.speaking and (scene.keep_probability == 1 or found is not None):
@@ -102,38 +104,6 @@ def _beside_vectors(
         played = play(scene, secret, holdings(scene, run), sabotage)
     sums, error = recovered(plan_of(scene), played.models)
     return sums - known_sums(scene, run, masks), error + scene.cohort_size * TWIN_ERROR
-
-
-def _masks(
-    scene: Scene, secret: SecretKey, silent: Float64, error: Float64, sabotage: Sabotage
-) -> Masks | None:
-    """Return the masks (E, T, n, D) of a run, read off its difference to the one in which all clients sent digits."""
-    plan = plan_of(scene)
-    assert plan.bounds.l2_norm is not None
-    n = plan.participation.cohort_size
-    # Half of both bounds: float32 may round a vector up, and what is clipped is no digit any more.
-    linf_norm = None if plan.bounds.linf_norm is None else plan.bounds.linf_norm / 2
-    entries = digits(n, l2_norm=plan.bounds.l2_norm / 2, linf_norm=linf_norm, dimension=plan.rotation.padded)
-    vectors = [
-        np.asarray(plan.rotation.unrotate(np.full(plan.rotation.padded, entry)), np.float32)
-        for entry in entries
-    ]
-    zeros = np.zeros(plan.dimension, np.float32)
-    held = {
-        (number + 1, who): vector
-        for number, cohort in enumerate(cohorts(plan))
-        for who, vector in zip(cohort, vectors, strict=True)
-    }
-    speaking, other = recovered(
-        plan,
-        play(scene, secret, lambda who, number: known(held.get((number, who), zeros)), sabotage).models,
-    )
-    difference = np.apply_along_axis(to_sent(plan), -1, speaking - silent)
-    # Of the vectors themselves float32 and the rotation leave less than 2^-18 of the largest entry.
-    slack = float(np.linalg.norm(error + other, axis=-1).max()) + 2.0**-18 * n * float(entries[0])
-    if not slack < entries[-1] / 2:
-        raise SettingError(f"scene {scene.name} has too much noise to read masks: {slack} of {entries[-1]}.")
-    return unmixed(difference, entries, tolerance=slack)
 
 
 def joined(parts: list[Noises]) -> Noises:

@@ -27,6 +27,9 @@ from fedmf.updates.rotation import hadamard
 from server.cohort import cohort_indices
 
 L2_NORM = 1.0
+INT8_LINF = (
+    1024 / 127
+) ** 2  # the int8 levels are then 2^-10 apart, so that digits are levels and nothing is rounded
 _DENSE = 4096  # coordinates up to which a dense matrix turns them
 _UNIT = 2.0**-24  # half the distance of float32 numbers, relative: a rounding errs by at most that
 _SECOND_ORDER = 1 + 2.0**-10  # covers products of errors, which are below 2^-40 relative
@@ -49,7 +52,7 @@ class Scene:
     rotation: str = "hadamard"
     value_type: str = "float32"
     dimension: int = 256
-    linf: int | None = None
+    linf: float | None = None
     cohort_size: int = 4
     rounds_per_epoch: int = 3
     epochs: int = 2

@@ -10,8 +10,9 @@ from experiments.audit.digits import number_of_images
 from experiments.audit.sabotage import SABOTAGES, Sabotage
 from experiments.settings.output import Output
 from fedmf.audit.bounds import LARGEST_EPSILON
-from fedmf.checks import check_at_least, check_keep_probability, check_open_unit, check_positive
+from fedmf.checks import check_at_least, check_choice, check_keep_probability, check_open_unit, check_positive
 from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.mechanisms import FAMILIES
 
 NONE, ALL = "none", "all"
 FEWEST_RUNS = 20
@@ -54,6 +55,9 @@ def check(settings: AuditSettings) -> None:
     for name in ("mechanisms", "keep_probabilities"):
         if not getattr(settings, name):
             raise SettingError(f"{name} is empty; give at least one.")
+    for mechanism in settings.mechanisms:
+        check_choice("each of mechanisms", mechanism, FAMILIES)
+    chosen_sabotages(settings.sabotage)
     for keep_probability in settings.keep_probabilities:
         check_keep_probability(keep_probability)
     check_at_least("runs", settings.runs, 0)

@@ -6,7 +6,8 @@ each coordinate the sum of the units that masks kept: its binary digits are the 
 
 `mask_laws` then counts. A mask shared by two clients, or by two rounds or epochs or runs, voids the amplification that
 the accountant claims, and so does one of a fixed number of coordinates. Every count is binomial, exactly: a share of
-kept coordinates, and for two masks that should be unrelated how often both kept, with probability gamma^2.
+kept coordinates, and for two masks that should be unrelated how often both kept, with probability gamma^2. So it is where
+one of the two is moved by any number of coordinates, or read backwards: each coordinate of either is in one pair only.
 """
 
 from collections.abc import Iterator
@@ -14,11 +15,13 @@ from itertools import combinations, product
 
 import numpy as np
 import numpy.typing as npt
+import scipy.fft
 from scipy.stats import binom
 
 from fedmf.audit import exact
 from fedmf.audit.finding import Finding, at_round, smallest
 from fedmf.audit.residual import FALSE_ALARM, pairs_at_distances
+from fedmf.audit.shifts import BACKWARDS
 from fedmf.audit.stated import numbers
 from fedmf.checks import check_at_least, check_non_negative, check_open_unit, check_positive
 from fedmf.errors import SettingError
@@ -31,7 +34,8 @@ ROUNDS = "mask correlation of rounds"
 EPOCHS = "mask correlation of epochs"
 RUNS = "mask correlation of runs"
 COORDINATES = "mask correlation of coordinates"
-TESTS = (SHARE, SIZES, CLIENTS, ROUNDS, EPOCHS, RUNS, COORDINATES)
+SHIFTED = "mask correlation at a shift"
+TESTS = (SHARE, SIZES, CLIENTS, ROUNDS, EPOCHS, RUNS, COORDINATES, SHIFTED)
 
 MOST_DIGITS = 52  # clients whose digits the sum of a coordinate holds exactly
 
@@ -120,7 +124,7 @@ def mask_laws(
             "and (epochs, T, n)."
         )
     level = false_alarm / len(TESTS)
-    kinds = (_shares, _sizes, _clients, _rounds, _epochs, _runs, _coordinates)
+    kinds = (_shares, _sizes, _clients, _rounds, _epochs, _runs, _coordinates, _shifted)
     found = (
         _finding(test, kind(masks, clients, keep_probability), level)
         for test, kind in zip(TESTS, kinds, strict=True)
@@ -144,14 +148,16 @@ def _clients_of(given: npt.ArrayLike) -> npt.NDArray[np.int64]:
     return np.asarray(found, np.int64)
 
 
-Tests = Iterator[tuple[float, str]]  # p-value and what it is of
+Tests = Iterator[tuple[float, str] | tuple[float, str, int]]
+"""P-value and what it is of; and of how many tests it is the smallest, where it is that of several."""
 
 
 def _finding(test: str, tests: Tests, level: float) -> Finding | None:
-    pairs = list(tests)
-    if not pairs:
+    found = list(tests)
+    if not found:
         return None
-    return smallest(test, np.array([p for p, _ in pairs]), [name for _, name in pairs], level)
+    count = sum(one[2] if len(one) == 3 else 1 for one in found)
+    return smallest(test, np.array([one[0] for one in found]), [one[1] for one in found], level, tests=count)
 
 
 def _shares(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
@@ -201,10 +207,11 @@ def _rounds(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tes
 
 
 def _epochs(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
-    """Yield how often one client kept in two epochs, and how often those at one round and place did."""
-    runs, _, _, _, d = masks.shape
-    flat = masks.reshape(runs, masks.shape[1], -1, d)
-    for s, t in combinations(range(masks.shape[1]), 2):
+    """Yield how often masks of two epochs both kept: those of one client, of one round and place, and of any two places."""
+    runs, epochs, rounds, n, d = masks.shape
+    flat = masks.reshape(runs, epochs, -1, d)
+    columns = flat.transpose(1, 2, 0, 3).reshape(epochs, rounds * n, runs * d).astype(np.float64)
+    for s, t in combinations(range(epochs), 2):
         yield _both(flat[:, s], flat[:, t], gamma), f"epochs {s + 1} and {t + 1}, the same round and place"
         _, ours, theirs = np.intersect1d(clients[s], clients[t], return_indices=True)
         if len(ours):
@@ -212,12 +219,68 @@ def _epochs(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tes
                 _both(flat[:, s, ours], flat[:, t, theirs], gamma),
                 f"epochs {s + 1} and {t + 1}, the same client",
             )
+        p_values = exact.binomial(columns[s] @ columns[t].T, runs * d, gamma**2)
+        one, other = np.unravel_index(int(p_values.argmin()), p_values.shape)
+        names = (_at_place(epoch, int(where), n) for epoch, where in ((s, one), (t, other)))
+        yield float(p_values.min()), " and ".join(names), p_values.size
 
 
 def _runs(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
-    """Yield how often a client kept in two runs, for each pair of runs: masks that nobody's secret decides agree."""
-    for s, t in combinations(range(len(masks)), 2):
+    """Yield how often masks of two runs both kept: for each pair of runs, and for any two places of two runs.
+
+    Masks that nobody's secret decides agree.
+    """
+    runs, _, rounds, n, d = masks.shape
+    for s, t in combinations(range(runs), 2):
         yield _both(masks[s], masks[t], gamma), f"runs {s + 1} and {t + 1}"
+    flat = masks.reshape(runs, -1, d).astype(np.float64)  # whose products are counts, exactly
+    for s in range(runs - 1):
+        counts = flat[s] @ flat[s + 1 :].reshape(-1, d).T
+        p_value, (ours, theirs) = _extreme(counts, d, gamma)
+        other, theirs = s + 1 + theirs // flat.shape[1], theirs % flat.shape[1]
+        places = (
+            f"run {run + 1}, {_at_place(where // (rounds * n), where % (rounds * n), n)}"
+            for run, where in ((s, ours), (other, theirs))
+        )
+        yield p_value, " and ".join(places), counts.size
+
+
+def _shifted(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:
+    """Yield how often two masks of a run both kept where one is moved by any number of coordinates, or read backwards.
+
+    At one shift in all runs, which sees a little in each, and in each run by itself. A mask and itself are left to
+    `_coordinates`: there the pairs at a shift hang together.
+    """
+    runs, _, rounds, n, d = masks.shape
+    spectra = scipy.fft.rfft(
+        masks.reshape(runs, -1, d).astype(np.float64), axis=-1
+    )  # runs, places, frequencies
+    total = spectra.shape[1]
+    for words in ("moved", BACKWARDS):
+        turned = np.conj(spectra) if words == "moved" else spectra
+        for place in range(total - 1):
+            counts = np.rint(scipy.fft.irfft(turned[:, place, None] * spectra[:, place + 1 :], d, axis=-1))
+            for number, (size, found) in enumerate(((d, counts), (runs * d, counts.sum(axis=0)[None]))):
+                p_value, (run, other, shift) = _extreme(found, size, gamma)
+                where = f"run {run + 1}, " if number == 0 else ""
+                names = (
+                    _at_place(each // (rounds * n), each % (rounds * n), n)
+                    for each in (place, place + 1 + other)
+                )
+                yield p_value, f"{where}{' and '.join(names)}, {words} by {shift} coordinates", found.size
+
+
+def _at_place(epoch: int, where: int, n: int) -> str:
+    """Return the name of a round and place, of which `where` counts the masks of an epoch."""
+    return f"{at_round(epoch, where // n)}, place {where % n + 1}"
+
+
+def _extreme(counts: Float64, size: int, gamma: float) -> tuple[float, tuple[int, ...]]:
+    """Return the smallest p-value of counts of `size` pairs of coordinates, and where it is: of the largest or the smallest."""
+    ends = [int(counts.argmax()), int(counts.argmin())]
+    p_values = exact.binomial(counts.ravel()[ends], size, gamma**2)
+    place = ends[int(p_values.argmin())]
+    return float(p_values.min()), tuple(map(int, np.unravel_index(place, counts.shape)))
 
 
 def _coordinates(masks: Masks, clients: npt.NDArray[np.integer], gamma: float) -> Tests:

@@ -35,7 +35,8 @@ class Sabotage:
     secret, `start` the initial model, `restored` what a resume goes on from; `patches` holds functions of the product
     replaced while a run is played. `masks` says that the sabotage changes nothing where there are none; `resumes`, that
     it changes nothing in a run that is not resumed; `hostile`, that it changes nothing where every client keeps to the
-    protocol; `dimension` and `clients`, that it changes nothing in fewer of them.
+    protocol; `int8` and `padded`, that it changes nothing where values are float32, where no coordinate is padded;
+    `dimension` and `clients`, that it changes nothing in fewer of them.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Sabotage:
     masks: bool = False
     resumes: bool = False
     hostile: bool = False
+    int8: bool = False
+    padded: bool = False
     dimension: int = 0
     clients: int = 0
     plan: Callable[[Plan], Plan] = _same

@@ -4,8 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import numpy.typing as npt
+
+import client.privatize
 from experiments.audit.sabotage.hooks import Sabotage, patched
 from fedmf.randomness import SecretKey
+from fedmf.updates import wire
 from server.state import Secrets
 from server.strategy import FedMF
 
@@ -87,6 +92,73 @@ def standing_still() -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, repr=False)
+class ReturningKey(SecretKey):
+    """A secret that gives each client in each round the mask of somebody in a round of the first epoch."""
+
+    first: SecretKey | None = None
+    owners: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
+
+    def mask_key(self, client: str, step: int) -> SecretKey:
+        """Return the first epoch's key of whose mask it is."""
+        assert self.first is not None
+        return self.first.mask_key(*self.owners[client, step])
+
+
+class MasksReturnElsewhere(FedMF):
+    """A strategy whose later epochs use the first one's masks, each for another client in another round or place."""
+
+    _first: SecretKey | None = None
+
+    @property
+    def _secrets(self) -> Secrets:
+        secrets = super()._secrets
+        if secrets.epoch == 0:
+            self._first = SecretKey(secrets.key.reveal())
+            return secrets
+        ours, theirs = self._places(secrets.epoch), self._places(0)
+        turned = [theirs[turn:] + theirs[:turn] for turn in range(1, len(theirs))]
+        chosen = min(turned, key=lambda owners: sum(map(_is_alike, ours, owners)))
+        owners = {one[:2]: other[:2] for one, other in zip(ours, chosen, strict=True)}
+        return replace(secrets, key=ReturningKey(secrets.key.reveal(), self._first, owners))
+
+    def _places(self, epoch: int) -> list[tuple[str, int, int]]:
+        """Return (client, step, place in the cohort) of an epoch, in order."""
+        rounds = self.plan.participation.rounds_per_epoch
+        return [
+            (client, step, place)
+            for step in range(rounds)
+            for place, client in enumerate(self.population.cohort(self.plan, epoch * rounds + step + 1))
+        ]
+
+
+def _is_alike(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
+    return one[0] == other[0] or one[1:] == other[1:]
+
+
+@contextmanager
+def one_mask_moved() -> Iterator[None]:
+    """Give all clients of a round one mask, moved by as many coordinates as the client's number."""
+    honest_key, honest = SecretKey.mask_key, wire.coordinates
+    moved: dict[bytes, tuple[SecretKey, int]] = {}
+
+    def mask_key(self: SecretKey, client: str, step: int) -> SecretKey:
+        own = honest_key(self, client, step)
+        moved[own.reveal()] = honest_key(self, "everyone", step), int(client) + 1
+        return own
+
+    def coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
+        shared, shift = moved[key.reveal()]
+        return np.sort((honest(shared, dimension, keep_probability) + shift) % dimension)
+
+    with patched(
+        (SecretKey, "mask_key", mask_key),
+        (wire, "coordinates", coordinates),
+        (client.privatize, "coordinates", coordinates),
+    ):
+        yield
+
+
 SHARED_MASK = Sabotage(
     "one mask for all",
     "all clients of a round are given the same mask key",
@@ -117,6 +189,20 @@ MASKS = (
         caught_by=("mask correlation",),
         masks=True,
         secret=with_the_same_masks,
+    ),
+    Sabotage(
+        "masks that return at another place",
+        "later epochs use the first one's masks, each for another client in another round or place",
+        caught_by=("mask correlation",),
+        masks=True,
+        strategy=MasksReturnElsewhere,
+    ),
+    Sabotage(
+        "one mask for all, moved",
+        "all clients of a round are given one mask, moved by as many coordinates as the client's number",
+        caught_by=("mask correlation",),
+        masks=True,
+        patches=one_mask_moved,
     ),
     Sabotage(
         "a ratchet that stands still",

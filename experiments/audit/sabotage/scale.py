@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -60,6 +61,15 @@ def _first_epoch(plan: Plan, epoch: int, step: int) -> float:
 
 def _last_epoch(plan: Plan, epoch: int, step: int) -> float:
     return float(epoch == plan.participation.epochs - 1)
+
+
+def _but_for_int8(plan: Plan, epoch: int, step: int) -> float:
+    return float(plan.compression.value_type != "int8")
+
+
+def _but_where_padded_and_masked(plan: Plan, epoch: int, step: int) -> float:
+    is_padded = plan.rotation.padded != plan.dimension
+    return float(not (is_padded and plan.compression.keep_probability < 1))
 
 
 def _half_in_the_last_epoch(plan: Plan, epoch: int, step: int) -> float:
@@ -147,6 +157,19 @@ SCALE = (
         "noise halved in the last epoch",
         "the last epoch has half of the noise, all others theirs",
         _half_in_the_last_epoch,
+    ),
+    replace(
+        _timed("no noise on int8 values", "a run whose values are int8 is given none", _but_for_int8),
+        int8=True,
+    ),
+    replace(
+        _timed(
+            "no noise where coordinates are padded and masked",
+            "a run is given none whose rotation pads coordinates and whose clients mask theirs",
+            _but_where_padded_and_masked,
+        ),
+        masks=True,
+        padded=True,
     ),
     _planned("noise for the mean", "noise calibrated for the mean is added to the sum", for_the_mean),
     _planned("row norms of C", "the sensitivity is a row norm of C in place of a column norm", by_row_norms),

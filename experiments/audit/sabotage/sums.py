@@ -34,6 +34,23 @@ class StaleSum(FedMF):
         return (total if stale is None else total + stale), answered
 
 
+class TakesAwayTheLast(FedMF):
+    """A strategy that sums changes: each client's update less its update of the epoch before."""
+
+    _last: dict[str, npt.NDArray[np.float64]] | None = None
+
+    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:
+        last = self._last = {} if self._last is None else self._last
+        total, answered = super()._add([])
+        for reply in replies:
+            part, who = super()._add([reply])
+            message = ",".join(who)
+            total = total + part - last.get(message, 0.0)
+            last[message] = part.copy()
+            answered = [*answered, *who]
+        return total, answered
+
+
 class CountsTwice(FedMF):
     """A strategy that adds every reply that comes, a second one of a client too."""
 
@@ -128,6 +145,12 @@ SUMS = (
         "everyone's update is added again a round later",
         caught_by=("coupled sensitivity", "coupled own round"),
         strategy=StaleSum,
+    ),
+    Sabotage(
+        "changes in place of updates",
+        "each client's update of the epoch before is taken away from the one that it sends",
+        caught_by=("coupled sensitivity",),
+        strategy=TakesAwayTheLast,
     ),
     Sabotage(
         "a second participation",

@@ -8,6 +8,7 @@ import pytest
 
 import client.privatize
 from experiments.audit import coupled
+from experiments.audit import crossing as crossing_module
 from experiments.audit.coupled import (
     JOURNAL,
     OWN_ROUND,
@@ -16,7 +17,7 @@ from experiments.audit.coupled import (
     WHOLE_VECTOR,
     coupled_rows,
 )
-from experiments.audit.crossing import CANARIES, canary_vector, crossing, needed
+from experiments.audit.crossing import CANARIES, canary_vector, crossing, holdings, needed
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import SABOTAGES, Sabotage, patched
 from experiments.audit.sabotage.clipping import WITHOUT_A_LOOK_FOR_NAN, WITHOUT_CLIPPING, broken, in_round
@@ -36,6 +37,10 @@ def test_an_honest_pipeline_is_not_refuted_and_spends_all_that_is_accounted(scen
     rows = coupled_rows(scene, pairs=None if scene is INT8 else 5)  # all take seconds
     masked = {WHOLE_VECTOR} if scene.keep_probability < 1 else set()
     assert rows_with(rows, Verdict.nothing_found) == {SENSITIVITY, OWN_ROUND, JOURNAL} | masked
+    for row in (
+        row for row in rows if row.test == WHOLE_VECTOR
+    ):  # put together from both epochs, whose signs differ
+        assert 0.9 < float(row.observed.split()[0]) < 1.0001
     (row,) = (row for row in rows if row.test == SENSITIVITY)
     spent = float(row.observed.split()[0])
     if scene.mechanism == "binary_tree":  # its noise tells less than its columns, which are accounted
@@ -61,6 +66,8 @@ def clipping_on_the_server_only():
         ("a stale sum", MASKED, {SENSITIVITY, OWN_ROUND}),
         ("a stale sum", TREE, {SENSITIVITY, OWN_ROUND}),
         ("a second participation", ROTATED, {SENSITIVITY, OWN_ROUND}),
+        ("changes in place of updates", ROTATED, {SENSITIVITY}),
+        ("changes in place of updates", MASKED, {SENSITIVITY}),
         ("momentum that leaks", ROTATED, {JOURNAL}),
         ("an initial model that leaks", ROTATED, {OWN_ROUND}),
         ("noise drawn anew after a resume", RESUMED, {JOURNAL}),
@@ -81,7 +88,7 @@ def test_bounds_that_the_server_alone_enforces_are_refuted_by_the_whole_vector()
 
 def test_pairs_in_which_no_client_is_seen_are_inconclusive(monkeypatch):
     monkeypatch.setattr(
-        coupled, "canary_vector", lambda scene, plan, name: np.zeros(scene.dimension, np.float32)
+        crossing_module, "canary_vector", lambda scene, plan, *_: np.zeros(scene.dimension, np.float32)
     )
     for scene in (ROTATED, MASKED):
         assert rows_with(coupled_rows(scene, pairs=2), Verdict.inconclusive) >= {
@@ -165,6 +172,25 @@ def test_what_is_over_a_bound_in_one_round_only_is_found_by_the_kind_that_is_ove
     patches = partial(broken, WITHOUT_CLIPPING, in_round(number))
     unclipped = Sabotage("unclipped in a round", "", patches=patches)
     assert SENSITIVITY in rows_with(coupled_rows(PADDED, unclipped, pairs=len(turns)), Verdict.refuted)
+
+
+@pytest.mark.parametrize("scene", [ROTATED, PADDED, MASKED, INT8], ids=lambda scene: scene.name)
+def test_a_client_sends_another_vector_of_the_same_kind_in_each_epoch(scene):
+    """So that what the server keeps of it from an epoch before its own round does not cancel, or double, what it sends."""
+    plan = plan_of(scene)
+    for canary in set(CANARIES) - {"not finite"}:
+        held = holdings(scene, plan, 7, canary, present=True)
+        of_epochs = [held(7, 1 + epoch * scene.rounds_per_epoch).x[0] for epoch in range(scene.epochs)]
+        assert [l2_norm(vector) for vector in of_epochs] == pytest.approx(
+            [l2_norm(of_epochs[0])] * 2, rel=0.05
+        )
+        lengths = np.prod([l2_norm(vector) for vector in of_epochs])
+        assert abs(float(of_epochs[0] @ of_epochs[1])) < 0.3 * lengths
+        companions = [
+            who for who in range(12) if who != 7 and np.array_equal(held(who, 1).x[0], of_epochs[0])
+        ]
+        assert companions
+        assert all(np.array_equal(held(who, 4).x[0], of_epochs[1]) for who in companions)
 
 
 def test_another_seed_plays_other_secrets():

@@ -80,7 +80,7 @@ def test_people_are_told_apart_what_was_missed_what_was_too_small_and_what_was_n
     report.print_text()
     said = capsys.readouterr().out
     assert "one: not caught by many runs\n" in said
-    assert "two: too few runs for many runs\ntwo: not tried by mask correlation\n" in said
+    assert "two: too few runs or pairs for many runs\ntwo: not tried by mask correlation\n" in said
     assert "no test catches it" not in said
 
 

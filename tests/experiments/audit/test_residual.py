@@ -1,5 +1,8 @@
 """Residuals of the real pipeline: its noise and masks follow their laws, and what departs is named by its row."""
 
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -19,10 +22,11 @@ from experiments.audit.row import Verdict
 from experiments.audit.sabotage import SABOTAGES
 from experiments.audit.scene import plan_of
 from fedmf.audit import masks, residual
+from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 
-ROTATED, MASKED, RESUMED = SCENES[:3]
+ROTATED, MASKED, RESUMED, _, INT8 = SCENES[:5]
 
 
 def refuted(rows):
@@ -54,7 +58,12 @@ def test_an_honest_pipeline_is_not_refuted(scene, runs):
         ("noise with no tails", ROTATED, residual.TAILS),
         ("noise that anyone can compute", ROTATED, residual.RUNS),
         ("noise without C", ROTATED, residual.ROUNDS),
+        ("no noise on int8 values", INT8, residual.VARIANCE),
+        ("no noise where coordinates are padded and masked", INT8, residual.VARIANCE),
         ("one mask for all", MASKED, masks.CLIENTS),
+        ("masks that return at another place", MASKED, masks.EPOCHS),
+        ("masks that return at another place", INT8, masks.EPOCHS),
+        ("one mask for all, moved", MASKED, masks.SHIFTED),
         ("masks shared by pairs", MASKED, masks.CLIENTS),
         ("the same masks in all epochs", MASKED, masks.EPOCHS),
         ("a ratchet that stands still", MASKED, masks.EPOCHS),
@@ -67,17 +76,40 @@ def test_what_is_broken_is_refuted_by_its_row(name, scene, test):
     assert test in refuted(residual_rows(scene, play_noises(scene, 0, runs, SABOTAGES[name])))
 
 
-def test_masks_are_those_that_the_keys_of_the_run_give():
-    """The twin: what the product's own functions draw from the same secret."""
-    played = play_noises(MASKED, 3, 1)
-    plan, key = plan_of(MASKED), SecretKey.reproducible(0).derive("residual", MASKED.name, 3)
+def test_every_kind_of_values_and_of_padding_has_its_noise_held_against_its_law():
+    """Float32 and int8, padded and not, each with masks and without, but for int8 values that are masked and not padded."""
+    kinds = {
+        (scene.value_type, plan_of(scene).rotation.padded != scene.dimension, scene.keep_probability < 1)
+        for scene in SCENES
+    }
+    missing = set(product(("float32", "int8"), (False, True), (False, True))) - kinds
+    assert missing == {("int8", True, False), ("int8", False, True)}
+
+
+@pytest.mark.parametrize("scene", [MASKED, RESUMED, INT8], ids=lambda scene: scene.name)
+def test_masks_are_those_that_the_keys_of_the_run_give(scene):
+    """The twin: what the product's own functions draw from the same secret, also where a coordinate is padded."""
+    played = play_noises(scene, 3, 1)
+    plan, key = plan_of(scene), SecretKey.reproducible(0).derive("residual", scene.name, 3)
     for epoch in range(2):
         for step in range(3):
             for place, client in enumerate(played_residual.cohorts(plan)[3 * epoch + step]):
                 expected = np.zeros(256, bool)
-                expected[wire.coordinates(key.mask_key(str(client), step), 256, 0.1)] = True
+                expected[wire.coordinates(key.mask_key(str(client), step), 256, scene.keep_probability)] = (
+                    True
+                )
                 np.testing.assert_array_equal(played.masks[0, epoch, step, place], expected)
         key = key.ratchet()
+
+
+def test_masks_are_read_where_one_coordinate_is_padded_at_most():
+    with pytest.raises(SettingError, match="56 coordinates are padded"):
+        play_noises(replace(RESUMED, name="more padding", dimension=200), 0, 1)
+
+
+def test_int8_levels_that_are_no_digits_are_refused():
+    with pytest.raises(SettingError, match="int8 levels that are no digits"):
+        play_noises(replace(INT8, name="other levels", linf=64), 0, 1)
 
 
 def test_parts_of_the_runs_are_the_runs():

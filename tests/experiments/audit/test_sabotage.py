@@ -20,6 +20,8 @@ LAST_EPOCH_ONLY = {
     "noise halved in the last epoch",
     "the same noise in all epochs",
     "one mask for all in the last epoch",
+    "masks that return at another place",
+    "changes in place of updates",
     "a ratchet that stands still",
     "no clipping in the last epoch",
     "no clipping in round 5",
@@ -62,6 +64,7 @@ def play(sabotage, secret, like):
         resume_after=2 if like.resumes else None,
         player=hostile_clients if like.hostile else None,
         keep_probability=1.0 if like.hostile else 0.5,
+        kind={"value_type": "int8"} if like.int8 else {"rotation": "hadamard"} if like.padded else None,
     )
     return pipeline.play(secret, held(pipeline))
 
