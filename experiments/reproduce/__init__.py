@@ -7,8 +7,15 @@ A result is a module of this package, listed in `NAMES`, with `reproduce(directo
 from dataclasses import dataclass, field
 from pathlib import Path
 
-NAMES = ("sgmf_figure1", "denisov_table2", "tighter_accountant", "whole_run")
-LONG = ("whole_run",)
+NAMES = (
+    "sgmf_figure1",
+    "sgmf_femnist",
+    "sgmf_csgm",
+    "denisov_table2",
+    "tighter_accountant",
+    "whole_run",
+)
+LONG = ("sgmf_femnist", "sgmf_csgm", "whole_run")
 
 Cell = str | float | int | None
 
