@@ -9,6 +9,7 @@ from pathlib import Path
 from experiments.reproduce import Means, Reproduction
 from experiments.reproduce import sgmf_training as training
 from experiments.reproduce.accuracy_page import Comparison
+from experiments.reproduce.sgmf_page import Page, make
 from experiments.reproduce.sgmf_paper import dry_run
 from experiments.reproduce.sgmf_training import (
     EPOCH,
@@ -18,7 +19,6 @@ from experiments.reproduce.sgmf_training import (
     NARROW,
     NO_EPOCHS,
     WHOLE_RUN,
-    Page,
 )
 
 NAME = "sgmf_csgm"
@@ -49,4 +49,4 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
     """Make the runs that are missing, and return their table; the page and its plot go to `directory`."""
     name = training.check_size(means)
     size = training.SIZES[name]
-    return dry_run(PAGE, size) if name == "paper" else training.make(directory, means, PAGE, name, size)
+    return dry_run(PAGE, size) if name == "paper" else make(directory, means, PAGE, name, size)

@@ -8,7 +8,8 @@ import numpy as np
 
 from client.data import Dataset, Examples
 from experiments.reproduce import Cell, Reproduction
-from experiments.reproduce.sgmf_training import Page, Size, cell
+from experiments.reproduce.sgmf_page import Page
+from experiments.reproduce.sgmf_training import Size, cell
 from experiments.settings.compose import compose
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
