@@ -64,8 +64,7 @@ def compute(path: Path, study: Study, play: Play, *, workers: int) -> None:
 
 def _runs(cell: Cell, rate: float, seeds: Sequence[int]) -> Chain[None]:
     """Yield the runs of a cell with these seeds, at a rate that is known."""
-    if seeds:
-        yield [Trial(cell, rate, seed) for seed in seeds]
+    yield [Trial(cell, rate, seed) for seed in seeds]
 
 
 def close_cells(study: Study, results: Results, rates: dict[Cell, float]) -> list[Cell]:
