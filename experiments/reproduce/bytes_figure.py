@@ -60,7 +60,9 @@ def _panel(axes: Axes, subject: Subject, epsilon: float, dimension: int, results
         axes.plot(x, mean, color=colour, label=mechanism, markersize=5, **look)
         axes.fill_between(x, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
     axes.set_xscale("log")
-    axes.set_xticks(list(ticks.values()), [f"{bytes_:,.0f}\n({keep:g})" for keep, bytes_ in ticks.items()])
+    axes.set_xticks(
+        list(ticks.values()), [f"{bytes_:,.0f}\n{keep:g}" for keep, bytes_ in ticks.items()], fontsize=10
+    )
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("bytes that a client sends in a round (keep probability)")
+    axes.set_xlabel("bytes that a client sends in a round, and keep probability")
     axes.set_title(f"epsilon {epsilon:g}", fontsize=12)

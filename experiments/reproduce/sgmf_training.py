@@ -63,7 +63,7 @@ SIZES = {
     "laptop": Size(
         Task("writers, mlp", f"{WRITERS}; a network with one hidden layer of 64 units, 50,890 parameters",
              (*BY_WRITER, "model=mlp", "model.hidden=64"), start=0.15, tuning=1, needs_data=True),
-        dimension=50890, cohort=100, rounds=32, epochs=4, keep_probabilities=KEEPS, epsilons=(8.0, 4.0, 2.0), seeds=5, more=5,
+        dimension=50890, cohort=100, rounds=32, epochs=8, keep_probabilities=KEEPS, epsilons=(8.0, 4.0, 2.0), seeds=5, more=5,
     ),
     "paper": Size(
         Task("femnist, cnn", "Federated EMNIST, 62 classes of 3,400 writers; a convolutional network of 1,018,174 parameters",
