@@ -13,11 +13,12 @@ from experiments.pages.estimate import Estimate, estimate
 from experiments.reproduce import Means, Reproduction, bytes_figure
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, section
 from experiments.reproduce.results import Results
-from experiments.reproduce.sgmf_training import SIZES, Size, cell, study
+from experiments.reproduce.sgmf_training import DELTA, SIZES, Size, cell, study
 from experiments.reproduce.study import Study, compute, is_above, order
 from experiments.reproduce.trials import Cell, play
 from experiments.reproduce.tuning import FACTOR
 from experiments.reproduce.whole_run import check_data
+from fedmf.accounting import calibrate_noise_multiplier, resolve_linf_ratio
 from fedmf.errors import SettingError
 from server.files import write_atomically
 
@@ -83,7 +84,7 @@ def _lines(page: Page, size_name: str, size: Size, subject: Subject, work: Study
     )
     yield f"where it was cut short; `compute=false` only writes this page again. Every line of {RUNS}.jsonl is one run."
     yield "`size=laptop` trains a network with a hidden layer for 8 epochs of 32 rounds, in about 29 CPU seconds a run and 5 CPU hours for a page;"
-    yield "`size=paper` trains nothing: it builds and accounts what the paper trained, and says what that would take."
+    yield "`size=paper` trains nothing: it builds and accounts runs as long as the paper's, and says what they would take."
     yield from ("", page.head.strip(), "", tuning(size), "")
     for figure in figures:
         yield from (f"![Test accuracy against bytes sent per client]({figure.name})", "")
@@ -92,6 +93,7 @@ def _lines(page: Page, size_name: str, size: Size, subject: Subject, work: Study
         yield from ("No run has ended yet.", "")
     yield from section(subject, page.comparison, results)
     yield from sent_table(size, subject)
+    yield from noise_table(size, subject)
     yield from lost_table(page, subject, results)
     yield from claims_table(page, subject, results)
     yield from what_it_took(work, results)
@@ -109,6 +111,44 @@ def sent_table(size: Size, subject: Subject) -> Iterator[str]:
         message = bytes_figure.sent(size.dimension, keep)
         yield f"| {keep:g} | {message:,.0f} | {dense / message:.1f} | {size.epochs * message:,.0f} |"
     yield ""
+
+
+def noise_table(size: Size, subject: Subject) -> Iterator[str]:
+    """Yield what the noise in the mean grows by as less is sent, beside the same for the paper's model."""
+    large = SIZES["paper"].dimension
+    columns = [
+        f"epsilon {epsilon:g}, {size_of:,} parameters"
+        for epsilon in subject.epsilons
+        for size_of in (size.dimension, large)
+    ]
+    yield from ("## The noise", "")
+    yield "Noise multiplier of the mechanisms accounted by both bounds over the keep probability: the noise in the mean, relative to its sensitivity, for"
+    yield f"{size.epochs} epochs. A vector of more coordinates is spread thinner, so that fewer of them may be kept before the noise grows: the model of"
+    yield "`size=paper` pays less for the same keep probability. With keep 1 epsilon is exact, below by Rényi divergence."
+    yield from ("", f"| keep | {' | '.join(columns)} |", "| ---: " * (1 + len(columns)) + "|")
+    for keep in subject.keep_probabilities:
+        noise = [
+            f"{noise_over_keep(dimension, size, keep, epsilon):.3g}"
+            for epsilon in subject.epsilons
+            for dimension in (size.dimension, large)
+        ]
+        yield f"| {keep:g} | {' | '.join(noise)} |"
+    yield ""
+
+
+def noise_over_keep(dimension: int, size: Size, keep: float, epsilon: float) -> float:
+    """Return the noise multiplier over the keep probability for a model of `dimension` parameters, bounds by default.
+
+    >>> round(noise_over_keep(7850, SIZES["small"], 0.01, 2.0), 3)
+    6.116
+    """
+    ratio = resolve_linf_ratio(None, dimension, size.cohort)
+    return (
+        calibrate_noise_multiplier(
+            epsilon=epsilon, delta=float(DELTA), keep_probability=keep, linf_over_l2=ratio, epochs=size.epochs
+        )
+        / keep
+    )
 
 
 def lost_table(page: Page, subject: Subject, results: Results) -> Iterator[str]:
@@ -202,5 +242,5 @@ share cohorts, initial model, order of the data and the noise before it is corre
 
 **What a run is.** The product's own pipeline, as `simulate` runs it. Secrets derive from the seed, so that every number can be
 computed again: these runs protect nobody, and choosing a learning rate by accuracy is not covered by epsilon. Zero-out adjacency,
-delta 1e-5; one participation an epoch. The server has momentum 0.9 and a constant learning rate.
+delta {DELTA}; one participation an epoch. The server has momentum 0.9 and a constant learning rate.
 """.strip()

@@ -45,11 +45,12 @@ class Size:
     held_out: float = 0.15
 
 
+DELTA = "1e-5"
 BY_WRITER = (
     *COMMON,
     "dataset=by_user_npz",
     "dataset.examples_per_client=17",
-    "privacy.delta=1e-5",
+    f"privacy.delta={DELTA}",
     "client.batch_size=20",
 )
 WRITERS = "MNIST by writer, cut into 3,782 clients of at most 17 images (the unit of privacy is such a client, not the writer)"
@@ -67,7 +68,7 @@ SIZES = {
     ),
     "paper": Size(
         Task("femnist, cnn", "Federated EMNIST, 62 classes of 3,400 writers; a convolutional network of 1,018,174 parameters",
-             (*COMMON, "dataset=femnist", "privacy.delta=1e-5", "client.batch_size=20", "model=cnn"),
+             (*COMMON, "dataset=femnist", f"privacy.delta={DELTA}", "client.batch_size=20", "model=cnn"),
              start=0.15, tuning=1, needs_data=True),
         dimension=1018174, cohort=100, rounds=32, epochs=16, keep_probabilities=KEEPS, epsilons=(8.0, 4.0, 2.0, 1.0),
         seeds=10, more=0, held_out=0.05,

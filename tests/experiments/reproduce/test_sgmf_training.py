@@ -122,6 +122,15 @@ def test_the_narrow_bound_costs_half_as_much_again_as_a_vector_of_equal_coordina
     assert one_by_one.participation.epochs == SIZES["small"].rounds * SIZES["small"].epochs
 
 
+@pytest.mark.parametrize(("keep", "epsilon"), [(1.0, 2.0), (0.01, 8.0)])
+def test_the_page_shows_the_noise_that_runs_have(keep, epsilon):
+    for mechanism in (EPOCH, INDEPENDENT):
+        plan = built(SIZES["small"], mechanism, keep, epsilon)
+        shown = sgmf_page.noise_over_keep(7850, SIZES["small"], keep, epsilon)
+        assert shown == pytest.approx(plan.noise_multiplier / keep)
+    assert sgmf_page.noise_over_keep(1018174, SIZES["small"], 0.01, epsilon) < shown / 1.3 or keep == 1.0
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_real_runs_become_a_page_a_plot_and_nothing_is_computed_twice(tmp_path, monkeypatch, name):
     page = PAGES[name]
@@ -170,6 +179,8 @@ def test_the_page_says_what_compression_costs_and_what_is_sent(tmp_path):
     # the standard errors are 1 and 2 percent
     assert "| 0.01 | 8 | – | – | -7.0 ± 2.2 | – |" in cost
     assert "| 0.01 | 703 | 47.2 | 2,811 |" in page  # .01 of 8,192 values of 4 bytes, and 375
+    noise = page[page.index("## The noise") :].splitlines()
+    assert "| 0.01 | 6.12 | 4.32 | 3.63 | 1.34 |" in noise
     assert "4 runs and 0 trials for tuning, 4 CPU minutes in all: 2 minutes on two cores" in page
 
 
