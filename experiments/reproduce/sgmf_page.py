@@ -43,6 +43,7 @@ class Page:
     mechanisms: tuple[str, ...]
     comparison: Comparison
     claims: tuple[tuple[str, str], ...]
+    found: Mapping[str, str]
 
 
 def make(directory: Path, means: Means, page: Page, size_name: str, size: Size) -> Reproduction:
@@ -59,7 +60,7 @@ def make(directory: Path, means: Means, page: Page, size_name: str, size: Size) 
         compute(directory / f"{RUNS}.jsonl", work, partial(play, data=means.data), workers=means.workers)
     results = Results(directory / f"{RUNS}.jsonl")
     results.prefer(work.rates(results))
-    words = f"{size.task.words}, cohorts of {size.cohort}, {size.epochs} epochs of {size.rounds} rounds, tested on other writers"
+    words = f"{size.task.words}, cohorts of {size.cohort}, {size.epochs} epochs of {size.rounds} rounds in which {size.cohort * size.rounds:,} clients take part, tested on other writers"
     cells = tuple(one for name in page.mechanisms for keep in keeps for epsilon in size.epsilons
                   for one in (cell(size, name, keep, epsilon),))  # fmt: skip
     subject = Subject(size.task.name, words, cells, size.seeds)
@@ -91,12 +92,19 @@ def _lines(page: Page, size_name: str, size: Size, subject: Subject, work: Study
         yield from (f"Mean over seeds; bands are one standard error. {ABOUT_BYTES}", "")
     if not figures:
         yield from ("No run has ended yet.", "")
+    if is_finished(subject, results) and (found := page.found.get(size_name)):
+        yield from (f"**What we find.** {found.strip()}", "")
     yield from section(subject, page.comparison, results)
     yield from sent_table(size, subject)
     yield from noise_table(size, subject)
     yield from lost_table(page, subject, results)
     yield from claims_table(page, subject, results)
     yield from what_it_took(work, results)
+
+
+def is_finished(subject: Subject, results: Results) -> bool:
+    """Return whether every cell has the runs that each must have."""
+    return all(len(results.final(one)[1]) >= subject.runs for one in subject.cells)
 
 
 def sent_table(size: Size, subject: Subject) -> Iterator[str]:
@@ -222,8 +230,8 @@ def what_it_took(work: Study, results: Results) -> Iterator[str]:
     minutes = (sum(final) + sum(tuned)) / 60
     yield from ("## What it took", "")
     yield (
-        f"{len(final)} runs and {len(tuned)} trials for tuning, {minutes:.0f} CPU minutes in all: {minutes / 2:.0f} minutes on two cores "
-        "that do nothing else."
+        f"{len(final)} runs and {len(tuned)} trials for tuning, {minutes:.0f} CPU minutes in all: {minutes / 2:.0f} minutes on two cores. "
+        "A run takes a fifth more or less, as there is other work on the machine or not."
     )
 
 

@@ -133,7 +133,7 @@ def test_the_page_shows_the_noise_that_runs_have(keep, epsilon):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_real_runs_become_a_page_a_plot_and_nothing_is_computed_twice(tmp_path, monkeypatch, name):
-    page = PAGES[name]
+    page = replace(PAGES[name], found={"small": "They differ.", "laptop": "They do not."})
     found = sgmf_page.make(tmp_path, Means(), page, "small", TINY)
     text = (tmp_path / f"{name}.md").read_text()
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -147,6 +147,7 @@ def test_real_runs_become_a_page_a_plot_and_nothing_is_computed_twice(tmp_path, 
         cells = next(line for line in text.splitlines() if line.startswith(f"| {keep:g} | 8 |")).split("|")
         assert f"{mean:.1f} ±" in cells[1 + column]
     assert "Unfinished" not in text
+    assert "**What we find.** They differ." in text
     lines = (tmp_path / "sgmf.jsonl").read_bytes()
     monkeypatch.setattr(sgmf_page, "play", lambda trial, data: pytest.fail("it is there"))
     sgmf_page.make(tmp_path, Means(), page, "small", TINY)
@@ -181,6 +182,7 @@ def test_the_page_says_what_compression_costs_and_what_is_sent(tmp_path):
     assert "| 0.01 | 703 | 47.2 | 2,811 |" in page  # .01 of 8,192 values of 4 bytes, and 375
     noise = page[page.index("## The noise") :].splitlines()
     assert "| 0.01 | 6.12 | 4.32 | 3.63 | 1.34 |" in noise
+    assert "What we find" not in page
     assert "4 runs and 0 trials for tuning, 4 CPU minutes in all: 2 minutes on two cores" in page
 
 
