@@ -24,8 +24,8 @@ from server.files import write_atomically
 
 RUNS = "sgmf"  # RUNS.jsonl has the runs of both names
 ABOUT_BYTES = (
-    "Bytes are those of one message: 4 for each value that a client is expected to send, and 375 of envelope. A client "
-    "sends at most one an epoch."
+    "Bytes are those of one message: 4 for each value that a client is expected to send, and 375 of envelope. With epochs a "
+    "client sends at most one in each."
 )
 
 
@@ -112,7 +112,7 @@ def sent_table(size: Size, subject: Subject) -> Iterator[str]:
     dense = bytes_figure.sent(size.dimension, 1.0)
     yield from ("## Bytes", "", ABOUT_BYTES, "")
     yield from (
-        "| keep | bytes a message | with keep 1, over these | bytes of a client in the run, at most |",
+        "| keep | bytes a message | with keep 1, over these | bytes of a client in the run with epochs, at most |",
         "| ---: | ---: | ---: | ---: |",
     )
     for keep in subject.keep_probabilities:
@@ -245,8 +245,8 @@ the best rate of a neighbouring keep probability or epsilon (first {size.task.st
 rate is chosen by the test split. That the choice was made with noise is not in the standard errors. The clients' learning rate 1, the
 clip norm 1, cohorts and epochs are fixed and the same for all.
 
-**Seeds.** {size.seeds} runs of each, and {size.more} more of two mechanisms that lie closer than two standard errors after these. Runs of the same seed
-share cohorts, initial model, order of the data and the noise before it is correlated.
+**Seeds.** {size.seeds} runs of each, and {size.more} more of two mechanisms that lie closer than two standard errors after these, on this page or on
+the other one that shows them (sgmf_femnist, sgmf_csgm). Runs of the same seed share cohorts, initial model, order of the data and the noise before it is correlated.
 
 **What a run is.** The product's own pipeline, as `simulate` runs it. Secrets derive from the seed, so that every number can be
 computed again: these runs protect nobody, and choosing a learning rate by accuracy is not covered by epsilon. Zero-out adjacency,

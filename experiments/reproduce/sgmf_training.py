@@ -23,6 +23,7 @@ LINF_NARROW = "Linf-CSGM, narrow"
 HONAKER = "honaker_online"
 EPOCH = "SGMF, epoch"
 WHOLE_RUN = "SGMF, whole run"
+WHOLE_RUN_NARROW = "SGMF, whole run, narrow"
 
 
 @dataclass(frozen=True)
@@ -85,16 +86,18 @@ def check_size(means: Means) -> str:
 
 def overrides(mechanism: str, size: Size) -> tuple[str, ...]:
     """Return the settings of a mechanism, cohorts, rounds and epochs included."""
-    narrow = NARROW / math.sqrt(padded_dimension(size.dimension, "hadamard"))
+    bound = NARROW / math.sqrt(padded_dimension(size.dimension, "hadamard"))
+    narrow = (f"clipping.linf_norm={bound:.6g}",)
     independent = ("mechanism=independent", "workload=prefix_sum")
     own = {
         INDEPENDENT: independent,
         NO_EPOCHS: independent,
         LINF: (*independent, "privacy.geometry=linf"),
-        LINF_NARROW: (*independent, "privacy.geometry=linf", f"clipping.linf_norm={narrow:.6g}"),
+        LINF_NARROW: (*independent, "privacy.geometry=linf", *narrow),
         HONAKER: ("mechanism=honaker_online", "workload=prefix_sum"),
         EPOCH: ("mechanism=optimal", "workload=momentum"),
         WHOLE_RUN: ("mechanism=optimal", "workload=run"),
+        WHOLE_RUN_NARROW: ("mechanism=optimal", "workload=run", *narrow),
     }[mechanism]
     rounds, epochs = (1, size.rounds * size.epochs) if mechanism == NO_EPOCHS else (size.rounds, size.epochs)
     who = (

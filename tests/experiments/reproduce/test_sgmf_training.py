@@ -19,6 +19,7 @@ from experiments.reproduce.sgmf_training import (
     NO_EPOCHS,
     SIZES,
     WHOLE_RUN,
+    WHOLE_RUN_NARROW,
 )  # fmt: skip
 from experiments.reproduce.trials import Outcome, Trial
 from experiments.reproduce.whole_run import COMMON, Task
@@ -69,7 +70,15 @@ def test_all_that_the_issue_asks_for_is_compared():
         assert not {*seeds.tuning} & {*range(10)}
     assert (SIZES["paper"].rounds, SIZES["paper"].epochs) == (32, 16)
     assert set(sgmf_femnist.PAGE.mechanisms) == {INDEPENDENT, HONAKER, EPOCH, WHOLE_RUN}
-    assert set(sgmf_csgm.PAGE.mechanisms) == {LINF, LINF_NARROW, NO_EPOCHS, INDEPENDENT, EPOCH, WHOLE_RUN}
+    assert set(sgmf_csgm.PAGE.mechanisms) == {
+        LINF,
+        LINF_NARROW,
+        NO_EPOCHS,
+        INDEPENDENT,
+        EPOCH,
+        WHOLE_RUN,
+        WHOLE_RUN_NARROW,
+    }
 
 
 def test_both_pages_have_the_same_cells_where_they_show_the_same_mechanism():
@@ -90,6 +99,7 @@ def test_a_row_differs_in_the_noise_the_baselines_bounds_and_their_epochs_only(n
     may = {
         LINF: {"privacy.geometry"},
         LINF_NARROW: {"privacy.geometry", "clipping.linf_norm"},
+        WHOLE_RUN_NARROW: {"clipping.linf_norm"},
         NO_EPOCHS: {"population.rounds_per_epoch", "population.epochs"},
     }
     usual = fixed(settings_of(next(cell for cell in row if cell.mechanism == INDEPENDENT)))
@@ -99,7 +109,7 @@ def test_a_row_differs_in_the_noise_the_baselines_bounds_and_their_epochs_only(n
         assert differ == may.get(cell.mechanism, set())
     composed = {cell.mechanism: settings_of(cell) for cell in row}
     kinds = {name: (found.mechanism.name, found.workload.name) for name, found in composed.items()}
-    expected = {HONAKER: ("honaker_online", "prefix_sum"), EPOCH: ("optimal", "momentum"), WHOLE_RUN: ("optimal", "run")}  # fmt: skip
+    expected = {HONAKER: ("honaker_online", "prefix_sum"), EPOCH: ("optimal", "momentum"), WHOLE_RUN: ("optimal", "run"), WHOLE_RUN_NARROW: ("optimal", "run")}  # fmt: skip
     assert kinds == {name: expected.get(name, ("independent", "prefix_sum")) for name in composed}
 
 
