@@ -9,6 +9,8 @@ from pathlib import Path
 
 NAMES = (
     "sgmf_figure1",
+    "sgmf_femnist",
+    "sgmf_csgm",
     "denisov_table2",
     "denisov_solvers",
     "henzinger_counting",
@@ -16,7 +18,7 @@ NAMES = (
     "tighter_accountant",
     "whole_run",
 )
-LONG = ("whole_run",)
+LONG = ("sgmf_femnist", "sgmf_csgm", "whole_run")
 SIZED = (*LONG, "denisov_solvers", "henzinger_counting")
 
 Cell = str | float | int | None

@@ -36,7 +36,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Subject:
-    """A task of the page, said in `words`, with its cells; `runs` is how many of each there will be."""
+    """A task of the page, said in `words`, with its cells; `runs` is how many of each there will be at least."""
 
     name: str
     words: str
@@ -112,7 +112,7 @@ def write_page(
 
 def section(subject: Subject, comparison: Comparison, results: Results) -> Iterator[str]:
     """Yield the lines of one task: accuracies, then the learning rates and what the runs took."""
-    done = sum(len(results.final(cell)[1]) for cell in subject.cells)
+    done = sum(min(subject.runs, len(results.final(cell)[1])) for cell in subject.cells)
     yield from (f"## {subject.name[0].upper()}{subject.name[1:]}", "", f"{subject.words}.", "")
     if done < subject.runs * len(subject.cells):
         yield from (f"**Unfinished: {done} of {subject.runs * len(subject.cells)} runs are there.**", "")

@@ -84,3 +84,12 @@ def test_a_finished_task_is_not_called_unfinished(tmp_path, results):
     page = (tmp_path / "name.md").read_text()
     assert "Unfinished" not in page
     assert " of 4)" not in page
+
+
+def test_more_runs_than_there_must_be_of_one_cell_do_not_stand_for_those_another_lacks(tmp_path, results):
+    for seed in range(4, 10):
+        results.add(Trial(SUBJECT.cell("optimal", 0.5, 8.0), 0.8, seed), Outcome(0.92, None, 1.0))
+    write_page(tmp_path, "name", "# Title", [SUBJECT], COMPARISON, results)
+    page = (tmp_path / "name.md").read_text()
+    assert "**Unfinished: 13 of 16 runs are there.**" in page
+    assert "(10 of 4)" not in page

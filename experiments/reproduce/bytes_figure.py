@@ -1,0 +1,68 @@
+"""The plot of accuracy against the bytes that a client sends: a panel for each epsilon, a line for each mechanism."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.pages.estimate import estimate
+from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE
+from experiments.reproduce.accuracy_page import Subject
+from experiments.reproduce.results import Results
+from fedmf.updates.rotation import padded_dimension
+from fedmf.updates.wire import ENVELOPE_BYTES, value_bytes
+
+
+def sent(dimension: int, keep_probability: float) -> float:
+    """Return the bytes that a client is expected to send in a round: float32 values of a share of the padded model, and the envelope.
+
+    >>> round(sent(7850, 1.0)), round(sent(7850, 0.003))
+    (33143, 473)
+    """
+    return value_bytes(padded_dimension(dimension, "hadamard"), keep_probability, "float32") + ENVELOPE_BYTES
+
+
+def draw(path: Path, subject: Subject, dimension: int, results: Results) -> Path:
+    """Draw mean test accuracy against bytes to `path`, a PNG, with bands of one standard error."""
+    style: Any = {**STYLE, "font.size": 12}
+    epsilons = subject.epsilons
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(0.8 + 5.6 * len(epsilons), 5.4), layout="constrained")
+        panels = figure.subplots(1, len(epsilons), squeeze=False, sharey=True)[0]
+        for axes, epsilon in zip(panels, epsilons, strict=True):
+            _panel(axes, subject, epsilon, dimension, results)
+        panels[0].set_ylabel("test accuracy (%)")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(2 * len(epsilons), len(labels)))
+        figure.savefig(path, dpi=110)
+    return path
+
+
+def _panel(axes: Axes, subject: Subject, epsilon: float, dimension: int, results: Results) -> None:
+    """Draw one line for each mechanism at an epsilon; a mechanism without any run has none."""
+    ticks: dict[float, float] = {}
+    for index, mechanism in enumerate(subject.mechanisms):
+        cells = [cell for cell in subject.cells if (cell.mechanism, cell.epsilon) == (mechanism, epsilon)]
+        found = {
+            cell.keep_probability: item
+            for cell in sorted(cells, key=lambda cell: cell.keep_probability)
+            if (item := estimate([100 * accuracy for accuracy in results.final(cell)[1].values()]))
+        }
+        x = [sent(dimension, keep) for keep in found]
+        ticks |= dict(zip(found, x, strict=True))
+        mean = np.array([item.mean for item in found.values()])
+        error = np.array([item.error or 0.0 for item in found.values()])
+        colour = COLOURS[index % len(COLOURS)]
+        look: Any = {"linestyle": DASHES[index % len(DASHES)], "marker": MARKERS[index % len(MARKERS)]}
+        axes.plot(x, mean, color=colour, label=mechanism, markersize=5, **look)
+        axes.fill_between(x, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+    axes.set_xscale("log")
+    axes.set_xticks(
+        list(ticks.values()), [f"{bytes_:,.0f}\n{keep:g}" for keep, bytes_ in ticks.items()], fontsize=10
+    )
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("bytes that a client sends in a round, and keep probability")
+    axes.set_title(f"epsilon {epsilon:g}", fontsize=12)
