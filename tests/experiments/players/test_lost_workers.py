@@ -206,4 +206,4 @@ def test_a_fork_server_that_ends_again_and_again_stops_the_run(tmp_path, monkeyp
         grid = LocalGrid(pool)
         for _ in range(2):
             with pytest.raises(RunStoppedError, match="starts the workers ended 2 times"):
-                grid.send_and_receive([joint(*NAMES)])
+                grid.send_and_receive([joint("special")])
