@@ -42,7 +42,7 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iter
 
     It ends when all have arrived or `timeout` seconds have passed. A client that has not answered by then counts
     as silent in this round; late and duplicate replies are dropped; an unreadable one becomes an error reply.
-    Raises `RunStoppedError` if no message could be sent.
+    Raises `RunStoppedError` if no message could be sent, or if the grid raises it.
     """
     ids = list(grid.push_messages(messages))
     awaited = {sent: message for sent, message in zip(ids, messages, strict=False) if sent}
@@ -95,6 +95,8 @@ def _pull(grid: Grid, question: str, message: Message | None) -> list[Message]:
     except (OSError, httpx.HTTPError) as error:  # connection failed; the next poll retries until the deadline
         log.warning("no reply could be fetched: %s", error)
         return []
+    except RunStoppedError:  # a grid in one process that has nobody left to answer: no client's fault
+        raise
     except Exception as error:
         log.warning("a reply could not be read (%s); it counts as the zero vector", type(error).__name__)
         return [Message(Error(_UNREADABLE, "unreadable reply"), reply_to=message)]

@@ -36,6 +36,16 @@ def process_context(preload: Sequence[str]) -> BaseContext:
     return context
 
 
+def fork_server() -> int | None:
+    """Return the id of this process's fork server, which may have ended by now; None: there is none."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return None
+    from multiprocessing import forkserver
+
+    pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    return pid
+
+
 def start_process(environment: Mapping[str, str] | None = None) -> None:
     """Make a new process one that can play clients; `environment` is that of the process that wants it."""
     if environment is not None:  # a fork server's is from when it began

@@ -1,8 +1,11 @@
 """Clients played by several processes of this machine, one thread each; replies as from the in-process player."""
 
+import logging
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from multiprocessing.context import BaseContext
 from multiprocessing.queues import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -13,12 +16,21 @@ from flwr.clientapp import ClientApp
 from experiments.players.failures import Failure, note_again, take_noted
 from experiments.players.local_grid import CLIENT_APP_RAISED, call_app, local_context
 from experiments.players.parts import Gathering, Part, guided
-from experiments.players.processes import process_context, start_process
+from experiments.players.processes import fork_server, process_context, start_process
 from experiments.players.shared_model import Place, SharedModel, model_at
-from fedmf.errors import DeviceLostError
+from fedmf.errors import DeviceLostError, FedmfError, RunStoppedError
 from fedmf.updates import wire
 
+log = logging.getLogger(__name__)
+
 _client_app: ClientApp | None = None  # of this worker process
+
+_TRIES = 3  # to begin a worker, or to play what a lost fork server has cut off, before the run stops
+_PAUSE = 1.0  # seconds between two tries to begin a worker: what a dead process held may not be free at once
+_REASON = 1000  # characters at most: one write to a pipe, which no end of a process cuts
+
+# What the submission to an executor, or a future of it, raises that lost its processes or could not begin one.
+_LOST = (BrokenExecutor, OSError, EOFError)
 
 # The replies to a chunk, and beside them the clients that failed: nothing of that is in a reply.
 _Played = tuple[list[Message], list[Failure]]
@@ -32,6 +44,9 @@ class WorkerPool:
 
     A client that kills its process (out of memory, say) counts as an error reply, and takes no other with it. So does
     one after which the device does not answer its process any more: that process ends itself, and another begins.
+
+    Nobody else is at fault: clients whom the end of the fork server cuts off are played again, and where no worker can
+    begin, `collect` raises `RunStoppedError` and answers nothing.
     """
 
     def __init__(
@@ -44,10 +59,13 @@ class WorkerPool:
         self._workers = workers
         self._devices = devices
         self._make_app, self._settings = resident_client_app, settings
-        self._context = process_context([resident_client_app.__module__])
-        self._executor = self._start()
+        self._reason: SimpleQueue[str] | None = None  # why a worker could not begin
+        self._executor = self._start(workers)
+        self._server = fork_server()  # that began the workers
+        self._losses = 0  # of fork servers since the last reply
+        self._stop: RunStoppedError | None = None
         self._running: dict[Future[_Played], list[Part]] = {}
-        self._suspects: list[Part] = []
+        self._lost: list[list[Part]] = []  # chunks whose worker ended, or was not there
         self._gathered: dict[str, Gathering] = {}
         self._model: SharedModel | None = None
         self._models = 0  # shared so far
@@ -68,27 +86,44 @@ class WorkerPool:
         """Hand the clients to the workers, in chunks that shrink as the round goes on."""
         place = self._share(messages)
         self._gathered |= {message.metadata.message_id: Gathering(message) for message in messages}
-        for chunk in guided(messages, self._workers):
-            try:
-                self._running[self._executor.submit(_play, place, _packed(chunk, place))] = chunk
-            except BrokenExecutor:  # a worker died since the last round
-                self._suspects += chunk
+        self._hand_out(guided(messages, self._workers), place)
 
     def collect(self, message_ids: list[str]) -> list[Message]:
-        """Return the replies to the next messages of which each client's part has ended."""
+        """Return the replies to the next messages of which each client's part has ended.
+
+        Raises `RunStoppedError` where no worker can begin, and from then on.
+        """
+        if self._stop is not None:
+            raise self._stop
         replies: list[Message] = []
-        while not replies and (self._running or self._suspects):
+        while not replies and (self._running or self._lost):
             done = wait(self._running, return_when=FIRST_COMPLETED).done if self._running else set()
-            suspects, self._suspects = self._suspects, []
             for future in done:
                 chunk = self._running.pop(future)
                 try:
-                    replies += self._taken(chunk, future.result())
-                except BrokenExecutor:
-                    suspects += chunk
-            if suspects:
-                replies += self._play_apart(suspects)
+                    played = future.result()
+                except Exception:  # a dead process, or what cannot travel: alone it is seen whose fault it is
+                    self._lost.append(chunk)
+                else:
+                    self._losses = 0
+                    replies += self._taken(chunk, played)
+            if self._lost:
+                replies += self._play_again()
         return replies
+
+    def _hand_out(self, chunks: Iterable[list[Part]], place: Place | None) -> None:
+        for chunk in chunks:
+            if not self._lost:
+                try:
+                    self._running[self._submitted(place, _packed(chunk, place))] = chunk
+                    continue
+                except _LOST:  # since the last round, say
+                    pass
+            self._lost.append(chunk)
+
+    def _submitted(self, place: Place | None, messages: list[Message]) -> "Future[_Played]":
+        self._fork_context()  # a fork server that the executor had to start would lack what ours are given
+        return self._executor.submit(_play, place, messages)
 
     def _share(self, messages: Sequence[Message]) -> Place | None:
         """Put the model of `messages` where the workers can read it; None: each chunk carries its own.
@@ -118,35 +153,101 @@ class WorkerPool:
                 complete.append(whole)
         return complete
 
-    def _play_apart(self, suspects: list[Part]) -> list[Message]:
-        """Play the clients of a broken pool again, each alone, and return as `_taken`; an error for who breaks it."""
-        chunks = [suspects, *self._running.values()]
+    def _play_again(self) -> list[Message]:
+        """Begin with new workers, and return as `_taken` from whom the old ones played; an error for who breaks one."""
+        before = self._server
+        self._executor.shutdown(cancel_futures=True)
+        chunks, self._lost = [*self._lost, *self._running.values()], []
         self._running.clear()
-        self._executor = self._start()
-        replies = []
-        for part in [client for chunk in chunks for several in chunk for client in several.alone()]:
-            message = part.message(with_model=True)
-            try:
-                played = self._executor.submit(_play, None, [message]).result()
-            except BrokenExecutor:
-                error = Message(Error(CLIENT_APP_RAISED, "its process died"), reply_to=message)
-                played = [error], []
-                self._executor = self._start()
-            replies += self._taken([part], played)
-        return replies
+        self._begin_one()
+        if self._server == before:
+            alone = [client for chunk in chunks for several in chunk for client in several.alone()]
+            replies = [reply for part in alone for reply in self._taken([part], self._played_alone(part))]
+            self._executor.shutdown()
+            self._executor = self._start(self._workers)
+            return replies
+        self._note_lost_server()
+        self._executor.shutdown()
+        self._executor = self._start(self._workers)
+        self._hand_out(chunks, None)
+        return []
 
-    def _start(self) -> ProcessPoolExecutor:
+    def _played_alone(self, part: Part) -> _Played:
+        """Return the reply to one client in a worker that is there."""
+        message = part.message(with_model=True)
+        while True:
+            before = self._server
+            try:
+                played = self._submitted(None, [message]).result()
+            except _LOST:
+                self._executor.shutdown(cancel_futures=True)
+                self._begin_one()
+                if self._server == before:  # there all the time, as the worker was: the client is at fault
+                    return [_failed("its process died", message)], []
+                self._note_lost_server()
+            except Exception as error:
+                return [_failed(type(error).__name__, message)], []
+            else:
+                self._losses = 0
+                return played
+
+    def _begin_one(self) -> None:
+        """Replace the executor by one of a single worker that has begun. Raises `RunStoppedError` where none can."""
+        tries = max(_TRIES, len(self._devices))
+        for number in range(tries):
+            if number:
+                time.sleep(_PAUSE)
+            try:
+                self._executor = self._start(1, first_device=number)
+                self._executor.submit(_is_there).result()
+                self._server = fork_server()
+                return
+            except _LOST as error:
+                said = self._said() or f"{type(error).__name__}: {error}"
+                self._executor.shutdown()
+        raise self._stopped(f"no worker process can begin ({said}); {tries} tries were made")
+
+    def _said(self) -> str | None:
+        assert self._reason is not None
+        return None if self._reason.empty() else self._reason.get()
+
+    def _note_lost_server(self) -> None:
+        """Count a fork server that ended. Raises `RunStoppedError` where this happens again and again."""
+        self._losses += 1
+        if self._losses >= _TRIES:
+            raise self._stopped(
+                f"the process that starts the workers ended {self._losses} times without a reply in between"
+            )
+        log.warning("the process that starts the workers ended; its clients are played again")
+
+    def _stopped(self, why: str) -> RunStoppedError:
+        self._stop = RunStoppedError(
+            f"{why}; nothing of the round was released. Look at the memory of this machine and of its devices, and at "
+            "the data that the workers load; the run can be resumed from its checkpoint."
+        )
+        return self._stop
+
+    def _fork_context(self) -> BaseContext:
+        return process_context([self._make_app.__module__])
+
+    def _start(self, workers: int, first_device: int = 0) -> ProcessPoolExecutor:
+        context = self._fork_context()
         devices: SimpleQueue[str] | None = None
         if self._devices:
-            devices = self._context.SimpleQueue()
-            for number in range(self._workers):
-                devices.put(self._devices[number % len(self._devices)])
+            devices = context.SimpleQueue()
+            for number in range(workers):
+                devices.put(self._devices[(first_device + number) % len(self._devices)])
+        self._reason = context.SimpleQueue()
         return ProcessPoolExecutor(
-            self._workers,
-            self._context,
+            workers,
+            context,
             initializer=_start_worker,
-            initargs=(self._make_app, self._settings, devices, dict(os.environ)),
+            initargs=(self._make_app, self._settings, devices, self._reason, dict(os.environ)),
         )
+
+
+def _failed(reason: str, message: Message) -> Message:
+    return Message(Error(CLIENT_APP_RAISED, reason), reply_to=message)
 
 
 def _packed(chunk: Sequence[Part], place: Place | None) -> list[Message]:
@@ -157,12 +258,22 @@ def _start_worker(
     resident_client_app: Callable[..., ClientApp],
     settings: object,
     devices: "SimpleQueue[Any] | None",
+    reason: "SimpleQueue[str]",
     environment: dict[str, str],
 ) -> None:
     global _client_app
     start_process(environment)
     device = () if devices is None else (devices.get(),)
-    _client_app = resident_client_app(settings, *device)
+    try:
+        _client_app = resident_client_app(settings, *device)
+    except (Exception, SystemExit) as error:
+        said = str(error) if isinstance(error, FedmfError) else f"{type(error).__name__}: {error}"
+        reason.put(said[:_REASON])
+        os._exit(1)  # without a traceback for each worker: the pool tells why once
+
+
+def _is_there() -> None:
+    """Do nothing, in a worker that has begun."""
 
 
 def _play(place: Place | None, messages: list[Message]) -> _Played:

@@ -145,3 +145,8 @@ def test_a_message_holds_no_more_values_than_the_model_or_four_mebibytes(setting
     largest = max(4 << 20, 4 * plan.dimension)
     assert tasks >= 1
     assert tasks * plan.value_bytes <= largest < (tasks + 1) * plan.value_bytes
+
+
+def test_a_grid_that_has_nobody_left_to_answer_stops_the_run_and_charges_no_client():
+    with pytest.raises(RunStoppedError, match="no worker"):
+        heard(Scripted({"0": [RunStoppedError("no worker is left.")], "1": [[answer(1)]]}), 2, timeout=5)

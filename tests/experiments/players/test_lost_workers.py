@@ -1,0 +1,209 @@
+"""Worker processes that cannot begin, and a fork server that ends: no client is charged with either."""
+
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.players import processes, worker_pool
+from experiments.players.failures import Failure
+from experiments.players.local_grid import InProcessPlayer, LocalGrid
+from experiments.players.processes import fork_server
+from experiments.players.worker_pool import WorkerPool
+from fedmf.errors import DataError, RunStoppedError
+from fedmf.updates import wire
+from plans import KEY
+from poison import PLAN, app_of
+from server.cohort import SimulatedPopulation
+from server.optimizer import Sgd
+from server.state import first_state
+from server.strategy import FedMF
+from tasks import joint, values_in
+
+NAMES = ("special", *"abcdefgh")
+
+
+def app_where_there_is_room(full):
+    """Return a ClientApp, unless there is a file `full`; its worker ends at the client "special", and then it is full."""
+    if full.exists():
+        raise MemoryError("no room on the device")
+    return app_of(partial(fill, full))
+
+
+def fill(full, model):
+    """Let this process end, and no other begin."""
+    full.touch()
+    os._exit(1)
+
+
+def app_without_data(settings):
+    """Raise what a missing file of data does."""
+    raise DataError("there is no file of data.")
+
+
+def app_with_deeds(folder):
+    """Return a ClientApp whose client "special" does what the files of `folder` say, one file each time it is played."""
+    return app_of(partial(do_next, folder))
+
+
+def do_next(folder, model):
+    """Do what the first file says, which is then gone."""
+    for deed in sorted(folder.iterdir())[:1]:
+        what = deed.read_text()
+        deed.unlink()
+        if what == "end server":
+            end_server(os.getppid())
+            time.sleep(60)  # the pool ends this process
+        os._exit(1)
+
+
+def end_server(pid):
+    """Kill the fork server."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def played(grid, *clients):
+    """Return what each of `clients` sends."""
+    (reply,) = grid.send_and_receive([joint(*clients)])
+    return dict(zip(clients, values_in(reply), strict=True))
+
+
+@pytest.fixture(scope="module")
+def here():
+    """What each client sends that plays in this process."""
+    return played(LocalGrid(InProcessPlayer(app_of(None))), *NAMES)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A short pause between two tries to begin a worker; a killed fork server must have ended by then."""
+    monkeypatch.setattr(worker_pool, "_PAUSE", 0.2)
+
+
+def new_strategy():
+    """Return a run before its first round."""
+    first = first_state(PLAN, np.zeros(PLAN.dimension, "f4"), KEY)
+    return FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), first)
+
+
+def test_where_no_worker_can_begin_no_round_of_zeros_is_released_and_the_run_goes_on_later(
+    tmp_path, impatient
+):
+    straight, strategy = new_strategy(), new_strategy()
+    straight.start(LocalGrid(InProcessPlayer(app_of(None))), num_rounds=2)
+    full = tmp_path / "full"
+    full.touch()
+    with WorkerPool(app_where_there_is_room, full, 2) as pool:
+        for _ in range(2):  # nor later
+            with pytest.raises(
+                RunStoppedError, match=r"can begin \(MemoryError: no room on the device\); 3 tries"
+            ):
+                strategy.start(LocalGrid(pool), num_rounds=2)
+    assert strategy.state.round == 0
+    assert len(strategy.state.register.spent) == 0
+    full.unlink()
+    with WorkerPool(app_where_there_is_room, full, 2) as pool:
+        strategy.start(LocalGrid(pool), num_rounds=2)
+    assert strategy.state.round == 2
+    assert strategy.state.model.tobytes() == straight.state.model.tobytes()
+
+
+def test_workers_that_cannot_begin_again_cost_no_client_and_stop_the_run(tmp_path, impatient):
+    heard = []
+    with WorkerPool(app_where_there_is_room, tmp_path / "full", 2) as pool:
+        grid = LocalGrid(pool, heard.append)
+        for _ in range(2):
+            with pytest.raises(RunStoppedError, match="no worker process can begin"):
+                grid.send_and_receive([joint(*NAMES)])
+    assert heard == []
+
+
+def test_what_stops_workers_is_said_in_one_sentence_and_without_a_traceback(impatient, capfd):
+    with (
+        WorkerPool(app_without_data, None, 2) as pool,
+        pytest.raises(RunStoppedError, match=r"can begin \(there is no file of data\.\)"),
+    ):
+        LocalGrid(pool).send_and_receive([joint("a")])
+    assert capfd.readouterr().err == ""
+
+
+def test_one_device_that_has_no_room_leaves_the_others(here, impatient):
+    with WorkerPool(app_on_second, None, 2, ["full", "cpu"]) as pool:
+        assert played(LocalGrid(pool), *NAMES) == here
+
+
+def app_on_second(settings, device):
+    """Return a ClientApp, unless its device is full."""
+    if device == "full":
+        raise MemoryError("no room on the device")
+    return app_of(None)
+
+
+@pytest.mark.parametrize(
+    ("deeds", "failed"),
+    [(["end server"], []), (["end", "end server"], []), (["end server", "end", "end"], ["special"])],
+    ids=["of all", "of one alone", "and then the client its own"],
+)
+def test_the_end_of_the_fork_server_costs_no_client_and_changes_no_bit(here, tmp_path, deeds, failed):
+    for number, deed in enumerate(deeds):
+        (tmp_path / str(number)).write_text(deed)
+    heard = []
+    with WorkerPool(app_with_deeds, tmp_path, 2) as pool:
+        sent = played(LocalGrid(pool, heard.append), *NAMES)
+    assert heard == [Failure(name, "its process died", has_sent=False) for name in failed]
+    assert sent == here | dict.fromkeys(failed, wire.NO_VALUES)
+
+
+def blocks_ctrl_c(pid):
+    """Say whether a process was begun with Ctrl-C blocked, as our fork servers are."""
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "SigBlk" in line]
+    return bool(int(line.split()[1], 16) >> signal.SIGINT - 1 & 1)
+
+
+def test_a_fork_server_that_ends_between_rounds_costs_nothing_and_is_begun_anew_as_the_first_was(here):
+    heard, servers = [], []
+    with WorkerPool(app_of, None, 2) as pool:
+        grid = LocalGrid(pool, heard.append)
+        for _ in range(2):  # before any worker has begun, and when all have nothing to do
+            servers.append(fork_server())
+            end_server(servers[-1])
+            os.waitid(os.P_PID, servers[-1], os.WEXITED | os.WNOWAIT)
+            assert played(grid, *NAMES) == here
+            assert fork_server() not in servers
+            assert blocks_ctrl_c(fork_server())
+    assert heard == []
+
+
+def test_a_fork_server_that_ends_while_it_begins_a_worker_costs_nothing(here, monkeypatch, impatient):
+    heard, asked = [], []
+
+    def context(preload):
+        found = processes.process_context(preload)
+        asked.append(fork_server())
+        if len(asked) in (
+            2,
+            3,
+        ):  # for the first worker of the pool, and for the one that is to take its place
+            end_server(fork_server())
+        return found
+
+    monkeypatch.setattr(worker_pool, "process_context", context)
+    with WorkerPool(app_of, None, 2) as pool:
+        assert played(LocalGrid(pool, heard.append), *NAMES) == here
+    assert heard == []
+    assert len(asked) > 3
+
+
+def test_a_fork_server_that_ends_again_and_again_stops_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_pool, "_TRIES", 2)
+    for number in range(2):
+        (tmp_path / str(number)).write_text("end server")
+    with WorkerPool(app_with_deeds, tmp_path, 2) as pool:
+        grid = LocalGrid(pool)
+        for _ in range(2):
+            with pytest.raises(RunStoppedError, match="starts the workers ended 2 times"):
+                grid.send_and_receive([joint("special")])
