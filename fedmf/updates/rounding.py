@@ -60,12 +60,9 @@ def level_step(linf_bound: float) -> np.float32:
     so that the last level decides for all.
     """
     check_positive("the L-infinity bound", linf_bound)
-    down = np.float32(0)
-    step = np.nextafter(
-        np.float32(linf_bound / _LEVELS), np.float32(np.inf)
-    )  # the nearest may be one below the largest
-    while (
-        float(np.float32(_LEVELS) * step) > linf_bound
-    ):  # as floats: numpy would round the bound to float32 first
+    down, up = np.float32(0), np.float32(np.inf)
+    # The nearest to Delta_inf / 127 may be above or one below what is looked for. Compared as floats, as numpy would round the bound to float32 first.
+    step: np.float32 = np.nextafter(np.float32(linf_bound / _LEVELS), up)
+    while float(np.float32(_LEVELS) * step) > linf_bound:
         step = np.nextafter(step, down)
     return step

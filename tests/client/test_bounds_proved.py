@@ -203,7 +203,11 @@ def int8_bounds():
     rounded = [float(np.float32(bound)) for bound in drawn[:100]]
     beside = [math.nextafter(bound, to) for bound in rounded for to in (0, math.inf)]
     decimal = [count / 1000 for count in range(1, 400)]
-    return [1e-20, 5e19, 0.3, 0.06, 1.0, *decimal, *drawn.tolist(), *rounded, *beside]
+    lower = [
+        182.10418701171875,
+        220.46231079101562,
+    ]  # the float32 next to their 127th is below the largest step
+    return [*lower, 1e-20, 5e19, 0.3, 0.06, 1.0, *decimal, *drawn.tolist(), *rounded, *beside]
 
 
 def test_int8_levels_are_within_both_bounds_in_exact_arithmetic():
