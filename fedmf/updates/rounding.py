@@ -61,7 +61,8 @@ def level_step(linf_bound: float) -> np.float32:
     """
     check_positive("the L-infinity bound", linf_bound)
     down, up = np.float32(0), np.float32(np.inf)
-    # The nearest to Delta_inf / 127 may be above or one below what is looked for. Compared as floats, as numpy would round the bound to float32 first.
+    # The nearest to linf_bound / 127 may be above, or one below, what is looked for. They are compared as floats, as numpy
+    # would round the bound to float32 first.
     step: np.float32 = np.nextafter(np.float32(linf_bound / _LEVELS), up)
     while float(np.float32(_LEVELS) * step) > linf_bound:
         step = np.nextafter(step, down)
