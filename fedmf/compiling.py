@@ -17,11 +17,21 @@ def available() -> bool:
     """Return whether numba is there and works, which is known once it is loaded: that takes a second."""
     try:
         import numba  # noqa: F401
-    except ImportError as error:
-        if error.name != "numba":  # it is there, but not what it needs, such as a numpy that it knows
+    except (ImportError, OSError) as error:  # OSError: llvmlite's library cannot be loaded
+        # Where it is there, something that it needs is not, such as a numpy that it knows.
+        if not isinstance(error, ImportError) or error.name != "numba":
             _log.warning("numba is installed, but cannot be used (%s); numpy is used in its place", error)
         return False
     return True
+
+
+def version() -> str | None:
+    """Return the version of the numba that compiles, None where there is none that can be used, installed or not."""
+    if not available():
+        return None
+    import numba
+
+    return str(numba.__version__)
 
 
 def compiled(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:

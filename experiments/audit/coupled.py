@@ -40,6 +40,7 @@ from fedmf.errors import (
 )
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
+from fedmf.updates.rounding import level_step
 from fedmf.updates.vectors import Vector
 
 SENSITIVITY = "coupled sensitivity"
@@ -170,7 +171,7 @@ def _whole(scene: Scene, plan: Plan, played: list[Pair], sabotage: Sabotage, see
     between = 0.0
     if scene.value_type == "int8":
         assert plan.bounds.linf_norm is not None
-        between = plan.bounds.linf_norm / 127
+        between = float(level_step(plan.bounds.linf_norm))
     return whole_vector(np.array(rows), stated_of(scene), tolerance=np.array(slack)[:, None], step=between)
 
 

@@ -4,7 +4,7 @@ Machines are shared and noisy, so every row is measured in turns with its floor,
 turn with the median ratio counts. `rows=[gaussian_row,mask]` measures some only. Progress goes to stderr. JSON: {row:
 {ratio, goal, floor, seconds, floor_is, turns}}, times in CPU seconds; floor_is says what the floor is.
 
-`compare=pfl`, `compare=flower` or both let other systems play the same client work in the same turns; each runs in a
+`compare=pfl`, `compare=flower` or `compare=pfl,flower` let other systems play the same client work in the same turns; each runs in a
 virtual environment that the command makes once below the cache folder. Their JSON stands under "others".
 `device=cuda` lets clients train on a GPU and measures wall time. `check=true` exits 1 and names the rows that became slower than their limits; `limits=write` sets the limits.
 rows=[wire_float32,wire_int8] count the bytes of a real deployment instead; rows=[round_100m] is a server round of 10^8
@@ -172,6 +172,8 @@ def _refuse_contradictions(settings: BenchmarkSettings) -> None:
     """Raise `SettingError` for settings that cannot be followed, before anything is measured."""
     check_at_least("repeats", settings.repeats, 1)
     on_cuda = settings.device is Device.cuda
+    if not settings.names:
+        raise SettingError("rows is []; it must name a row, such as rows=[mask], or be null for all.")
     for name in settings.names:
         check_choice("rows", name, settings.table if on_cuda else {**ROWS, **NAMED_ROWS})
     for other in settings.others:
@@ -249,7 +251,7 @@ def _say(line: str) -> None:
 
 
 def in_full(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the one system in `compare=NAME` as a list.
+    """Return the arguments with the systems in `compare=NAME` or `compare=NAME,NAME` as a list.
 
     >>> in_full(["compare=pfl", "compare=null", "repeats=3"])
     ['compare=[pfl]', 'compare=null', 'repeats=3']
@@ -257,7 +259,9 @@ def in_full(arguments: Sequence[str]) -> list[str]:
     key, none = "compare=", "compare=null"
     return [
         f"{key}[{word.removeprefix(key)}]"
-        if word.startswith(key) and word != none and word[len(key) :].isalnum()
+        if word.startswith(key)
+        and word != none
+        and all(name.isalnum() for name in word[len(key) :].split(","))
         else word
         for word in arguments
     ]

@@ -11,20 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import fedmf
+from fedmf import compiling
 
-PACKAGES = ("torch", "flwr", "numpy", "numba")  # numba is optional: None where it is missing
+PACKAGES = ("torch", "flwr", "numpy")
 _CHECKOUT = Path(fedmf.__file__).resolve().parents[1]
 _PROCESSORS, _MEMORY_LIMIT = Path("/proc/cpuinfo"), Path("/sys/fs/cgroup/memory.max")
 
 
 def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
-    """Return versions, and the commit of the checkout that the code comes from, None where it is installed."""
+    """Return versions, and the commit of the checkout that the code comes from, None where it is installed.
+
+    That of numba is None where none can be used, as then numpy computes, whatever is installed.
+    """
     commit = _git(checkout, "rev-parse", "HEAD") if (checkout / ".git").exists() else None
     changes = commit and _git(checkout, "status", "--porcelain", "--untracked-files=no")
     return {
         "fedmf": fedmf.__version__,
         "python": platform.python_version(),
         **{name: installed_version(name) for name in PACKAGES},
+        "numba": compiling.version(),
         "git_commit": commit,
         "git_modified": None if changes is None else bool(changes),
     }

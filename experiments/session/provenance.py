@@ -110,7 +110,7 @@ def _earlier_sessions(file: Path) -> list[Any]:
 
 
 def _say_other_arithmetic(earlier: list[Any], software: Mapping[str, Any]) -> None:
-    """Say that bits may differ from here on, where numba was there and is missing, or the other way round."""
+    """Say that bits may differ from here on, where numba computed and cannot now, or the other way round."""
     recorded = [entry["software"] for entry in earlier if "numba" in (entry.get("software") or {})]
     if recorded and (recorded[-1]["numba"] is None) != (software["numba"] is None):
         kinds = ("with", "without") if software["numba"] is None else ("without", "with")

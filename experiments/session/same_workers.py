@@ -21,6 +21,7 @@ from client.training import pick_device
 from experiments.run_files.provenance import installed_version
 from experiments.settings.client import Clients
 from experiments.settings.experiment import Experiment
+from fedmf import compiling
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 
@@ -39,6 +40,7 @@ def software_here() -> Said:
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "fedmf": fedmf.__version__,
         **{package: installed_version(package) or "none" for package in PACKAGES},
+        "numba": compiling.version() or "none that can be used",  # else numpy rotates, and rounds otherwise
         "the code of fedmf": f"digest {code_digest(Path(fedmf.__file__).parents[1])}",
     }
 

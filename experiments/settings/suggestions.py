@@ -197,7 +197,8 @@ def _value(command: str, setting: Setting, value: str) -> str | None:
         if kind == "choice" and each not in setting.choices:
             return choices_sentence(command, key, each, setting.choices)
         if kind.startswith("list") and each[:1] != "[":
-            return f'{key} is {each}; it must be a list, such as "{key}=[{each}]". `{called(command)} --help {key}` says more.'
+            meant = each if "[" in value else value  # names with commas between them are one list
+            return f'{key} is {meant}; it must be a list, such as "{key}=[{meant}]". `{called(command)} --help {key}` says more.'
         if not _may_be(each, kind):
             return f"{key} is {each or 'empty'}; it must be {_a(setting.type)}. `{called(command)} --help {key}` says more."
     return None

@@ -18,6 +18,7 @@ from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import clipping, compiled, wire
 from fedmf.updates.rotation import Rotation, hadamard
+from fedmf.updates.rounding import TAU, dequantize, level_step, round_to_levels
 from fedmf.updates.wire import Bounds
 from plans import KEY
 
@@ -193,6 +194,55 @@ def test_a_difference_taken_on_the_way_is_the_difference(size, kind):
     np.testing.assert_allclose(
         np.linalg.norm(unbounded), np.linalg.norm((trained - start).astype("f8")), rtol=1e-5
     )
+
+
+def int8_bounds():
+    """Bounds over all sizes that are allowed, decimal ones and float32 ones, and the numbers beside those."""
+    rng = np.random.default_rng(5)
+    drawn = 10.0 ** rng.uniform(-19.9, 19.6, 400)
+    rounded = [float(np.float32(bound)) for bound in drawn[:100]]
+    beside = [math.nextafter(bound, to) for bound in rounded for to in (0, math.inf)]
+    decimal = [count / 1000 for count in range(1, 400)]
+    lower = [
+        182.10418701171875,
+        220.46231079101562,
+    ]  # the float32 next to their 127th is below the largest step
+    return [*lower, 1e-20, 5e19, 0.3, 0.06, 1.0, *decimal, *drawn.tolist(), *rounded, *beside]
+
+
+def test_int8_levels_are_within_both_bounds_in_exact_arithmetic():
+    """Level 127 is what a client sends that is at the bound, of one coordinate and where all are at it."""
+    identity = Rotation("identity", 3, PublicSeed(0))
+    for linf in int8_bounds():
+        bounds = Bounds(2 * linf, linf, "int8")
+        sent = send(np.full(3, min(linf * 9, 3e38)), bounds, identity)
+        assert sent.min() == 127
+        assert_within(dequantize(sent, linf), bounds)
+        assert_within(dequantize(-sent, linf), bounds)
+        np.testing.assert_array_equal(wire.decode(sent.tobytes(), bounds, kept=3), dequantize(sent, linf))
+
+
+def test_the_step_of_int8_is_the_largest_of_which_no_level_exceeds_the_bound():
+    levels = np.arange(-127, 128, dtype=np.int8)
+    for linf in int8_bounds():
+        values = dequantize(levels, linf)
+        assert max(Fraction(float(value)) for value in np.abs(values)) <= Fraction(linf)
+        larger = np.nextafter(level_step(linf), np.float32(np.inf))
+        assert Fraction(float(np.float32(127) * larger)) > Fraction(linf)
+        assert Fraction(float(values[-1])) > Fraction(linf) * Fraction(1 - 2.0**-22)
+
+
+def test_an_int8_draw_whose_computed_norm_is_the_radius_is_not_taken_as_norms_round():
+    """Of levels whose exact norm is just above the radius, and the computed one the radius itself."""
+    rng, found = np.random.default_rng(2), 0
+    for _ in range(300):
+        values = dequantize(rng.integers(90, 127, 3).astype(np.int8), 1.0)
+        l2_norm = clipping.l2_norm(values) / (1 + TAU)
+        bounds = Bounds(l2_norm, 1.0, "int8")
+        found += square(values) > Fraction(bounds.radius) ** 2 and clipping.l2_norm(values) <= bounds.radius
+        levels = round_to_levels(values * np.float32(1 - 1e-4), l2_bound=l2_norm, linf_bound=1.0, key=KEY)
+        assert square(dequantize(levels, 1.0)) <= Fraction(bounds.radius) ** 2
+    assert found > 30  # so that without a margin some of them would be taken
 
 
 @pytest.mark.skipif(not compiled.available(), reason="numba is missing")

@@ -30,19 +30,29 @@ def test_without_numba_plain_numpy_is_used_by_server_and_client_and_a_broken_num
         for error, said in (
             (ModuleNotFoundError("No module named 'numba'", name="numba"), ""),
             (ImportError("Numba needs NumPy 2.9 or less"), "Numba needs NumPy 2.9 or less"),
+            (OSError("Could not find libllvmlite.so"), "Could not find libllvmlite.so"),
         ):
             compiling.available.cache_clear()
             with monkeypatch.context() as patch:
                 patch.setattr(builtins, "__import__", failing(error))
                 with caplog.at_level(logging.WARNING):
                     assert not compiling.available()
+                    assert compiling.version() is None
                     assert kernels.kernel("add", 1) is None
                     assert compiled.kernels(1 << 20) is None
                 assert said in caplog.text
                 assert len(caplog.records) == bool(said)
+                caplog.clear()
                 assert kept_coordinates(SecretKey.reproducible(5), 1 << 16, 0.01).size
     finally:
         compiling.available.cache_clear()
+
+
+@pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
+def test_the_version_is_that_of_the_numba_that_compiles():
+    import numba
+
+    assert compiling.version() == numba.__version__
 
 
 @pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")

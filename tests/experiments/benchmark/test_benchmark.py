@@ -69,7 +69,15 @@ def test_the_table_is_for_people_and_rows_can_be_chosen(capsys, monkeypatch):
     assert err == "1/1 mask\n"
 
 
-@pytest.mark.parametrize(("argument", "message"), [("rows=[speed]", "hadamard"), ("repeats=0", "repeats")])
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("rows=[speed]", "hadamard"),
+        ("rows=[]", "rows is []; it must name a row"),
+        ("rows=mask,hadamard", 'it must be a list, such as "rows=[mask,hadamard]"'),
+        ("repeats=0", "repeats"),
+    ],
+)
 def test_mistakes_exit_2(capsys, argument, message):
     code, out, err = run_benchmark(capsys, argument)
     assert (code, out) == (2, "")

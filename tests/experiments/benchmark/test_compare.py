@@ -69,10 +69,19 @@ def test_one_system_needs_no_brackets():
     assert benchmark.in_full(both) == both
 
 
+def test_two_systems_need_no_brackets():
+    assert benchmark.in_full(["compare=pfl,flower"]) == ["compare=[pfl,flower]"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["compare=tff"], "compare is 'tff'; it must be one of pfl, flower"),
+        (["compare=pfl,tff"], "compare is 'tff'; it must be one of pfl, flower"),
+        (
+            ["compare=pfl,flower", "rows=[mask]"],
+            "compare is pfl, flower, but no row that other systems can play",
+        ),
         (["compare=pfl", "rows=[mask]"], "no row that other systems can play is among the rows"),
         (["page=README.md", "rows=[mask]"], "page and rows are both given"),
         (["page=nowhere.md"], "page is nowhere.md, which is no file"),

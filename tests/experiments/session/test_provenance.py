@@ -19,12 +19,12 @@ import fedmf
 from crashes import Crash
 from experiments.cli.result import rows as result_rows
 from experiments.pages.wording import duration
-from experiments.run_files import provenance as recorded
 from experiments.run_files.directory import PROVENANCE, RunDirectory
 from experiments.run_files.provenance import machine, software
 from experiments.run_files.reader import read_run
 from experiments.session import provenance
 from experiments.session.provenance import Clock, Provenance
+from fedmf import compiling
 from fedmf.updates import compiled
 from runs import run, summary
 from server.checkpoint import Checkpoint
@@ -124,12 +124,14 @@ def test_a_resume_with_or_without_numba_goes_on_alike_and_says_that_bits_may_dif
             patch.setattr(Checkpoint, "settle", settle)
             patch.setattr(compiled, "WORTHWHILE", 0)
             if kind == "without":
-                patch.setattr(compiled, "available", lambda: False)
-                known = recorded.installed_version
-                patch.setattr(
-                    recorded, "installed_version", lambda name: None if name == "numba" else known(name)
-                )
-            run(tmp_path / name, *SMALL, *overrides)
+                patch.setitem(sys.modules, "numba", None)  # installed, and cannot be imported
+            compiling.available.cache_clear()
+            try:
+                run(tmp_path / name, *SMALL, *overrides)
+            finally:
+                compiling.available.cache_clear()
+        session = sessions(tmp_path / name)[-1]
+        assert session["software"]["numba"] == (None if kind == "without" else version("numba"))
         return capsys.readouterr().err
 
     crashes = False

@@ -1,6 +1,8 @@
 """What workers of a cluster must have in common with the process that asks them, held against copies that differ."""
 
 import shutil
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from client.data.dataset import LazyClients
 from experiments.session import same_workers
 from experiments.session.same_workers import code_digest, described, refuse_others, sample_of, software_here
 from experiments.settings.experiment import build
+from fedmf import compiling
 from fedmf.errors import SettingError
 from runs import composed
 
@@ -27,6 +30,24 @@ def test_the_same_is_accepted_and_the_first_difference_is_named_with_its_worker(
         refuse_others([("a", dict(ours)), (NAME, {**ours, "numpy": "1.0"})], ours)
     with pytest.raises(SettingError, match="in torch: None there"):
         refuse_others([(NAME, {name: ours[name] for name in ours if name != "torch"})], ours)
+
+
+@pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
+def test_a_worker_whose_numba_is_another_or_cannot_be_used_is_refused(monkeypatch):
+    """Installed it may be: its rotations are numpy's, and differ in the last bits from 2^15 coordinates on."""
+    ours = software_here()
+    assert ours["numba"] == version("numba")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "numba", None)
+        compiling.available.cache_clear()
+        theirs = software_here()
+    compiling.available.cache_clear()
+    with pytest.raises(SettingError, match=r"in numba: none that can be used there, \d.* here"):
+        refuse_others([("a", dict(ours)), (NAME, theirs)], ours)
+    with pytest.raises(SettingError, match=r"in numba: \d.* there, none that can be used here"):
+        refuse_others([(NAME, ours)], theirs)
+    with pytest.raises(SettingError, match=r"17 on node b .* in numba: 0\.1 there"):
+        refuse_others([(NAME, {**ours, "numba": "0.1"})], ours)
 
 
 def test_one_byte_of_our_code_is_a_difference_and_where_it_lies_is_none(tmp_path):

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from fedmf.randomness import SecretKey
+from fedmf.updates import rounding
 from fedmf.updates.clipping import clip_linf
-from fedmf.updates.rounding import TAU, dequantize, round_to_levels
+from fedmf.updates.rounding import TAU, dequantize, level_step, round_to_levels
 
 KEY = SecretKey.reproducible(3)
 
@@ -20,11 +21,21 @@ def test_rounding_is_unbiased():
         dequantize(round_to_levels(vector, l2_bound=1.0, linf_bound=linf, key=KEY.derive("t", k)), linf)
         for k in range(400)
     ]
-    step = linf / 127
+    step = level_step(linf)
     error = np.mean(draws, axis=0) - vector
     assert np.abs(error).max() < 5 * step / 2 / np.sqrt(400)
     truncated = np.trunc(vector / step) * step  # the control: rounding toward zero is biased
     assert np.abs(truncated - vector).max() > 5 * step / 2 / np.sqrt(400)
+
+
+@pytest.mark.parametrize("word", [0, 2**64 - 1])
+def test_the_quantiser_divides_by_the_step_that_levels_are_multiplied_by(word, monkeypatch):
+    """Values on the grid are their levels in every draw, the lowest and the highest too; on a grid of linf / 127 they are not."""
+    monkeypatch.setattr(rounding, "uniform_words", lambda key, count: np.full(count, word, np.uint64))
+    levels = np.arange(-127, 128, dtype=np.int8)
+    for linf in np.random.default_rng(0).uniform(0.01, 1, 200):
+        grid = levels * float(level_step(linf))  # float64, exact
+        np.testing.assert_array_equal(round_to_levels(grid, l2_bound=20.0, linf_bound=linf, key=KEY), levels)
 
 
 @pytest.mark.parametrize("radius", [0.01, 1.0, 30.0])
@@ -36,7 +47,7 @@ def test_radius_is_held_also_where_nearly_every_draw_is_too_long(linf, radius):
         levels = round_to_levels(vector, l2_bound=radius, linf_bound=linf * radius, key=KEY)
         assert levels.dtype == np.int8
         assert np.linalg.norm(dequantize(levels, linf * radius).astype("f8")) <= (1 + TAU) * radius
-        assert np.abs(dequantize(levels, linf * radius)).max() <= np.float32(linf * radius) * (1 + 1e-6)
+        assert float(np.abs(dequantize(levels, linf * radius)).max()) <= linf * radius
 
 
 def test_a_single_stochastic_draw_on_a_coarse_grid_would_break_the_radius():
