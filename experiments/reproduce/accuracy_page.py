@@ -4,7 +4,7 @@ Made of whatever runs there are, so that it can be looked at while the others ar
 """
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,14 +196,9 @@ def _panel(axes: Axes, subject: Subject, keep: float, results: Results) -> None:
         found = {
             epsilon: item
             for epsilon in subject.epsilons
-            if (item := _estimated(results, subject.cell(mechanism, keep, epsilon)))
+            if (item := estimated(results, subject.cell(mechanism, keep, epsilon)))
         }
-        x, mean = list(found), np.array([item.mean for item in found.values()])
-        error = np.array([item.error or 0.0 for item in found.values()])
-        colour = COLOURS[index % len(COLOURS)]
-        look: Any = {"linestyle": DASHES[index % len(DASHES)], "marker": MARKERS[index % len(MARKERS)]}
-        axes.plot(x, mean, color=colour, label=mechanism, markersize=5, **look)
-        axes.fill_between(x, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+        draw_line(axes, index, mechanism, found)
     axes.set_xscale("log")
     axes.set_xticks(subject.epsilons, [f"{epsilon:g}" for epsilon in subject.epsilons])
     axes.set_xticks([], minor=True)
@@ -211,5 +206,16 @@ def _panel(axes: Axes, subject: Subject, keep: float, results: Results) -> None:
     axes.set_title(f"{subject.name}, keep probability {keep:g}", fontsize=12)
 
 
-def _estimated(results: Results, cell: Cell) -> Estimate | None:
+def draw_line(axes: Axes, index: int, label: str, found: Mapping[float, Estimate]) -> None:
+    """Draw line number `index` of a panel, {x: estimate}, with a band of one standard error."""
+    x, mean = list(found), np.array([item.mean for item in found.values()])
+    error = np.array([item.error or 0.0 for item in found.values()])
+    colour = COLOURS[index % len(COLOURS)]
+    look: Any = {"linestyle": DASHES[index % len(DASHES)], "marker": MARKERS[index % len(MARKERS)]}
+    axes.plot(x, mean, color=colour, label=label, markersize=5, **look)
+    axes.fill_between(x, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+
+
+def estimated(results: Results, cell: Cell) -> Estimate | None:
+    """Return mean and standard error over the seeds of a cell's test accuracy, in percent; None without any run."""
     return estimate([100 * accuracy for accuracy in results.final(cell)[1].values()])

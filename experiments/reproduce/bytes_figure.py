@@ -4,13 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages.estimate import estimate
-from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE
-from experiments.reproduce.accuracy_page import Subject
+from experiments.pages.figures import STYLE
+from experiments.reproduce.accuracy_page import Subject, draw_line, estimated
 from experiments.reproduce.results import Results
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import ENVELOPE_BYTES, value_bytes
@@ -49,16 +47,10 @@ def _panel(axes: Axes, subject: Subject, epsilon: float, dimension: int, results
         found = {
             cell.keep_probability: item
             for cell in sorted(cells, key=lambda cell: cell.keep_probability)
-            if (item := estimate([100 * accuracy for accuracy in results.final(cell)[1].values()]))
+            if (item := estimated(results, cell))
         }
-        x = [sent(dimension, keep) for keep in found]
-        ticks |= dict(zip(found, x, strict=True))
-        mean = np.array([item.mean for item in found.values()])
-        error = np.array([item.error or 0.0 for item in found.values()])
-        colour = COLOURS[index % len(COLOURS)]
-        look: Any = {"linestyle": DASHES[index % len(DASHES)], "marker": MARKERS[index % len(MARKERS)]}
-        axes.plot(x, mean, color=colour, label=mechanism, markersize=5, **look)
-        axes.fill_between(x, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+        ticks |= {keep: sent(dimension, keep) for keep in found}
+        draw_line(axes, index, mechanism, {ticks[keep]: item for keep, item in found.items()})
     axes.set_xscale("log")
     axes.set_xticks(
         list(ticks.values()), [f"{bytes_:,.0f}\n{keep:g}" for keep, bytes_ in ticks.items()], fontsize=10

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from experiments.pages.estimate import Estimate, estimate
+from experiments.pages.estimate import Estimate
 from experiments.reproduce import Means, Reproduction, bytes_figure
-from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, section
+from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, estimated, section
 from experiments.reproduce.results import Results
 from experiments.reproduce.sgmf_training import DELTA, SIZES, Size, cell, study
 from experiments.reproduce.study import Study, compute, is_above, order
-from experiments.reproduce.trials import Cell, play
+from experiments.reproduce.trials import play
 from experiments.reproduce.tuning import FACTOR
 from experiments.reproduce.whole_run import check_data
 from fedmf.accounting import calibrate_noise_multiplier, resolve_linf_ratio
@@ -173,8 +173,8 @@ def lost_table(page: Page, subject: Subject, results: Results) -> Iterator[str]:
         for epsilon in subject.epsilons:
             pairs = [
                 (
-                    _estimated(results, subject.cell(name, keep, epsilon)),
-                    _estimated(results, subject.cell(name, dense, epsilon)),
+                    estimated(results, subject.cell(name, keep, epsilon)),
+                    estimated(results, subject.cell(name, dense, epsilon)),
                 )
                 for name in page.mechanisms
             ]
@@ -203,7 +203,7 @@ def claims_table(page: Page, subject: Subject, results: Results) -> Iterator[str
     yield from ("", "| keep | epsilon | order | not as in the paper |", "| ---: | ---: | :--- | :--- |")
     for keep in subject.keep_probabilities:
         for epsilon in subject.epsilons:
-            found = {name: _estimated(results, subject.cell(name, keep, epsilon)) for name in page.mechanisms}
+            found = {name: estimated(results, subject.cell(name, keep, epsilon)) for name in page.mechanisms}
             if any(found.values()):
                 yield f"| {keep:g} | {epsilon:g} | {order(found)} | {differs(page, found)} |"
     yield ""
@@ -217,10 +217,6 @@ def differs(page: Page, found: Mapping[str, Estimate | None]) -> str:
         if a and b and not is_above(a, b):
             missing.append(f"`{above}` is {'below' if is_above(b, a) else 'not told apart from'} `{below}`")
     return "; ".join(missing) or "–"
-
-
-def _estimated(results: Results, one: Cell) -> Estimate | None:
-    return estimate([100 * accuracy for accuracy in results.final(one)[1].values()])
 
 
 def what_it_took(work: Study, results: Results) -> Iterator[str]:
