@@ -98,7 +98,7 @@ def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monk
     assert "The run was resumed: 2 sessions are added up" in html
     wall = summary(tmp_path / "r")["wall_seconds"]
     assert wall == first["wall_seconds"] + second["wall_seconds"]
-    for name in ("wall time of all sessions", "wall time"):  # among the figures of the summary, and in the record
+    for name in ("wall time of all sessions", "wall time"):
         assert re.search(rf">{name}</t[hd]>\s*<td[^>]*>{re.escape(duration(wall))}</td>", html), name
     assert ("wall seconds", f"{wall:.1f} in 2 sessions") in [*result_rows(read_run(tmp_path / "r"))]
     assert f"{first['started'].replace('T', ' ')[:-1]}</td>" in html
