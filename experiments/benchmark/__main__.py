@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from client.training import pick_device
@@ -31,6 +30,7 @@ from experiments.benchmark.other_system import SCRIPTS, OtherSystem
 from experiments.benchmark.row import Row, cuda_clock, measure
 from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
 from experiments.cli import command, output
+from experiments.players.processes import keep_freed_memory
 from experiments.settings.output import Output
 from fedmf import kernels
 from fedmf.checks import check_at_least, check_choice
@@ -217,15 +217,6 @@ def _look(settings: BenchmarkSettings, name: str, interpreters: dict[str, Path])
             start = [str(python), str(SCRIPTS / f"with_{other}.py")]
             others[other] = stack.enter_context(OtherSystem(other, start, FEDERATIONS[name]))
         return measure(row, settings.repeats, others)
-
-
-def keep_freed_memory() -> None:
-    """Bring the allocator to the state of a process that has been running for a while.
-
-    glibc asks the system for every array larger than the largest it has seen freed, and touching new pages
-    costs more than most kernels: without this a row would depend on what ran before it.
-    """
-    np.empty(30 << 20, np.uint8)  # freed at once; glibc remembers sizes up to 32 MiB
 
 
 def _tables_of(settings: BenchmarkSettings) -> tuple[str, ...]:
