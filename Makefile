@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup run test test-fast test-slow test-interpreters test-gpu mutation lint settings docs deploy-demo
+.PHONY: setup run test test-fast test-slow test-interpreters test-gpu mutation lint settings docs deploy-demo hashes sbom
 
 setup: $(INSTALLED)
 
@@ -14,13 +14,13 @@ TORCH ?= torch==2.13.0
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray,fast,data,sweep,docs,safetensors,onnx]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray,fast,data,sweep,docs,safetensors,onnx,metrics]"
 	touch $(INSTALLED)
 
 run: setup
 	$(BIN)/python -m experiments.simulate
 
-# A SuperLink and three SuperNodes with TLS and keys, on the loopback interface; about three minutes.
+# A SuperLink and three nodes with TLS and keys, on the loopback interface; the eight epochs of `make run`.
 deploy-demo: setup
 	$(BIN)/python -m experiments.deploy_demo
 
@@ -36,14 +36,16 @@ test: lint
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=ci -m "slow and not gpu"
 
+# Within three minutes on two cores, while one works. LONG= runs the whole runs and audits too, as the other interpreters do.
+LONG ?= and not long
 test-fast: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not ray and not deployment and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow $(LONG) and not ray and not deployment and not gpu"
 
 # The fast suite on each supported Python that this machine has, in environments of their own.
 test-interpreters:
 	@for version in 3.11 3.12 3.13; do \
 		if python$$version -c '' 2> /dev/null; then \
-			$(MAKE) test-fast PYTHON=python$$version VENV=.venv-$$version || exit 1; \
+			$(MAKE) test-fast LONG= PYTHON=python$$version VENV=.venv-$$version || exit 1; \
 		else \
 			echo "not tried: there is no python$$version"; \
 		fi; \
@@ -68,6 +70,19 @@ lint: setup
 # What --help and docs/settings.md say of every setting, from the comments in conf/ and the classes; commit what it writes.
 settings: setup
 	$(BIN)/python docs/site_tools/settings.py
+
+# The files in requirements/, anew from constraints.txt: asks the package registry for every package and each Python that we
+# name, and installs nothing. An index of this machine's own must not answer (PIP_CONFIG_FILE=/dev/null).
+hashes: setup
+	$(BIN)/python requirements/lock.py
+
+# What is installed, as CycloneDX; the tool has an environment of its own, so that it is not in the list.
+SBOM_TOOL := .venv-sbom
+sbom: setup
+	test -x $(SBOM_TOOL)/bin/cyclonedx-py || { $(PYTHON) -m venv $(SBOM_TOOL) && \
+		$(SBOM_TOOL)/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0; }
+	mkdir -p dist
+	$(SBOM_TOOL)/bin/cyclonedx-py environment --output-reproducible --output-file dist/sbom.cdx.json $(BIN)/python
 
 # The documentation as a website: site/index.html. Search needs a server, such as `python -m http.server -d site`.
 docs: setup

@@ -3,7 +3,8 @@
 Any exception in a client's turn becomes a zero update, and so does an update that is not finite. Both are said on this
 machine only, by `on_failure`: otherwise one client's data would decide what the server releases, and zero-out privacy
 would be lost with certainty (docs/privacy.md, section 5). For the same reason it may not silence the clients after
-it: see `client.resident` for the trainer, and `Elsewhere` for what only another process can do.
+it: see `client.resident` for the trainer, and `Elsewhere` for what only another process can do. What fails before any
+client's data are read is no client's turn: an app that is made `at_once` raises it.
 
 On a CUDA device an update is privatized where it was trained (`client.on_device`), on the host otherwise and where a
 trainer of one's own gives it there.
@@ -24,10 +25,11 @@ from client.data import Examples
 from client.privatize import privatize, say_nothing
 from client.resident import Player, Resident
 from client.training import Trainer
-from fedmf.errors import DeviceLostError, DivergedError, SettingError
+from fedmf.errors import DeviceLostError, DivergedError, RunStoppedError, SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.client_plan import ClientPlan
+from fedmf.updates.tags import Turn, with_tag
 from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import Values
 
@@ -36,7 +38,8 @@ log = logging.getLogger(__name__)
 NOT_FINITE = "training gave an update that is not finite; a lower learning_rate of the clients may help."
 
 
-# Plays a message in another process, and returns its reply, or an error where that process died.
+# Plays a message in another process, and returns its reply, or an error where that process died. Raises
+# `RunStoppedError` where none can begin, before any client's data are read; nothing of the message is answered then.
 Elsewhere = Callable[[Message, Context], Message]
 
 # Called with a client whose update is zero because it could not train, and why. What it is told depends on private
@@ -59,15 +62,19 @@ def log_failure(client: str, error: BaseException) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """What one client is asked: who it is, in which epoch (0-based), and the key of its mask.
+    """What one client is asked: whose turn it is in which round, and the key of its mask.
 
     `fixed_digest` is that of what does not train of the server's model, "" where all of it does.
     """
 
-    client: str
-    epoch: int
+    turn: Turn
     mask_key: SecretKey
     fixed_digest: str = ""
+
+    @property
+    def client(self) -> str:
+        """Who the client is."""
+        return self.turn.client
 
 
 @dataclass(frozen=True)
@@ -94,17 +101,25 @@ def make_client_app(
     elsewhere: Elsewhere | None = None,
     on_failure: OnFailure = log_failure,
     on_done: OnDone = no_count,
+    at_once: bool = False,
 ) -> ClientApp:
     """Return the ClientApp of clients whose data `examples_of(client, context)` gives.
 
     `make_trainer` is called at the first task and again after an error in a turn; what it returned stays resident
-    between. Where a client's turn leaves the device unusable to this process (a failed assertion on a CUDA
-    device), its update is zero and `elsewhere` plays the clients after it. Without `elsewhere` the app raises
-    `DeviceLostError` for the message, and whoever called it should end the process. `on_failure` is told of each client
-    whose update is zero because it could not train, `on_done` that a client's turn is over.
+    between. With `at_once` it is called here, and what it raises is raised (a device without room, say): no client's
+    data have been read, so that whoever plays a run may stop it. Otherwise it counts as an error of the client's turn.
+
+    Where a client's turn leaves the device unusable to this process (a failed assertion on a CUDA
+    device), its update is zero and `elsewhere` plays the clients after it, as where no trainer can be made after it.
+    Without `elsewhere` the app raises `DeviceLostError` for the message, and whoever called it should end the process.
+    What `elsewhere` raises is zeros for the clients it was given, but for `RunStoppedError`, which is raised.
+    `on_failure` is told of each client whose update is zero because it could not train, `on_done` that a client's turn
+    is over.
     """
     app = ClientApp()
     resident = Resident(make_trainer, plan)
+    if at_once:
+        resident.begin()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -112,13 +127,16 @@ def make_client_app(
         sent = Sent(vector, scale_of(message))
         values: list[bytes] = []
         for task in tasks:
+            resident.restore()
             if resident.is_lost:
                 break
             kept = safely_played(resident, examples_of, sent, task, context, plan, on_failure)
-            values.append(wire.to_bytes(kept))
+            values.append(sent_bytes(kept, task))
             on_done()
         if resident.is_lost and elsewhere is None:
-            raise DeviceLostError("the device does not answer any more; end this process and ask a new one.")
+            raise DeviceLostError(
+                "the device does not answer this process any more, or has no room; end this process and ask a new one."
+            )
         if left := tasks[len(values) :]:
             assert elsewhere is not None
             values += play_elsewhere(elsewhere, left, len(vector), message, context, plan, on_failure)
@@ -130,9 +148,10 @@ def make_client_app(
 def unpack(message: Message) -> tuple[list[Task], Vector]:
     """Return each client's task, and the flat model (d,), float32, that they share."""
     record = message.content.config_records[wire.TASK]
-    epoch, fixed = int(record[wire.EPOCH]), str(record.get(wire.FIXED, ""))  # type: ignore[arg-type]
+    round_of_run = message.metadata.run_id, int(record[wire.EPOCH]), int(record[wire.STEP])  # type: ignore[arg-type]
+    fixed = str(record.get(wire.FIXED, ""))
     asked = zip(wire.entries(record, wire.CLIENT), wire.entries(record, wire.MASK_KEY), strict=True)
-    tasks = [Task(client, epoch, SecretKey(key), fixed) for client, key in asked]
+    tasks = [Task(Turn(*round_of_run, client), SecretKey(key), fixed) for client, key in asked]
     return tasks, wire.to_vector(message.content.array_records[wire.MODEL][wire.VECTOR].data)
 
 
@@ -164,8 +183,13 @@ def mask(
     )
 
 
+def sent_bytes(values: Values, task: Task) -> bytes:
+    """Return a client's kept values as they travel: with the tag that binds them to its task."""
+    return with_tag(wire.to_bytes(values), task.mask_key, task.turn)
+
+
 def pack(values: Sequence[bytes], message: Message) -> Message:
-    """Return the reply that holds each client's kept values on their own, in the order of the tasks, and nothing else.
+    """Return the reply that holds each client's `sent_bytes` on their own, in the order of the tasks, and nothing else.
 
     No loss, no count, no norm, and no sum over clients: each vector stays under its own mask.
     """
@@ -183,7 +207,7 @@ def play_elsewhere(
 ) -> list[bytes]:
     """Return what leaves each client of `tasks`, the last ones of `message`, played by another process.
 
-    Zero updates where that process died too.
+    Where that process died too each is played in one of its own, and a client at which that dies is a zero update. Raises `RunStoppedError` where none could begin.
     """
     log.warning("another process plays the clients from %s on", tasks[0].client)
     given = message.content.config_records[wire.TASK]
@@ -196,11 +220,17 @@ def play_elsewhere(
     try:
         fields = elsewhere(left, context).content.config_records[wire.UPDATE]
         return [bytes(data) for _, data in zip(tasks, wire.entries(fields, wire.VALUES), strict=True)]
+    except RunStoppedError:  # before the data of any of these clients were read
+        raise
     except Exception as error:
-        for task in tasks:
-            on_failure(task.client, error)
-        zero = np.zeros(dimension, np.float32)
-        return [wire.to_bytes(mask(zero, task, plan)) for task in tasks]
+        if len(tasks) > 1:  # one of them is at fault, and may not silence the others
+            alone = (
+                play_elsewhere(elsewhere, [task], dimension, message, context, plan, on_failure)
+                for task in tasks
+            )
+            return [data for values in alone for data in values]
+        on_failure(tasks[0].client, error)
+        return [sent_bytes(mask(np.zeros(dimension, np.float32), tasks[0], plan), tasks[0])]
 
 
 def safely_played(
@@ -219,7 +249,7 @@ def safely_played(
     """
     try:
         examples = examples_of(task.client, context)
-        order = plan.seed.generator("data order", task.client, task.epoch)
+        order = plan.seed.generator("data order", task.client, task.turn.epoch)
         with resident.turn(task.fixed_digest) as player:
             play = play_on_host if player.privatizer is None else play_on_device
             kept, is_finite = play(player, sent, examples, order, task, plan)

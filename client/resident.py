@@ -58,14 +58,34 @@ class Resident:
 
     `is_lost` after a turn that left the device without an answer: a failed assertion on a CUDA device ends every
     later operation of this process on it, a new trainer's too. Only another process can use the device again.
+
+    Making a trainer reads no client's data. What it raises in `begin` is therefore raised: a run that ends at it says
+    nothing of anybody. `restore` takes it for a lost device: it is due to this process or to what it has played.
     """
 
     def __init__(self, make: Callable[[], Trainer], plan: ClientPlan) -> None:
         self._make, self._plan = make, plan
         self._player: Player | None = None
-        self._device: torch.device | None = None  # of the last trainer
+        self._device: torch.device | None = None  # of the last trainer, None before any was made
         self._has_warned = False
         self.is_lost = False
+
+    def begin(self) -> None:
+        """Make the trainer before any turn; raises what making it raises."""
+        self._player = self._made()
+
+    def restore(self) -> None:
+        """Make the trainer anew where the last turn has spoilt it, before the next client's data are read.
+
+        Where that fails `is_lost`: a client that is not asked yet is not at fault, a new process may still have room.
+        """
+        if self._player is not None or self._device is None or self.is_lost:
+            return
+        try:
+            self._player = self._made()
+        except (Exception, SystemExit):
+            log.exception("the trainer cannot be made again; this process cannot play another client")
+            self.is_lost = True
 
     @contextmanager
     def turn(self, fixed_digest: str = "") -> Iterator[Player]:

@@ -54,3 +54,8 @@ for _name, _value in {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray hides all GPUs from a worker that reserves none
 }.items():
     os.environ.setdefault(_name, _value)
+
+if os.environ.get("FEDMF_LOG"):  # also of the process that started this one
+    from experiments.session import json_log
+
+    json_log.install_if_asked()

@@ -39,8 +39,13 @@ def job(
     """
     from experiments.cli.result import show
     from experiments.run_files.reader import read_run
+    from experiments.session import json_log
     from experiments.session.simulation import simulate
+    from experiments.settings.output import LogForm
 
+    if settings.run.log is LogForm.json:
+        json_log.install()  # to the end of the process, which may say in one line more what stopped the run
+    json_log.name_run(directory.name)
     metric = settings.run.optimized_metric
     is_new = simulate(settings, directory, "" if in_sweep is None else in_sweep.label)
     if is_new and (in_sweep is None or settings.output is Output.json):
@@ -73,6 +78,10 @@ def main() -> None:
     )
     logging.getLogger("flwr").setLevel(logging.WARNING)
     logging.getLogger("flwr").propagate = False  # it has a handler of its own
+    if "run.log=json" in sys.argv:  # also what is wrong with the settings beside it
+        from experiments.session.json_log import install
+
+        install()
     end_with(partial(guard, run))
 
 

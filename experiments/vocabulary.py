@@ -5,17 +5,14 @@ reference and the docstrings of its standard library (PSF licence). Never point 
 texts: a vocabulary is public, and privacy accounting does not cover it.
 """
 
-import ast
 import gzip
 import sys
-import sysconfig
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from pydoc_data.topics import topics
 
 from client.data.by_user_text import LEVELS, WORDS
+from client.data.public_text import documentation
 from client.data.text import most_frequent, words
 from experiments.cli import command, output
 from experiments.settings.output import Output
@@ -73,33 +70,6 @@ def read_lines(path: Path) -> Iterator[str]:
             yield from file
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as UTF-8 text ({error}).") from error
-
-
-def documentation() -> Iterator[str]:
-    """Yield the texts of Python's language reference and the docstrings of its standard library."""
-    yield from topics.values()
-    library = Path(sysconfig.get_path("stdlib"))
-    for module in sorted(sys.stdlib_module_names):
-        for file in (library / f"{module}.py", *sorted((library / module).rglob("*.py"))):
-            if file.is_file() and not any("test" in part for part in file.relative_to(library).parts):
-                yield from docstrings(file.read_bytes())
-
-
-def docstrings(source: bytes) -> Iterator[str]:
-    """Yield the docstrings of a Python module, its classes and functions; none for what is no Python.
-
-    >>> list(docstrings(b"class Cat: 'An animal.'"))
-    ['', 'An animal.']
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old modules hold escapes that today's Python warns of
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
 
 
 if __name__ == "__main__":

@@ -1,26 +1,31 @@
-"""Whether numba (the extra `fast`) can be used, and how loops are compiled with it.
+"""Whether numba (the extra `fast`) can be used, and how loops are compiled with it: one answer for all of fedmf.
 
-When a compiled loop is worth its loading `fedmf.kernels` and `fedmf.updates.compiled` say for themselves. The designs,
-`fedmf.mechanisms.compiled`, have a compiler of their own, as all that decides a table lies in their package.
+When a compiled loop is worth its loading `fedmf.kernels`, `fedmf.updates.compiled` and `fedmf.mechanisms.compiled` say
+for themselves.
 """
 
 import logging
+import signal
+import threading
 from collections.abc import Callable
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, cast
 
 _log = logging.getLogger(__name__)
 
 
 @cache
 def available() -> bool:
-    """Return whether numba is there and works, which is known once it is loaded: that takes a second."""
+    """Return whether numba is there and compiles, which is known once it is loaded: that takes a second."""
     try:
-        import numba  # noqa: F401
-    except (ImportError, OSError) as error:  # OSError: llvmlite's library cannot be loaded
+        import numba
+    except Exception as error:  # OSError without llvmlite's library, or what another package raises
         # Where it is there, something that it needs is not, such as a numpy that it knows.
         if not isinstance(error, ImportError) or error.name != "numba":
             _log.warning("numba is installed, but cannot be used (%s); numpy is used in its place", error)
+        return False
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        _log.warning("numba compiles nothing, because NUMBA_DISABLE_JIT is set; numpy is used in its place")
         return False
     return True
 
@@ -43,8 +48,39 @@ def compiled(function: Callable[..., Any], **settings: Any) -> Callable[..., Any
         return function
     from numba import njit
 
+    result: Any = njit(**settings)(function)
+    result.compile = partial(_uninterrupted, result.compile)
+    if (keep := _keeper()) is not None:
+        keep(result)
+    return cast("Callable[..., Any]", result)
+
+
+def _uninterrupted(compile_one: Callable[..., Any], signature: object) -> Any:
+    """Compile for a signature; Ctrl-C and SIGTERM come after it: raised in what LLVM calls back, they would be lost."""
+    if threading.current_thread() is not threading.main_thread():
+        return compile_one(signature)  # signals come to the main thread alone
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    of_python = {number: handler for number, handler in handlers.items() if handler is not None}
     try:
-        result: Callable[..., Any] = njit(cache=True, **settings)(function)
-    except RuntimeError:  # neither beside the code nor in the user's cache may anything be written
-        result = njit(**settings)(function)
-    return result
+        for number in of_python:
+            signal.signal(number, lambda arrived, frame: came.append(arrived))
+        return compile_one(signature)
+    finally:
+        for number, handler in of_python.items():
+            signal.signal(number, handler)
+        for arrived in came:
+            signal.raise_signal(arrived)
+
+
+@cache
+def _keeper() -> Callable[[Any], None] | None:
+    """Return what keeps compiled code on disk, None where this numba has not the class that it builds upon."""
+    try:
+        from fedmf.compiled_files import keep
+    except Exception as error:  # numba promises nobody that its next version has it
+        _log.warning(
+            "compiled code is not kept on disk: numba %s is not known to fedmf (%s)", version(), error
+        )
+        return None
+    return keep

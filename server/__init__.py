@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from server.app import make_server_app
     from server.attendance import Attendance, DeployedPopulation
     from server.checkpoint import Checkpoint
-    from server.cohort import Population, ReplyPolicy, SimulatedPopulation
+    from server.cohort import Population, ReplyPolicy, SimulatedPopulation, UnreadyNodes
+    from server.known_nodes import KnownNode, KnownNodes
     from server.optimizer import Optimizer, Sgd
     from server.state import Release, ServerState, first_state
     from server.strategy import FedMF
@@ -24,7 +25,8 @@ else:
             "server.app": ["make_server_app"],
             "server.attendance": ["Attendance", "DeployedPopulation"],
             "server.checkpoint": ["Checkpoint"],
-            "server.cohort": ["Population", "ReplyPolicy", "SimulatedPopulation"],
+            "server.cohort": ["Population", "ReplyPolicy", "SimulatedPopulation", "UnreadyNodes"],
+            "server.known_nodes": ["KnownNode", "KnownNodes"],
             "server.optimizer": ["Optimizer", "Sgd"],
             "server.state": ["Release", "ServerState", "first_state"],
             "server.strategy": ["FedMF"],
@@ -38,6 +40,8 @@ __all__ = [
     "Checkpoint",
     "DeployedPopulation",
     "FedMF",
+    "KnownNode",
+    "KnownNodes",
     "Optimizer",
     "Population",
     "Release",
@@ -45,6 +49,7 @@ __all__ = [
     "ServerState",
     "Sgd",
     "SimulatedPopulation",
+    "UnreadyNodes",
     "Yogi",
     "first_state",
     "make_server_app",

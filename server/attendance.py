@@ -10,11 +10,10 @@ counts as zero vectors until the next epoch. The key of the digest is the node's
 roster is public, and without that key, which is erased with the epoch's, it says nothing about anyone's data.
 """
 
-import hashlib
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,14 +26,14 @@ from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from server.cohort import Roster, node_of
+from server.cohort import Roster, UnreadyNodes, node_of
 from server.exchange import exchange
 from server.files import write_atomically
+from server.known_nodes import EVERY_NODE, KnownNodes, node_key
 
 log = logging.getLogger(__name__)
 
 ROSTER = "roster.json"
-_KEY_DIGITS = 32  # 128 bits of SHA-256: nobody finds another key with the same ones
 _DIGEST = re.compile("[0-9a-f]{64}")
 _PAUSE = 2.0  # seconds between two polls for connected nodes
 
@@ -43,14 +42,19 @@ _PAUSE = 2.0  # seconds between two polls for connected nodes
 class Attendance:
     """When an epoch may begin: with `min_available` clients connected, waited for at most `timeout` seconds.
 
-    A node counts for at most `max_clients_per_node` clients, and has `query_timeout` seconds to say how many it
-    holds. Raises `SettingError` for a number below 1 or a timeout that is not above 0.
+    A node counts for at most `max_clients_per_node` clients, and for no more than was agreed in `nodes`; it has
+    `query_timeout` seconds to say how many it holds. A node that `nodes` does not admit is not asked.
+
+    `unready` is what happens about a connected node that says that it is not ready: the epoch waits for it, so that
+    no release depends on what a node says of its data, or begins without it. Raises `SettingError` for a number below 1 or a timeout that is not above 0.
     """
 
     min_available: int
     max_clients_per_node: int = 10_000
     timeout: float = 600
     query_timeout: float = 120
+    nodes: KnownNodes = EVERY_NODE
+    unready: UnreadyNodes = UnreadyNodes.wait
 
     def __post_init__(self) -> None:
         check_at_least("min_available", self.min_available, 1)
@@ -63,11 +67,17 @@ class DeployedPopulation:
     """Clients behind authenticated nodes; see `Population`. The roster of the epoch under way is kept in `folder`.
 
     A node that connects later takes part from the next epoch on. The clients of a disconnected node are silent;
-    when it reconnects, those that have not been heard in the epoch take part again.
+    when it reconnects, those that have not been heard in the epoch take part again. What changes in the list of nodes
+    between two processes of a run counts from the next epoch on: until then the roster decides who the clients are, and
+    those of a node that is no longer listed are silent.
     """
 
-    def __init__(self, attendance: Attendance, folder: Path) -> None:
+    def __init__(
+        self, attendance: Attendance, folder: Path, on_epoch: Callable[[Roster], object] = lambda roster: None
+    ) -> None:
+        """Keep the roster in `folder`; `on_epoch` is called with it when an epoch begins, and when it goes on after a restart."""
         self._attendance = attendance
+        self._on_epoch = on_epoch
         self._path = folder / ROSTER
         self._roster: Roster | None = None
         self._key: SecretKey | None = None
@@ -81,13 +91,16 @@ class DeployedPopulation:
         self._key = key
         if self._roster is None and self._path.exists():
             self._roster = _read(self._path)
+            if self._roster.epoch == epoch:
+                _tell_changes(self._roster, self._attendance.nodes)
+                self._on_epoch(self._roster)
         if self._roster is not None and self._roster.epoch == epoch:
             return
         if step:
             raise RunDirectoryError(
                 f"{self._path} does not hold the clients of epoch {epoch + 1}, which is under way; restore it."
             )
-        held = wait_for_clients(grid, self._attendance, key)
+        nodes, held = self._attendance.nodes, wait_for_clients(grid, self._attendance, key)
         counts = {node: declaration.clients for node, declaration in held.items()}
         digests = {node: declaration.digest for node, declaration in held.items()}
         roster = Roster(epoch, counts, digests)
@@ -95,6 +108,9 @@ class DeployedPopulation:
         log.info(
             "epoch %d begins with %d clients behind %d nodes", epoch + 1, roster.clients, len(roster.nodes)
         )
+        for name, count in sorted((nodes.called(node), count) for node, count in counts.items()):
+            log.info("node %s takes part with %d clients", name, count)
+        self._on_epoch(roster)
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
         """Return the round's clients as KEY:NUMBER."""
@@ -107,13 +123,14 @@ class DeployedPopulation:
         The clients of a disconnected node are silent. Where every node is disconnected the network is at fault:
         after the timeout the result is empty, and nothing is asked.
         """
-        deadline = time.monotonic() + self._attendance.timeout
-        while not (places := _places(clients, connected(grid))) and time.monotonic() < deadline:
+        nodes, deadline = self._attendance.nodes, time.monotonic() + self._attendance.timeout
+        while not (places := _places(clients, admitted(grid, nodes))) and time.monotonic() < deadline:
             log.warning("waiting: no node of this round is connected")
             time.sleep(_PAUSE)
         reached = {node_of(client) for group in places.values() for client in group}
-        for key in sorted({node_of(client) for client in clients} - reached):
-            log.warning("node %s is not connected; its clients are silent in this round", key)
+        away = {node_of(client) for client in clients} - reached
+        for name in sorted(nodes.called(key) for key in away if nodes.admit(key)):
+            log.warning("node %s is not connected; its clients are silent in this round", name)
         return places
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
@@ -133,7 +150,7 @@ class DeployedPopulation:
             log.warning(
                 "node %s no longer holds the clients that it declared for this epoch, or in another order: they count as "
                 "zero vectors until the next epoch",
-                node,
+                self._attendance.nodes.called(node),
             )
             self._save(replace(self._roster, changed=(*self._roster.changed, node)))
         return False
@@ -171,9 +188,31 @@ def connected(grid: Grid) -> dict[str, int]:
     return {node_key(bytes(node.public_key)): node.node_id for node in get_nodes() if node.public_key}
 
 
-def node_key(public_key: bytes) -> str:
-    """Return the short lasting name of a node: the first 128 bits of the SHA-256 of its public key, in hex."""
-    return hashlib.sha256(public_key).hexdigest()[:_KEY_DIGITS]
+def admitted(grid: Grid, nodes: KnownNodes) -> dict[str, int]:
+    """Return {key: node id} of the connected nodes that may take part."""
+    return {key: node for key, node in connected(grid).items() if nodes.admit(key)}
+
+
+def _tell_changes(roster: Roster, nodes: KnownNodes) -> None:
+    """Log what the list of nodes now says otherwise than the roster of the epoch under way, by which the epoch ends."""
+    for key, count in sorted(roster.nodes.items()):
+        if not nodes.admit(key):
+            log.warning(
+                "node %s is no longer in the list of nodes: its %d clients are silent until epoch %d ends, and out of "
+                "the next one",
+                key,
+                count,
+                roster.epoch + 1,
+            )
+        elif (agreed := nodes.agreed(key)) is not None and agreed < count:
+            log.warning(
+                "node %s counts for %d clients until epoch %d ends, as when it began; after that for %d, as the list of "
+                "nodes says now",
+                nodes.called(key),
+                count,
+                roster.epoch + 1,
+                agreed,
+            )
 
 
 class Declaration(NamedTuple):
@@ -195,23 +234,40 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
     """
     deadline = time.monotonic() + attendance.timeout
     held: dict[str, Declaration] = {}
-    logged = None
+    unready: set[str] = set()
+    logged, strangers = None, set[str]()
     while True:
-        nodes = connected(grid)
+        there = connected(grid)
+        nodes = {name: node for name, node in there.items() if attendance.nodes.admit(name)}
+        for stranger in sorted({*there} - {*nodes} - strangers):
+            log.warning("node %s is connected and not in the list of nodes: it takes no part", stranger)
+            strangers.add(stranger)
         unasked = {name: node for name, node in nodes.items() if name not in held}
-        held |= ask(grid, unasked, attendance, key)
+        answers = ask(grid, unasked, attendance, key)
+        held |= answers.held
+        unready = {name for name in unready | answers.unready if name in unasked and name not in held}
         present = {name: held[name] for name in nodes if name in held and held[name].clients}
         available = sum(declaration.clients for declaration in present.values())
-        if available >= attendance.min_available:
+        goes_without = attendance.unready is UnreadyNodes.without
+        if available >= attendance.min_available and (goes_without or not unready):
+            for name in sorted(map(attendance.nodes.called, unready)):
+                log.warning("node %s is not ready: the epoch begins without it", name)
             return present
         standing = (
             f"{available} clients behind {len(present)} connected nodes are available; "
             f"min_available={attendance.min_available} are needed"
         )
+        if unready:
+            standing += f"; not ready: {', '.join(sorted(map(attendance.nodes.called, unready)))}"
         if time.monotonic() >= deadline:
+            advice = "Start more nodes"
+            if available >= attendance.min_available:
+                advice = (
+                    "A node that is not ready has data that could not be loaded; its log says why. Let its operator mend them "
+                    "and start it again, or give unready_nodes=without to begin without it"
+                )
             raise RunStoppedError(
-                f"after {attendance.timeout:g} seconds {standing}. Start more nodes; the run can then be resumed from "
-                "its checkpoint."
+                f"after {attendance.timeout:g} seconds {standing}. {advice}; the run can then be resumed from its checkpoint."
             )
         if standing != logged:
             log.info("waiting: %s (for at most %g seconds)", standing, deadline - time.monotonic())
@@ -219,12 +275,17 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
         time.sleep(min(_PAUSE, attendance.timeout))
 
 
-def ask(
-    grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: SecretKey
-) -> dict[str, Declaration]:
+class Answers(NamedTuple):
+    """What nodes that were asked have answered, by key: what they declare, or that they are not ready."""
+
+    held: dict[str, Declaration]
+    unready: set[str]
+
+
+def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: SecretKey) -> Answers:
     """Return what each of `nodes` (key -> node id) declares; one without a proper answer is left out."""
     if not nodes:
-        return {}
+        return Answers({}, set())
     messages = [
         Message(
             RecordDict({wire.HELD: ConfigRecord({wire.DIGEST_KEY: digest_key(key, name).reveal()})}),
@@ -234,24 +295,40 @@ def ask(
         for name, node in nodes.items()
     ]
     keys = dict(zip(nodes.values(), nodes, strict=True))
-    held = {}
+    held, unready = {}, set[str]()
     replies = exchange(grid, messages, timeout=attendance.query_timeout)
     asked = {message.metadata.message_id: keys[message.metadata.dst_node_id] for message in messages}
     for reply in replies:
         name = asked[reply.metadata.reply_to_message_id]
         count = claimed(reply)
         if count is None:
-            log.warning("node %s did not say how many clients it holds; it is asked again", name)
-            continue
-        if count > attendance.max_clients_per_node:
             log.warning(
-                "node %s holds %d clients; max_clients_per_node=%d of them take part",
-                name,
-                count,
-                attendance.max_clients_per_node,
+                "node %s did not say how many clients it holds; it is asked again",
+                attendance.nodes.called(name),
             )
-        held[name] = Declaration(min(count, attendance.max_clients_per_node), declared_digest(reply))
-    return held
+            continue
+        if says_unready(reply):
+            unready.add(name)
+            continue
+        held[name] = Declaration(_counted(name, count, attendance), declared_digest(reply))
+    return Answers(held, unready)
+
+
+def _counted(key: str, count: int, attendance: Attendance) -> int:
+    """Return how many of the `count` clients that a node declares take part: the first ones, as many as were agreed."""
+    name, agreed, most = (
+        attendance.nodes.called(key),
+        attendance.nodes.agreed(key),
+        attendance.max_clients_per_node,
+    )
+    if agreed is not None and count > agreed:
+        log.warning(
+            "node %s declares %d clients; most_clients=%d were agreed, and take part", name, count, agreed
+        )
+        count = agreed
+    if count > most:
+        log.warning("node %s holds %d clients; max_clients_per_node=%d of them take part", name, count, most)
+    return min(count, most)
 
 
 def claimed(reply: Message) -> int | None:
@@ -261,6 +338,14 @@ def claimed(reply: Message) -> int | None:
     except Exception:  # whatever a hostile node sends counts as no answer
         return None
     return count if type(count) is int and count >= 0 else None
+
+
+def says_unready(reply: Message) -> bool:
+    """Say whether a node answers that it is not ready; what says nothing of it is; never raises."""
+    try:
+        return reply.content.config_records[wire.HELD].get(wire.READY) is False
+    except Exception:  # whatever a hostile node sends counts as nothing
+        return False
 
 
 def declared_digest(reply: Message) -> str:

@@ -31,6 +31,7 @@ from server.optimizer import Optimizer
 from server.origin import ELSEWHERE, Clients, Origin, Place
 from server.register_log import RegisterLog
 from server.same_run import (
+    other_code,
     refuse_other_calculation,
     refuse_other_configuration,
     refuse_other_events,
@@ -65,7 +66,9 @@ class Checkpoint:
     written every `every` rounds and at the end of every epoch; the journal covers the rounds between. `clients` are
     those of the data at hand. `accept_copy`: whether a copy of the run, or an older state of it, may go on here.
     `calculated` is what follows from the configuration by way of code, such as a calibrated noise multiplier: it may
-    differ by rounding only. `register` knows what this process wrote of the register.
+    differ by rounding only. `code` names the code of this process (what -> version or digest), and `allow_version_change`
+    says whether other code than that of the process before may go on. `register` knows what this process wrote of the
+    register.
     """
 
     folder: Path
@@ -75,6 +78,8 @@ class Checkpoint:
     clients: Clients = ELSEWHERE
     accept_copy: bool = False
     calculated: Mapping[str, float | None] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
+    allow_version_change: bool = False
     register: RegisterLog = field(default_factory=RegisterLog, repr=False, compare=False)
 
     def begin(self, state: ServerState) -> None:
@@ -226,6 +231,7 @@ class Checkpoint:
         base, run = self._read_base(newest, others), self.folder.parent
         began = {**base.configuration, **({} if is_over else read_added(self.folder))}
         refuse_other_configuration(run, _without(began, besides), _without(self.configuration, besides))
+        self._refuse_other_code(base.code)
         refuse_other_calculation(run, base.calculated, self.calculated)
         state = base.state
         refuse_other_events(self.folder.parent, plan, state.ledger)
@@ -235,6 +241,17 @@ class Checkpoint:
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
             replayed.append((state, release))
         return state, replayed
+
+    def _refuse_other_code(self, before: Mapping[str, str]) -> None:
+        """Raise `RunDirectoryError` where other code than this process's wrote the base, unless that is allowed."""
+        if (said := other_code(self.folder.parent, before, self.code)) is None:
+            return
+        if not self.allow_version_change:
+            raise RunDirectoryError(
+                f"{said}; resume it with the code that played it so far. Only if you know what changed between them: set "
+                "allow_version_change=True, and the run's statement names both."
+            )
+        log.warning("%s. It goes on all the same, because allow_version_change was set.", said)
 
     def rebase(self, state: ServerState) -> None:
         """Save a restored state, once what it replayed is recorded elsewhere.
@@ -292,7 +309,9 @@ class Checkpoint:
 
     def _save_base(self, state: ServerState) -> None:
         register = self.register.save(self.folder, state.round, state.register)
-        Base(state, self.configuration, self.calculated).save(self.folder / _base_name(state.round), register)
+        Base(state, self.configuration, self.calculated, self.code).save(
+            self.folder / _base_name(state.round), register
+        )
         for old in self._bases()[:-_KEPT]:
             (self.folder / _base_name(old)).unlink()
             self._journal(old).unlink(missing_ok=True)

@@ -6,6 +6,7 @@ The unit of privacy is the client; a node is only where its task runs.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol, Self
 
@@ -97,6 +98,13 @@ class SimulatedPopulation:
 def cohort_indices(plan: Plan, server_round: int) -> list[int]:
     """Return the client indices of `server_round` (1-based) among the plan's N clients, in increasing order."""
     return _indices(plan, plan.participation.clients, server_round)
+
+
+class UnreadyNodes(StrEnum):
+    """What an epoch of a deployment does about connected nodes that say that their data could not be loaded."""
+
+    wait = "wait"
+    without = "without"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Replies are pulled for one task at a time. Flower unpacks them while pulling, after it has acknowledged them to the
 SuperLink: a reply whose bytes cannot be unpacked would lose every other reply of its batch, and one client would
-decide whether others are heard.
+decide whether others are heard. How long a pull may take is up to nobody but the server (`server.pulling`).
 
 A node that lost its SuperLink while it fetched a task stays one reply behind (seen with Flower 1.41): it holds
 each reply back until another message comes, or until it is restarted. A node that does not answer for a while is
@@ -20,10 +20,14 @@ from flwr.serverapp import Grid
 
 from fedmf.errors import RunStoppedError
 from fedmf.plan import Plan
+from server.pulling import Pulls
 
 log = logging.getLogger(__name__)
 
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between two polls when no reply has come
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1  # seconds between two polls when no reply has come
+_SLOW = 0.1  # seconds after which a pull is left to itself, and its node is no longer waited for
+_LAST_SLOW = 0.05  # the same after the deadline
+_GRACE = 0.8  # seconds after the deadline for what is being pulled then
 _PATIENCE = 30.0  # seconds without any reply before nodes are nudged; doubled after each nudge
 _LEAST_MESSAGE = 4 << 20  # bytes of values; below this the overhead of a message dominates
 _UNREADABLE = 0  # Flower's code for an unknown error
@@ -40,8 +44,8 @@ def tasks_per_message(plan: Plan) -> int:
 def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iterator[Message]:
     """Send `messages` now, and return an iterator of each one's first reply as it arrives.
 
-    It ends when all have arrived or `timeout` seconds have passed. A client that has not answered by then counts
-    as silent in this round; late and duplicate replies are dropped; an unreadable one becomes an error reply.
+    It ends when all have arrived or `timeout` seconds have passed, less than a second later at the latest, whatever nodes
+    announce, send slowly or never. A client that has not answered by then counts as silent in this round; late and duplicate replies are dropped; an unreadable one becomes an error reply.
     Raises `RunStoppedError` if no message could be sent, or if the grid raises it.
     """
     ids = list(grid.push_messages(messages))
@@ -54,15 +58,24 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iter
 
 
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
+    with Pulls(grid) as pulls:
+        yield from _pulled(grid, pulls, awaited, deadline)
+
+
+def _pulled(grid: Grid, pulls: Pulls, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
     pause, patience, heard = _SHORTEST_PAUSE, _PATIENCE, time.monotonic()
     is_last = False
     while awaited and not is_last:
         # The last pass begins after the deadline: a pull that blocked until then makes no other node silent.
-        is_last, before = time.monotonic() >= deadline, len(awaited)
+        is_late, before = time.monotonic() >= deadline, len(awaited)
         for question in list(awaited):
-            for reply in _pull(grid, question, awaited.get(question)):
+            if time.monotonic() >= deadline + _GRACE:
+                return
+            slow = _LAST_SLOW if is_late else max(_LAST_SLOW, min(_SLOW, deadline - time.monotonic()))
+            for reply in _pull(pulls, question, awaited.get(question), slow):
                 if awaited.pop(reply.metadata.reply_to_message_id, None) is not None:
                     yield reply
+        is_last = is_late and not pulls.are_under_way
         now = time.monotonic()
         if len(awaited) < before:
             pause, heard = _SHORTEST_PAUSE, now
@@ -70,28 +83,28 @@ def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterat
         if getattr(grid, "is_exhausted", False):  # a grid in one process knows when no more can come
             return
         if now - heard >= patience:
-            _nudge(grid, awaited.values())
+            _nudge(pulls, awaited.values())
             patience, heard = 2 * patience, now
-        time.sleep(min(pause, max(0.0, deadline - now)))
+        time.sleep(pause if is_late else min(pause, max(0.0, deadline - now)))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _nudge(grid: Grid, messages: Iterable[Message]) -> None:
+def _nudge(pulls: Pulls, messages: Iterable[Message]) -> None:
     """Send the nodes of `messages` a query, so that they release the replies that they hold back."""
     nodes = {message.metadata.dst_node_id: message.metadata.group_id for message in messages}
     log.warning("%d nodes have not answered yet; they are sent a query", len(nodes))
     with suppress(OSError, httpx.HTTPError):  # connection failed; the next nudge tries again
-        grid.push_messages(
+        pulls.push(
             [Message(RecordDict(), node, MessageType.QUERY, group_id=group) for node, group in nodes.items()]
         )
 
 
-def _pull(grid: Grid, question: str, message: Message | None) -> list[Message]:
-    """Return the replies that have arrived for one task; `message` is None once it is answered."""
+def _pull(pulls: Pulls, question: str, message: Message | None, patience: float) -> list[Message]:
+    """Return the replies that have arrived for one task within `patience`; `message` is None once it is answered."""
     if message is None:
         return []
     try:
-        return list(grid.pull_messages([question]))
+        return pulls.pull(question, message.metadata.dst_node_id, patience)
     except (OSError, httpx.HTTPError) as error:  # connection failed; the next poll retries until the deadline
         log.warning("no reply could be fetched: %s", error)
         return []

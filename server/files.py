@@ -5,7 +5,9 @@ import errno
 import fcntl
 import io
 import os
+import pwd
 import stat
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmf.errors import RunDirectoryError
+from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 
 # What reading a file of arrays raises where it is gone, cut short, damaged, or lacks one of them.
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
@@ -29,6 +31,15 @@ def write_atomically(
     processes write the same path. A link at `path` is replaced, and what it points to stays as it is.
     """
     aside = aside or temporary_path(path)
+    try:
+        _replace(path, aside, data, mode, erase_old=erase_old)
+    except OSError as error:
+        if error.filename == str(aside):  # what is asked for is `path`; nobody knows the other name
+            error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _replace(path: Path, aside: Path, data: bytes, mode: int, *, erase_old: bool) -> None:
     if erase_old:
         erase(aside)  # a half-written file left by a crash holds secrets too
     with contextlib.suppress(FileNotFoundError):
@@ -121,6 +132,112 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def wait_until_unlocked(path: Path, seconds: float) -> float:
+    """Return after how many seconds no process held the lock file `path` of `locked` any more, at the latest after `seconds`."""
+    began = time.monotonic()
+    with contextlib.suppress(
+        OSError
+    ):  # where there is no such file nobody holds it; a link is refused by `locked`
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            while not _got(descriptor) and time.monotonic() - began < seconds:
+                time.sleep(0.1)
+        finally:
+            os.close(descriptor)
+    return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def locked_while_changed(path: Path, *, wait: float = 10.0) -> Iterator[None]:
+    """Hold a lock beside `path` from reading it to writing it anew: of two changes at once none is lost.
+
+    The lock file stays, because one that is removed could be held twice. Raises `RunStoppedError` where another process
+    holds it for `wait` seconds, and `SettingError` for a link in its place, which would make a file elsewhere.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise SettingError(f"{lock} is a link, and a lock must be a file of its folder; remove it.") from None
+    try:
+        deadline = time.monotonic() + wait
+        while not _got(descriptor):
+            if time.monotonic() >= deadline:
+                raise RunStoppedError(
+                    f"another process has been changing {path} for {wait:g} seconds; nothing was changed. Wait for it or "
+                    "end it, then try again."
+                )
+            time.sleep(0.02)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _got(descriptor: int) -> bool:
+    """Take an open file's lock unless another process holds it, and say whether it was taken."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def refuse_others_file(name: str, path: Path) -> None:
+    """Raise `SettingError` where another account than this one or root could change a file or put another in its place.
+
+    `name` is what the setting with the path is called. Its owner, its mode and the folders above it decide.
+    """
+    entry = path.stat()
+    if entry.st_uid not in _trusted():
+        raise SettingError(
+            f"{name} is {path}, which belongs to {_account(entry.st_uid)} and not to {_account(os.geteuid())}, as whom this "
+            f"runs, or to root: who owns it can change it. Run this as {_account(entry.st_uid)}, or change its owner."
+        )
+    if entry.st_mode & _OTHERS_WRITE:
+        raise SettingError(
+            f"{name} is {path}, which others than its owner may write to; run chmod go-w {path}."
+        )
+    refuse_others_folder(name, path)
+
+
+def refuse_others_folder(name: str, path: Path) -> None:
+    """Raise `SettingError` where another account than this one or root could put a file at `path`.
+
+    Looked at are the folders above it, and above what it points to. Where the sticky bit is set, as in /tmp, others
+    may make files and cannot replace those that are there.
+    """
+    for folder in dict.fromkeys((*path.absolute().parents, *path.resolve().parents)):
+        entry = folder.stat()
+        if entry.st_uid not in _trusted():
+            raise SettingError(
+                f"{name} is {path}, below the folder {folder}, which belongs to {_account(entry.st_uid)}: who owns it can put "
+                f"another file there. It must belong to {_account(os.geteuid())} or to root."
+            )
+        if entry.st_mode & _OTHERS_WRITE and not entry.st_mode & stat.S_ISVTX:
+            raise SettingError(
+                f"{name} is {path}, below the folder {folder}, which others than its owner may write to: they can put another "
+                f"file there. Run chmod go-w {folder}, or choose another folder."
+            )
+
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def _trusted() -> set[int]:
+    """Return the accounts that can change what this process sees anyway: its own, and root."""
+    return {0, os.geteuid()}
+
+
+def _account(number: int) -> str:
+    """Return the name of an account, its number where it has none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"account {number}"
 
 
 @contextlib.contextmanager

@@ -39,6 +39,18 @@ def refuse_other_calculation(
             )
 
 
+def other_code(run: Path, before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """Return in words how the code that goes on differs from that which played the run so far; None where it does not.
+
+    What the run does not say, because its code was older than that record, counts as other code.
+    """
+    differing = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    if not differing:
+        return None
+    old, new = ([f"{key} {code.get(key, 'unknown')}" for key in differing] for code in (before, now))
+    return f"the run in {run} was played so far with {' and '.join(old)}, and this is {' and '.join(new)}"
+
+
 def refuse_other_events(run: Path, plan: Plan, ledger: Ledger) -> None:
     """Raise `RunDirectoryError` where an epoch began with another event than the plan would record for it."""
     for number, began in enumerate(ledger.entries, 1):

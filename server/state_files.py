@@ -28,11 +28,12 @@ _SLOT = "slot_"  # before the name of each array of the optimizer's state
 
 @dataclass(frozen=True)
 class Base:
-    """What is public of a state, with the configuration of its run and what was calculated from it."""
+    """What is public of a state, with the configuration of its run, what was calculated from it, and by what code."""
 
     state: ServerState
     configuration: Mapping[str, Any]
     calculated: Mapping[str, float | None]
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: Path, register: Mapping[str, Any]) -> None:
         """Put it at `path`, whole or not at all; `register` is how it refers to the register (`server.register_log`)."""
@@ -42,6 +43,7 @@ class Base:
             "round": state.round,
             "configuration": dict(self.configuration),
             "calculated": dict(self.calculated),
+            "code": dict(self.code),
             "ledger": state.ledger.to_json(),
             "register": dict(register),
         }
@@ -68,7 +70,7 @@ class Base:
         scale = arrays.pop("scale", None)
         slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
         state = ServerState(about["round"], model, ledger, register, None, slots, scale)
-        return cls(state, about["configuration"], about.get("calculated", {}))
+        return cls(state, about["configuration"], about.get("calculated", {}), about.get("code", {}))
 
 
 def register_of(path: Path) -> str | None:

@@ -18,6 +18,7 @@ from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedEr
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
+from fedmf.updates.tags import Turn, without_tag
 from server.aggregation import FixedPoint
 from server.cohort import Population, ReplyPolicy
 from server.exchange import exchange
@@ -290,7 +291,9 @@ class FedMF(Strategy):
     def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:
         """Return the sum of the cohort's masked updates, (D,) float64, and the clients who answered.
 
-        Each client's values are decoded and bounded on their own, whichever message they came in.
+        Each client's values are decoded and bounded on their own, whichever message they came in. Values without the
+        tag of their own task are zeros, and what else stands in a reply without any such tag is not looked at: it may come
+        from another node than the one that was asked.
         """
         plan, awaited = self.plan, {asked.message.metadata.message_id: asked for asked in self._asked}
         dimension, keep_probability = plan.rotation.padded, plan.compression.keep_probability
@@ -300,12 +303,22 @@ class FedMF(Strategy):
         for reply in replies:
             if (asked := awaited.pop(reply.metadata.reply_to_message_id, None)) is None:
                 continue  # not of this cohort and round, or a second reply
-            clients = asked.clients
-            is_admitted = self.population.admits(clients, reply)
-            values = payloads(reply, len(clients)) if is_admitted else [None] * len(clients)
+            clients, values = asked.clients, self._values(asked, reply)
+            if not (any(data is not None for data in values) and self.population.admits(clients, reply)):
+                values = [None] * len(clients)
             for client, mask_key, data in zip(clients, asked.mask_keys, values, strict=True):
                 self._on_reply(client, data)
                 kept = wire.coordinates(mask_key, dimension, keep_probability)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
         return grid.value(total, donate=True), answered
+
+    def _values(self, asked: Asked, reply: Message) -> list[bytes | None]:
+        """Return the bytes of each client's values in `reply`; None for an error, what is malformed or of another task."""
+        run, place = asked.message.metadata.run_id, self.state.position(self.plan)
+        return [
+            without_tag(data, key, Turn(run, *place, client))
+            for client, key, data in zip(
+                asked.clients, asked.mask_keys, payloads(reply, len(asked.clients)), strict=True
+            )
+        ]

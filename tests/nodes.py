@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 from experiments.deployment import node_app
 from experiments.players.local_grid import LocalGrid
 from fedmf.updates import wire
-from server.attendance import node_key
+from server.known_nodes import node_key
 
 
 def key_of(name):
@@ -28,6 +28,12 @@ def holding(clients):
     return lambda message: Message(
         RecordDict({wire.HELD: ConfigRecord({wire.CLIENTS: clients})}), reply_to=message
     )
+
+
+def unready(clients):
+    """Return the answer to a query of a node whose data could not be loaded when it started."""
+    answer = ConfigRecord({wire.CLIENTS: clients, wire.READY: False})
+    return lambda message: Message(RecordDict({wire.HELD: answer}), reply_to=message)
 
 
 class Nodes(LocalGrid):

@@ -7,6 +7,7 @@ from client.privatize import privatize
 from experiments.players.local_grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
+from fedmf.updates.tags import Turn, with_tag
 from plans import KEY, random_vector, small_plan
 from server.cohort import SimulatedPopulation
 from server.optimizer import Sgd
@@ -52,11 +53,22 @@ def honest(fields, message, update=UPDATE, plan=PLAN):
         keep_probability=plan.compression.keep_probability,
         mask_key=SecretKey(bytes(fields[wire.MASK_KEY])),
     )
-    return replying(message, wire.to_bytes(values))
+    return replying(message, tagged(fields, message, wire.to_bytes(values)))
 
 
 def replying(message, *data):
+    """Return the reply of the message's clients with `data` as it is."""
     return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: list(data)})}), reply_to=message)
+
+
+def turn_in(message, fields):
+    """Return what a reply to one client's task in a message answers."""
+    return Turn(message.metadata.run_id, fields[wire.EPOCH], fields[wire.STEP], fields[wire.CLIENT])
+
+
+def tagged(fields, message, data):
+    """Return `data`, which may be any bytes, with the tag of one client's task in a message."""
+    return with_tag(data, SecretKey(bytes(fields[wire.MASK_KEY])), turn_in(message, fields))
 
 
 def run(answer, plan=PLAN, rounds=1, order=1, **options):

@@ -73,8 +73,8 @@ def examples_of(client, context):
     return Examples(x * 0 + SPECIAL if client == "special" else x, torch.tensor([0, 2]).numpy())
 
 
-def app_of(spoil, elsewhere=None, made=None):
-    """Return a ClientApp whose model spoils itself with the data of the client "special"."""
+def app_of(spoil, elsewhere=None, made=None, examples=examples_of):
+    """Return a ClientApp whose model spoils itself with the data of the client "special", which `examples` may give others."""
 
     def make_trainer():
         if made is not None:
@@ -82,7 +82,7 @@ def app_of(spoil, elsewhere=None, made=None):
         return Trainer(model, TrainingSettings(0.5, device="cpu"))
 
     model = Spoilt(spoil)
-    return make_client_app(examples_of, make_trainer, PLAN.client_plan, elsewhere=elsewhere)
+    return make_client_app(examples, make_trainer, PLAN.client_plan, elsewhere=elsewhere)
 
 
 def dying_app(settings=None):
@@ -92,12 +92,12 @@ def dying_app(settings=None):
 
 def play_elsewhere(message, context):
     """Return the reply to `message` from another process, which can lose its device too."""
-    return in_another_process(play, message, context)
+    return in_another_process(app_elsewhere, message, context)
 
 
-def play(message, context):
-    """Return the reply of an app that can go on in another process."""
-    return app_of(lose_device, play_elsewhere)(message, context)
+def app_elsewhere(message, context):
+    """Return an app that can go on in another process."""
+    return app_of(lose_device, play_elsewhere)
 
 
 def load(clients=6, special=2) -> Dataset:

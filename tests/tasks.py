@@ -4,6 +4,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 
 from client.parameters import flat_parameters
 from fedmf.updates import wire
+from fedmf.updates.tags import TAG_BYTES
 from plans import KEY
 from poison import Spoilt
 
@@ -30,3 +31,8 @@ def told(*clients):
 def values_in(reply):
     """Return the bytes that each client of a message sent."""
     return reply.content.config_records[wire.UPDATE][wire.VALUES]
+
+
+def untagged(reply):
+    """Return the bytes of each client's values, without the tags behind them."""
+    return [data[:-TAG_BYTES] for data in values_in(reply)]

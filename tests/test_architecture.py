@@ -30,6 +30,7 @@ COMMANDS = {
     "mechanisms",
     "plan",
     "reproduce",
+    "soak",
 }  # those that need several files
 # Room -> the rooms that it may import from: those below it, which know less.
 EXPERIMENTS = {

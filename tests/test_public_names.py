@@ -24,8 +24,8 @@ PUBLIC = {
         privacy_spent rounds_that_fit write_statement
     """,
     "server": """
-        Adagrad Adam Attendance Checkpoint DeployedPopulation FedMF Optimizer Population Release ReplyPolicy ServerState
-        Sgd SimulatedPopulation Yogi first_state make_server_app
+        Adagrad Adam Attendance Checkpoint DeployedPopulation FedMF KnownNode KnownNodes Optimizer Population Release
+        ReplyPolicy ServerState Sgd SimulatedPopulation UnreadyNodes Yogi first_state make_server_app
     """,
     "client": """
         DEVICES Dataset Examples Metric Trainer TrainingSettings flat_parameters layout_of make_client_app

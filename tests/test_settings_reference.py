@@ -11,6 +11,7 @@ from client.models import MODELS
 from experiments.settings import compose
 from experiments.settings.engine import ENGINES
 from experiments.settings.reference import commands, experiments, reference
+from experiments.settings.schema import FOR_DEPLOYMENTS
 from fedmf.mechanisms import FAMILIES
 from runs import composed
 from test_site import ROOT, tool
@@ -117,6 +118,8 @@ def test_choices_offered_are_those_that_there_are():
 )  # fmt: skip
 def test_every_value_offered_is_taken(item, value):
     choice = [f"{item.group}={item.of[0]}"] if item.of else []
+    if item.key.removeprefix("population.") in FOR_DEPLOYMENTS:
+        choice.append("engine=deployment")
     found = composed(*choice, f"{item.key}={value}")
     for part in item.key.split("."):
         found = getattr(found, part)

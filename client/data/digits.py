@@ -1,5 +1,6 @@
 """Scanned digits that ship with scikit-learn: 1437 clients with one 8 x 8 image each, 360 test images."""
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -54,8 +55,16 @@ def read() -> tuple[npt.NDArray[np.float64], _Whole]:
 
         images, labels = load_digits(return_X_y=True)
         return images, labels.astype(np.int64)
-    table = np.loadtxt(file, delimiter=",")
+    table = _table(file)
     return table[:, :-1], table[:, -1].astype(np.int64)
+
+
+@cache
+def _table(file: Path) -> npt.NDArray[np.float64]:
+    """Return the rows of scikit-learn's file, each an image and its label; nobody can change them."""
+    table = np.loadtxt(file, delimiter=",")
+    table.flags.writeable = False
+    return table
 
 
 def split(labels: _Whole, test_size: int) -> tuple[_Whole, _Whole]:

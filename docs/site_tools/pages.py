@@ -17,7 +17,12 @@ DOOR = (
     ROOT / "experiments/session/runner.py",
     ROOT / "experiments/session/result.py",
 )  # `from experiments import run`
-FROM_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
+FROM_ROOT = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    "SECURITY.md": "SECURITY.md",
+}
 
 NavItem = dict[str, Any]
 

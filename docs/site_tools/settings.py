@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))  # the project is imported from the checkout that 
 import client.settings as training
 from client.data import by_user_text, partitioners, stackoverflow
 from client.metric_names import METRICS
+from experiments.deployment.certificate_folder import RENEWALS
 from experiments.reproduce import NAMES
 from experiments.run_files.exported import FORMATS
 from experiments.settings.compose import choices_of
@@ -56,10 +57,11 @@ CHOICES: Mapping[str, Collection[str]] = {
     "families": FAMILIES,
     "format": FORMATS,
     "mechanisms": FAMILIES,
-    "name": NAMES,
+    "reproduce name": NAMES,
     "level": by_user_text.LEVELS,
+    "renew": RENEWALS,
 }
-"""Choices of keys that are texts or lists of texts, by the name of the key; enumerations have their own."""
+"""Choices of keys that are texts or lists of texts, by the name of the key, behind that of a command where it has them alone."""
 
 TYPES = {
     bool: "true or false",
@@ -188,7 +190,7 @@ def rows_of(
         if in_group not in (None, "custom") and item.name == "name":
             continue
         default = value or as_yaml(item.default)
-        names = listed(key, hints[item.name])
+        names = listed(command, key, hints[item.name])
         yield row(command, key, comment, type_name(hints[item.name], names), default, names, in_group)
 
 
@@ -256,10 +258,14 @@ def group_class(hint: Any) -> type | None:
     return next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)  # type: ignore[arg-type]
 
 
-def listed(key: str, hint: Any) -> list[str]:
+def listed(command: str, key: str, hint: Any) -> list[str]:
     """Return the choices of a key; none: free."""
     kinds = [part for part in (hint, *get_args(hint)) if isinstance(part, type) and issubclass(part, Enum)]
-    return [item.name for item in kinds[0]] if kinds else list(CHOICES.get(key, ()))
+    return (
+        [item.name for item in kinds[0]]
+        if kinds
+        else list(CHOICES.get(f"{command} {key}", CHOICES.get(key, ())))
+    )
 
 
 def type_name(hint: Any, names: Collection[str]) -> str:

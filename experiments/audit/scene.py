@@ -13,6 +13,7 @@ import scipy.linalg
 from flwr.app import Error, Message
 from torch import nn
 
+from client.app import sent_bytes, unpack
 from client.settings import TrainingSettings
 from experiments.audit.pipeline import OPTIMIZER, Float64, Pipeline, Played
 from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
@@ -149,24 +150,25 @@ class Hostile:
         self._plan = plan
         self._client = client
         self._examples_of = examples_of
-        self._rounds: dict[str, int] = {}
+        self._asked: dict[str, Message] = {}
 
     def submit(self, messages: list[Message]) -> None:
         """Hand on the tasks, and remember which are the client's."""
         for message in messages:
             if clients_of(message) == [str(self._client)]:
-                self._rounds[message.metadata.message_id] = int(message.metadata.group_id)
+                self._asked[message.metadata.message_id] = message
         self._player.submit(messages)
 
     def collect(self, message_ids: list[str]) -> list[Message]:
         """Return what the player has; of the client its own vector, twice."""
         replies = []
         for reply in self._player.collect(message_ids):
-            number = self._rounds.pop(reply.metadata.reply_to_message_id, None)
-            if number is not None:
-                vector = self._examples_of(self._client, number).x[0]
+            message = self._asked.pop(reply.metadata.reply_to_message_id, None)
+            if message is not None:
+                vector = self._examples_of(self._client, int(message.metadata.group_id)).x[0]
+                (task,), _ = unpack(message)
                 with np.errstate(invalid="ignore"):
-                    sent = wire.to_bytes(self._plan.rotation.rotate(vector))
+                    sent = sent_bytes(self._plan.rotation.rotate(vector), task)
                 reply.content.config_records[wire.UPDATE][wire.VALUES] = [sent]
                 replies.append(reply)
             replies.append(reply)

@@ -1,43 +1,56 @@
 """The ratio that each row must stay below: limits.json, beside this file, with when and how they were set.
 
-A limit is `ROOM` times the ratio measured when it was set, so that noise stays within it and a row that became 1.5
-times as slow does not. Ratios depend on the machine less than times do, but they do: limits hold for the machine
-that they were set on, and for runs with the same compiled code.
+A limit is `ROOM` times the ratio measured when it was set, and holds for a machine in the state that it was set in: a
+measurement whose floor took `SAME` times as long, or as short, as then decides nothing. So a row that takes 1.5 times as
+long is never passed, whatever the noise: with its floor at most 1.15 times as long its ratio is at least 1.5 / 1.15 = 1.3
+times what it was, which is above the limit. And what is said to be slower took at least 1.25 / 1.15 = 1.08 times as long.
 """
 
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from experiments.benchmark.tables import Results
 from experiments.run_files.provenance import processor
+from fedmf.compiling import available
 from fedmf.errors import RunStoppedError, SettingError
-from fedmf.mechanisms.compiled import available
 
 LIMITS = Path(__file__).parent / "limits.json"
-ROOM = 1.25  # a slip of 1.5 is above it
-LOOKS = 3  # a limit is set from the median of so many measurements; a row above its limit is measured again till then
+ROOM = 1.25
+SAME = 1.15  # below 1.5 / ROOM, so that a slip of 1.5 is above its limit or decides nothing
+LOOKS = 3  # measurements, of which the one with the median ratio sets a limit or is held to it
+UNDECIDED = 3  # the exit code where nothing is slower as far as can be told, and not all can be told
 
 
-def read(path: Path = LIMITS) -> dict[str, float]:
+@dataclass(frozen=True)
+class Limit:
+    """What a row's ratio must not exceed, and the seconds that its floor took when that was set."""
+
+    ratio: float
+    floor: float
+
+
+def read(path: Path = LIMITS) -> dict[str, Limit]:
     """Return {row: limit}. Raises `SettingError` where they were set for runs with other compiled code than ours."""
     if not path.exists():
         return {}
     document = json.loads(path.read_text())
     if document["numba"] != available():
         raise SettingError(
-            f"check is true, but the limits were set {'with' if document['numba'] else 'without'} numba, which is "
-            f"{'' if available() else 'not '}installed here: rows without it are slower. "
+            f"check is true, but the limits were set {'with' if document['numba'] else 'without'} numba, which "
+            f"{'can' if available() else 'cannot'} be used here: rows without it are slower. "
             f"{'Install the extra fast' if document['numba'] else 'Set them anew with limits=write'}."
         )
-    limits: dict[str, float] = document["limits"]
-    return limits
+    measured = document["measured"]
+    return {name: Limit(ratio, measured[name]["floor"]) for name, ratio in document["limits"].items()}
 
 
-def refuse_unlimited(names: list[str], limits: Mapping[str, float]) -> None:
+def refuse_unlimited(names: list[str], limits: Mapping[str, Limit]) -> None:
     """Raise `SettingError` where a row that is to be checked has no limit: it would never be said to slip."""
     missing = [name for name in names if name not in limits]
     if missing:
@@ -46,7 +59,7 @@ def refuse_unlimited(names: list[str], limits: Mapping[str, float]) -> None:
         )
 
 
-def write(ratios: Mapping[str, float], command: str, path: Path = LIMITS) -> None:
+def write(results: Results, command: str, path: Path = LIMITS) -> None:
     """Set the limits of the rows measured, and say of each when it was set.
 
     Those of other rows stay, unless they were set for runs with other compiled code than ours.
@@ -55,52 +68,59 @@ def write(ratios: Mapping[str, float], command: str, path: Path = LIMITS) -> Non
     if old.get("numba") != available():
         old = {"limits": {}, "measured": {}}
     today = date.today().isoformat()
-    measured = old["measured"] | {
-        name: {"ratio": round(ratio, 5), "date": today} for name, ratio in ratios.items()
+    measured = {
+        name: {"ratio": round(row["ratio"], 5), "floor": float(f"{row['floor']:.4g}"), "date": today}
+        for name, row in results.items()
     }
     document = {
-        "how": f"{ROOM} times the ratio measured, the median of {LOOKS} measurements, by `{command}`",
+        "how": f"{ROOM} times the ratio measured, the median of {LOOKS} measurements, by `{command}`; floor in CPU seconds",
         "machine": processor(),
         "numba": available(),
         "versions": {name: version(name) for name in ("numpy", "torch")},
-        "limits": old["limits"] | {name: float(f"{ROOM * ratio:.3g}") for name, ratio in ratios.items()},
-        "measured": measured,
+        "limits": old["limits"]
+        | {name: float(f"{ROOM * row['ratio']:.3g}") for name, row in results.items()},
+        "measured": old["measured"] | measured,
     }
     path.write_text(json.dumps(document, indent=2) + "\n")
 
 
 def median_of_looks(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the measurement with the median ratio of `LOOKS` measurements."""
-    return sorted((look() for _ in range(LOOKS)), key=_ratio)[LOOKS // 2]
+    return sorted((look() for _ in range(LOOKS)), key=lambda row: float(row["ratio"]))[LOOKS // 2]
 
 
-def least_of_looks(name: str, look: Callable[[], dict[str, Any]], limit: float) -> dict[str, Any]:
-    """Return the first measurement within `limit`, or of `LOOKS` the one with the least ratio.
+def undecided(results: Results, limits: Mapping[str, Limit]) -> dict[str, float]:
+    """Return the rows whose floors took longer or shorter than when their limits were set, and how many times as long."""
+    times = {name: row["floor"] / limits[name].floor for name, row in results.items()}
+    return {name: factor for name, factor in times.items() if not 1 / SAME <= factor <= SAME}
 
-    A busy second makes a row slow once; a row that has become slow stays so.
+
+def hold(results: Results, limits: Mapping[str, Limit]) -> None:
+    """Hold all rows to their limits, as far as can be told.
+
+    Raises `RunStoppedError` that names the rows above their limits, and else `SystemExit` with `UNDECIDED` where rows are
+    undecided, which are named on stderr.
     """
-    best = look()
-    for _ in range(LOOKS - 1):
-        if best["ratio"] <= limit:
-            break
-        print(f"  {name}: {best['ratio']:.3g} is above {limit:.3g}; again", file=sys.stderr, flush=True)
-        best = min(best, look(), key=_ratio)
-    return best
-
-
-def refuse_slips(ratios: Mapping[str, float], limits: Mapping[str, float]) -> None:
-    """Raise `RunStoppedError` that names the rows above their limits, if there are any."""
+    unlike = undecided(results, limits)
     slipped = [
-        f"{name} (ratio {ratio:.3g}, limit {limits[name]:.3g})"
-        for name, ratio in ratios.items()
-        if ratio > limits[name]
+        f"{name} (ratio {row['ratio']:.3g}, limit {limits[name].ratio:.3g})"
+        for name, row in results.items()
+        if name not in unlike and row["ratio"] > limits[name].ratio
     ]
+    if unlike:
+        print(
+            f"undecided, as their floors took other times than when their limits were set: {_factors(unlike)}. The machine is "
+            f"busy, or another one, or was busy then. Check again on a quiet machine, or set the limits anew on it "
+            f"with limits=write; {LIMITS.name} says how and when they were set.",
+            file=sys.stderr,
+        )
     if slipped:
         raise RunStoppedError(
-            f"slower than their limits, {LOOKS} times of {LOOKS}: {', '.join(slipped)}. {LIMITS.name} says how and when "
-            "the limits were set."
+            f"slower than their limits: {', '.join(slipped)}. {LIMITS.name} says how and when the limits were set."
         )
+    if unlike:
+        sys.exit(UNDECIDED)
 
 
-def _ratio(measured: Mapping[str, Any]) -> float:
-    return float(measured["ratio"])
+def _factors(unlike: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} (floor {factor:.2f} times as long)" for name, factor in unlike.items())

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from experiments.run_files.provenance import processor
+from fedmf import compiling
 from fedmf.errors import SettingError
-from fedmf.mechanisms.compiled import available
 
 ROWS, COMPARED = "rows", "compared"
 _END = "<!-- /benchmark -->"
@@ -42,7 +42,8 @@ def write(path: Path, tables: Mapping[str, str]) -> None:
 
 def where() -> str:
     """Return the day, the processor, and the versions that decide the times."""
-    named = [f"{name} {version(name)}" for name in ("torch", "numpy", *(["numba"] * available()))]
+    versions = {name: version(name) for name in ("torch", "numpy")} | {"numba": compiling.version()}
+    named = [f"{name} {number}" for name, number in versions.items() if number is not None]
     return (
         f"{date.today().isoformat()}, {processor()}, Python {platform.python_version()}, {', '.join(named)}."
     )

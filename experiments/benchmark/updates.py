@@ -4,11 +4,12 @@ from functools import partial
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from client.on_device import DevicePrivatizer
 from client.training import pick_device
 from experiments.benchmark.row import Row
-from fedmf.randomness import PublicSeed, SecretKey, uniform_words
+from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.masks import kept_coordinates
 from fedmf.updates.rotation import Rotation, hadamard
 from fedmf.updates.wire import Bounds
@@ -31,8 +32,8 @@ def mask(dimension: int, keep_probability: float) -> Row:
     key, kept = SecretKey.generate(), round(keep_probability * dimension)
     return Row(
         partial(kept_coordinates, key, dimension, keep_probability),
-        partial(uniform_words, key, kept),
-        f"AES counter mode: 8 bytes for each of {kept:,} kept coordinates",
+        partial(_keystream, bytes(32), bytes(8 * kept)),
+        f"AES-256 in counter mode by the library `cryptography`: 8 bytes for each of {kept:,} kept coordinates",
         4,
     )
 
@@ -65,6 +66,11 @@ def on_device(dimension: int, keep_probability: float, device: str) -> Row:
         partial(_fetch, update),
         f"the way of all {dimension:,} float32 from the device to the host, without which nothing is done there",
     )
+
+
+def _keystream(key: bytes, zeros: bytes) -> bytes:
+    """Return as many bytes of AES-256 in counter mode as `zeros` has, of the library alone."""
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(zeros)
 
 
 def _fetch(update: torch.Tensor) -> torch.Tensor:

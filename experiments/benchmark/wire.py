@@ -82,9 +82,9 @@ def count(
     }
 
 
-def wait_for(happened: Callable[[], bool], process: Popen[Any]) -> None:
+def wait_for(happened: Callable[[], bool], process: Popen[Any], limit: float = _LIMIT) -> None:
     """Return when `happened()` is true. Raises `RunStoppedError` when it takes too long or the run ends before."""
-    deadline = time.monotonic() + _LIMIT
+    deadline = time.monotonic() + limit
     while not happened():
         has_ended = process.poll() is not None and not happened()
         if has_ended or time.monotonic() > deadline:

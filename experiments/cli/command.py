@@ -6,6 +6,7 @@ where nobody reads on.
 """
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from experiments.cli.pipes import ending_quietly
 from experiments.settings.compose import compose
 from experiments.settings.engine import warn_of_workers
 from experiments.settings.mistakes import pointing_to_help, sentence
+from experiments.settings.operator_file import named_file, naming_file, with_file
 from experiments.settings.suggestions import refuse_flag
 from fedmf.errors import FedmfError, RunStoppedError, SettingError
 
@@ -40,12 +42,15 @@ def run(
     settings: type[T],
     doc: str | None = None,
     argv: Sequence[str] | None = None,
+    *,
+    reads_file: bool = False,
 ) -> NoReturn:
     """Run a command that leaves no output folder, and exit.
 
     `settings` is the frozen dataclass of conf/NAME.yaml, which `function` is given; `doc` is what --help says first.
+    `reads_file`: whether config=FILE is an operator's file of settings.
     """
-    run_form(lambda overrides: Form(function, name, settings), name, doc, argv)
+    run_form(lambda overrides: Form(function, name, settings), name, doc, argv, reads_file=reads_file)
 
 
 def run_form(
@@ -53,11 +58,18 @@ def run_form(
     command: str,
     doc: str | None = None,
     argv: Sequence[str] | None = None,
+    *,
+    reads_file: bool = False,
 ) -> NoReturn:
-    """Run a command whose settings can be given in several forms, as `run` does; `pick` tells by the arguments."""
+    """Run a command whose settings can be given in several forms, as `run` does; `pick` tells by the arguments.
+
+    With `reads_file` the arguments are those of the file that config=FILE names, and after them those that were typed.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    end_with(lambda: guard(lambda: _call(pick, command, doc, arguments)))
+    if os.environ.get("FEDMF_LOG") == "json":  # there is a handler, so that this leaves the level alone
+        logging.root.setLevel(logging.INFO)
+    end_with(lambda: guard(lambda: _call(pick, command, doc, arguments, reads_file)))
 
 
 def end_with(action: Callable[[], int]) -> NoReturn:
@@ -107,14 +119,21 @@ def show_help(command: str, doc: str | None, arguments: Sequence[str]) -> bool:
 
 
 def _call(
-    pick: Callable[[Sequence[str]], Form], command: str, doc: str | None, arguments: Sequence[str]
+    pick: Callable[[Sequence[str]], Form],
+    command: str,
+    doc: str | None,
+    arguments: Sequence[str],
+    reads_file: bool,
 ) -> None:
     if show_help(command, doc, arguments):
         return
     if said := refuse_flag(command, arguments):
         raise SettingError(said)
+    file = named_file(arguments) if reads_file else None
+    arguments = with_file(arguments) if reads_file else arguments
     form = pick(arguments)
-    settings: Any = compose(form.name, arguments, form.settings)
+    with naming_file(file):
+        settings: Any = compose(form.name, arguments, form.settings)
     warn_of_workers("workers", getattr(settings, "workers", 1))
     with pointing_to_help(form.name):
         form.function(settings)

@@ -28,7 +28,7 @@ def complete(line: str, commands: Iterable[str]) -> list[str]:
     >>> complete("fedmf p", ["plan", "simulate"])
     ['plan']
     >>> complete("fedmf simulate mechanism=sq", ["plan", "simulate"])
-    ['mechanism=sqrt_toeplitz']
+    ['mechanism=sqrt_blt', 'mechanism=sqrt_toeplitz']
     """
     _, _, rest = line.lstrip().partition(" ")
     name, space, overrides = rest.lstrip().partition(" ")

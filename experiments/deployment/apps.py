@@ -1,20 +1,24 @@
 """The two apps that `flwr run` loads (pyproject.toml names them). docs/deployment.md says how to use them.
 
 Both are configured by the same Hydra files as a simulation: `flwr run . NAME -c 'overrides="..."'`. A node's data
-are named on the node alone, by its --node-config. Heavy imports wait until they are needed, because a node is
-a new process for every message.
+are named on the node alone, by its --node-config. Heavy imports wait until they are needed, because a plain SuperNode
+starts a new process for every message. `fedmf node` plays both hooks in forks of one that has imported all
+(`deployment.resident`).
 """
 
 import logging
-import sys
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 import experiments  # noqa: F401  the environment, before any numeric library
-from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_settings
-from fedmf.updates import wire
+from experiments.deployment.node import OVERRIDES, Node, answer_query, node_settings
+from experiments.session import json_log
+from experiments.settings.output import LogForm
 
 server_app = ServerApp()
 client_app = ClientApp()
@@ -29,7 +33,12 @@ def main(grid: Grid, context: Context) -> None:
 
     show_logs()
     logging.getLogger("flwr").addFilter(without_traceback)  # it logs what ends the app
-    deploy(run_settings(str(context.run_config.get(OVERRIDES, ""))), grid)
+    with owner_only():
+        settings = run_settings(str(context.run_config.get(OVERRIDES, "")))
+        if settings.run.log is LogForm.json or json_log.is_on():
+            json_log.install()  # again: what Flower sends to `flwr log` is to be JSON too
+        json_log.name_run(context.run_id)
+        deploy(settings, grid)
 
 
 @client_app.train()
@@ -38,21 +47,29 @@ def train(message: Message, context: Context) -> Message:
     from experiments.deployment.node_app import reply_to
 
     show_logs()
-    return reply_to(message, context)
+    with owner_only():
+        return reply_to(message, context)
 
 
 @client_app.query()
 def query(message: Message, context: Context) -> Message:
     """Say how many clients this node holds, as its operator declared it, and a digest of who they are."""
-    node = Node.of(node_settings(context.node_config.get(OVERRIDES)))
-    answer = ConfigRecord({wire.CLIENTS: node.clients, **asked_digest(node, message)})
-    return Message(RecordDict({wire.HELD: answer}), reply_to=message)
+    return answer_query(Node.of(node_settings(context.node_config.get(OVERRIDES))), message)
+
+
+@contextmanager
+def owner_only() -> Iterator[None]:
+    """Let what the block writes be for this account alone, as the units have it, however Flower was started."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def show_logs() -> None:
     """Let what fedmf logs reach the log of this Flower process."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler = json_log.stderr_handler("%(levelname)s %(name)s: %(message)s")
     for package in ("fedmf", "client", "server", "experiments"):
         logger = logging.getLogger(package)
         logger.handlers, logger.propagate = [handler], False

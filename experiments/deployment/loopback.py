@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Self
 
 from experiments.deployment.certificates import make_certificates, make_node_key
-from experiments.settings.compose import CONF
+from experiments.deployment.lifeline import undisturbed
+from experiments.settings.compose import CONF, split
 from fedmf.errors import RunStoppedError
 
 HOST = "127.0.0.1"
@@ -29,6 +30,7 @@ APP = CONF.parent  # what `flwr run` bundles
 BIN = Path(sys.executable).parent
 _MEMORY = Path("/dev/shm")
 _GRACE = 10.0  # seconds for a process to end by itself
+_EXECUTOR = b"experiments.deployment.run_executor_process"
 
 
 class Loopback:
@@ -49,25 +51,31 @@ class Loopback:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End every process and remove the folder; what else interrupts meanwhile waits."""
-        with _undisturbed():
+        with undisturbed():
             for name in reversed(list(self._processes)):
                 self.stop(name)
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start_superlink(self) -> None:
-        """Start the SuperLink and return when it listens; started again, it goes on with its database."""
-        files = self.certificates
-        self.start(
-            "superlink",
-            [
-                BIN / "flower-superlink",
-                *("--host", HOST, "--port", str(self.port)),
-                *("--ssl-certfile", files.certificate, "--ssl-keyfile", files.key),
-                *("--ssl-ca-certfile", files.authority),
-                *("--enable-supernode-auth", "--database", self.folder / "superlink.db"),
-                "--disable-runtime-dependency-installation",
-            ],
-        )
+    def start_superlink(self, *, warm: bool = True) -> None:
+        """Start the SuperLink and return when it listens; started again, it goes on with its database.
+
+        As `fedmf server`, whose executor plays the runs; not `warm`: as flower-superlink, which starts a process for each.
+        """
+        files, database = self.certificates, self.folder / "superlink.db"
+        of_warm: list[str | Path] = [
+            *(sys.executable, "-m", "experiments.server", f"address={HOST}:{self.port}"),
+            *(f"certificate={files.certificate}", f"key={files.key}", f"authority={files.authority}"),
+            f"database={database}",
+        ]
+        of_flower: list[str | Path] = [
+            BIN / "flower-superlink",
+            *("--host", HOST, "--port", str(self.port)),
+            *("--ssl-certfile", files.certificate, "--ssl-keyfile", files.key),
+            *("--ssl-ca-certfile", files.authority),
+            *("--enable-supernode-auth", "--database", database),
+            "--disable-runtime-dependency-installation",
+        ]
+        self.start("superlink", of_warm if warm else of_flower)
         self.wait_for_port("superlink", self.port)
         connection = (
             f'[superlink.loopback]\naddress = "{HOST}:{self.port}"\nroot-certificates = "{files.authority}"\n'
@@ -96,6 +104,21 @@ class Loopback:
                 *("--node-config", f'overrides="{overrides}"'),
             ],
         )
+
+    def start_node(
+        self, node: str, overrides: str, *, command: Sequence[str] = (), port: int | None = None
+    ) -> None:
+        """Start a registered node, or one that was stopped, as `fedmf node`; `overrides` say whose data it holds.
+
+        `command` replaces the start of the command line, `port` as in `start_supernode`.
+        """
+        files = (
+            f"root_certificates={self.certificates.authority}",
+            f"private_key={self.folder / node}",
+            f"superlink={HOST}:{port or self.port}",
+        )
+        program = command or [sys.executable, "-m", "experiments.node"]
+        self.start(node, [*program, *files, *split(overrides)])
 
     def submit(self, overrides: str) -> subprocess.Popen[bytes]:
         """Start `flwr run`, whose log it follows until the run ends; its output is the log "run"."""
@@ -133,6 +156,7 @@ class Loopback:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                umask=0o077,
             )
         self._processes[name], self._homes[name] = process, self.home(home or name)
         return process
@@ -161,6 +185,14 @@ class Loopback:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
             time.sleep(0.05)
+
+    def is_known(self, name: str) -> bool:
+        """Say whether a process was started under this name and not ended by this deployment since."""
+        return name in self._processes
+
+    def is_running(self, name: str) -> bool:
+        """Say whether the process of this name runs."""
+        return name in self._processes and self._processes[name].poll() is None
 
     def refuse_ended(self) -> None:
         """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself."""
@@ -225,13 +257,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@contextlib.contextmanager
-def _undisturbed():  # type: ignore[no-untyped-def]
-    """Put off Ctrl-C and SIGTERM while processes are being ended."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+def plays_a_run(number: int) -> bool:
+    """Say whether a process plays a run: a fork of the executor of runs, which has its command line."""
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        parent = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
+        return all(_EXECUTOR in Path(f"/proc/{one}/cmdline").read_bytes() for one in (number, parent))
+    except OSError:  # it has ended
+        return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from experiments.settings.compose import compose, split
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments, load_dataset
@@ -113,6 +113,38 @@ def asked_digest(node: Node, message: Message) -> dict[str, str]:
     if question is None or wire.DIGEST_KEY not in question:
         return {}
     return {wire.DIGEST: node.digest(SecretKey(bytes(question[wire.DIGEST_KEY])))}  # type: ignore[arg-type]
+
+
+def readiness(node: Node) -> str:
+    """Return why the node is not ready, "" where it is: its data set loads, and holds the clients that it declares.
+
+    What is claimed is of the moment when `fedmf node` started, and of the data set as a whole: its files are there, can be
+    read and have the form that they should have, and there are as many clients as its operator declared. No client's
+    values are looked at: those that cannot be trained on, and whatever happens to the data after the start, cost zero
+    updates as before, so that what one client's data are like decides neither who else takes part nor when.
+
+    The claim reveals one bit for each start. A file that cannot be read as a whole counts, because its operator made it and
+    mends it; in the neighbours of the theorem (zero-out, replacement) every client keeps its place in the file, so that
+    both have as many. An operator who leaves a person out of the file must declare one client less: a file that
+    is short makes the node not ready. Where the server's policy is to wait, no release depends on the claim at all.
+    """
+    try:
+        held = len(node.dataset.clients) - node.first
+    except (Exception, SystemExit) as error:  # whatever a loader of one's own raises
+        return f"its data cannot be loaded: {error or type(error).__name__}"
+    if held < node.clients:
+        return f"it declares {node.clients} clients, and from number {node.first} on its data hold {max(held, 0)}"
+    return ""
+
+
+def answer_query(node: Node, message: Message, *, is_ready: bool | None = None) -> Message:
+    """Return how many clients the node holds, as its operator declared it, and a digest of who they are.
+
+    `is_ready` is what was found when the node started, None where nobody looked (a plain SuperNode).
+    """
+    said = {} if is_ready is None else {wire.READY: is_ready}
+    answer = ConfigRecord({wire.CLIENTS: node.clients, **said, **asked_digest(node, message)})
+    return Message(RecordDict({wire.HELD: answer}), reply_to=message)
 
 
 def node_settings(overrides: object) -> NodeSettings:

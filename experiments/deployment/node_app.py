@@ -3,36 +3,68 @@
 Flower starts a process for every message, so that nothing is built that this message does not need.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from flwr.app import ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
 
 from client.app import make_client_app
 from client.training import Trainer
 from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_settings
+from experiments.session import json_log
 from experiments.settings.client import build_client_plan, build_model
 from experiments.settings.compose import compose, split
 from experiments.settings.schema import Settings
-from fedmf.errors import SettingError
+from fedmf.errors import DeviceLostError, RunStoppedError, SettingError
 from fedmf.updates import wire
 
 
-def reply_to(message: Message, context: Context) -> Message:
-    """Return the node's reply to the tasks in `message`: each client's values under its own mask, and who they are."""
-    run = run_settings(str(context.run_config.get(OVERRIDES, "")))
-    node = Node.of(node_settings(context.node_config.get(OVERRIDES)))
+@dataclass(frozen=True)
+class Sources:
+    """Where the node and the settings of the run come from that two texts of overrides describe."""
+
+    node: Callable[[object], Node]
+    run: Callable[[str], Settings]
+
+
+def reply_to(message: Message, context: Context, sources: Sources | None = None) -> Message:
+    """Return the node's reply to the tasks in `message`: each client's values under its own mask, and who they are.
+
+    Without `sources` everything is made for this message.
+    """
+    json_log.name_run(context.run_id)
+    of_run, of_node = _overrides(context)
+    run = sources.run(of_run) if sources else run_settings(of_run)
+    node = sources.node(of_node) if sources else Node.of(node_settings(of_node))
+    reply = _client_app(node, run, message)(message, context)
+    if digest := asked_digest(node, message):
+        reply.content[wire.HELD] = ConfigRecord({**digest})
+    return reply
+
+
+def app_elsewhere(message: Message, context: Context) -> ClientApp:
+    """Return the ClientApp for `message` in another process of the node, with its trainer made."""
+    of_run, of_node = _overrides(context)
+    return _client_app(Node.of(node_settings(of_node)), run_settings(of_run), message, at_once=True)
+
+
+def _overrides(context: Context) -> tuple[str, object]:
+    """Return the texts that describe the run and the node."""
+    return str(context.run_config.get(OVERRIDES, "")), context.node_config.get(OVERRIDES)
+
+
+def _client_app(node: Node, run: Settings, message: Message, *, at_once: bool = False) -> ClientApp:
+    """Return the ClientApp of the node's clients, for the run and the model of `message`."""
     dimension = len(message.content.array_records[wire.MODEL][wire.VECTOR].data) // 4
-    app = make_client_app(
+    return make_client_app(
         node.examples_of,
         partial(_trainer, run, node),
         build_client_plan(run, dimension),
         elsewhere=_elsewhere,
+        at_once=at_once,
     )
-    reply = app(message, context)
-    if digest := asked_digest(node, message):
-        reply.content[wire.HELD] = ConfigRecord({**digest})
-    return reply
 
 
 def run_settings(overrides: str) -> Settings:
@@ -41,10 +73,16 @@ def run_settings(overrides: str) -> Settings:
 
 
 def _elsewhere(message: Message, context: Context) -> Message:
-    """Return the reply to `message` from another process, for the clients of a message that outlive their device."""
+    """Return the reply to `message` from another process, for the clients of a message that outlive their device.
+
+    Where none can begin that is an error of theirs: a node does not stop a run, and what it has trained is sent.
+    """
     from experiments.players.elsewhere import in_another_process  # rarely needed: a node must start fast
 
-    return in_another_process(reply_to, message, context)
+    try:
+        return in_another_process(app_elsewhere, message, context)
+    except RunStoppedError as error:
+        raise DeviceLostError(str(error)) from error
 
 
 def _trainer(run: Settings, node: Node) -> Trainer:

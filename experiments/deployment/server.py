@@ -1,13 +1,15 @@
 """The server of a deployment: the same session as a simulation, with clients behind a SuperLink's nodes."""
 
 import logging
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from experiments.run_files.directory import CONFIG, PRIVACY, REPORT, RunDirectory
+from experiments.run_files.attendance import AttendanceFile
+from experiments.run_files.directory import CHECKPOINT, CONFIG, PRIVACY, REPORT, RunDirectory
 from experiments.run_files.limits import EXTENDED
 from experiments.run_files.reader import read_config
 from experiments.run_files.same_settings import differences
@@ -23,10 +25,19 @@ from experiments.settings.overrides import text_of
 from experiments.settings.schema import PopulationSettings, Settings
 from fedmf.errors import RunDirectoryError, SettingError
 from server.attendance import Attendance, DeployedPopulation
+from server.checkpoint import LOCK
+from server.cohort import UnreadyNodes
 from server.exchange import tasks_per_message
+from server.files import wait_until_unlocked
+from server.known_nodes import EVERY_NODE, KnownNodes
 from server.strategy import FedMF
 
 log = logging.getLogger(__name__)
+
+ENDING = (
+    60.0  # seconds that a run which goes on waits for the process before, whose run was stopped or failed
+)
+_AT_ONCE = 0.1
 
 ENGINE_KEYS = {"timeout": "node_timeout", "query_timeout": "query_timeout"}  # of `Attendance`
 
@@ -37,6 +48,7 @@ def deploy(settings: Settings, grid: Grid) -> None:
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
     directory = RunDirectory(run_directory(settings))
+    _let_another_end(directory)
     settings = recorded_parts(settings, directory.path)
     refuse_unlike_nodes(settings, directory.path)
     if settings.run.extend is not None:
@@ -47,13 +59,15 @@ def deploy(settings: Settings, grid: Grid) -> None:
     engine = settings.engine
     assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it
     attendance = build_attendance(settings.population, engine)
+    record = AttendanceFile(directory.path, attendance.nodes).record
     summary = run_session(
         settings,
         directory,
         experiment,
-        partial(DeployedPopulation, attendance),
+        partial(DeployedPopulation, attendance, on_epoch=record),
         partial(_start, grid, engine.round_timeout),
         tasks_per_message=tasks_per_message(experiment.plan),
+        bundle=grid.run.fab_hash or None,
     )
     log.info(
         "done: accuracy %.4f, epsilon %s at delta %s (%s, %s adjacency); what it covers: %s; report: %s",
@@ -65,6 +79,13 @@ def deploy(settings: Settings, grid: Grid) -> None:
         directory.path / PRIVACY,
         directory.path / REPORT,
     )
+
+
+def _let_another_end(directory: RunDirectory) -> None:
+    """Wait for a process that ends: one whose run was stopped notices it at its next question to the SuperLink."""
+    if wait_until_unlocked(directory.path / CHECKPOINT / LOCK, ENDING) > _AT_ONCE:
+        log.info("another process was at this run and has been waited for")
+        time.sleep(1)  # it gives back its port for metrics last
 
 
 def refuse_unlike_nodes(settings: Settings, path: Path) -> None:
@@ -100,14 +121,26 @@ def build_deployed(settings: Settings) -> Experiment:
 def build_attendance(population: PopulationSettings, engine: DeploymentSettings) -> Attendance:
     """Return when an epoch may begin; `population` is that of an experiment that could be built."""
     assert population.min_available is not None  # `settings.experiment.build` refuses it
-    most = population.max_clients_per_node
+    most, file = population.max_clients_per_node, population.nodes
     with keyed("population", PopulationSettings), keyed("engine", ENGINE_KEYS):
-        return Attendance(
+        attendance = Attendance(
             population.min_available,
             timeout=engine.node_timeout,
             query_timeout=engine.query_timeout,
-            **({} if most is None else {"max_clients_per_node": most}),
+            nodes=EVERY_NODE if file is None else known_nodes(file),
+            unready=population.unready_nodes or UnreadyNodes.wait,
         )
+        return attendance if most is None else replace(attendance, max_clients_per_node=most)
+
+
+def known_nodes(file: str) -> KnownNodes:
+    """Return the list of nodes in a file of the server's machine. Raises `SettingError` for none, and for an empty one."""
+    if not Path(file).is_absolute():
+        raise SettingError(f"nodes is {file}; a deployment needs an absolute path on the server's machine.")
+    listed = KnownNodes.load(Path(file))
+    if not any(listed):
+        raise SettingError(f"nodes is {file}, which lists no node; nobody could take part.")
+    return listed
 
 
 def run_directory(settings: Settings) -> Path:

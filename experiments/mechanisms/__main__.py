@@ -20,6 +20,7 @@ from experiments.mechanisms import plots, rows
 from experiments.mechanisms.designs import MechanismsSettings, build_workloads, designs, fitted_to
 from experiments.mechanisms.export import check_exportable, export
 from experiments.run_files.directory import refuse_unmakeable
+from experiments.settings.factorization import say_long
 from experiments.settings.keys import keyed
 from experiments.settings.output import Output
 
@@ -35,6 +36,7 @@ def mechanisms(settings: MechanismsSettings) -> None:
     for name in ("export", "plots"):
         if (folder := getattr(settings, name)) is not None:
             refuse_unmakeable(name, Path(folder))
+    say_long(settings.population.rounds_per_epoch)
     runs = dict(designs(settings, workloads))
     lower = rows.lower_bounds(workloads)
     if settings.output is Output.json:

@@ -11,6 +11,13 @@ from experiments.run_files.reader import Run
 TITLE = "With what, when and where it ran"
 SOFTWARE = {"fedmf": "fedmf", "torch": "torch", "flwr": "flwr", "numpy": "numpy", "python": "Python"}
 
+# Shown where a session has them.
+DIGESTS = {
+    "code": "code of fedmf (digest)",
+    "bundle": "bundle of Flower (digest)",
+    "image": "container image",
+}
+
 
 def provenance_section(run: Run) -> Section:
     """Return versions, machine and times of the sessions that carried a run to its end."""
@@ -54,6 +61,10 @@ def _versions(sessions: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str
             _joined([session.get("software") or {} for session in sessions], key),
             _at(f"software.{key}"),
         )
+    said = [session.get("software") or {} for session in sessions]
+    for key, name in DIGESTS.items():
+        if any(software.get(key) for software in said):
+            yield name, _joined(said, key), _at(f"software.{key}")
     commits = dict.fromkeys(map(_commit, sessions))
     yield "git commit of fedmf", ", ".join(commits), _at("software.git_commit")
 

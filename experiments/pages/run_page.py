@@ -5,6 +5,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from experiments.pages.attendance_section import attendance_sections
 from experiments.pages.compression_section import FLOAT_BYTES, compression_section, recorded_compression
 from experiments.pages.figures import LinePlot, Series
 from experiments.pages.mechanism_section import mechanism_sections
@@ -85,8 +86,8 @@ SAID: dict[str, Callable[[Any], str]] = {"shape": shape_text, "adjacency": adjac
 def write_report(directory: Path) -> Path:
     """Write report.html from the other files of the run in `directory` and return its path.
 
-    Reads config.yaml, metrics.jsonl, privacy.json, summary.json and, where there are, mechanism.json and
-    provenance.json; never a secret file. Raises `RunDirectoryError` for a directory without a finished run.
+    Reads config.yaml, metrics.jsonl, privacy.json, summary.json and, where there are, mechanism.json,
+    attendance.json and provenance.json; never a secret file. Raises `RunDirectoryError` for a directory without a finished run.
     """
     directory = Path(directory)
     return write_page(run_page(read_run(directory)), directory / REPORT)
@@ -105,6 +106,7 @@ def run_page(run: Run) -> Page:
         Section("Summary", table=summary_table(run)),
         compression_section(run.summary, recorded_compression(run.config)),
         statement_section(run.privacy),
+        *attendance_sections(run),
         provenance_section(run),
         settings_section(run.config),
     ]

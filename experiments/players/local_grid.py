@@ -17,7 +17,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from experiments.players.failures import OnFailure, Witness, ignore_failure, take_noted
 from experiments.players.progress import ClientCount
-from fedmf.errors import DeviceLostError
+from fedmf.errors import DeviceLostError, RunStoppedError
 
 RUN_ID, NODE_ID = 1, 1
 CLIENT_APP_RAISED = 2  # Flower's error code for it
@@ -122,11 +122,12 @@ class LocalGrid(Grid):
 def call_app(client_app: ClientApp, message: Message, context: Context) -> Message:
     """Return the ClientApp's reply; as in Flower's own engines, an exception becomes an error reply.
 
-    Raises `DeviceLostError` only: no task can be answered any more in this process.
+    Raises two only: `DeviceLostError`, where no task can be answered any more in this process, and `RunStoppedError`,
+    where no process can begin that would answer it.
     """
     try:
         return client_app(message, context)
-    except DeviceLostError:
+    except (DeviceLostError, RunStoppedError):
         raise
     except (Exception, SystemExit) as error:
         return Message(Error(code=CLIENT_APP_RAISED, reason=type(error).__name__), reply_to=message)

@@ -17,7 +17,12 @@ from multiprocessing.context import BaseContext
 import numpy as np
 import torch
 
+from client.reasons import one_line
 from experiments.players.local_grid import set_identity
+from fedmf.errors import FedmfError, RunStoppedError
+
+TRIES = 3  # to begin a process that plays clients, before the run stops
+PAUSE = 1.0  # seconds between two of them: what a dead process held may not be free at once
 
 # With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
 _SEARCH = ("PYTHONPATH", "PYTHONSAFEPATH")
@@ -58,6 +63,19 @@ def start_process(environment: Mapping[str, str] | None = None) -> None:
     # Nothing of ours draws from these, but a model or loader of one's own may: not the same in every fork.
     random.seed()
     np.random.seed()  # noqa: NPY002
+
+
+def why_not(error: BaseException) -> str:
+    """Return why a process cannot begin, in the words of an error that it raised before it was given any client."""
+    return str(error) if isinstance(error, FedmfError) else one_line(error)
+
+
+def stopped(why: str) -> RunStoppedError:
+    """Return the error that stops a run whose clients nobody can play, before anything of the round is released."""
+    return RunStoppedError(
+        f"{why}; nothing of the round was released. Look at the memory of this machine and of its devices, and at "
+        "the data that the workers load; the run can be resumed from its checkpoint."
+    )
 
 
 def keep_freed_memory() -> None:

@@ -47,8 +47,9 @@ def run_on_ray(
         with running:  # the round under way is released or dropped by now
             pass
     if is_lost:
+        why = f" ({workers.why})" if workers.why else ""
         raise RunStoppedError(
-            "no worker of the Ray cluster is left, and none could be started again; nothing of the round was released. "
+            f"no worker of the Ray cluster is left, and none could begin again{why}; nothing of the round was released. "
             "When there is room again, go on with run.resume=true."
         )
 

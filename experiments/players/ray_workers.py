@@ -15,8 +15,9 @@ from flwr.app import Context, Error, Message
 from experiments.players.failures import clients_of, with_failures, without_failures
 from experiments.players.local_grid import CLIENT_APP_RAISED
 from experiments.players.parts import Gathering, Part
+from experiments.players.processes import PAUSE, TRIES, why_not
 from experiments.players.ray_cluster import Reservation, joined
-from fedmf.errors import FedmfError, RunStoppedError, SettingError
+from fedmf.errors import RunStoppedError, SettingError
 
 _PATIENCE = 120.0  # seconds for workers to start: Ray waits for ever where other jobs hold what they need
 _PAUSE = 0.2  # seconds between two questions to a worker that is being started again
@@ -35,6 +36,9 @@ class RayWorkers:
         self._ray, self._workers = ray, list(workers)
         self._idle: SimpleQueue[Any] = SimpleQueue()
         self._lock = Lock()
+        self._beginning: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
+        # Why a worker was given up that could be started but not begin, "" where none was.
+        self.why = ""
         # Set when no worker is left.
         self.lost = Event()
         self._is_ending = Event()
@@ -59,6 +63,14 @@ class RayWorkers:
         names = self._ray.get([worker.name.remote() for worker in self._workers])
         answers = [worker.call.remote(function, *arguments) for worker in self._workers]
         return [(name, self._answer(name, answer)) for name, answer in zip(names, answers, strict=True)]
+
+    def begin(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call `function` in each worker, and again in one that was started again, before it is given a client.
+
+        Raises `SettingError` for a worker in which it raises now; one in which it raises later is given up.
+        """
+        self.ask_each(function, *arguments)
+        self._beginning = function, arguments
 
     def play(self, app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
         """Return the reply of `app` in a worker that has nothing else to do, waiting for one.
@@ -86,18 +98,10 @@ class RayWorkers:
                 self._ray.kill(worker)
 
     def _play_once(
-        self,
-        app: Callable[[Message, Context], Message],
-        message: Message,
-        context: Context,
-        *,
-        is_checked: bool = False,
+        self, app: Callable[[Message, Context], Message], message: Message, context: Context
     ) -> Message:
-        """Return the reply of a worker; one that `is_checked` is known to be there, so that the clients are at fault."""
+        """Return the reply of the next worker that has nothing to do."""
         worker = self._next_idle()
-        while is_checked and not self._is_there(worker):
-            self._forget(worker)
-            worker = self._next_idle()
         try:
             reply: Message = self._ray.get(worker.call.remote(app, message, context))
         except self._ray.exceptions.RayTaskError:
@@ -114,6 +118,35 @@ class RayWorkers:
         self._idle.put(worker)
         return reply
 
+    def _play_alone(
+        self, app: Callable[[Message, Context], Message], message: Message, context: Context
+    ) -> Message | None:
+        """Return a worker's reply to one client, None where two workers died at it that were known to be there.
+
+        The second is the first begun anew, if that can be, which has played nobody else.
+        """
+        worker = None
+        for _ in range(2):
+            if worker is None:
+                worker = self._next_there()
+            try:
+                reply: Message = self._ray.get(worker.call.remote(app, message, context))
+            except self._ray.exceptions.RayTaskError:
+                self._idle.put(worker)
+                raise
+            except self._ray.exceptions.RayError:
+                if self._is_ending.is_set():
+                    raise
+                if not self._is_there(worker):
+                    self._forget(worker)
+                    worker = None
+            else:
+                self._idle.put(worker)
+                return reply
+        if worker is not None:
+            self._idle.put(worker)
+        return None
+
     def _next_idle(self) -> Any:
         """Wait for a worker that has nothing to do. Raises `RunStoppedError` when none is left."""
         worker = self._idle.get()
@@ -122,13 +155,29 @@ class RayWorkers:
             raise RunStoppedError("no Ray worker is left.")
         return worker
 
+    def _next_there(self) -> Any:
+        """Wait for a worker that has nothing to do and has begun. Raises `RunStoppedError` when none is left."""
+        while not self._is_there(worker := self._next_idle()):
+            self._forget(worker)
+        return worker
+
     def _is_there(self, worker: Any) -> bool:
-        """Say whether a worker answers in time; one whose process died answers with an error until it has begun again."""
-        deadline = time.monotonic() + _PATIENCE
+        """Say whether a worker is there in time, and begins; one that died answers with an error until it is started again."""
+        deadline, failed = time.monotonic() + _PATIENCE, 0
         while (left := deadline - time.monotonic()) > 0:
             try:
                 self._ray.get(worker.name.remote(), timeout=left)
+                if self._beginning is not None:
+                    function, arguments = self._beginning
+                    self._ray.get(worker.call.remote(function, *arguments))  # it may load data for long
                 return True
+            except self._ray.exceptions.RayTaskError as error:  # started, and without what it needs
+                failed += 1
+                self.why = why_not(error.cause)
+                if failed == TRIES:
+                    return False
+                if self._is_ending.wait(min(PAUSE, left)):
+                    raise
             except self._ray.exceptions.RayError:
                 if self._is_ending.wait(min(_PAUSE, left)):
                     raise
@@ -149,11 +198,8 @@ class RayWorkers:
         whole = Gathering(message)
         for part in Part(message, range(max(1, len(clients_of(message))))).alone():
             alone = part.message(with_model=True)
-            try:
-                reply = self._play_once(app, alone, context, is_checked=True)
-            except self._ray.exceptions.RayTaskError:
-                raise
-            except self._ray.exceptions.RayError:
+            reply = self._play_alone(app, alone, context)
+            if reply is None:
                 reply = Message(Error(CLIENT_APP_RAISED, "its process died"), reply_to=alone)
             whole.failures += without_failures(reply)
             complete = whole.add(part, reply)
@@ -165,8 +211,7 @@ class RayWorkers:
             return self._ray.get(answer)
         except self._ray.exceptions.RayTaskError as error:
             cause = error.cause
-            said = str(cause) if isinstance(cause, FedmfError) else f"{type(cause).__name__}: {cause}"
-            raise SettingError(f"{name} cannot play this run's clients: {said}") from error
+            raise SettingError(f"{name} cannot play this run's clients: {why_not(cause)}") from error
         except self._ray.exceptions.RayError as error:
             raise SettingError(
                 f"{name} ended while it loaded this run's clients; look at its memory and at Ray's logs there."

@@ -16,17 +16,23 @@ from flwr.clientapp import ClientApp
 from experiments.players.failures import Failure, note_again, take_noted
 from experiments.players.local_grid import CLIENT_APP_RAISED, call_app, local_context
 from experiments.players.parts import Gathering, Part, guided
-from experiments.players.processes import fork_server, process_context, start_process
+from experiments.players.processes import (
+    PAUSE,
+    TRIES,
+    fork_server,
+    process_context,
+    start_process,
+    stopped,
+    why_not,
+)
 from experiments.players.shared_model import Place, SharedModel, model_at
-from fedmf.errors import DeviceLostError, FedmfError, RunStoppedError
+from fedmf.errors import DeviceLostError, RunStoppedError
 from fedmf.updates import wire
 
 log = logging.getLogger(__name__)
 
 _client_app: ClientApp | None = None  # of this worker process
 
-_TRIES = 3  # to begin a worker, or to play what a lost fork server has cut off, before the run stops
-_PAUSE = 1.0  # seconds between two tries to begin a worker: what a dead process held may not be free at once
 _REASON = 1000  # characters at most: one write to a pipe, which no end of a process cuts
 
 # What the submission to an executor, or a future of it, raises that lost its processes or could not begin one.
@@ -39,11 +45,13 @@ _Played = tuple[list[Message], list[Failure]]
 class WorkerPool:
     """A `Player` with `workers` processes, each with a ClientApp of its own, `resident_client_app(settings)`.
 
+    That is called before a process is given any client, and makes all that needs none: what it raises is nobody's data.
     With `devices` (torch's names) the app of each process is `resident_client_app(settings, device)`: each worker takes
     the next in turn.
 
     A client that kills its process (out of memory, say) counts as an error reply, and takes no other with it. So does
-    one after which the device does not answer its process any more: that process ends itself, and another begins.
+    one after which the device does not answer its process any more: that process ends itself, and another begins. Only
+    a process that has played nobody else is taken as evidence against a client.
 
     Nobody else is at fault: clients whom the end of the fork server cuts off are played again, and where no worker can
     begin, `collect` raises `RunStoppedError` and answers nothing.
@@ -63,6 +71,7 @@ class WorkerPool:
         self._executor = self._start(workers)
         self._server = fork_server()  # that began the workers
         self._losses = 0  # of fork servers since the last reply
+        self._has_played = False  # the single worker of `_begin_one`, since it began
         self._stop: RunStoppedError | None = None
         self._running: dict[Future[_Played], list[Part]] = {}
         self._lost: list[list[Part]] = []  # chunks whose worker ended, or was not there
@@ -157,6 +166,8 @@ class WorkerPool:
         """Begin with new workers, and return as `_taken` from whom the old ones played; an error for who breaks one."""
         before = self._server
         self._executor.shutdown(cancel_futures=True)
+        if said := self._said():
+            log.warning("a worker could not begin (%s); its clients are played again", said)
         chunks, self._lost = [*self._lost, *self._running.values()], []
         self._running.clear()
         self._begin_one()
@@ -176,15 +187,16 @@ class WorkerPool:
         """Return the reply to one client in a worker that is there."""
         message = part.message(with_model=True)
         while True:
-            before = self._server
+            before, was_new, self._has_played = self._server, not self._has_played, True
             try:
                 played = self._submitted(None, [message]).result()
             except _LOST:
                 self._executor.shutdown(cancel_futures=True)
                 self._begin_one()
-                if self._server == before:  # there all the time, as the worker was: the client is at fault
+                if self._server != before:
+                    self._note_lost_server()
+                elif was_new:  # the server was there all the time, as the worker was: the client is at fault
                     return [_failed("its process died", message)], []
-                self._note_lost_server()
             except Exception as error:
                 return [_failed(type(error).__name__, message)], []
             else:
@@ -193,14 +205,14 @@ class WorkerPool:
 
     def _begin_one(self) -> None:
         """Replace the executor by one of a single worker that has begun. Raises `RunStoppedError` where none can."""
-        tries = max(_TRIES, len(self._devices))
+        tries = max(TRIES, len(self._devices))
         for number in range(tries):
             if number:
-                time.sleep(_PAUSE)
+                time.sleep(PAUSE)
             try:
                 self._executor = self._start(1, first_device=number)
                 self._executor.submit(_is_there).result()
-                self._server = fork_server()
+                self._server, self._has_played = fork_server(), False
                 return
             except _LOST as error:
                 said = self._said() or f"{type(error).__name__}: {error}"
@@ -214,17 +226,14 @@ class WorkerPool:
     def _note_lost_server(self) -> None:
         """Count a fork server that ended. Raises `RunStoppedError` where this happens again and again."""
         self._losses += 1
-        if self._losses >= _TRIES:
+        if self._losses >= TRIES:
             raise self._stopped(
                 f"the process that starts the workers ended {self._losses} times without a reply in between"
             )
         log.warning("the process that starts the workers ended; its clients are played again")
 
     def _stopped(self, why: str) -> RunStoppedError:
-        self._stop = RunStoppedError(
-            f"{why}; nothing of the round was released. Look at the memory of this machine and of its devices, and at "
-            "the data that the workers load; the run can be resumed from its checkpoint."
-        )
+        self._stop = stopped(why)
         return self._stop
 
     def _fork_context(self) -> BaseContext:
@@ -267,8 +276,7 @@ def _start_worker(
     try:
         _client_app = resident_client_app(settings, *device)
     except (Exception, SystemExit) as error:
-        said = str(error) if isinstance(error, FedmfError) else f"{type(error).__name__}: {error}"
-        reason.put(said[:_REASON])
+        reason.put(why_not(error)[:_REASON])
         os._exit(1)  # without a traceback for each worker: the pool tells why once
 
 

@@ -11,6 +11,8 @@ NAMES = (
     "sgmf_figure1",
     "sgmf_femnist",
     "sgmf_csgm",
+    "sgmf_text",
+    "denisov_mechanisms",
     "denisov_table2",
     "denisov_solvers",
     "henzinger_counting",
@@ -18,7 +20,7 @@ NAMES = (
     "tighter_accountant",
     "whole_run",
 )
-LONG = ("sgmf_femnist", "sgmf_csgm", "whole_run")
+LONG = ("sgmf_femnist", "sgmf_csgm", "sgmf_text", "denisov_mechanisms", "whole_run")
 SIZED = (*LONG, "denisov_solvers", "henzinger_counting")
 
 Cell = str | float | int | None
@@ -29,13 +31,15 @@ class Means:
     """With what a result in `SIZED` is computed.
 
     `data` is the file of the real data, without which what needs it is left out; `size` names one of the result's own
-    `SIZES`, None its first; with `compute` false the page is made of the runs that are there.
+    `SIZES`, None its first; with `compute` false the page is made of the runs that are there; with `mix_code` runs are
+    added beside those of other code.
     """
 
     data: Path | None = None
     size: str | None = None
     workers: int = 1
     compute: bool = True
+    mix_code: bool = False
 
 
 @dataclass(frozen=True)

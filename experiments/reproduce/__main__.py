@@ -23,7 +23,7 @@ from fedmf.errors import SettingError
 
 @dataclass(frozen=True)
 class ReproduceSettings:
-    """Keys of the command; data, workers and compute are for results that train many models, size for those that have some.
+    """Keys of the command; data, workers, compute and mix_code are for results that train many models, size for those that have some.
 
     name null: all results are listed, and nothing is computed.
     """
@@ -34,6 +34,7 @@ class ReproduceSettings:
     size: str | None
     workers: int
     compute: bool
+    mix_code: bool
     output: Output
 
     def __post_init__(self) -> None:
@@ -41,7 +42,7 @@ class ReproduceSettings:
             check_choice("name", self.name, NAMES)
         check_at_least("workers", self.workers, 1)
         given = {"data": self.data is not None, "size": self.size is not None,
-                 "workers": self.workers > 1, "compute": not self.compute}  # fmt: skip
+                 "workers": self.workers > 1, "compute": not self.compute, "mix_code": self.mix_code}  # fmt: skip
         for key in [key for key, is_given in given.items() if is_given]:
             takers = SIZED if key == "size" else LONG
             if self.name not in takers:
@@ -64,7 +65,7 @@ class ReproduceSettings:
     def means(self) -> Means:
         """With what a result that comes in sizes is computed."""
         data = None if self.data is None else Path(self.data).absolute()
-        return Means(data, self.size, self.workers, self.compute)
+        return Means(data, self.size, self.workers, self.compute, self.mix_code)
 
 
 def reproduce(settings: ReproduceSettings) -> None:

@@ -124,7 +124,7 @@ def section(subject: Subject, comparison: Comparison, results: Results) -> Itera
     for keep, epsilon, cells in _points(subject):
         by_seed = [results.final(cell)[1] for cell in cells]
         of = dict(zip(mechanisms, by_seed, strict=True))
-        gain = _difference(of.get(comparison.ours, {}), of.get(comparison.other, {}))
+        gain = difference(of.get(comparison.ours, {}), of.get(comparison.other, {}))
         yield table_row([f"{keep:g}", f"{epsilon:g}", *_accuracies(by_seed, subject.runs), gain])
     yield from ("", "The learning rates of the server that tuning chose:", "")
     yield from table_head(["keep", "epsilon", *mechanisms])
@@ -161,8 +161,12 @@ def _accuracies(by_seed: Sequence[dict[int, float]], runs: int) -> Iterator[str]
             yield bold if len(column) >= runs else f"{bold} ({len(column)} of {runs})"
 
 
-def _difference(ours: dict[int, float], other: dict[int, float]) -> str:
-    """Return the mean difference over the seeds that both have, in percent, with the standard error of pairs."""
+def difference(ours: dict[int, float], other: dict[int, float]) -> str:
+    """Return the mean difference over the seeds that both have, in percent, with the standard error of pairs.
+
+    >>> difference({0: 0.82, 1: 0.84}, {0: 0.8, 1: 0.8, 2: 0.5})
+    '+3.0 ± 1.0'
+    """
     found = estimate([100 * (ours[seed] - other[seed]) for seed in sorted({*ours} & {*other})])
     return _plus_minus(found, f"{found.mean:+.1f}") if found else NONE
 

@@ -1,26 +1,36 @@
-"""The file of finished trials: one JSON line each, on disk before the next is begun, never computed again."""
+"""The file of finished trials: one JSON line each, on disk before the next is begun, never computed again.
+
+Each line names the code that played it, as other code may give other runs of the same law. Lines of different code are
+mixed only where that is allowed.
+"""
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from experiments.reproduce.trials import Cell, Outcome, Trial
-from fedmf.errors import RunDirectoryError
+from experiments.run_files.provenance import own_code
+from fedmf.errors import RunDirectoryError, SettingError
 from server.files import sync_folder, write_atomically
 
-_OF_OUTCOME = tuple(field.name for field in fields(Outcome))
+_OF_OUTCOME = tuple(field.name for field in fields(Outcome) if field.name != "wall")  # that old lines lack
+Code = tuple[str, str]
+"""Version of fedmf and digest of its code."""
 
 
 class Results:
     """The outcomes in a file of JSON lines, which a call that was cut short and the next one share.
 
-    A last line that a crash tore is left out. Raises `RunDirectoryError` for any other line that is no result.
+    A last line that a crash tore is left out. Raises `RunDirectoryError` for any other line that is no result. With
+    `mix_code` runs may be added beside lines of other code.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, mix_code: bool = False) -> None:
+        self._path, self._mix_code = path, mix_code
+        self._codes: dict[str, Code | None] = {}  # None: the line does not say
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         self._size = len(whole) + bool(whole)
         self._tuned: dict[Cell, float] = {}
@@ -35,8 +45,10 @@ class Results:
         return self._outcomes.get(trial.key)
 
     def add(self, trial: Trial, outcome: Outcome) -> None:
-        """Append an outcome and return when it is on disk."""
-        line = json.dumps({**json.loads(trial.key), **asdict(outcome)}) + "\n"
+        """Append an outcome, with the code that runs here, and return when it is on disk."""
+        self.check_code()
+        code = _code()
+        line = _line(trial.key, outcome, code)
         with self._path.open("ab") as file:
             file.truncate(self._size)  # a torn line is written over
             file.write(line.encode())
@@ -45,14 +57,27 @@ class Results:
         if self._size == 0:
             sync_folder(self._path.parent)
         self._size += len(line.encode())
-        self._outcomes[trial.key] = outcome
+        self._outcomes[trial.key], self._codes[trial.key] = outcome, code
+
+    def check_code(self) -> None:
+        """Raise `SettingError` where a run that is added now would stand beside lines of other code, or of code they do not name."""
+        others = Counter(code for code in self._codes.values() if code != _code())
+        if others and not self._mix_code:
+            raise SettingError(
+                f"mix_code is false, but {self._path} has {in_words(others)}, and the code here is {_named(_code())}: "
+                "name another directory for its runs, take the code that the file has, or set mix_code=true to "
+                "add runs of this code beside them, as the page will say."
+            )
+
+    def codes(self, cells: Sequence[Cell]) -> Counter[Code | None]:
+        """Return how many of the cells' runs and trials each code played, None for code that is not named."""
+        said = {(cell.task, cell.mechanism, cell.fingerprint) for cell in cells}
+        keys = ((json.loads(key), code) for key, code in self._codes.items())
+        return Counter(code for key, code in keys if (key["task"], key["mechanism"], key["settings"]) in said)
 
     def sort(self) -> None:
         """Put the lines in order, so that the file does not tell in which order processes were done."""
-        lines = [
-            json.dumps({**json.loads(key), **asdict(outcome)}) + "\n"
-            for key, outcome in sorted(self._outcomes.items())
-        ]
+        lines = [_line(key, outcome, self._codes[key]) for key, outcome in sorted(self._outcomes.items())]
         text = "".join(lines).encode()
         if lines:
             write_atomically(self._path, text)
@@ -60,7 +85,10 @@ class Results:
 
     def of(self, cell: Cell, *, held_out: bool) -> Iterator[tuple[float, int, Outcome]]:
         """Yield (learning rate, seed, outcome) of a cell's trials, of those that tune or of those on the test split."""
+        begin = Trial(cell, 0.0, 0).key.partition(', "rate": ')[0]
         for key, outcome in self._outcomes.items():
+            if not key.startswith(begin):
+                continue  # thousands of lines, most of them of other cells
             said = json.loads(key)
             trial = Trial(cell, said["rate"], said["seed"], said["held_out"])
             if trial.key == key and bool(trial.held_out) == held_out:
@@ -92,7 +120,10 @@ class Results:
     def _read(self, number: int, line: bytes) -> tuple[str, Outcome]:
         try:
             document = json.loads(line)
-            outcome = Outcome(**{name: document.pop(name) for name in _OF_OUTCOME})
+            outcome = Outcome(
+                **{name: document.pop(name) for name in _OF_OUTCOME}, wall=document.pop("wall", None)
+            )
+            code = document.pop("fedmf", None), document.pop("code", None)
             if not {"rate", "seed", "held_out"} <= set(document):
                 raise ValueError("it names no trial")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -100,4 +131,45 @@ class Results:
                 f"line {number} of {self._path} is no result ({error}); it must be a line that this command wrote: "
                 "remove it, or name another directory."
             ) from error
-        return json.dumps(document), outcome
+        key = json.dumps(document)
+        self._codes[key] = None if None in code else code
+        return key, outcome
+
+
+def _line(key: str, outcome: Outcome, code: Code | None) -> str:
+    """Return a line of the file; one that was read without wall time or code is written without."""
+    document = {**json.loads(key), **asdict(outcome)}
+    if outcome.wall is None:
+        del document["wall"]
+    if code is not None:
+        document |= {"fedmf": code[0], "code": code[1]}
+    return json.dumps(document) + "\n"
+
+
+def _code() -> Code:
+    """Return the code that runs here."""
+    here = own_code()
+    return here["fedmf"], here["code"]
+
+
+def _named(code: Code) -> str:
+    return f"{code[1]} of fedmf {code[0]}"
+
+
+def in_words(codes: Mapping[Code | None, int]) -> str:
+    """Return how many lines each code played.
+
+    >>> in_words({("0.1.0", "0123456789abcdef"): 1, None: 12})
+    '1 line by the code 0123456789abcdef of fedmf 0.1.0, and 12 lines that do not name their code'
+    """
+    known = [
+        f"{_lines(codes[code])} by the code {_named(code)}"
+        for code in sorted(code for code in codes if code is not None)
+    ]
+    unknown = codes.get(None, 0)
+    silent = f"{_lines(unknown)} that {'does not name its' if unknown == 1 else 'do not name their'} code"
+    return ", and ".join([*known, *([silent] if unknown else [])])
+
+
+def _lines(number: int) -> str:
+    return f"{number} line{'' if number == 1 else 's'}"

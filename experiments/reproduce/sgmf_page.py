@@ -13,19 +13,22 @@ from experiments.pages.estimate import Estimate
 from experiments.reproduce import Means, Reproduction, bytes_figure
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, estimated, section
 from experiments.reproduce.results import Results
+from experiments.reproduce.runs_made import code_words, time_words
 from experiments.reproduce.sgmf_training import DELTA, SIZES, Size, cell, study
-from experiments.reproduce.study import Study, compute, is_above, order
+from experiments.reproduce.study import Study, compute, is_paired_above, order
 from experiments.reproduce.trials import play
 from experiments.reproduce.tuning import FACTOR
-from experiments.reproduce.whole_run import check_data
+from experiments.reproduce.whole_run import FILES, check_data
 from fedmf.accounting import calibrate_noise_multiplier, resolve_linf_ratio
 from fedmf.errors import SettingError
+from fedmf.updates.wire import ENVELOPE_BYTES
 from server.files import write_atomically
 
+SAME_NOW = "Some of them, played again with commit 63a390c, came out the same to the last digit."
 RUNS = "sgmf"  # RUNS.jsonl has the runs of both names
 ABOUT_BYTES = (
-    "Bytes are those of one message: 4 for each value that a client is expected to send, and 375 of envelope. With epochs a "
-    "client sends at most one in each."
+    f"Bytes are those of one message: 4 for each value that a client is expected to send, and {ENVELOPE_BYTES} of envelope. "
+    "With epochs a client sends at most one in each."
 )
 
 
@@ -50,14 +53,20 @@ def make(directory: Path, means: Means, page: Page, size_name: str, size: Size) 
     """Make the runs of a page that are missing, then the page and its plot in `directory`; return its table."""
     if means.compute and means.data is None and size.task.needs_data:
         raise SettingError(
-            f"data is null, but {page.name} trains on handwriting by writer; set data=mnist_by_writer.npz."
+            f"data is null, but {page.name} trains on handwriting by writer; set data=mnist_by_writer.npz, {FILES}."
         )
     keeps = size.keep_probabilities[page.name]
     work = study(size, keeps, page.mechanisms)
     if means.compute:
         if means.data is not None:
             check_data(means.data)
-        compute(directory / f"{RUNS}.jsonl", work, partial(play, data=means.data), workers=means.workers)
+        compute(
+            directory / f"{RUNS}.jsonl",
+            work,
+            partial(play, data=means.data),
+            workers=means.workers,
+            mix_code=means.mix_code,
+        )
     results = Results(directory / f"{RUNS}.jsonl")
     results.prefer(work.rates(results))
     words = f"{size.task.words}, cohorts of {size.cohort}, {size.epochs} epochs of {size.rounds} rounds in which {size.cohort * size.rounds:,} clients take part, tested on other writers"
@@ -83,7 +92,7 @@ def _lines(page: Page, size_name: str, size: Size, subject: Subject, work: Study
         f"Made by `python -m experiments.reproduce name={page.name}{asked} directory=docs/results workers=2 "
         "data=mnist_by_writer.npz`, which goes on"
     )
-    yield f"where it was cut short; `compute=false` only writes this page again. Every line of {RUNS}.jsonl is one run."
+    yield f"where it was cut short; `compute=false` only writes this page again. Every line of {RUNS}.jsonl is one run; the data are described in [docs/data.md](../data.md#the-files-of-the-experiments)."
     yield "`size=laptop` trains a network with a hidden layer for 8 epochs of 32 rounds, in about 29 CPU seconds a run and 5 CPU hours for a page;"
     yield "`size=paper` trains nothing: it builds and accounts runs as long as the paper's, and says what they would take."
     yield from ("", page.head.strip(), "", tuning(size), "")
@@ -121,9 +130,8 @@ def sent_table(size: Size, subject: Subject) -> Iterator[str]:
     yield ""
 
 
-def noise_table(size: Size, subject: Subject) -> Iterator[str]:
-    """Yield what the noise in the mean grows by as less is sent, beside the same for the paper's model."""
-    large = SIZES["paper"].dimension
+def noise_table(size: Size, subject: Subject, large: int = SIZES["paper"].dimension) -> Iterator[str]:
+    """Yield what the noise in the mean grows by as less is sent, beside the same for a model of `large` parameters."""
     columns = [
         f"epsilon {epsilon:g}, {size_of:,} parameters"
         for epsilon in subject.epsilons
@@ -198,37 +206,32 @@ def claims_table(page: Page, subject: Subject, results: Results) -> Iterator[str
     said = "; ".join(f"`{above}` above `{below}`" for above, below in page.claims)
     yield from ("## The order beside the paper's", "")
     yield f"The paper's curves are not digitised: only the order of mechanisms is compared, where the paper has {said}."
-    yield "Here > means two standard errors of the difference of independent means or more, ≈ less; the last column of the first table, which"
-    yield "compares runs of the same seed, may tell apart what this does not."
+    yield "Here > means that the mean difference between the runs of the same seed, of those that both have, is two of its standard errors or more, ≈ that it is less."
     yield from ("", "| keep | epsilon | order | not as in the paper |", "| ---: | ---: | :--- | :--- |")
     for keep in subject.keep_probabilities:
         for epsilon in subject.epsilons:
-            found = {name: estimated(results, subject.cell(name, keep, epsilon)) for name in page.mechanisms}
+            found = {name: results.final(subject.cell(name, keep, epsilon))[1] for name in page.mechanisms}
             if any(found.values()):
                 yield f"| {keep:g} | {epsilon:g} | {order(found)} | {differs(page, found)} |"
     yield ""
 
 
-def differs(page: Page, found: Mapping[str, Estimate | None]) -> str:
+def differs(page: Page, found: Mapping[str, Mapping[int, float]]) -> str:
     """Return the claims of the paper that a row does not have, in words; a dash if it has all whose runs are there."""
     missing = []
     for above, below in page.claims:
         a, b = found[above], found[below]
-        if a and b and not is_above(a, b):
-            missing.append(f"`{above}` is {'below' if is_above(b, a) else 'not told apart from'} `{below}`")
+        if a and b and not is_paired_above(a, b):
+            missing.append(
+                f"`{above}` is {'below' if is_paired_above(b, a) else 'not told apart from'} `{below}`"
+            )
     return "; ".join(missing) or "–"
 
 
 def what_it_took(work: Study, results: Results) -> Iterator[str]:
-    """Yield how many runs there are and their CPU time, those that tune included."""
-    final = [outcome.seconds for one in work.cells for *_, outcome in results.of(one, held_out=False)]
-    tuned = [outcome.seconds for one in work.cells for *_, outcome in results.of(one, held_out=True)]
-    minutes = (sum(final) + sum(tuned)) / 60
+    """Yield which code played the runs, how many there are and their time, those that tune included."""
     yield from ("## What it took", "")
-    yield (
-        f"{len(final)} runs and {len(tuned)} trials for tuning, {minutes:.0f} CPU minutes in all: {minutes / 2:.0f} minutes on two cores. "
-        "A run takes a fifth more or less, as there is other work on the machine or not."
-    )
+    yield from (code_words(results, work.cells, SAME_NOW), "", time_words(results, work.cells))
 
 
 def tuning(size: Size) -> str:
@@ -242,9 +245,9 @@ rate is chosen by the test split. That the choice was made with noise is not in 
 clip norm 1, cohorts and epochs are fixed and the same for all.
 
 **Seeds.** {size.seeds} runs of each, and {size.more} more of two mechanisms that lie closer than two standard errors after these, on this page or on
-the other one that shows them (sgmf_femnist, sgmf_csgm). Runs of the same seed share cohorts, initial model, order of the data and the noise before it is correlated.
+the other one that shows them (sgmf_femnist, sgmf_csgm). Runs of the same seed share cohorts (but those without epochs), initial model, order of the data and the noise before it is correlated.
 
-**What a run is.** The product's own pipeline, as `simulate` runs it. Secrets derive from the seed, so that every number can be
-computed again: these runs protect nobody, and choosing a learning rate by accuracy is not covered by epsilon. Zero-out adjacency,
+**What a run is.** The product's own pipeline, as `simulate` runs it. Secrets derive from the seed, so that the
+same code computes every number again: these runs protect nobody, and choosing a learning rate by accuracy is not covered by epsilon. Zero-out adjacency,
 delta {DELTA}; one participation an epoch. The server has momentum 0.9 and a constant learning rate.
 """.strip()

@@ -1,7 +1,7 @@
 """Many cells of one task: each tuned and run with a few seeds, and with more where two mechanisms lie close together."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -47,12 +47,12 @@ class Study:
         return {cell: rate for chain in self.tuned() for cell, rate in tuned_rates(chain, results).items()}
 
 
-def compute(path: Path, study: Study, play: Play, *, workers: int) -> None:
-    """Make the runs of a study that the file of results `path` lacks."""
+def compute(path: Path, study: Study, play: Play, *, workers: int, mix_code: bool = False) -> None:
+    """Make the runs of a study that the file of results `path` lacks; beside those of other code only with `mix_code`."""
     lock = path.parent / ".running" / path.stem
     lock.parent.mkdir(exist_ok=True)
     with locked(lock):
-        results = Results(path)
+        results = Results(path, mix_code=mix_code)
         runs = len(study.cells) * len(study.seeds.final)
         carry_out(study.tuned(), results, play, workers=workers, runs=runs)
         rates = study.rates(results)
@@ -107,19 +107,30 @@ def is_above(a: Estimate, b: Estimate) -> bool:
     return a.mean > b.mean and a.mean - b.mean >= CLOSE * math.hypot(a.error or 0.0, b.error or 0.0)
 
 
-def order(found: dict[str, Estimate | None]) -> str:
-    """Return names in the order of their means: > where neighbours are told apart, ≈ where they are not.
+def is_paired_above(a: Mapping[int, float], b: Mapping[int, float]) -> bool:
+    """Return whether a is above b, accuracies by seed, by `CLOSE` standard errors of the mean difference over the seeds both have.
 
-    >>> order({"b": Estimate(80.0, 0.1), "a": Estimate(90.0, 0.3), "c": Estimate(79.9, 0.1), "d": None})
+    >>> is_paired_above({0: 0.80, 1: 0.90}, {0: 0.79, 1: 0.89, 2: 0.5}), is_paired_above({0: 0.80, 1: 0.90}, {0: 0.79, 1: 0.92})
+    (True, False)
+    """
+    found = estimate([a[seed] - b[seed] for seed in sorted({*a} & {*b})])
+    return found is not None and found.error is not None and found.mean > max(0.0, CLOSE * found.error)
+
+
+def order(found: Mapping[str, Mapping[int, float]]) -> str:
+    """Return names in the order of their means: > where runs of the same seed tell neighbours apart, ≈ where they do not.
+
+    >>> order({"b": {0: 0.80, 1: 0.90}, "a": {0: 0.82, 1: 0.92}, "c": {0: 0.79, 1: 0.905}, "d": {}})
     'a > b ≈ c'
     """
-    return "".join(_ordered(ranked(found)))
+    means = {name: estimate(list(runs.values())) for name, runs in found.items()}
+    return "".join(_ordered([(name, found[name]) for name, _ in ranked(means)]))
 
 
-def _ordered(pairs: list[tuple[str, Estimate]]) -> Iterator[str]:
-    before: Estimate | None = None
-    for name, item in pairs:
+def _ordered(pairs: list[tuple[str, Mapping[int, float]]]) -> Iterator[str]:
+    before: Mapping[int, float] | None = None
+    for name, runs in pairs:
         if before:
-            yield " > " if is_above(before, item) else " ≈ "
+            yield " > " if is_paired_above(before, runs) else " ≈ "
         yield name
-        before = item
+        before = runs

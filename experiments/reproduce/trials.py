@@ -67,7 +67,7 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """The trial as JSON: all that its result depends on but the data and the code, which a file of results has one of."""
+        """The trial as JSON: all that its result depends on but the data, which a file of results has one of, and the code, which each line names."""
         cell = self.cell
         return json.dumps(
             {
@@ -85,19 +85,34 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The score of a run's last model (accuracy 0 where it is not finite), and the CPU seconds that the run took."""
+    """The score of a run's last model (accuracy 0 where it is not finite), and the CPU and wall seconds that the run took.
+
+    `wall` is None in lines written before it was measured.
+    """
 
     accuracy: float
     loss: float | None
     seconds: float
+    wall: float | None = None
 
 
 def play(trial: Trial, data: Path | None) -> Outcome:
     """Return what came of a trial; `data` is the data file for cells that need one."""
-    started = time.process_time()
+    clock = Clock()
     experiment, secret = prepare(trial, data)
     accuracy, loss = scored(experiment, train(experiment, secret))
-    return Outcome(accuracy, loss, round(time.process_time() - started, 2))
+    return Outcome(accuracy, loss, *clock.taken())
+
+
+class Clock:
+    """CPU and wall time from its making on."""
+
+    def __init__(self) -> None:
+        self._cpu, self._wall = time.process_time(), time.monotonic()
+
+    def taken(self) -> tuple[float, float]:
+        """Return the CPU and wall seconds since then, rounded to hundredths."""
+        return round(time.process_time() - self._cpu, 2), round(time.monotonic() - self._wall, 2)
 
 
 def prepare(trial: Trial, data: Path | None) -> tuple[Experiment, SecretKey]:

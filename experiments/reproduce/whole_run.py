@@ -17,6 +17,7 @@ import numpy as np
 from experiments.reproduce import Means, Reproduction
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, write_page
 from experiments.reproduce.results import Results
+from experiments.reproduce.runs_made import code_words, time_words
 from experiments.reproduce.trials import Cell, play
 from experiments.reproduce.tuning import FACTOR, Seeds, tuned_rates, tuned_runs
 from experiments.reproduce.work import carry_out
@@ -27,6 +28,7 @@ from server.files import locked
 NAME = "whole_run"
 ARRAYS = ("x", "y", "user", "split")  # of the handwriting by writer, whose bytes have the digest WRITERS
 WRITERS = "59a960ef96be319f81e9186f1d0578027690f346c41d06487a4f6e8bef9445b0"
+FILES = 'as docs/data.md says under "The files of the experiments"'
 HELD_OUT = 0.15  # share of the training clients on whom a learning rate is tuned
 
 
@@ -130,12 +132,16 @@ SIZES = {
     "small": Size(("digits",), (0.1,), (8.0, 2.0), seeds=3),
 }
 
+OF_OLD_CODE = (
+    "Those were computed with commit 7f0c7e6. Later code rounds otherwise, and gives other runs of the same law: to have these "
+    "numbers again, check out that commit. A call of later code refuses to add runs beside them, unless mix_code=true."
+)
 HEAD = f"""
 # Noise that knows the whole run
 
 Made by `python -m experiments.reproduce name={NAME} directory=docs/results workers=3 data=mnist_by_writer.npz`, which
 takes some hours and goes on where it was cut short; `compute=false` only writes this page again. Every line of
-{NAME}.jsonl is one run.
+{NAME}.jsonl is one run. The data are described in [docs/data.md](../data.md#the-files-of-the-experiments).
 
 **What is compared.** Test accuracy after the last round, at equal privacy: `independent` noise; `honaker_online`, the tree of
 DP-FTRL; the optimal factorization of one epoch alone, fitted to prefix sums (`workload=prefix_sum`) or to the momentum of
@@ -159,7 +165,7 @@ for all; those of the writers after some single runs of independent noise and of
 momentum, at epsilon 1 and 8, scored on held-out clients, but for their 10 rounds an epoch, which keep the computation short.
 
 **What a run is.** The product's own pipeline, as `simulate` runs it: plan, Flower strategy, clients' training, clipping, rotation,
-secret masks, noise. Secrets derive from the seed, so that every number can be computed again: these runs protect nobody, and
+secret masks, noise. Secrets derive from the seed, so that the same code computes every number again: these runs protect nobody, and
 choosing a learning rate by accuracy is not covered by epsilon. Zero-out adjacency; delta is 1e-4 with digits, 1e-5 with the
 others. The data are smaller and easier than the papers' Federated EMNIST (62 classes, 3,400 writers).
 """
@@ -189,7 +195,15 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
         for task in TASKS
         if task.name in size.tasks
     ]
-    figures = write_page(directory, name, HEAD, subjects, COMPARISON, results)
+    cells = [cell for subject in subjects for cell in subject.cells]
+    head = "\n\n".join(
+        [
+            HEAD.strip(),
+            code_words(results, cells, OF_OLD_CODE),
+            f"**What it took.** {time_words(results, cells)}",
+        ]
+    )
+    figures = write_page(directory, name, head, subjects, COMPARISON, results)
     return Reproduction(
         "Accuracy at equal privacy", COLUMNS, as_rows(subjects, results), None, notes, figures
     )
@@ -203,7 +217,7 @@ def compute(directory: Path, means: Means, size: Size) -> tuple[str, ...]:
     notes = []
     if left_out := [task.name for task in TASKS if task.name in size.tasks and task not in tasks]:
         notes.append(
-            f"Not computed: {'; '.join(left_out)}. They need data=FILE, handwriting by writer as {NAME}.md says."
+            f"Not computed: {'; '.join(left_out)}. They need data=FILE, handwriting by writer, {FILES}."
         )
     chains = [
         tuned_runs(chain, task.start, seeds_of(task, size))
@@ -214,7 +228,7 @@ def compute(directory: Path, means: Means, size: Size) -> tuple[str, ...]:
     lock = directory / ".running" / NAME
     lock.parent.mkdir(exist_ok=True)
     with locked(lock):
-        results = Results(directory / f"{NAME}.jsonl")
+        results = Results(directory / f"{NAME}.jsonl", mix_code=means.mix_code)
         carry_out(chains, results, partial(play, data=means.data), workers=means.workers, runs=runs)
         results.sort()
     return tuple(notes)
@@ -229,11 +243,11 @@ def check_data(path: Path) -> None:
                 digest.update(np.ascontiguousarray(arrays[name]).tobytes())
     except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise DataError(
-            f"{path} is no file of {', '.join(ARRAYS)} ({error}); data must be handwriting by writer, as {NAME}.md says."
+            f"{path} is no file of {', '.join(ARRAYS)} ({error}); data must be handwriting by writer, {FILES}."
         ) from error
     if digest.hexdigest() != WRITERS:
         raise DataError(
-            f"{path} holds other data than the handwriting by writer of {NAME}.md, whose results would be mixed with its own."
+            f"{path} holds other data than the handwriting by writer of {NAME}.md, whose results would be mixed with its own; data must be the file {FILES}."
         )
 
 

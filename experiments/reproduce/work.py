@@ -73,6 +73,7 @@ def _advance(link: _Link, results: Results, progress: "Progress") -> list[tuple[
                 if trial not in missing:
                     progress.note(trial, was_computed=False)
             if missing:
+                results.check_code()
                 link.missing = len(missing)
                 return [(trial, link) for trial in missing]
     except StopIteration:

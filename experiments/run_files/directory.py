@@ -18,9 +18,10 @@ CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.jso
 MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
 REPORT = "report.html"
 PROVENANCE = "provenance.json"
+ATTENDANCE = "attendance.json"
 RELEASES = "releases.bin"
 CHECKPOINT = "checkpoint"
-_A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, MODEL, MODEL_INITIAL, RELEASES, CHECKPOINT)
+_A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, ATTENDANCE, MODEL, MODEL_INITIAL, RELEASES, CHECKPOINT)
 
 
 def refuse_unmakeable(name: str, path: Path) -> None:

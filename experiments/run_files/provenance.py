@@ -3,9 +3,11 @@
 No name of a machine or a user and no path is recorded: a run directory is shown to others.
 """
 
+import hashlib
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,12 @@ from typing import Any
 import fedmf
 from fedmf import compiling
 
-PACKAGES = ("torch", "flwr", "numpy")
+PACKAGES = ("torch", "flwr", "numpy", "cryptography")
+IMAGE = (
+    "FEDMF_IMAGE"  # environment variable: the digest of the container image, which nobody in it can find out
+)
+_OURS = ("fedmf", "server", "client", "experiments", "conf")
+_CODE = {".py", ".yaml"}
 _CHECKOUT = Path(fedmf.__file__).resolve().parents[1]
 _PROCESSORS, _MEMORY_LIMIT = Path("/proc/cpuinfo"), Path("/sys/fs/cgroup/memory.max")
 
@@ -27,12 +34,34 @@ def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
     changes = commit and _git(checkout, "status", "--porcelain", "--untracked-files=no")
     return {
         "fedmf": fedmf.__version__,
+        "code": code_digest(checkout),
         "python": platform.python_version(),
         **{name: installed_version(name) for name in PACKAGES},
         "numba": compiling.version(),
         "git_commit": commit,
         "git_modified": None if changes is None else bool(changes),
+        "image": os.environ.get(IMAGE) or None,
     }
+
+
+def own_code() -> dict[str, str]:
+    """Return what a checkpoint is bound to: other code goes on with a run only where its user allows it."""
+    return {"fedmf": fedmf.__version__, "code": code_digest(_CHECKOUT)}
+
+
+@cache
+def code_digest(checkout: Path) -> str:
+    """Return the SHA-256 of fedmf's own modules and settings, their names and contents, 16 hexadecimal digits of it.
+
+    The same for a checkout, an installed package and Flower's bundle of one state of the code.
+    """
+    digest = hashlib.sha256()
+    files = (file for package in _OURS for file in (checkout / package).rglob("*") if file.suffix in _CODE)
+    for name, file in sorted((file.relative_to(checkout).as_posix(), file) for file in files):
+        data = file.read_bytes()
+        digest.update(b"%s\0%d\0" % (name.encode(), len(data)))
+        digest.update(data)
+    return digest.hexdigest()[:16]
 
 
 def machine(accelerator: str | None) -> dict[str, Any]:

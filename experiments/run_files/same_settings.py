@@ -30,7 +30,12 @@ FREE = (
     "run.extend",
     "run.trust_code",
     "run.accept_copy",
+    "run.allow_version_change",
+    "run.log",
+    "run.metrics_port",
+    "run.health_seconds",
     "population.max_clients_per_node",
+    "population.unready_nodes",
 )
 # What may differ besides within a group of compared runs: how a run was watched, and its repetition.
 REPETITION = (*FREE, "seed", "run.", "metrics", "hydra.")

@@ -20,17 +20,19 @@ from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, Player, call_app, run_locally
 from experiments.players.parts import clients_a_message
+from experiments.players.processes import stopped, why_not
 from experiments.players.progress import ClientCount, OnClients, ignore_clients
 from experiments.players.ray import nodes_for, run_on_ray
 from experiments.players.ray_cluster import Reservation
 from experiments.players.ray_workers import RayWorkers, ray_workers
 from experiments.players.worker_pool import WorkerPool
+from experiments.session.own_sources import own_sources
 from experiments.session.same_workers import Said, Sample, described, refuse_others, sample_of, software_here
 from experiments.settings.client import Clients, build_for_clients
 from experiments.settings.engine import LocalSettings, RaySettings, worker_devices
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
-from fedmf.errors import DeviceLostError
+from fedmf.errors import DeviceLostError, FedmfError
 from fedmf.randomness import PublicSeed
 from server.app import make_server_app
 from server.strategy import FedMF
@@ -60,8 +62,8 @@ def run_engine(
     assert isinstance(engine, LocalSettings)  # `simulate` refuses a deployment
     server_app = make_server_app(lambda context: strategy)
     if engine.workers == 1:
-        elsewhere = partial(in_another_process, partial(play_with, settings))
-        player = InProcessPlayer(_client_app(experiment, elsewhere, count.played))
+        elsewhere = partial(in_another_process, partial(app_elsewhere, settings))
+        player = InProcessPlayer(_app_in_this_process(experiment, elsewhere, count.played))
         run_locally(server_app, _with_faults(player, settings.faults, seed), on_failure, count)
     else:
         with WorkerPool(resident_client_app, settings, engine.workers, devices_of(settings)) as pool:
@@ -89,6 +91,8 @@ def engine_workers(settings: Settings, experiment: Experiment) -> Iterator[RayWo
     wanted = Reservation(engine.workers, engine.address, engine.cpus_per_worker, engine.gpus_per_worker)
     with ray_workers(wanted) as workers:
         refuse_others(workers.ask_each(software_here), software_here())
+        refuse_others(workers.ask_each(own_sources, settings), own_sources(settings))
+        workers.begin(begin_here, settings)
         sample = sample_of(experiment.dataset.clients)
         answers = workers.ask_each(described_here, settings, sample)
         ours = described(experiment, sample)
@@ -123,6 +127,11 @@ def resident(settings: Settings, device: str | None = None) -> tuple[Clients, Cl
     return _resident[0][1:]
 
 
+def begin_here(settings: Settings) -> None:
+    """Build in this worker process what a run's clients need before any is played; raises what makes it impossible."""
+    resident(settings)
+
+
 def described_here(settings: Settings, sample: Sample) -> Said:
     """Return what this worker process says of a run's clients, see `described`."""
     return described(resident(settings)[0], sample)
@@ -133,28 +142,45 @@ def resident_client_app(settings: Settings, device: str | None = None) -> Client
     return resident(settings, device)[1]
 
 
-def play_with(settings: Settings, message: Message, context: Context) -> Message:
-    """Return the reply of a run's clients to `message`, in a process that may lose its device in its turn."""
-    elsewhere = partial(in_another_process, partial(play_with, settings))
-    return _client_app(build_for_clients(settings), elsewhere)(message, context)
+def app_elsewhere(settings: Settings, message: Message, context: Context) -> ClientApp:
+    """Return the ClientApp of a run's clients for `message`, in a process that may lose its device in its turn."""
+    elsewhere = partial(in_another_process, partial(app_elsewhere, settings))
+    return _client_app(build_for_clients(settings), elsewhere)
 
 
 def play_remotely(settings: Settings, message: Message, context: Context) -> Message:
     """Return the reply of a run's clients to `message` with a private record of those that failed, for `run_on_ray`.
 
-    It ends this process where the device does not answer any more: another begins, and plays each client alone.
+    It ends this process where the device does not answer any more: another begins, and plays each client alone. So it does
+    where the app cannot be built, which is no client's error: whoever asked begins it again, and finds out why.
     """
     take_noted()  # of a message that raised
     try:
-        return with_failures(call_app(resident_client_app(settings), message, context), take_noted())
+        app = resident_client_app(settings)
+    except (Exception, SystemExit):
+        os._exit(1)
+    try:
+        return with_failures(call_app(app, message, context), take_noted())
     except DeviceLostError:
         os._exit(1)
 
 
+def _app_in_this_process(experiment: Experiment, elsewhere: Elsewhere, on_done: OnDone) -> ClientApp:
+    """Return the ClientApp of the process that is the server too. Raises `RunStoppedError` where it cannot be made."""
+    try:
+        return _client_app(experiment, elsewhere, on_done)
+    except FedmfError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise stopped(f"the clients' trainer cannot be made ({why_not(error)})") from error
+
+
 def _client_app(
-    experiment: Experiment | Clients, elsewhere: Elsewhere | None = None, on_done: OnDone = no_count
+    experiment: Experiment | Clients,
+    elsewhere: Elsewhere | None = None,
+    on_done: OnDone = no_count,
 ) -> ClientApp:
-    """Return the ClientApp that can play every client of the experiment."""
+    """Return the ClientApp that can play every client of the experiment; its trainer is made here."""
     return make_client_app(
         experiment.examples_of,
         experiment.make_trainer,
@@ -162,6 +188,7 @@ def _client_app(
         elsewhere=elsewhere,
         on_failure=note,
         on_done=on_done,
+        at_once=True,
     )
 
 

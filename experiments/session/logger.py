@@ -130,3 +130,13 @@ class _Wandb:
 
 def no_log(row: Mapping[str, Any], /) -> None:
     """Send nothing."""
+
+
+def to_both(first: Log, second: Log) -> Log:
+    """Return what sends a row to two places."""
+
+    def log(row: Mapping[str, Any], /) -> None:
+        first(row)
+        second(row)
+
+    return log

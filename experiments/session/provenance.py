@@ -6,6 +6,7 @@ while it runs, so that one that is killed leaves all but its last seconds. Nothi
 
 import contextlib
 import json
+import math
 import os
 import resource
 import sys
@@ -18,8 +19,8 @@ from typing import Any
 import torch
 
 from client.training import pick_device
-from experiments.run_files.directory import PROVENANCE, RunDirectory
-from experiments.run_files.provenance import machine, software
+from experiments.run_files.directory import PRIVACY, PROVENANCE, RunDirectory
+from experiments.run_files.provenance import PACKAGES, machine, software
 from server.state import Release, ServerState
 
 _EVERY = 10.0  # seconds between two records
@@ -57,11 +58,22 @@ class Provenance:
     """The entry of a session in provenance.json, and those before it; `first_round` is the first that it plays."""
 
     def __init__(
-        self, directory: RunDirectory, clock: Clock, accelerator: str | None, first_round: int
+        self,
+        directory: RunDirectory,
+        clock: Clock,
+        accelerator: str | None,
+        first_round: int,
+        bundle: str | None = None,
     ) -> None:
         self._directory, self._clock = directory, clock
         self._earlier = _earlier_sessions(directory.path / PROVENANCE)
-        used = software()
+        if (first := _first_round(self._earlier)) > 1 and first_round > 1:
+            print(
+                f"warning: {PROVENANCE} does not say with what rounds 1 to {min(first, first_round) - 1} were played; {PRIVACY} "
+                "will say so.",
+                file=sys.stderr,
+            )
+        used = software() | {"bundle": bundle}
         self._fixed = {
             "first_round": first_round,
             "software": used,
@@ -69,6 +81,7 @@ class Provenance:
         }
         if first_round > 1:
             _say_other_arithmetic(self._earlier, used)
+            _say_other_libraries(self._earlier, used)
         self._recorded = 0.0
         self._ended: dict[str, Any] | None = None
 
@@ -83,6 +96,16 @@ class Provenance:
         self._ended = self._clock.read()
         return sum(float(session.get("wall_seconds") or 0) for session in (*self._earlier, self._ended))
 
+    def code(self) -> list[dict[str, Any]]:
+        """Return with what each recorded session played, from which round on, as the statement names it."""
+        sessions = [*self._earlier, self._fixed]
+        unknown = [{"first_round": 1, "code": None}] if _first_round(sessions) > 1 else []
+        named = [
+            {"first_round": session.get("first_round"), **(session.get("software") or {})}
+            for session in sessions
+        ]
+        return [*unknown, *named]
+
     def on_release(self, state: ServerState, release: Release) -> None:
         """Bring the entry up to date, if it has not been for a while."""
         if time.perf_counter() - self._recorded >= _EVERY:
@@ -93,6 +116,11 @@ def accelerator_name(device: str) -> str | None:
     """Return the kind of accelerator that the setting `client.device` means on this machine, None for none."""
     chosen = pick_device(device)
     return torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else None
+
+
+def _first_round(sessions: list[Any]) -> float:
+    """Return the first round that any of the sessions played, infinity where there is none."""
+    return min((int(session.get("first_round") or 1) for session in sessions), default=math.inf)
 
 
 def _earlier_sessions(file: Path) -> list[Any]:
@@ -118,6 +146,24 @@ def _say_other_arithmetic(earlier: list[Any], software: Mapping[str, Any]) -> No
             f"warning: the rounds before were played {kinds[0]} numba and these are {kinds[1]} it: sums are rounded otherwise, "
             "so that bits may differ from those of a run of one kind; masks, the law of the noise, the bounds and epsilon "
             "are the same.",
+            file=sys.stderr,
+        )
+
+
+def _say_other_libraries(earlier: list[Any], software: Mapping[str, Any]) -> None:
+    """Say which libraries have another version than when the run was played last; the record and the statement name both."""
+    before: Mapping[str, Any] = next(
+        (entry["software"] for entry in reversed(earlier) if entry.get("software")), {}
+    )
+    others = [
+        f"{name} {before[name]} before, {software[name]} now"
+        for name in ("python", *PACKAGES)
+        if name in before and before[name] != software[name]
+    ]
+    if others:
+        print(
+            f"warning: other libraries than before go on with this run: {'; '.join(others)}. What clients compute may differ in "
+            f"its last bits; {PROVENANCE} and {PRIVACY} name both.",
             file=sys.stderr,
         )
 

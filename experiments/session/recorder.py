@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +21,7 @@ from experiments.run_files.finite import finite
 from experiments.run_files.releases import KeptReleases
 from experiments.session.logger import Log, no_log
 from experiments.session.progress import View
+from experiments.session.provenance import Provenance
 from experiments.session.schedule import Schedule, last_scored
 from experiments.session.standing import Standing
 from experiments.settings.experiment import Experiment
@@ -171,13 +172,13 @@ class Recorder:
         if ended is not None:
             raise ended
 
-    def finish(self, wall_seconds: Callable[[], float]) -> dict[str, Any]:
-        """Write model, statement and summary; return the summary. `wall_seconds` is asked once the model is scored."""
+    def finish(self, provenance: Provenance) -> dict[str, Any]:
+        """Write model, statement and summary; return the summary. The session's clock stops once the model is scored."""
         assert self._state is not None
         scored = self._evaluate(self._state, is_last=True)
-        summary = self._summary(self._state, scored, wall_seconds())
+        summary = self._summary(self._state, scored, provenance.end())
         self._directory.write_model(MODEL, self._arrays(self._state.model))
-        self._directory.write_json(PRIVACY, self._statement(self._state))
+        self._directory.write_json(PRIVACY, self._statement(self._state) | {"provenance": provenance.code()})
         self._directory.write_json(SUMMARY, summary)
         return summary
 

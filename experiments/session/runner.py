@@ -10,12 +10,14 @@ from pathlib import Path
 from threading import RLock
 
 from experiments.run_files.reader import read_config
+from experiments.session import json_log
 from experiments.session.result import Result
 from experiments.session.resuming import with_recorded
 from experiments.session.simulation import simulate
 from experiments.settings.compose import compose
 from experiments.settings.frozen import plain
 from experiments.settings.jobs import default_directory
+from experiments.settings.output import LogForm
 from experiments.settings.overrides import as_overrides
 from experiments.settings.recorded import named_code
 from experiments.settings.schema import Settings
@@ -51,15 +53,18 @@ class Runner:
         *overrides: str,
         trust_code: bool = False,
         accept_copy: bool = False,
+        allow_version_change: bool = False,
     ) -> Result:
         """Go on with the run in `directory` after its last released round, with the settings it recorded.
 
         A finished run is returned as it is. `overrides` may be those that can change between the calls of one run, such
         as "engine.workers=4". `trust_code` as in `load`; `accept_copy`: whether `directory` may be a copy
-        or an older state of the directory that the run began in. Raises `RunDirectoryError` for a directory
-        that holds no run and for overrides that are not the run's own, and what `simulate` raises.
+        or an older state of the directory that the run began in; `allow_version_change`: whether other code of fedmf
+        than played the run so far may go on with it. Raises `RunDirectoryError` for a directory that holds no run and
+        for overrides that are not the run's own, and what `simulate` raises.
         """
         about = {"resume": True, "trust_code": trust_code, "accept_copy": accept_copy}
+        about["allow_version_change"] = allow_version_change
         return self._again(directory, overrides, about)
 
     def extend(
@@ -69,13 +74,14 @@ class Runner:
         *overrides: str,
         max_epsilon: float | None = None,
         trust_code: bool = False,
+        allow_version_change: bool = False,
     ) -> Result:
         """Add `epochs` to the finished run in `directory`, whose statement then covers all of them.
 
         Raises `PrivacyBudgetExhausted`, with the epsilon of the longer run, unless `max_epsilon` allows it, or the limit
         of the run itself does; everything then stays as it was. The rest as in `resume`.
         """
-        about = {"extend": epochs, "trust_code": trust_code}
+        about = {"extend": epochs, "trust_code": trust_code, "allow_version_change": allow_version_change}
         allowed = () if max_epsilon is None else (f"privacy.max_epsilon={float(max_epsilon)!r}",)
         return self._again(directory, (*overrides, *allowed), about)
 
@@ -102,6 +108,7 @@ run = Runner()
 
 
 def _simulated(settings: Settings, directory: Path) -> Result:
-    simulate(settings, directory.resolve())
+    with json_log.written(settings.run.log is LogForm.json, directory.name):
+        simulate(settings, directory.resolve())
     # This process named that code, and no other: config.yaml may have changed since a run began.
     return Result(directory.resolve(), given=frozenset(named_code(plain(settings)).values()))

@@ -93,6 +93,14 @@ class Schedule:
         return number * min(self.evaluations, self.rounds) // self.rounds
 
 
+def last_row(directory: Path) -> Mapping[str, Any] | None:
+    """Return the last row of metrics.jsonl, None where there is none."""
+    path = directory / METRICS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    row: Mapping[str, Any] | None = json.loads(lines[-1]) if lines else None
+    return row
+
+
 def last_scored(directory: Path, names: tuple[str, ...]) -> tuple[int, Mapping[str, Any]] | None:
     """Return the round and the values of `names` in the last scored row of metrics.jsonl, None where there is none."""
     path = directory / METRICS

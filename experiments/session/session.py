@@ -5,7 +5,7 @@ Begin or resume, release by release onto disk, finish.
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,17 +15,21 @@ from client.losses import find_loss
 from client.parameters import digest_arrays
 from client.rehearsal import rehearse
 from client.settings import TrainingSettings
-from experiments.run_files.directory import CONFIG, REPORT, RunDirectory
+from experiments.run_files.directory import CHECKPOINT, CONFIG, REPORT, RunDirectory
+from experiments.run_files.provenance import own_code
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session import extension
+from experiments.session.exporter import open_watch, watched_population
 from experiments.session.failure_count import FailureCount
-from experiments.session.logger import import_logger, open_logger
+from experiments.session.logger import import_logger, open_logger, to_both
 from experiments.session.metrics import say_what_choosing_costs, tried_metrics
 from experiments.session.progress import View
 from experiments.session.provenance import Clock, Provenance, accelerator_name
 from experiments.session.recorder import Recorder
 from experiments.session.resuming import has_released, refuse_lost_config
+from experiments.session.schedule import last_row
+from experiments.session.watched import Watch
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
 from experiments.settings.recorded import to_yaml
@@ -40,7 +44,7 @@ from server.cohort import Population
 from server.files import locked
 from server.origin import Clients, no_digest
 from server.state import Release, ServerState, first_state
-from server.strategy import FedMF, go_on, ignore_reply
+from server.strategy import FedMF, ignore_reply
 
 
 def has_finished(settings: Settings, directory: RunDirectory) -> bool:
@@ -65,9 +69,9 @@ def has_finished(settings: Settings, directory: RunDirectory) -> bool:
     return True
 
 
-@keyed("population", ("min_available", "min_replies"))
+@keyed("population", ("min_available", "min_replies", "unready_nodes"))
 @keyed("privacy", ("accountant", "max_epsilon"))
-@keyed("run", ("accept_copy",))
+@keyed("run", ("accept_copy", "allow_version_change"))
 @advising_to_resume()
 def run_session(
     settings: Settings,
@@ -80,6 +84,7 @@ def run_session(
     failures: FailureCount | None = None,
     view: View | None = None,
     tasks_per_message: int = 1,
+    bundle: str | None = None,
 ) -> dict[str, Any]:
     """Run `experiment` into `directory`, or go on with the run in it, and return its summary.
 
@@ -87,7 +92,7 @@ def run_session(
 
     `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`. `identify`
     returns a digest under a key of who the clients are, in order. `failures` counts the clients that `engine` tells it of;
-    None where this machine cannot know. `view` shows how the run goes.
+    None where this machine cannot know. `view` shows how the run goes. `bundle` is the digest of the bundle that Flower runs.
     """
     clock = Clock(settings.engine.name)
     # A budget below one epoch, a logger that is not installed and a model that cannot be trained are refused before
@@ -98,8 +103,12 @@ def run_session(
     _rehearse(experiment)
     metrics = tried_metrics(settings, experiment)
     say_what_choosing_costs(settings)
-    folder = directory.create()
-    with locked(folder / LOCK), open_logger(settings.logger, directory.path) as log:
+    with (
+        open_watch(settings, experiment, directory.path.name) as watch,
+        locked(directory.create() / LOCK),
+        open_logger(settings.logger, directory.path) as log,
+    ):
+        folder = directory.path / CHECKPOINT
         checkpoint = Checkpoint(
             folder,
             _configuration(settings, experiment),
@@ -108,6 +117,8 @@ def run_session(
             Clients(experiment.plan.participation.clients, identify),
             settings.run.accept_copy,
             _calculated(experiment.plan),
+            own_code(),
+            settings.run.allow_version_change,
         )
         if settings.run.extend is not None:
             with stopping_on_disk_errors():
@@ -116,23 +127,24 @@ def run_session(
             plan = tables.going_on(folder, experiment.plan, checkpoint.began_with())
             experiment = replace(experiment, plan=plan)
             checkpoint = replace(checkpoint, mechanisms=experiment.plan.factorization.epochs)
-        recorder = Recorder(experiment, directory, settings.run, log, metrics, view)
+        recorder = Recorder(experiment, directory, settings.run, to_both(log, watch.on_row), metrics, view)
         with stopping_on_disk_errors():
             state = _begin_or_restore(settings, experiment, directory, checkpoint, recorder)
             provenance = Provenance(
-                directory, clock, accelerator_name(experiment.training.device), state.round + 1
+                directory, clock, accelerator_name(experiment.training.device), state.round + 1, bundle
             )
+        watch.begin(experiment.plan, state, last_row(directory.path))
         if state.round == 0:
             _say_misgivings(experiment)
         strategy = FedMF(
             experiment.plan,
             experiment.optimizer,
-            population(folder),
+            watched_population(settings, watch, population(folder)),
             state,
             replies=experiment.replies,
             commit=partial(_commit, checkpoint),
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder, provenance)],
-            on_heard=go_on if failures is None else partial(failures.on_heard, recorder.say),
+            on_heard=partial(_on_heard, watch, failures, recorder),
             on_reply=recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
             tasks_per_message=tasks_per_message,
             fixed_digest=experiment.fixed_digest,
@@ -141,7 +153,7 @@ def run_session(
             _play(strategy, engine, checkpoint, recorder)
             with stopping_on_disk_errors():
                 checkpoint.forget_secrets()
-                summary = recorder.finish(provenance.end)
+                summary = recorder.finish(provenance)
         with stopping_on_disk_errors():
             _write_report(directory.path)
     return summary
@@ -264,6 +276,20 @@ def _commit(checkpoint: Checkpoint, release: Release) -> None:
     """Put a release on disk."""
     with stopping_on_disk_errors():
         checkpoint.commit(release)
+
+
+def _on_heard(
+    watch: Watch,
+    failures: FailureCount | None,
+    recorder: Recorder,
+    number: int,
+    asked: Sequence[str],
+    answered: Sequence[str],
+) -> None:
+    """Count who was heard, and who failed where this machine knows."""
+    watch.on_heard(number, asked, answered)
+    if failures is not None:
+        failures.on_heard(recorder.say, number, asked, answered)
 
 
 def _on_release(

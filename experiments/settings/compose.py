@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -78,13 +79,27 @@ def split(overrides: str) -> list[str]:
         raise SettingError(f"overrides is {overrides!r}, whose quotes are not closed ({error}).") from error
 
 
+class _Store(ConfigStore):
+    """A store that nobody changes once it is filled: Hydra copies the whole at each composition, and each node it reads."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Store":
+        return self
+
+
 def store_schemas(name: str, settings: type) -> None:
     """Put the schemas of conf/NAME.yaml and of all choices into Hydra's global store."""
-    store = ConfigStore.instance()
+    _add(_schemas(name, settings).repo, ConfigStore.instance().repo)
+
+
+@cache
+def _schemas(name: str, settings: type) -> _Store:
+    """Return a store of the schemas of conf/NAME.yaml and of all choices: to make them takes as long as to compose."""
+    store = _made_store({})
     store.store(name=f"{name}_schema", node=derive_schema(settings))
     for group, choices in choices_of(settings).items():
         for choice, of_choice in choices.items():
             store.store(group=f"{group}/schema", name=choice, node=derive_schema(of_choice))
+    return store
 
 
 def choices_of(settings: type) -> dict[str, Mapping[str, type]]:
@@ -119,8 +134,7 @@ def _own_state() -> Iterator[None]:
     Plugins.instance()  # what plugins store at their import belongs to every Hydra
     store = ConfigStore.instance()
     before = dict(Singleton._instances)
-    own = object.__new__(ConfigStore)  # a call would return the singleton
-    own.repo = _copied(store.repo)
+    own = _made_store(_copied(store.repo))
     try:
         for kind in (GlobalHydra, HydraConfig, JobRuntime, VersionBase):
             Singleton._instances.pop(kind, None)
@@ -129,6 +143,22 @@ def _own_state() -> Iterator[None]:
     finally:
         Singleton._instances.clear()
         Singleton._instances.update(before)
+
+
+def _made_store(repo: dict[str, Any]) -> _Store:
+    """Return a new store: a call of the class would return the singleton."""
+    store = object.__new__(_Store)
+    store.repo = repo
+    return store
+
+
+def _add(added: Mapping[str, Any], repo: dict[str, Any]) -> None:
+    """Put a tree of groups into another, with the nodes that both then share."""
+    for name, item in added.items():
+        if isinstance(item, dict):
+            _add(item, repo.setdefault(name, {}))
+        else:
+            repo[name] = item
 
 
 def _copied(repo: Mapping[str, Any]) -> dict[str, Any]:

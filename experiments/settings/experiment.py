@@ -15,7 +15,7 @@ from client.training import Trainer, check_available
 from experiments.settings.client import build_bounds, build_model
 from experiments.settings.data import arguments, load_dataset
 from experiments.settings.engine import DeploymentSettings
-from experiments.settings.factorization import factorize
+from experiments.settings.factorization import factorize, say_long
 from experiments.settings.keys import keyed, with_keys
 from experiments.settings.optimizer import build_optimizer, steps_of_own
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings
@@ -28,6 +28,9 @@ from fedmf.updates.client_plan import ClientPlan
 from fedmf.updates.vectors import Layout, Vector
 from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
+
+LONGEST_EPOCH = 1_000_000  # rounds that somebody may have without asking for them
+"""Rounds of an epoch from which on its design is announced, and beyond which it is not begun unless it was asked for."""
 
 START_IS_PUBLIC = "The weights in the file that model.start names count as public: whatever they were trained on is not protected."
 
@@ -179,4 +182,15 @@ def _participation(settings: Settings, clients: int) -> Participation:
     """Return who takes part when `clients` have training examples."""
     population = settings.population
     rounds = rounds_that_fit(clients, population.cohort_size, population.rounds_per_epoch)
+    _say_long_epoch(rounds, population, clients)
     return Participation(clients, population.cohort_size, rounds, population.epochs)
+
+
+def _say_long_epoch(rounds: int, population: PopulationSettings, clients: int) -> None:
+    """Say before it begins that a design takes long. Raises `SettingError` for one that nobody asked for and none waits for."""
+    if population.rounds_per_epoch is None and rounds > LONGEST_EPOCH:
+        raise SettingError(
+            f"rounds_per_epoch is null, and {clients:,} clients are {rounds:,} cohorts of {population.cohort_size}: more "
+            f"rounds than can be designed in reasonable time; set rounds_per_epoch, at most {LONGEST_EPOCH:,}."
+        )
+    say_long(rounds)

@@ -1,10 +1,14 @@
 """The factorization of a run from its settings: family, what it is fitted to, and the server's optimizer."""
 
+import sys
+
 from experiments.settings.family import find_family
 from experiments.settings.mechanism import WorkloadName
 from fedmf.mechanisms import RunFactorization, Workload, design, design_run, momentum, of_run
 from fedmf.mechanisms.run_factorization import costed_on
 from fedmf.mechanisms.schedules import rates
+
+LONG_EPOCH = 100_000  # rounds whose design takes more than seconds
 
 
 def factorize(
@@ -26,3 +30,14 @@ def run_workloads(rounds: int, epochs: int, *, beta: float, schedule: str) -> tu
     """Return the workload of each epoch of `rounds` rounds: momentum, and the schedule over all rounds of the run."""
     shares = None if schedule == "constant" else rates(schedule, rounds * epochs)
     return of_run(rounds, epochs, beta, shares)
+
+
+def say_long(rounds: int) -> None:
+    """Say on stderr, before it begins, that the design of an epoch of `rounds` rounds takes long, if it does."""
+    if rounds > LONG_EPOCH:
+        print(
+            f"an epoch has {rounds:,} rounds, whose noise is designed now; that can take minutes and gigabytes of memory. A "
+            "smaller population.rounds_per_epoch takes less, and leaves clients out of each epoch.",
+            file=sys.stderr,
+            flush=True,
+        )

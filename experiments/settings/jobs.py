@@ -139,6 +139,13 @@ def _call(
         failures.append(error)
         return None
     except KeyboardInterrupt:
-        trust = " run.trust_code=true" if named_code(OmegaConf.to_container(config)) else ""  # type: ignore[arg-type]
-        print(f"interrupted: go on with run.directory={directory} run.resume=true{trust}", file=sys.stderr)
+        if (directory / "config.yaml").exists():  # the first file of a run
+            trust = " run.trust_code=true" if named_code(OmegaConf.to_container(config)) else ""  # type: ignore[arg-type]
+            print(
+                f"interrupted: go on with run.directory={directory} run.resume=true{trust}", file=sys.stderr
+            )
+        else:
+            print("interrupted before the run began", file=sys.stderr)
+            with contextlib.suppress(OSError):
+                output.rmdir()
         raise

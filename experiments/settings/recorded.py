@@ -64,7 +64,7 @@ def from_yaml(text: str) -> Recorded:
     for group in ("dataset", "model"):
         if not isinstance(document[group], dict) or "name" not in document[group]:
             raise ValueError(f"holds no name of its {group}")
-    _refuse_odd_values(document)
+    refuse_odd_values(document)
     for group in ("dataset", "model"):
         refuse_other_types(group, document[group])
     for group in GROUPS:
@@ -73,7 +73,7 @@ def from_yaml(text: str) -> Recorded:
     return document
 
 
-def _refuse_odd_values(document: dict[str, Any]) -> None:
+def refuse_odd_values(document: dict[str, Any]) -> None:
     """Raise `ValueError` unless a document is a tree of no surprising size, of texts, numbers, lists and mappings.
 
     YAML knows references, by which a small file becomes an endless or a huge document.

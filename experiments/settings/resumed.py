@@ -22,13 +22,14 @@ OF_THE_CALL = (
     "run.extend",
     "run.trust_code",
     "run.accept_copy",
+    "run.allow_version_change",
     "output",
     "sweep.resume",
 )
 
 
 # What changes speed and output alone: with nothing but these no run is described.
-NOT_OF_A_RUN = ("engine", "logger", *OF_THE_CALL)
+NOT_OF_A_RUN = ("engine", "logger", "run.log", "run.metrics_port", "run.health_seconds", *OF_THE_CALL)
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from experiments.settings.engine import DeploymentSettings, EngineSettings, Loca
 from experiments.settings.keys import keyed
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.optimizer import OptimizerSettings
-from experiments.settings.output import Output
-from fedmf.checks import check_at_least
+from experiments.settings.output import LogForm, Output
+from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import SettingError
 from fedmf.plan import Compression, PrivacyTarget
 from fedmf.randomness import PublicSeed
-from server.cohort import ReplyPolicy
+from server.cohort import ReplyPolicy, UnreadyNodes
 
-FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node")  # of the population
+FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node", "nodes", "unready_nodes")  # of the population
 
 
 class LoggerName(StrEnum):
@@ -39,7 +39,8 @@ class LoggerName(StrEnum):
 class PopulationSettings:
     """Who takes part; rounds_per_epoch null: floor(clients / cohort_size).
 
-    `min_available` and `max_clients_per_node` are for deployments: the first stands there for the number of clients.
+    `min_available`, `max_clients_per_node`, `nodes` and `unready_nodes` are for deployments: the first stands there for the number of
+    clients.
     `parts` is what run.extend recorded: the epochs of each part of a run that was extended.
     """
 
@@ -50,11 +51,13 @@ class PopulationSettings:
     max_attempts: int
     min_available: int | None
     max_clients_per_node: int | None
+    nodes: str | None
+    unready_nodes: UnreadyNodes | None
     parts: tuple[int, ...] | None
 
     def __post_init__(self) -> None:
         self.replies.check_fits(self.cohort_size)
-        for name in FOR_DEPLOYMENTS:
+        for name in ("min_available", "max_clients_per_node"):
             if (value := getattr(self, name)) is not None:
                 check_at_least(name, value, 1)
         for epochs in self.parts or ():
@@ -81,11 +84,14 @@ class RunSettings:
     `extend`: epochs to add to the finished run in `directory`.
     `trust_code`: whether a resume may import code that only the directory's own config.yaml names.
     `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
+    `allow_version_change`: whether other code than that which played a run so far may go on with it.
     `optimized_metric`: which metric's last value a sweeper is given to choose by.
     `keep_releases`: whether the noisy sum of every round stays in the directory, for an audit.
     `evaluate_every`, where it is given, counts in place of `evaluations`; before the last round `evaluation_examples` of
     a larger test set are scored.
     `stop_if_all_fail`: whether it stops before a round in which no client could train, which no statement covers.
+    `metrics_port`: where on the loopback interface it tells Prometheus of itself, 0 for a free port. It calls itself healthy
+    while a round has ended within `health_seconds`.
     """
 
     directory: str | None
@@ -93,6 +99,7 @@ class RunSettings:
     extend: int | None
     trust_code: bool
     accept_copy: bool
+    allow_version_change: bool
     reproducible: bool
     unprotected_metrics: bool
     stop_if_all_fail: bool
@@ -102,10 +109,18 @@ class RunSettings:
     evaluation_examples: int | None
     checkpoint_every: int
     optimized_metric: str | None
+    log: LogForm
+    metrics_port: int | None
+    health_seconds: float
 
     def __post_init__(self) -> None:
         check_at_least("checkpoint_every", self.checkpoint_every, 1)
         check_at_least("evaluations", self.evaluations, 1)
+        check_positive("health_seconds", self.health_seconds)
+        if self.metrics_port is not None and not 0 <= self.metrics_port < 65536:
+            raise SettingError(
+                f"metrics_port is {self.metrics_port}; it must be between 0 and 65535, or null."
+            )
         for name in ("evaluate_every", "evaluation_examples", "extend"):
             if (value := getattr(self, name)) is not None:
                 check_at_least(name, value, 1)

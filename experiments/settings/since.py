@@ -18,7 +18,9 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             mechanism.name
             workload
             population.cohort_size population.rounds_per_epoch population.epochs population.min_replies
-            population.max_attempts population.min_available population.max_clients_per_node population.parts
+            population.max_attempts population.min_available population.max_clients_per_node population.nodes
+            population.unready_nodes
+            population.parts
             clipping.l2_norm clipping.linf_norm
             compression.keep_probability compression.rotation compression.value_type
             privacy.delta privacy.noise_multiplier privacy.epsilon privacy.adjacency privacy.accountant
@@ -33,7 +35,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             faults.drop_out faults.delay faults.error faults.duplicate
             run.directory run.resume run.accept_copy run.reproducible run.unprotected_metrics
             run.stop_if_all_fail run.keep_releases run.evaluations run.evaluate_every run.evaluation_examples run.checkpoint_every
-            run.optimized_metric run.extend run.trust_code
+            run.optimized_metric run.extend run.trust_code run.allow_version_change run.log run.metrics_port run.health_seconds
             sweep.resume
             seed metrics logger output
         """,
@@ -44,6 +46,9 @@ SINCE: Mapping[str, Mapping[str, str]] = {
         """,
         "benchmark": """
             rows repeats output compare device check limits page
+        """,
+        "certificates": """
+            directory name names days authority_days renew output
         """,
         "compare": """
             directory target_accuracy plots width overwrite output
@@ -63,8 +68,14 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             optimizer.momentum optimizer.schedule
             families buffers export plots output
         """,
+        "node": """
+            config superlink root_certificates private_key trusted_entities clients first port pause log
+        """,
         "node_check": """
             clients first seed output
+        """,
+        "nodes": """
+            file add name most_clients remove output
         """,
         "plan": """
             workload
@@ -79,17 +90,26 @@ SINCE: Mapping[str, Mapping[str, str]] = {
         "export": """
             directory format to trust_code output
         """,
+        "proxy": """
+            parameters listen superlink name certificate key authority output
+        """,
         "report": """
             directory plots width overwrite output
         """,
         "reproduce": """
-            name directory data size workers compute output
+            name directory data size workers compute mix_code output
+        """,
+        "server": """
+            config address certificate key authority name database home pause log
         """,
         "soak": """
-            kills seed overrides directory output
+            kills deployment minutes inject nodes seed overrides directory output
         """,
         "vocabulary": """
             file size level text output
+        """,
+        "wipe": """
+            database home output
         """,
     },
 }

@@ -12,6 +12,7 @@ The last integrand is never negative (Bernoulli), so nothing cancels: log F keep
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +29,11 @@ LARGEST_EXPONENT = 600.0
 SERIES_BELOW = 0.1
 LARGE = 30.0  # logarithms beyond are not exponentiated
 SERIES_TERMS = 12
+REMEMBERED = 2**15  # moments, of some ten calibrations: 10 MB
 LOG_FACTORIAL = np.array([math.lgamma(n + 1) for n in range(LARGEST_SUM + 1)])
 
 
+@lru_cache(REMEMBERED)  # a run is calibrated, then accounted for after each epoch, at the same orders
 def log_moment(order: float, t: float, keep_probability: float) -> float:
     """Return log F_a(t) >= 0 for a real order a > 1, t >= 0, gamma in (0, 1], to 1e-11 relative.
 

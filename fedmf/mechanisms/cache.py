@@ -6,7 +6,7 @@ here.
 
 The code version covers every file of this package, in all of its rooms, and the versions of numpy and scipy,
 whose eigenvalues and optimizers decide the numbers of a table. It leaves out what cannot change a number:
-the rest of fedmf, of which only checks, choices and errors are used here, and numba, which compiles loops whose text
+the rest of fedmf, of which only checks, choices, errors and compiling are used here, and numba, which compiles loops whose text
 is covered and whose results agree to rounding, so that installing it changes no mechanism of a run under way.
 """
 

@@ -1,8 +1,8 @@
 """What travels: the names of message parts and fields, and the bytes of a masked update.
 
 A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
-only, in increasing order of their coordinates. The coordinates never travel: both sides draw them from the
-mask key. A message may carry the tasks of several clients of one node: a field holds a list with an entry for each, and
+only, in increasing order of their coordinates, and a tag behind them (`fedmf.updates.tags`). The coordinates never
+travel: both sides draw them from the mask key. A message may carry the tasks of several clients of one node: a field holds a list with an entry for each, and
 so do the values in the reply, every client's on their own and under their own mask.
 """
 
@@ -22,6 +22,7 @@ from fedmf.randomness import SecretKey
 from fedmf.updates.clipping import clip_l2, clip_linf, l2_norm
 from fedmf.updates.masks import kept_coordinates
 from fedmf.updates.rounding import TAU, dequantize
+from fedmf.updates.tags import TAG_BYTES
 from fedmf.updates.vectors import Vector
 
 # ArrayRecord of a message: the flat model under key VECTOR; under key SCALE, if there, what updates are scaled by.
@@ -29,11 +30,11 @@ MODEL = "model"
 # ConfigRecord of a message: EPOCH, STEP, FIXED where part of the model does not train (a public digest of that part, so
 # that nobody trains on top of another), and lists of CLIENT and MASK_KEY with an entry for each client
 TASK = "task"
-UPDATE = "update"  # ConfigRecord of a reply: VALUES, a list of the bytes of each client's kept values; NO_VALUES for who sent none
+UPDATE = "update"  # ConfigRecord of a reply: VALUES, a list of the bytes of each client's kept values and their tag; NO_VALUES for who sent none
 # ConfigRecord of a deployment's messages: asked with DIGEST_KEY, a node answers a query with how many CLIENTS it holds,
-# and every message with a DIGEST of who they are.
+# and every message with a DIGEST of who they are. READY false: its data could not be loaded when it started.
 HELD = "held"
-CLIENTS, DIGEST, DIGEST_KEY = "clients", "digest", "digest-key"
+CLIENTS, DIGEST, DIGEST_KEY, READY = "clients", "digest", "digest-key", "ready"
 VECTOR, SCALE = "vector", "scale"
 VALUES = "values"
 NO_VALUES = b""
@@ -41,8 +42,8 @@ STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header,
 CLIENT, EPOCH, STEP, MASK_KEY, FIXED = "client", "epoch", "step", "mask-key", "fixed"
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
-# Message header and record names of one reply, as Flower 1.41 serialises it; a test measures it.
-ENVELOPE_BYTES = 375
+# Message header, record names and tag of one reply, as Flower 1.41 serialises it; a test measures it.
+ENVELOPE_BYTES = 375 + TAG_BYTES
 
 _ROUNDING = 1e-6  # far above what the order of a sum can change
 _SMALLEST_NORM, _LARGEST_NORM = 1e-20, 1e20  # far from where float32 over- or underflows
@@ -94,7 +95,7 @@ def to_vector(data: bytes) -> Vector:
 
 
 def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
-    """Return a reply's bytes as (kept,) float32 within `bounds`; what is malformed counts as the zero vector.
+    """Return a reply's bytes, without their tag, as (kept,) float32 within `bounds`; what is malformed counts as the zero vector.
 
     Another type or length, or a non-finite value, gives zeros; what exceeds a bound is clipped to it, so that
     no client moves the sum further than its bound. Never raises for any `data`: one client's data must not

@@ -13,8 +13,9 @@ from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.players.local_grid import local_context, set_identity
 from fedmf.updates import wire
+from fedmf.updates.tags import Turn, without_tag
 from plans import KEY, small_plan
-from tasks import told
+from tasks import told, untagged
 from tasks import values_in as sent_in
 
 MODEL = {"name": "logistic", "input_shape": (2, 2), "classes": 3, "seed": 0}
@@ -44,7 +45,7 @@ def task(client="0", vector=None):
 
 
 def values_in(reply):
-    (values,) = sent_in(reply)
+    (values,) = untagged(reply)
     return np.frombuffer(values, "<f4")
 
 
@@ -109,6 +110,35 @@ def test_another_process_is_told_what_of_the_model_does_not_train():
         elsewhere, tasks, len(vector), given, local_context(), PLAN.client_plan, lambda client, error: None
     )
     assert asked[0][0] == tasks
+
+
+def test_each_clients_values_are_tagged_as_the_answer_to_its_own_task(app):
+    """Those of a client that cannot train too, and of one whose other process died: zeros that do not open would tell."""
+    given = joint("0", "broken")
+    tasks, _ = unpack(given)
+    assert [task.turn for task in tasks] == [
+        Turn(given.metadata.run_id, 0, 1, name) for name in ("0", "broken")
+    ]
+
+    def dies(message, context):
+        raise RuntimeError("the process died")
+
+    elsewhere = play_elsewhere(
+        dies,
+        tasks,
+        len(flat_parameters(build(**MODEL))),
+        given,
+        local_context(),
+        PLAN.client_plan,
+        lambda *_: None,
+    )
+    message = task("0")
+    (one,), _ = unpack(message)
+    for sent, of in zip([*sent_in(app(message, local_context())), *elsewhere], [one, *tasks], strict=True):
+        kept = wire.coordinates(of.mask_key, PLAN.rotation.padded, 0.5)
+        opened = without_tag(sent, of.mask_key, of.turn)
+        assert opened is not None
+        assert len(opened) == 4 * len(kept)
 
 
 @pytest.mark.parametrize("vector", [None, np.full(15, np.nan, "f4"), np.full(15, 1e38, "f4")])
@@ -205,6 +235,5 @@ def test_clients_of_one_message_answer_each_as_on_their_own(app):
     sent = sent_in(reply)
     for client, values in zip(clients, sent, strict=True):
         alone = app(task(client), local_context())
-        assert values == values_in(alone).tobytes()
-    assert not np.frombuffer(sent[1], "f4").any()
-    assert np.frombuffer(sent[2], "f4").any()
+        assert [values] == sent_in(alone)
+    assert [np.frombuffer(values, "f4").any() for values in untagged(reply)] == [True, False, True]

@@ -23,7 +23,7 @@ from client.training import Trainer
 from experiments.players.local_grid import local_context, set_identity
 from fedmf.updates import wire
 from plans import small_plan
-from tasks import told, values_in
+from tasks import told, untagged
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SHAPE = {"input_shape": (8, 8), "classes": 10, "seed": 0}
@@ -60,7 +60,7 @@ def ask(*clients, vector=None, scale=None):
 
 
 def values_of(app, message, dtype="<f4"):
-    return [np.frombuffer(values, dtype) for values in values_in(app(message, local_context()))]
+    return [np.frombuffer(values, dtype) for values in untagged(app(message, local_context()))]
 
 
 def app_of(plan, make=None, device="cpu", data=examples_of, told=None, **settings):

@@ -67,6 +67,14 @@ def test_the_split_of_digits_is_scikit_learns_whatever_must_be_rounded(size: int
         np.testing.assert_array_equal(drawn, twin)
 
 
+def test_whoever_reads_the_digits_again_is_given_those_of_the_file() -> None:
+    images, labels = digits.read()
+    with pytest.raises(ValueError, match="read-only"):
+        images[0] = 0  # they are read once for all who ask
+    labels[:] = 0
+    assert digits.read()[1].max() == 9
+
+
 def test_digits_are_the_same_where_scikit_learn_keeps_them_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = digits.read()
     monkeypatch.setattr(digits, "find_spec", lambda name: None)

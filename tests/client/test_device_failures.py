@@ -25,7 +25,7 @@ from poison import (
     lose_device_late,
     play_elsewhere,
 )
-from tasks import joint, values_in
+from tasks import joint, untagged
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def _bring_back():
 
 
 def values_of(app, *clients):
-    sent = values_in(app(joint(*clients), local_context()))
+    sent = untagged(app(joint(*clients), local_context()))
     assert len(sent) == len(clients)
     return [np.frombuffer(values, "<f4") for values in sent]
 

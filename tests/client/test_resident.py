@@ -16,7 +16,9 @@ from fedmf.errors import DeviceLostError
 from fedmf.updates import wire
 from plans import KEY
 from poison import PLAN, DeadDevice, Spoilt, app_of, dying_app, lose_device, play_elsewhere
-from tasks import joint, task, values_in
+from tasks import joint, task, untagged
+
+pytestmark = pytest.mark.long
 
 
 def spoil_storage(model):
@@ -77,7 +79,7 @@ def _device():
 
 
 def values_of(app, *clients):
-    return values_in(app(joint(*clients), local_context()))
+    return untagged(app(joint(*clients), local_context()))
 
 
 def alone(client):
@@ -173,7 +175,7 @@ def test_clients_after_a_lost_device_are_played_in_another_process_as_on_their_o
     clients = ("1", "special", "2", "special", "3")
     later = ("3", "special", "2")
     messages = [joint(*clients), joint(*later)]
-    sent = [data for message in messages for data in values_in(app(message, local_context()))]
+    sent = [data for message in messages for data in untagged(app(message, local_context()))]
     while torch._C._len_torch_dispatch_stack():
         _pop_mode()
     for client, values in zip(clients + later, sent, strict=True):
@@ -202,7 +204,7 @@ def test_a_worker_whose_device_is_lost_gives_way_to_another():
         replies = LocalGrid(pool).send_and_receive([task(client) for client in ("1", "special", "2", "3")])
         failed = [reply for reply in replies if reply.has_error()]
         assert [reply.error.code for reply in failed] == [CLIENT_APP_RAISED]
-        heard = {values_in(reply)[0] for reply in replies if not reply.has_error()}
+        heard = {untagged(reply)[0] for reply in replies if not reply.has_error()}
         assert heard == {alone(client) for client in "123"}
         (later,) = LocalGrid(pool).send_and_receive([task("2")])
-        assert values_in(later) == [alone("2")]
+        assert untagged(later) == [alone("2")]

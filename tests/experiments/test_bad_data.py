@@ -14,6 +14,8 @@ from experiments.node_check import node_check
 from experiments.settings.compose import compose
 from runs import composed, run, simulate, summary
 
+pytestmark = pytest.mark.long
+
 SMALL = ("population.cohort_size=1", "population.rounds_per_epoch=3", "population.epochs=1", "model=logistic")
 
 

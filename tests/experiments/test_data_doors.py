@@ -17,6 +17,8 @@ from experiments.settings.recorded import restored
 from fedmf.errors import SettingError
 from runs import composed, run, simulate, summary
 
+pytestmark = pytest.mark.long
+
 SMALL = ("population.cohort_size=3", "population.rounds_per_epoch=2", "population.epochs=1", "model=logistic")
 LEARNS = ("privacy.epsilon=null", "privacy.noise_multiplier=0", "compression.keep_probability=1")
 USERS, EACH = 12, 6

@@ -16,6 +16,8 @@ from fedmf.errors import SettingError
 from published import write_sqlite
 from runs import composed, run, summary
 
+pytestmark = pytest.mark.long
+
 SMALL = ("population.cohort_size=5", "population.rounds_per_epoch=4", "population.epochs=2")
 LEARNS = ("privacy.epsilon=null", "privacy.noise_multiplier=0", "compression.keep_probability=1")
 

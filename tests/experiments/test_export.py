@@ -19,6 +19,8 @@ from experiments.settings.compose import CONF, compose
 from fedmf.errors import FedmfError, RunDirectoryError, SettingError
 from runs import run
 
+pytestmark = pytest.mark.long
+
 ONE = ("population.epochs=1", "population.rounds_per_epoch=1", "population.cohort_size=64")
 FILES = {"torch": "model.pt", "safetensors": "model.safetensors", "onnx": "model.onnx"}
 TEXT = CONF.parent / "docs" / "export.md"

@@ -10,6 +10,8 @@ import pytest
 from experiments.settings.compose import CONF
 from runs import composed, simulate
 
+pytestmark = pytest.mark.long
+
 PAGE = (CONF.parent / "docs" / "own_model.md").read_text()
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 NAMES = ("probe", "adapted", "loop")

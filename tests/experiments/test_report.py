@@ -14,6 +14,8 @@ from experiments.report import ReportSettings, report
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError
 
+pytestmark = pytest.mark.long
+
 NAMES = ("absolute_noise_by_round", "accuracy_by_round", "bytes_by_round", "epsilon_by_round", "loss_by_round",
          "noise_by_round")  # fmt: skip
 

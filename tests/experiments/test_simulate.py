@@ -17,6 +17,8 @@ from fedmf.randomness import PublicSeed
 from runs import command, composed, metrics, model, run, simulate, summary, typed
 from server.cohort import cohort_indices
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("population.cohort_size=20", "population.rounds_per_epoch=3", "population.epochs=2")
 NOT_PRIVATE = ("privacy.epsilon=null", "privacy.noise_multiplier=0")

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from experiments.reproduce.cited_numbers import epsilon_of_integer_orders
 from experiments.reproduce.henzinger_counting import LIMIT, gap_of_squares, tree_over_square_root
@@ -37,6 +38,15 @@ def test_the_printed_epsilons_are_those_of_integer_orders(noise, printed, intege
 def test_only_at_the_smallest_noise_do_real_orders_change_a_printed_digit():
     changed = [noise for noise, printed, _, real, _ in PRINTED_EPSILONS if round(real, 1) != printed]
     assert changed == [0.341, 0.682]
+
+
+def test_a_footnotes_epsilon_needs_another_noise_multiplier():
+    """By the product's accountant and by delta(epsilon) of a Gaussian written out (Balle and Wang 2018, Theorem 8)."""
+    assert privacy_spent(EpochEvent(3.41, 1.0, 1.0), 1, delta=1e-7).epsilon == pytest.approx(1.4015, abs=6e-5)
+    for noise, epsilon in ((3.41, 1.4015), (3.507, 1.36)):
+        half, shift = 1 / (2 * noise), epsilon * noise
+        delta = ndtr(half - shift) - math.exp(epsilon) * ndtr(-half - shift)
+        assert delta == pytest.approx(1e-7, rel=3e-3)
 
 
 def test_the_printed_optimum_at_4096_rounds_is_not_converged():

@@ -12,6 +12,8 @@ from scipy.stats import chi2
 from fedmf.errors import SettingError
 from fedmf.permutation import Permutation
 
+pytestmark = pytest.mark.long
+
 UNLIKELY = 1e-6  # the keys are fixed, so that a test passes always or never
 
 
@@ -32,7 +34,9 @@ def test_every_key_permutes_every_small_domain():
             assert sorted(images.tolist()) == list(range(size)), size
 
 
-@pytest.mark.parametrize(("size", "keys"), [(2, 500), (3, 1500), (4, 2000), (5, 4000)])
+@pytest.mark.parametrize(
+    ("size", "keys"), [(2, 500), (3, 1500), (4, 2000), pytest.param(5, 4000, marks=pytest.mark.long)]
+)
 def test_all_arrangements_of_a_small_domain_are_equally_frequent(size, keys):
     seen = Counter(named(size, key)(np.arange(size)).tobytes() for key in range(keys))
     counts = np.array([*seen.values(), *[0] * (math.factorial(size) - len(seen))])

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -13,6 +14,7 @@ from experiments.deployment.loopback import Loopback, free_port
 from experiments.run_files.reader import is_finished
 from runs import metrics, summary
 from server.cohort import Roster
+from server.known_nodes import KnownNode, KnownNodes
 
 pytestmark = pytest.mark.deployment
 
@@ -22,6 +24,18 @@ SHORT_HEARTBEAT = [
     sys.executable,
     "-c",
     "import flwr.common.constant as constant; constant.HEARTBEAT_DEFAULT_INTERVAL = 10\n"
+    "from flwr.supernode.cli.flower_supernode import flower_supernode; flower_supernode()",
+]
+# A node that answers the first message, the query, and after that announces its replies and sends no part of them.
+ANNOUNCES_ONLY = [
+    sys.executable,
+    "-c",
+    "import time; import flwr.supernode.start_client_internal as internal\n"
+    "send, calls = internal.push_object_contents_from_iterable, []\n"
+    "def announce_only(*given, **more):\n"
+    "    calls.append(1)\n"
+    "    return send(*given, **more) if len(calls) == 1 else time.sleep(10**6)\n"
+    "internal.push_object_contents_from_iterable = announce_only\n"
     "from flwr.supernode.cli.flower_supernode import flower_supernode; flower_supernode()",
 ]
 LIMIT = 900  # seconds: nothing takes so long, it only ends a test that hangs
@@ -91,6 +105,51 @@ def test_killed_nodes_and_killed_servers(tmp_path):
     assert not list(directory.rglob("secrets*"))
     assert not folder.exists()
     assert processes_that_know(str(folder)) == []
+
+
+def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyond_its_deadline(tmp_path):
+    """Flower itself would wait minutes for each; the other node is heard in every round.
+
+    Both are in the list of nodes, the other one for fewer clients than it declares, and a third node is not.
+    """
+    directory, data = (
+        tmp_path / "r",
+        "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3",
+    )
+    settings = (
+        f"run.directory={directory} {data} population.min_available=12 population.cohort_size=6 "
+        f"population.epochs=1 engine.round_timeout=25 population.nodes={tmp_path / 'nodes.json'}"
+    )
+    with Loopback() as loopback:
+        loopback.start_superlink()
+        for node, clients, first, command in (("a", 8, 0, ()), ("b", 6, 6, ANNOUNCES_ONLY), ("c", 2, 0, ())):
+            loopback.register(node)
+            loopback.start_supernode(node, f"clients={clients} first={first} {data}", command=command)
+        keys = {name: (loopback.folder / f"{name}.pub").read_text() for name in "ab"}
+        KnownNodes(tuple(KnownNode(f"hospital-{name}", key, 6) for name, key in keys.items())).save(
+            tmp_path / "nodes.json"
+        )
+        process, times = loopback.submit(settings), []
+        for happened in (
+            (directory / "checkpoint/roster.json").exists,
+            lambda: released(directory) == 1,
+            lambda: released(directory) == 2,
+        ):
+            wait_for(happened, loopback, process)
+            times.append(time.monotonic())
+        finish(loopback, process, directory)
+        assert "ROUND 1" in loopback.log("b").read_text()
+        said = loopback.log("run").read_text()
+        assert "node hospital-a declares 8 clients; most_clients=6 were agreed, and take part" in said
+        assert "node hospital-b takes part with 6 clients" in said
+        assert "is connected and not in the list of nodes: it takes no part" in said
+        asked = {node: "Receiving: " in loopback.log(node).read_text() for node in "abc"}
+        assert asked == {"a": True, "b": True, "c": False}  # not even how many clients it holds
+    replies = [row["replies"] for row in metrics(directory)]
+    assert sum(replies) == 6  # all clients of the one node, none of the other
+    assert all(0 < count < 6 for count in replies)
+    for begun, ended in pairwise(times):  # 4 s: for tasks to be made and sent, for the sum and the noise
+        assert 25 <= ended - begun < 25 + 1 + 4
 
 
 def processes_that_know(text):

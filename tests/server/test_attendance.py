@@ -10,7 +10,7 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from nodes import Nodes, holding, key_of
 from plans import KEY, random_vector, small_plan
-from players import fields_of, honest, replying
+from players import fields_of, honest, replying, tagged
 from server import attendance
 from server.attendance import ROSTER, Attendance, DeployedPopulation, connected, wait_for_clients
 from server.cohort import Roster
@@ -96,7 +96,11 @@ def test_a_nodes_sum_is_refused(tmp_path):
         whole = np.zeros(max(map(len, parts)), "<f4")
         for part in parts:
             whole[: len(part)] += part
-        return replying(message, whole.tobytes(), *[wire.NO_VALUES] * (len(parts) - 1))
+        return replying(
+            message,
+            tagged(fields_of(message)[0], message, whole.tobytes()),
+            *[wire.NO_VALUES] * (len(parts) - 1),
+        )
 
     strategy, grid, releases = deployed(tmp_path, {"a": 12}, answers=summing, tasks=3)
     strategy.start(grid, num_rounds=1, timeout=0.1)

@@ -30,7 +30,7 @@ class Scripted:
 
 def questions(count):
     set_identity()
-    return [Message(RecordDict(), 1, MessageType.TRAIN) for _ in range(count)]
+    return [Message(RecordDict(), node, MessageType.TRAIN) for node in range(1, count + 1)]
 
 
 def answer(number):

@@ -1,11 +1,21 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
-from fedmf.errors import RunDirectoryError
-from server.files import erase, locked, write_atomically
+from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
+from server import files
+from server.files import (
+    erase,
+    locked,
+    locked_while_changed,
+    refuse_others_file,
+    wait_until_unlocked,
+    write_atomically,
+)
 
 
 def recorded(monkeypatch):
@@ -126,3 +136,109 @@ def test_lock_admits_one_process_and_is_freed_by_its_death(tmp_path):
         other.communicate()
     with locked(path):
         pass
+
+
+def test_a_lock_that_is_being_given_back_is_waited_for_and_one_that_is_not_for_so_long(tmp_path):
+    (tmp_path / "run").mkdir()
+    path = tmp_path / "run/lock"
+    assert wait_until_unlocked(path, 5) < 0.1  # there is none
+    assert not path.exists()
+    with locked(path):
+        assert 0.3 <= wait_until_unlocked(path, 0.3) < 1
+        given_back = threading.Event()
+        waited = []
+        waiting = threading.Thread(
+            target=lambda: waited.append((wait_until_unlocked(path, 30), given_back.is_set()))
+        )
+        waiting.start()
+        time.sleep(0.5)
+        given_back.set()
+    waiting.join()
+    assert 0.4 <= waited[0][0] < 10
+    assert waited[0][1]
+    with locked(path):  # the wait left it free
+        pass
+
+
+def test_a_lock_for_a_change_is_a_file_of_its_own_that_a_link_cannot_send_elsewhere(tmp_path):
+    with locked_while_changed(tmp_path / "list"):
+        with (
+            pytest.raises(RunStoppedError, match=r"for 0\.05 seconds; nothing was changed"),
+            locked_while_changed(tmp_path / "list", wait=0.05),
+        ):
+            pass
+        with locked_while_changed(tmp_path / "other"):
+            pass
+    with locked_while_changed(tmp_path / "list"):  # it was given back
+        assert (tmp_path / ".list.lock").stat().st_mode & 0o077 == 0
+    (tmp_path / ".list.lock").unlink()
+    (tmp_path / ".list.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SettingError, match="is a link"), locked_while_changed(tmp_path / "list"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A file in a folder of its own, both for their owner alone."""
+    (tmp_path / "folder").mkdir(mode=0o700)
+    path = tmp_path / "folder" / "list"
+    write_atomically(path, b"x", mode=0o600)
+    refuse_others_file("nodes", path)
+    return path
+
+
+def test_a_file_that_other_accounts_can_change_is_refused_by_its_mode_and_that_of_any_folder_above(kept):
+    for path, mode, is_refused in (
+        (kept, 0o620, True),
+        (kept, 0o602, True),
+        (kept, 0o644, False),
+        (kept.parent, 0o720, True),
+        (kept.parent, 0o702, True),
+        (kept.parent, 0o755, False),
+        (kept.parent, 0o1777, False),  # others cannot replace what is there, as in /tmp
+        (kept.parent.parent, 0o777, True),
+    ):
+        before = path.stat().st_mode & 0o7777
+        path.chmod(mode)
+        if is_refused:
+            with pytest.raises(SettingError, match=rf"nodes is {kept}, .*others than its owner may write to"):
+                refuse_others_file("nodes", kept)
+        else:
+            refuse_others_file("nodes", kept)
+        path.chmod(before)
+
+
+def test_where_a_link_leads_is_looked_at_too(kept, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(kept)
+    refuse_others_file("nodes", link)
+    kept.parent.chmod(0o777)
+    with pytest.raises(SettingError, match=r"below the folder .*folder, which others"):
+        refuse_others_file("nodes", link)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other accounts")
+def test_a_file_of_another_account_is_refused_and_one_of_root_is_not(kept, monkeypatch):
+    for path in (kept, kept.parent):
+        os.chown(path, 12345, -1)
+        with pytest.raises(SettingError, match=r"belongs to account 12345"):
+            refuse_others_file("nodes", kept)
+        monkeypatch.setattr(files.os, "geteuid", lambda: 12345)  # read by its owner, below folders of root
+        refuse_others_file("nodes", kept)
+        monkeypatch.undo()
+        os.chown(path, 0, -1)
+    monkeypatch.setattr(files.os, "geteuid", lambda: 12345)
+    refuse_others_file("nodes", kept)
+
+
+def test_a_file_that_cannot_be_written_is_called_by_its_own_name(tmp_path):
+    missing = tmp_path / "missing" / "nodes.json"
+    with pytest.raises(FileNotFoundError) as refusal:
+        write_atomically(missing, b"x")
+    assert refusal.value.filename == str(missing)
+    closed = tmp_path / "closed" / "nodes.json"
+    (tmp_path / "closed").write_text("no folder")
+    with pytest.raises(NotADirectoryError) as refusal:
+        write_atomically(closed, b"x", erase_old=True)
+    assert refusal.value.filename == str(closed)

@@ -1,5 +1,7 @@
 """No bytes from a client move the sum beyond its bound, crash a round, or stop its release (property-based)."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 from experiments.players.local_grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
+from fedmf.updates.tags import TAG_BYTES
 from plans import KEY, random_vector, small_plan
-from players import Answering, honest
+from players import Answering, honest, tagged
 from server.cohort import SimulatedPopulation, cohort_indices
 from server.optimizer import Sgd
 from server.state import first_state
@@ -40,9 +43,11 @@ def payloads(draw, kept):
 
 
 @st.composite
-def contents(draw, kept):
+def contents(draw, kept, tag):
     """The content of a reply: mostly of the right form around hostile bytes, sometimes of no form at all."""
     data = draw(payloads(kept))
+    if draw(st.sampled_from([True, True, True, False])):  # a hostile client holds its own key
+        data = tag(data)
     form = draw(
         st.sampled_from(
             ["right"] * 6
@@ -79,7 +84,7 @@ def check_one(data, value_type):
             return honest(fields, message, random_vector(50, 1.0, int(fields[wire.CLIENT])), plan)
         key = SecretKey(bytes(fields[wire.MASK_KEY]))
         kept = len(wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability))
-        return Message(data.draw(contents(kept)), reply_to=message)
+        return Message(data.draw(contents(kept, partial(tagged, fields, message))), reply_to=message)
 
     def without(fields, message):
         vector = random_vector(50, 1.0, int(fields[wire.CLIENT])) * (fields[wire.CLIENT] != hostile)
@@ -121,7 +126,8 @@ def test_without_the_servers_bounds_a_message_would(monkeypatch):
         if fields[wire.CLIENT] == hostile:
             record = reply.content.config_records[wire.UPDATE]
             (sent,) = record[wire.VALUES]
-            record[wire.VALUES] = [np.full(len(sent) // 4, 1.0, "<f4").tobytes()]
+            wild_values = np.full((len(sent) - TAG_BYTES) // 4, 1.0, "<f4").tobytes()
+            record[wire.VALUES] = [tagged(fields, message, wild_values)]
         return reply
 
     moved = np.linalg.norm(released(plan, answer).model - released(plan, wild).model) * plan.denominator

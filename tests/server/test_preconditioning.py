@@ -11,7 +11,7 @@ from experiments.players.local_grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
-from players import Answering, replying
+from players import Answering, replying, tagged
 from server.adaptive import Adagrad, Adam
 from server.checkpoint import Checkpoint
 from server.cohort import SimulatedPopulation
@@ -104,7 +104,7 @@ def strategy_and_scales(plan, optimizer, rounds):
             keep_probability=plan.compression.keep_probability,
             mask_key=SecretKey(bytes(fields[wire.MASK_KEY])), scale=scale,
         )  # fmt: skip
-        return replying(message, wire.to_bytes(values))
+        return replying(message, tagged(fields, message, wire.to_bytes(values)))
 
     state = first_state(plan, np.zeros(50, "f4"), KEY)
     strategy = FedMF(plan, optimizer, SimulatedPopulation(), state)

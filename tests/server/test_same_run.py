@@ -30,3 +30,26 @@ def test_another_calculation_is_refused_with_both_values(tmp_path, changed):
             RunDirectoryError, match=r"epoch 1 .*noise_multiplier=1\.0.*noise_multiplier=1\.5"
         ):
             now.restore(plan.with_noise_multiplier(1.5), SGD)
+
+
+OLD, NEW = {"fedmf": "0.1.0", "code": "aaaa"}, {"fedmf": "0.2.0", "code": "bbbb"}
+
+
+@pytest.mark.parametrize("before", [OLD, {}])
+def test_other_code_goes_on_only_where_it_is_allowed_and_is_bound_from_then_on(tmp_path, caplog, before):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c")
+    checkpoint = replace(checkpoint, code=before, every=1)
+    advance(plan, state, checkpoint)
+    other = replace(checkpoint, code=NEW)
+    with pytest.raises(
+        RunDirectoryError, match=r"so far with code (aaaa|unknown) and fedmf .* code bbbb and fedmf 0\.2\.0"
+    ):
+        other.restore(plan, SGD)
+    state, _ = replace(other, allow_version_change=True).restore(plan, SGD)
+    assert "It goes on all the same" in caplog.text
+    checkpoint.restore(plan, SGD)  # nothing has changed yet
+    other.rebase(state)
+    other.restore(plan, SGD)
+    with pytest.raises(RunDirectoryError, match="this is code"):
+        checkpoint.restore(plan, SGD)

@@ -13,6 +13,8 @@ from fedmf.mechanisms.schedules import rates
 from runs import model, run
 from server.optimizer import Sgd
 
+pytestmark = pytest.mark.long
+
 ROUNDS = 40
 
 

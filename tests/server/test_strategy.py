@@ -13,7 +13,7 @@ from fedmf.mechanisms.noise import next_noise
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
-from players import PLAN, UPDATE, Answering, honest, replying, run, strategy_with
+from players import PLAN, UPDATE, Answering, honest, replying, run, strategy_with, tagged
 from server.cohort import ReplyPolicy, SimulatedPopulation, cohort_indices
 from server.messages import model_record
 from server.optimizer import Sgd
@@ -44,11 +44,17 @@ WORTHLESS = {
     "error": lambda f, m: Message(Error(2, "training failed"), reply_to=m),
     "lost node": lambda f, m: Message(Error(5, "node unavailable"), reply_to=m),
     "empty": lambda f, m: Message(RecordDict(), reply_to=m),
-    "wrong length": lambda f, m: replying(m, b"1234"),
+    "wrong length": lambda f, m: replying(m, tagged(f, m, b"1234")),
     "random bytes": lambda f, m: replying(m, b"\x01\x02\x03"),
     "nan": lambda f, m: replying(
         m,
-        np.full(len(wire.coordinates(SecretKey(bytes(f[wire.MASK_KEY])), 64, 0.5)), np.nan, "f4").tobytes(),
+        tagged(
+            f,
+            m,
+            np.full(
+                len(wire.coordinates(SecretKey(bytes(f[wire.MASK_KEY])), 64, 0.5)), np.nan, "f4"
+            ).tobytes(),
+        ),
     ),
     "other record": lambda f, m: Message(RecordDict({"else": ArrayRecord()}), reply_to=m),
 }
@@ -122,7 +128,7 @@ def test_a_reply_counts_once_also_for_who_passes_replies_in_by_hand():
 def test_hostile_values_move_the_sum_by_no_more_than_the_bound():
     def hostile(fields, message):
         kept = len(wire.coordinates(SecretKey(bytes(fields[wire.MASK_KEY])), 64, 0.5))
-        return replying(message, np.full(kept, 3e38, "<f4").tobytes())
+        return replying(message, tagged(fields, message, np.full(kept, 3e38, "<f4").tobytes()))
 
     moved = np.linalg.norm(run(hostile)[0].state.model) * PLAN.denominator
     assert moved <= 3 * PLAN.bounds.radius * (1 + 1e-5)
@@ -292,5 +298,5 @@ def test_values_at_the_smallest_bounds_are_not_lost_in_the_sum():
 
 def test_who_listens_to_replies_hears_each_client_with_what_it_sent():
     heard = {}
-    run(lambda f, m: replying(m, str(f[wire.CLIENT]).encode()), on_reply=heard.__setitem__)
+    run(lambda f, m: replying(m, tagged(f, m, str(f[wire.CLIENT]).encode())), on_reply=heard.__setitem__)
     assert heard == {str(client): str(client).encode() for client in cohort_indices(PLAN, 1)}

@@ -1,4 +1,4 @@
-"""The inner loops compiled with numba, used where numba can be imported (the extra `fast`); never needed.
+"""The inner loops compiled with numba, used where numba works (the extra `fast`); never needed.
 
 `kernel(NAME, span)` is None without numba, and for runs of so few rounds that numpy is done before numba is loaded:
 the caller then takes its own path in plain numpy. The span of a workload counts the rounds of later epochs too, whose
@@ -7,9 +7,9 @@ a stream gives the same bits with and without numba.
 """
 
 from collections.abc import Callable
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
+
+from fedmf.compiling import available
 
 # Rounds from which a kernel pays: loading numba costs a second, compiling at the first use of all seven more five, and at
 # 2^15 rounds numpy needs as long (docs/performance.md). Only the diagonal for momentum is that slow in numpy from a few hundred
@@ -25,12 +25,6 @@ WORTHWHILE = {
     "column_norms": _LONG,
     "output_variances": _LONG,
 }
-
-
-@cache
-def available() -> bool:
-    """Return whether numba can be imported."""
-    return find_spec("numba") is not None
 
 
 def kernel(name: str, span: int) -> Callable[..., Any] | None:

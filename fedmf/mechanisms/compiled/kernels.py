@@ -4,25 +4,13 @@ Every function does what its namesake in plain numpy does. Without numba the mod
 its functions are plain Python: right, but slow.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
+from fedmf.compiling import compiled
 from fedmf.mechanisms.arrays import Float64
 
 
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` compiled, kept on disk; as it is where numba is missing."""
-    try:
-        from numba import njit
-    except ImportError:
-        return function
-    compiled: Callable[..., Any] = njit(cache=True)(function)
-    return compiled
-
-
-@_compile
+@compiled
 def tridiagonal(v: Float64, later: float, shifts: Float64, weights: Float64) -> Float64:
     """Do what `smoother.tridiagonal` does, round by round; poles side by side, as each waits for its own division."""
     n, count = len(v), len(shifts)
@@ -47,7 +35,7 @@ def tridiagonal(v: Float64, later: float, shifts: Float64, weights: Float64) -> 
     return total
 
 
-@_compile
+@compiled
 def diagonal(
     v: Float64, eta: Float64, beta: float, behind: Float64, shifts: Float64, weights: Float64
 ) -> Float64:
@@ -64,7 +52,7 @@ def diagonal(
     return total
 
 
-@_compile
+@compiled
 def filters(
     v: Float64, eta: Float64, beta: float, behind: Float64, shifts: Float64, weights: Float64
 ) -> tuple[Float64, Float64, Float64]:
@@ -81,7 +69,7 @@ def filters(
     return steps, total, last
 
 
-@_compile
+@compiled
 def _filter_pole(
     v: Float64,
     eta: Float64,
@@ -142,7 +130,7 @@ def _filter_pole(
     last[0], last[1], last[2], last[3] = A, B, C, J
 
 
-@_compile
+@compiled
 def innovations(
     transition: Float64,
     noise: Float64,
@@ -189,7 +177,7 @@ def innovations(
     return lam, c
 
 
-@_compile
+@compiled
 def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
     """Do what `truncation.observe` does."""
     rounds, states = lam.shape
@@ -204,7 +192,7 @@ def observe(transition: Float64, lam: Float64, behind: Float64) -> Float64:
     return gramians
 
 
-@_compile
+@compiled
 def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
     """Do what `truncation.reach` does."""
     rounds, states = read.shape
@@ -229,7 +217,7 @@ def reach(transition: Float64, read: Float64, before: Float64) -> Float64:
     return gramians
 
 
-@_compile
+@compiled
 def _sandwich(transition: Float64, symmetric: Float64) -> Float64:
     """Do what `pole_process.sandwich` does."""
     s, _, count = transition.shape
@@ -248,7 +236,7 @@ def _sandwich(transition: Float64, symmetric: Float64) -> Float64:
     return result
 
 
-@_compile
+@compiled
 def column_norms(F: Float64, g: Float64, lam: Float64, c: Float64, rounds: int) -> Float64:
     """Do what `recurrence.column_norms` does."""
     r = g.shape[1]
@@ -277,7 +265,7 @@ def column_norms(F: Float64, g: Float64, lam: Float64, c: Float64, rounds: int) 
     return norms
 
 
-@_compile
+@compiled
 def output_variances(transition: Float64, added: Float64, covariance: Float64, variances: Float64) -> Float64:
     """Do what `recurrence.carry` does."""
     n, size, _ = transition.shape

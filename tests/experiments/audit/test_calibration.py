@@ -18,6 +18,8 @@ from experiments.audit.sabotage import SABOTAGES
 from experiments.audit.trials import one_run_trial
 from fedmf.audit.residual import VARIANCE
 
+pytestmark = pytest.mark.long
+
 ATTACKED = Setup("optimal", 1.0, 1.5, 0.02, 4, 3, 2, seed=0)
 ONE_RUN = OneRunSetup("optimal", 2.0, 1e-5, 2048, 200, seed=0)
 

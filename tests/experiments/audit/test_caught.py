@@ -12,6 +12,8 @@ from experiments.audit.sabotage import NONE, SABOTAGES
 from experiments.audit.sabotage.scale import is_rare
 from fedmf.randomness import SecretKey
 
+pytestmark = pytest.mark.long
+
 ATTACKS = {"many runs", "one run", "one run, f-DP"}  # tests of thousands of runs: slow, below
 RUNS = 12
 COUPLED = (*coupled.SCENES[:7], coupled.SCENES[-1])

@@ -21,6 +21,8 @@ from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms import FAMILIES
 
+pytestmark = pytest.mark.long
+
 
 def run(tmp_path, capsys, *overrides):
     """Run the command in this process; return its exit code and JSON document."""

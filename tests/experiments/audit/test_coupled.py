@@ -24,6 +24,8 @@ from experiments.audit.sabotage.clipping import WITHOUT_A_LOOK_FOR_NAN, WITHOUT_
 from experiments.audit.scene import plan_of, steps_of
 from fedmf.updates.clipping import l2_norm
 
+pytestmark = pytest.mark.long
+
 ROTATED, PADDED, MASKED, _, INT8, RESUMED = SCENES[:6]
 TREE = SCENES[8]
 

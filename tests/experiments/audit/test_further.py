@@ -38,6 +38,8 @@ from fedmf.accounting import gaussian_epsilon
 from fedmf.audit.bounds import epsilon_lower_bound
 from fedmf.audit.gaussian_bounds import mu_lower_bound
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def fewer_draws(monkeypatch):

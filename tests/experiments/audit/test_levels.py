@@ -30,6 +30,8 @@ from fedmf.audit.bounds import one_run_lower_bound
 from fedmf.audit.residual import FALSE_ALARM, PAIRS
 from fedmf.mechanisms import FAMILIES
 
+pytestmark = pytest.mark.long
+
 ALONE, SHARED = Levels(0.95), Levels(0.95, attacks=38, one_runs=2, parts=18)
 ONE_ALONE = Levels(0.95, attacks=0, one_runs=1)
 MANY = Setup("optimal", 1.0, 1.5, 0.02, cohort_size=2, rounds_per_epoch=3, epochs=2, seed=0)

@@ -25,6 +25,8 @@ from fedmf.mechanisms.noise import next_noise
 from runs import run
 from server import journal
 
+pytestmark = pytest.mark.long
+
 SMALL = (
     "population.cohort_size=8", "population.rounds_per_epoch=3", "population.epochs=2", "run.keep_releases=true",
     "privacy.epsilon=2", "run.reproducible=true",

@@ -26,6 +26,8 @@ from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 
+pytestmark = pytest.mark.long
+
 ROTATED, MASKED, RESUMED, _, INT8 = SCENES[:5]
 
 

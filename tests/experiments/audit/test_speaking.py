@@ -17,6 +17,8 @@ from experiments.audit.speaking import CLIPPED_SHORT, KINDS, TWIN_ERROR, holding
 from fedmf.audit.residual import BY_ROUND, VARIANCE
 from fedmf.randomness import SecretKey
 
+pytestmark = pytest.mark.long
+
 ROTATED, MASKED = residual.SCENES[7:9]
 HOSTILE = coupled.SCENES[-1]
 SILENT_NOISE = Scene("without noise", noise_multiplier=0.0, speaking=True)

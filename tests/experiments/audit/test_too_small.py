@@ -17,6 +17,8 @@ from fedmf.audit import power
 from fedmf.audit.residual import VARIANCE
 from fedmf.errors import SettingError
 
+pytestmark = pytest.mark.long
+
 ROTATED, SIX = residual.SCENES[0], residual.SCENES[6]
 HOSTILE = coupled.SCENES[-1]
 PART = Levels(0.95, parts=18).part

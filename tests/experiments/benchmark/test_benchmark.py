@@ -64,7 +64,7 @@ def test_the_table_is_for_people_and_rows_can_be_chosen(capsys, monkeypatch):
     monkeypatch.setattr(benchmark, "ROWS", TINY_ROWS)
     code, out, err = run_benchmark(capsys, "repeats=1", "rows=[mask]")
     assert code == 0
-    assert "AES counter mode" in out
+    assert "AES-256 in counter mode" in out
     assert "hadamard" not in out
     assert err == "1/1 mask\n"
 

@@ -15,6 +15,8 @@ from experiments.benchmark.row import measure
 from experiments.benchmark.simulation import SHAPE, Federation, simulation
 from fedmf.errors import SettingError
 
+pytestmark = pytest.mark.long
+
 TINY = Federation("logistic", 3, cohort_size=4, examples=5)
 BEGIN = f"""
 import os, sys, time

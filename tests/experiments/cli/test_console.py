@@ -14,6 +14,8 @@ import pytest
 from experiments.cli import console
 from experiments.cli.console import PACKAGE, find_commands, usage
 
+pytestmark = pytest.mark.long
+
 ROOT = PACKAGE.parent
 COMMANDS = find_commands(PACKAGE)
 ENTRY = """

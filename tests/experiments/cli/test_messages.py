@@ -36,7 +36,12 @@ def exit_code(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) 
     module = import_module(f"experiments.{name}.__main__" if is_package else f"experiments.{name}")
     function = getattr(module, name)
     settings = get_type_hints(function)["settings"]
-    main = module.main if name == "plan" else partial(run, function, name, settings, module.__doc__)
+    reads = "config" in settings.__dataclass_fields__  # an operator's file
+    main = (
+        module.main
+        if name == "plan"
+        else partial(run, function, name, settings, module.__doc__, reads_file=reads)
+    )
     with pytest.raises(SystemExit) as end:
         main(arguments)
     return end.value.code

@@ -9,6 +9,8 @@ from experiments.run_files.reader import read_run
 from experiments.settings.output import Output
 from fedmf.accounting.caveats import NOT_COVERED
 
+pytestmark = pytest.mark.long
+
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
          "population.epochs=1", "population.rounds_per_epoch=2")  # fmt: skip
 

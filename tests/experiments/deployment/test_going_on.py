@@ -13,6 +13,8 @@ from nodes import Nodes, compose_once
 from runs import metrics, summary
 from server import attendance
 
+pytestmark = pytest.mark.long
+
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 SMALL = (
     f"{DATA} population.cohort_size=4 population.epochs=2 privacy.epsilon=null privacy.noise_multiplier=0.5 "

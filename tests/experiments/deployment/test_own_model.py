@@ -14,6 +14,8 @@ from own_training import Probe
 from runs import metrics
 from server import attendance
 
+pytestmark = pytest.mark.long
+
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 MODEL = "model=custom model.name=own_training:Probe model.trainable=[head.*]"
 RUN = f"{DATA} {MODEL} population.cohort_size=4 population.epochs=1 population.min_available=12 engine.node_timeout=0.05"

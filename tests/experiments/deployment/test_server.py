@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import shlex
 
 import numpy as np
@@ -13,12 +14,15 @@ import small_files
 from crashes import Crash
 from experiments.cli.command import without_traceback
 from experiments.deployment import apps
+from experiments.deployment.certificates import make_node_key
 from experiments.deployment.holdings import examine
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
 from experiments.node_check import node_check
 from experiments.players.local_grid import call_app, set_identity
+from experiments.run_files.attendance import read_attendance
+from experiments.run_files.directory import ATTENDANCE
 from experiments.settings.client import build_client_plan
 from experiments.settings.experiment import build
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
@@ -28,6 +32,9 @@ from runs import composed, metrics, simulate, summary
 from server import attendance
 from server.attendance import ROSTER
 from server.cohort import Roster
+from server.known_nodes import KnownNode, KnownNodes
+
+pytestmark = pytest.mark.long
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 SIMULATED = (
@@ -72,12 +79,39 @@ def test_a_deployed_run_leaves_what_a_simulation_leaves(tmp_path):
     deploy(config, network(run, TWO))
     simulate(composed(f"run.directory={tmp_path / 's'}", "output=json", *shlex.split(SIMULATED)))
     names = [{path.name for path in (tmp_path / which).iterdir()} for which in "rs"]
-    assert names[0] == names[1]
+    assert names[0] == names[1] | {ATTENDANCE}
+    both = {key_of("a"): 5, key_of("b"): 7}
+    assert read_attendance(tmp_path / "r") == [{"epoch": 1, "nodes": both}, {"epoch": 2, "nodes": both}]
+    page = (tmp_path / "r/report.html").read_text()
+    assert all(name in page for name in ("Which nodes took part", *both))
     assert [set(row) for row in metrics(tmp_path / "r")] == [set(row) for row in metrics(tmp_path / "s")]
     assert summary(tmp_path / "r")["epsilon"] == summary(tmp_path / "s")["epsilon"]
     assert summary(tmp_path / "r")["clients"] == 12
     statement = json.loads((tmp_path / "r/privacy.json").read_text())
     assert "on the word of the operator of the node" in statement["paragraph"]
+
+
+def test_what_a_deployed_run_writes_is_for_its_owner_alone(tmp_path):
+    run, _ = configured(tmp_path / "r")
+    before = os.umask(0o022)
+    try:
+        apps.server_app(network(run, TWO), context(run))
+        (tmp_path / "other").touch()
+    finally:
+        os.umask(before)
+    found = [tmp_path / "r", *(tmp_path / "r").rglob("*")]
+    assert {path.name for path in found} >= {
+        "r",
+        "checkpoint",
+        "roster.json",
+        "model.npz",
+        "metrics.jsonl",
+        "lock",
+    }
+    assert {path.name: path.stat().st_mode & 0o777 for path in found} == {
+        path.name: 0o700 if path.is_dir() else 0o600 for path in found
+    }
+    assert (tmp_path / "other").stat().st_mode & 0o777 == 0o644  # the process's own mask is as it was
 
 
 def test_what_speaks_against_a_deployed_run_stands_in_the_log_of_its_server(tmp_path, capsys):
@@ -111,6 +145,32 @@ def test_a_model_that_no_client_could_train_is_refused_before_any_node_is_asked(
         deploy(config, grid)
     assert not grid.asked
     assert not (tmp_path / "r").exists()
+
+
+def test_a_run_is_given_the_list_of_its_nodes_by_a_file(tmp_path, caplog):
+    """Where it cannot be read, or names nobody, nothing is written; who is not in it is not asked."""
+    listed = tmp_path / "nodes.json"
+    for file, says in (
+        (listed, r"population.nodes is .*nodes.json, which does not exist; `fedmf nodes"),
+        ("nodes.json", "population.nodes is nodes.json; a deployment needs an absolute path"),
+    ):
+        run, config = configured(tmp_path / "r", f"population.nodes={file}")
+        with pytest.raises(SettingError, match=says):
+            deploy(config, network(run, TWO))
+    KnownNodes(()).save(listed)
+    run, config = configured(tmp_path / "r", f"population.nodes={listed}")
+    with pytest.raises(SettingError, match=r"population.nodes is .*, which lists no node"):
+        deploy(config, network(run, TWO))
+    assert not (tmp_path / "r").exists()
+    key = make_node_key(tmp_path, "c").read_text()  # none of the nodes that are there
+    KnownNodes((KnownNode("hospital-c", key, 5),)).save(listed)
+    grid = network(run, TWO)
+    with pytest.raises(FedmfError, match="0 clients behind 0 connected nodes are available"):
+        deploy(config, grid)
+    assert not grid.asked
+    run, config = configured(tmp_path / "r", "run.resume=true")
+    deploy(config, network(run, TWO))
+    assert len(metrics(tmp_path / "r")) == 6
 
 
 def dying_in_round_2(train):

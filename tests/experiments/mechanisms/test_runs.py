@@ -7,6 +7,8 @@ import pytest
 from experiments.mechanisms import export, plots
 from fedmf.mechanisms import FAMILIES, design_run, of_run, run_lower_bound
 
+pytestmark = pytest.mark.long
+
 # Root losses of the run from dense eigendecompositions, to a relative gap of 5e-11: rounds, epochs, momentum,
 # schedule; the optimum, that of one epoch with this momentum, that of one epoch of prefix sums, independent noise.
 ORACLES = [

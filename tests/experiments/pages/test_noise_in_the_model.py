@@ -7,6 +7,8 @@ from experiments.pages.mechanism_section import mechanism_sections
 from experiments.run_files.reader import read_run
 from runs import model, run
 
+pytestmark = pytest.mark.long
+
 # All replies are lost: the model moves by noise alone.
 NOISE_ALONE = (
     "faults.drop_out=1",

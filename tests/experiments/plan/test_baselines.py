@@ -8,6 +8,8 @@ import runs
 from experiments.plan.__main__ import main
 from fedmf.accounting import linf_event, privacy_spent
 
+pytestmark = pytest.mark.long
+
 FIGURES = (
     "dimension=1000000", "population.cohort_size=100", "population.epochs=16", "population.rounds_per_epoch=34",
     "compression.keep_probability=0.01", "linf_over_l2=0.006", "mechanism=independent",

@@ -11,6 +11,8 @@ from experiments.plan.__main__ import plan
 from experiments.plan.budget import PlanSettings
 from fedmf.accounting import EpochEvent, privacy_spent, rdp
 
+pytestmark = pytest.mark.long
+
 KEYS = {
     "epsilon",
     "epsilon_rdp",

@@ -9,6 +9,8 @@ from experiments.plan.__main__ import main
 from fedmf.outlook import misgivings, noise_of_run
 from plans import small_plan
 
+pytestmark = pytest.mark.long
+
 TINY = (
     "dataset=synthetic", "dataset.clients=40", "dataset.features=6", "dataset.classes=3", "population.cohort_size=8",
     "population.epochs=3", "privacy.epsilon=null", "privacy.noise_multiplier=0.4", "seed=1",

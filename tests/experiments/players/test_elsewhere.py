@@ -16,7 +16,9 @@ from runs import composed
 from server.cohort import SimulatedPopulation
 from server.state import first_state
 from server.strategy import FedMF
-from tasks import joint, values_in
+from tasks import joint, untagged
+
+pytestmark = pytest.mark.long
 
 DATA = ("dataset=custom", "dataset.name=poison:load")
 
@@ -78,7 +80,7 @@ def test_a_node_whose_device_is_lost_answers_for_all_its_other_clients(monkeypat
         context = Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
         message = joint(*(f"a:{number}" for number in range(6)))
         reply = apps.client_app(message, context)
-        replies.append(values_in(reply))
+        replies.append(untagged(reply))
         revive()
     assert replies[0] == replies[1]
     silent = [not np.frombuffer(data, "f4").any() for data in replies[0]]

@@ -24,6 +24,8 @@ from server.state import first_state
 from server.strategy import FedMF
 from tasks import joint, values_in
 
+pytestmark = pytest.mark.long
+
 NAMES = ("special", *"abcdefgh")
 
 
@@ -81,7 +83,7 @@ def here():
 @pytest.fixture
 def impatient(monkeypatch):
     """A short pause between two tries to begin a worker; a killed fork server must have ended by then."""
-    monkeypatch.setattr(worker_pool, "_PAUSE", 0.2)
+    monkeypatch.setattr(worker_pool, "PAUSE", 0.2)
 
 
 def new_strategy():
@@ -131,9 +133,10 @@ def test_what_stops_workers_is_said_in_one_sentence_and_without_a_traceback(impa
     assert capfd.readouterr().err == ""
 
 
-def test_one_device_that_has_no_room_leaves_the_others(here, impatient):
+def test_one_device_that_has_no_room_is_said_and_leaves_the_others(here, impatient, caplog):
     with WorkerPool(app_on_second, None, 2, ["full", "cpu"]) as pool:
         assert played(LocalGrid(pool), *NAMES) == here
+    assert "a worker could not begin (MemoryError: no room on the device); its clients are" in caplog.text
 
 
 def app_on_second(settings, device):
@@ -145,7 +148,7 @@ def app_on_second(settings, device):
 
 @pytest.mark.parametrize(
     ("deeds", "failed"),
-    [(["end server"], []), (["end", "end server"], []), (["end server", "end", "end"], ["special"])],
+    [(["end server"], []), (["end", "end server"], []), (["end server", "end", "end", "end"], ["special"])],
     ids=["of all", "of one alone", "and then the client its own"],
 )
 def test_the_end_of_the_fork_server_costs_no_client_and_changes_no_bit(here, tmp_path, deeds, failed):
@@ -199,7 +202,7 @@ def test_a_fork_server_that_ends_while_it_begins_a_worker_costs_nothing(here, mo
 
 
 def test_a_fork_server_that_ends_again_and_again_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(worker_pool, "_TRIES", 2)
+    monkeypatch.setattr(worker_pool, "TRIES", 2)
     for number in range(2):
         (tmp_path / str(number)).write_text("end server")
     with WorkerPool(app_with_deeds, tmp_path, 2) as pool:

@@ -1,6 +1,7 @@
 """Flower's engine on a Ray cluster, as far as it goes without one: what is refused, and what becomes of lost workers."""
 
 import functools
+import itertools
 import socket
 import sys
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from experiments.players.local_grid import local_context, set_identity
 from experiments.players.ray import _as_flowers_backend
 from experiments.players.ray_cluster import Reservation, refuse_if_silent, refuse_without_room
 from experiments.players.ray_workers import RayWorkers
+from experiments.session import engine
 from experiments.session.engine import remote_client_app, shared_tasks
 from fedmf.errors import RunStoppedError, SettingError
 from fedmf.updates import wire
@@ -91,7 +93,7 @@ def task(*clients):
     """A message with tasks for `clients`."""
     set_identity()
     keys = [bytes(range(32)) for _ in clients]
-    record = ConfigRecord({wire.EPOCH: 0, wire.CLIENT: list(clients), wire.MASK_KEY: keys})
+    record = ConfigRecord({wire.EPOCH: 0, wire.STEP: 0, wire.CLIENT: list(clients), wire.MASK_KEY: keys})
     message = Message(RecordDict({wire.TASK: record}), 1, MessageType.TRAIN)
     message.metadata.__dict__["_message_id"] = "7"
     return message
@@ -125,6 +127,9 @@ class Lost(Exception):
 class TaskFailed(Lost):
     """What Ray raises for what a worker's code raised."""
 
+    def __init__(self, cause=None):
+        self.cause = cause
+
 
 class Worker:
     """A worker as Ray's handle is used: `fate(message)` is what becomes of a message, `is_up` whether it can be asked."""
@@ -140,11 +145,15 @@ class Worker:
         return "worker"
 
 
+def got(answer, timeout=None):
+    """Return what was asked for, as Ray does of one thing or a list."""
+    return [one() for one in answer] if isinstance(answer, list) else answer()
+
+
 def cluster_of(*workers):
     """Workers of a Ray in which nothing travels."""
     errors = SimpleNamespace(RayError=Lost, RayTaskError=TaskFailed)
-    get = lambda answer, timeout=None: answer()  # noqa: E731
-    ray = SimpleNamespace(get=get, exceptions=errors, kill=lambda worker: None)
+    ray = SimpleNamespace(get=got, exceptions=errors, kill=lambda worker: None)
     return RayWorkers(ray, list(workers))
 
 
@@ -216,6 +225,99 @@ def test_without_any_worker_nothing_is_answered_so_that_no_round_of_zeros_is_rel
         with pytest.raises(RunStoppedError, match="no Ray worker is left"):
             workers.play(None, task("a", "b"), local_context())
     assert workers.lost.is_set()
+
+
+def begin():
+    """Stand for what a worker builds before it is given a client."""
+
+
+def worker_that_begins(beginnings, fate):
+    """Return a worker that is there, in which `begin` has the next of `beginnings`: None, or what it raises."""
+
+    def call(function, *arguments):
+        if function is not begin:
+            return lambda: fate(*arguments)
+        outcome = next(beginnings)
+        return (lambda: None) if outcome is None else (lambda: failed(outcome))
+
+    worker = Worker(fate)
+    worker.call.remote = call
+    return worker
+
+
+def failed(error):
+    raise TaskFailed(error)
+
+
+FULL = MemoryError("no room on the device")
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    monkeypatch.setattr(ray_workers, "PAUSE", 0.01)
+
+
+def test_a_worker_started_again_without_room_is_given_up_and_no_client_is_charged(hurried):
+    def play(message, context):
+        return answer(message)
+
+    full = worker_that_begins(iter([None, FULL, FULL, FULL]), lambda message, context: lost(message))
+    workers = cluster_of(full, worker_that_begins(itertools.repeat(None), play))
+    workers.begin(begin)
+    reply = workers.play(None, task("a", "b"), local_context())
+    assert without_failures(reply) == []
+    assert values_in(reply) == [b"a", b"b"]
+    assert workers.count == 1
+    assert workers.why == "MemoryError: no room on the device"
+
+
+def test_where_no_worker_has_room_again_nothing_is_answered(hurried):
+    workers = cluster_of(worker_that_begins(iter([None, FULL, FULL, FULL]), lambda *given: lost(None)))
+    workers.begin(begin)
+    with pytest.raises(RunStoppedError, match="no Ray worker is left"):
+        workers.play(None, task("a", "b"), local_context())
+    assert workers.lost.is_set()
+
+
+def test_a_worker_that_has_room_at_the_third_try_goes_on(hurried):
+    deaths = iter([True])
+
+    def play(message, context):
+        return lost(message) if next(deaths, False) else answer(message)
+
+    workers = cluster_of(worker_that_begins(iter([None, FULL, FULL, *[None] * 9]), play))
+    workers.begin(begin)
+    assert values_in(workers.play(None, task("a", "b"), local_context())) == [b"a", b"b"]
+
+
+def test_a_client_whose_worker_dies_of_what_another_left_there_is_played_in_a_new_one():
+    """ "leaves" plays well, and whoever comes after it in the same process dies."""
+    spoilt = []
+
+    def fate(message):
+        names = message.content[wire.TASK][wire.CLIENT]
+        if spoilt:
+            spoilt.clear()
+            raise Lost
+        reply = answer(message)
+        spoilt.extend(name for name in names if name == "leaves")
+        return reply
+
+    workers = cluster_of(Worker(fate))
+    reply = workers.play(None, task("die", "leaves", "a"), local_context())
+    assert without_failures(reply) == [Failure("die", "its process died", has_sent=False)]
+    assert values_in(reply) == [wire.NO_VALUES, b"leaves", b"a"]
+
+
+def test_a_worker_in_which_the_clients_cannot_be_built_ends_and_answers_nothing(monkeypatch):
+    """An answer would be an error of the clients that it was asked for."""
+    ended = []
+    monkeypatch.setattr(engine.os, "_exit", lambda code: ended.append(code) or sys.exit(code))
+    monkeypatch.setattr(engine, "build_for_clients", lambda *given: failed(FULL))
+    monkeypatch.setattr(engine, "_resident", [])
+    with pytest.raises(SystemExit):
+        engine.play_remotely(composed("engine=ray"), task("a"), local_context())
+    assert ended == [1]
 
 
 def test_who_waits_for_workers_that_are_ended_ends_quietly():

@@ -3,6 +3,7 @@
 import pytest
 
 import tiny_cells
+from experiments.pages.estimate import Estimate
 from experiments.reproduce import bytes_figure
 from experiments.reproduce.accuracy_page import Subject
 from experiments.reproduce.results import Results
@@ -57,3 +58,37 @@ def test_each_epsilon_has_a_panel_of_means_over_bytes_with_bands(tmp_path, monke
         assert (band.ymin, band.ymax) == (pytest.approx(79 - lower), pytest.approx(91 - lower))
         assert "bytes" in axes.get_xlabel()
         assert axes.get_title() == f"epsilon {epsilon:g}"
+
+
+def test_a_level_is_a_line_across_every_panel_with_its_name(tmp_path, monkeypatch):
+    results = Results(tmp_path / "a.jsonl")
+    for cell in CELLS:
+        results.add(Trial(cell, 0.3, 0), Outcome(0.8, None, 1.0))
+    seen = []
+    monkeypatch.setattr(bytes_figure.Figure, "savefig", lambda figure, path, **_: seen.append(figure))
+    bytes_figure.draw(tmp_path / "a.png", SUBJECT, 650, results, {"no noise": 91.0, "chance": 10.0})
+    (figure,) = seen
+    for axes in figure.axes:
+        lines = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+        assert lines["no noise"] == [91.0, 91.0]
+        assert lines["chance"] == [10.0, 10.0]
+    assert {"no noise", "chance"} <= {text.get_text() for text in figure.legends[0].get_texts()}
+
+
+def test_another_measure_is_drawn_in_place_of_the_accuracy(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(bytes_figure.Figure, "savefig", lambda figure, path, **_: seen.append(figure))
+    losses = {"optimal": Estimate(4.0, 0.1), "independent": Estimate(5.0, 0.1)}
+    results = Results(tmp_path / "a.jsonl")
+    bytes_figure.draw(
+        tmp_path / "a.png",
+        SUBJECT,
+        650,
+        results,
+        measure=lambda _, cell: losses[cell.mechanism],
+        label="loss",
+    )
+    assert seen[0].axes[0].get_ylabel() == "loss"
+    for axes in seen[0].axes:
+        lines = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+        assert lines == {"optimal": [4.0, 4.0], "independent": [5.0, 5.0]}

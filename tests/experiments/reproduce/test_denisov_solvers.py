@@ -11,6 +11,8 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import of_run, prefix_sum
 from fedmf.mechanisms.optimum.fixed_point import certified_run
 
+pytestmark = pytest.mark.long
+
 TINY = Size(prefix=(16, 32), momentum=(), run=(16,), longer=(64,), seconds=20.0)
 OPTIMUM_OF_SIXTEEN = 6.75761472804246  # computed apart
 RUN = of_run(16, denisov_solvers.EPOCHS, denisov_solvers.BETA)

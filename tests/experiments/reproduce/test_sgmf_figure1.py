@@ -7,6 +7,8 @@ import pytest
 from experiments.cli import command
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce
 
+pytestmark = pytest.mark.long
+
 
 def test_figure_1_matches_the_numbers_computed_apart(tmp_path, capsys):
     arguments = ["name=sgmf_figure1", f"directory={tmp_path}", "output=json"]

@@ -7,7 +7,7 @@ import pytest
 import tiny_cells
 from experiments.pages.estimate import Estimate
 from experiments.reproduce.results import Results
-from experiments.reproduce.study import Study, compute, is_above, order
+from experiments.reproduce.study import Study, compute, is_above, is_paired_above, order
 from experiments.reproduce.trials import Outcome
 from experiments.reproduce.tuning import Seeds
 
@@ -87,6 +87,18 @@ def test_means_are_told_apart_from_two_standard_errors_of_the_difference_on():
     assert not is_above(low, Estimate(81.0, 0.4))
     assert not is_above(low, low)
     assert not is_above(Estimate(80.0, 0.0), Estimate(80.0, 0.0))
-    assert order({"low": low, "none": None, "high": Estimate(81.0, 0.4), "middle": Estimate(80.1, 0.1)}) == (
-        "high > middle ≈ low"
-    )
+
+
+def test_runs_of_the_same_seed_tell_apart_what_their_means_do_not():
+    low = {0: 0.80, 1: 0.90, 2: 0.70}
+    high = {seed: accuracy + 0.01 + 0.001 * seed for seed, accuracy in low.items()}
+    mixed = {0: 0.82, 1: 0.905, 2: 0.68}
+    assert is_paired_above(high, low)
+    assert not is_paired_above(low, high)
+    assert not is_paired_above(mixed, low)
+    assert not is_paired_above(low, low)
+    assert not is_paired_above({0: 0.9}, {0: 0.1})  # of one pair there is no error
+    assert is_paired_above(high, {**low, 3: 0.99})  # a seed that one of them lacks tells nothing
+    assert is_paired_above({**high, 3: 0.0}, low)
+    assert order({"low": low, "none": {}, "high": high, "mixed": mixed}) == "high ≈ mixed ≈ low"
+    assert order({"low": low, "high": high}) == "high > low"

@@ -10,6 +10,8 @@ from client.data import Examples, load
 from experiments.reproduce.trials import Cell, Trial, hold_out, play, prepare, scored, train
 from fedmf.randomness import PublicSeed
 
+pytestmark = pytest.mark.long
+
 SMALL = (
     "population.cohort_size=8",
     "population.rounds_per_epoch=3",

@@ -16,6 +16,8 @@ from experiments.run_files.same_settings import fixed
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
 
+pytestmark = pytest.mark.long
+
 FULL, SMALL = whole_run.SIZES["full"], whole_run.SIZES["small"]
 
 

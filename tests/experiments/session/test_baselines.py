@@ -16,6 +16,8 @@ from fedmf.participation import epoch_cohorts
 from fedmf.randomness import PublicSeed
 from runs import composed, metrics, model, run, summary
 
+pytestmark = pytest.mark.long
+
 SMALL = ("population.cohort_size=6", "population.epochs=2", "run.reproducible=true", "privacy.epsilon=3")
 LINF = ("+experiment=linf_csgm", "population.rounds_per_epoch=3", *SMALL)
 L2 = ("+experiment=l2_csgm", *SMALL, "population.epochs=5")

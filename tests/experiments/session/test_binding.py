@@ -11,6 +11,8 @@ from experiments.session import extension
 from experiments.session.resuming import with_recorded
 from runs import composed, metrics, run, simulate, summary
 
+pytestmark = pytest.mark.long
+
 SMALL = ("population.cohort_size=6", "population.rounds_per_epoch=3", "population.epochs=4", "run.reproducible=true",
          "privacy.epsilon=null", "privacy.noise_multiplier=2", "run.checkpoint_every=2")  # fmt: skip
 LIMITED = (*SMALL, "privacy.max_epsilon=6")

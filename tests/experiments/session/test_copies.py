@@ -17,6 +17,8 @@ from runs import metrics, model, run, summary
 from server import marks, origin
 from server.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.long
+
 SMALL = (
     "dataset=by_user_npz",
     "population.cohort_size=4",

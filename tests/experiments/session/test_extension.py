@@ -18,6 +18,8 @@ from fedmf.randomness import SecretKey
 from runs import composed, metrics, model, run, simulate, summary
 from server.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.long
+
 PLAIN = (
     "population.cohort_size=6",
     "population.rounds_per_epoch=3",
@@ -61,7 +63,9 @@ def equal(directory, other):
     np.testing.assert_array_equal(model(directory), model(other))
     assert metrics(directory) == metrics(other)
     assert summary(directory) | {"wall_seconds": 0} == summary(other) | {"wall_seconds": 0}
-    assert statement(directory) == statement(other)
+    assert statement(directory) | {"provenance": []} == statement(other) | {
+        "provenance": []
+    }  # one may have had more sessions
 
 
 def test_an_extended_run_says_and_shows_what_all_its_epochs_cost(finished, straight):

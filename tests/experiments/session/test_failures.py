@@ -24,6 +24,8 @@ from fedmf.errors import RunStoppedError, SettingError
 from runs import composed, metrics, model, run, simulate
 from server import state as server_state
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 OPTIONS = (
     "dataset=custom",

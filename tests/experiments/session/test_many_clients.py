@@ -14,6 +14,8 @@ from server import register_log, state_files
 from server.cohort import cohort_indices
 from server.files import unpacked
 
+pytestmark = pytest.mark.long
+
 MANY = (
     "dataset=synthetic",
     "dataset.clients=1000000000",

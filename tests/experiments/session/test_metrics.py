@@ -16,6 +16,8 @@ from experiments.simulate import job
 from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import RunDirectoryError, SettingError
 
+pytestmark = pytest.mark.long
+
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
          "population.epochs=1", "run.reproducible=true", "seed=4")  # fmt: skip
 

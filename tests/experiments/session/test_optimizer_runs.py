@@ -14,6 +14,8 @@ from runs import composed, metrics, model, run, simulate, summary
 from server.checked import rehearse
 from server.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.long
+
 SMALL = (
     "population.cohort_size=6", "population.rounds_per_epoch=3", "population.epochs=2", "run.reproducible=true",
     "run.checkpoint_every=2",

@@ -15,6 +15,8 @@ from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.updates.wire import ENVELOPE_BYTES
 from own_training import Probe, adapted
 
+pytestmark = pytest.mark.long
+
 SMALL = (
     "population.cohort_size=10",
     "population.rounds_per_epoch=3",

@@ -29,6 +29,8 @@ from fedmf.updates import compiled
 from runs import run, summary
 from server.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.long
+
 SMALL = (
     "population.cohort_size=6",
     "population.rounds_per_epoch=3",
@@ -236,3 +238,21 @@ def test_memory_is_that_of_the_group_where_it_is_limited(tmp_path, monkeypatch):
         "memory_bytes": 10**6,
         "accelerator": "an accelerator",
     }
+
+
+@pytest.mark.parametrize("package", [None, "torch", "python"])
+def test_a_run_that_other_libraries_go_on_with_says_so(package, tmp_path, capsys):
+    """Once, by name and with both versions; with the same ones nothing is said."""
+    directory = RunDirectory(tmp_path)
+    Provenance(directory, Clock("local"), None, 1).write()
+    entry = sessions(tmp_path)
+    if package is not None:
+        now, entry[0]["software"][package] = entry[0]["software"][package], "0.0.1"
+    (tmp_path / PROVENANCE).write_text(json.dumps({"sessions": entry}))
+    capsys.readouterr()
+    Provenance(directory, Clock("local"), None, 2)
+    said = capsys.readouterr().err
+    if package is None:
+        assert said == ""
+    else:
+        assert f"go on with this run: {package} 0.0.1 before, {now} now. What clients" in said

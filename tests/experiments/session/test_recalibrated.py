@@ -13,6 +13,8 @@ from fedmf.plan import Plan
 from runs import metrics, run, summary
 from server.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.long
+
 SMALL = (
     "population.cohort_size=6",
     "population.rounds_per_epoch=3",

@@ -17,6 +17,8 @@ from experiments.settings.experiment import build
 from fedmf.errors import SettingError
 from runs import composed, metrics, model, run, simulate
 
+pytestmark = pytest.mark.long
+
 IMAGES = ("dataset=custom", "dataset.name=own_models:people")
 TOKENS = ("dataset=custom", "dataset.name=own_models:tokens")
 SMALL = ("population.cohort_size=3", "population.epochs=1", "output=json")

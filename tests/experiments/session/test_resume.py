@@ -21,6 +21,8 @@ from runs import command, composed, metrics, model, run, simulate, summary
 from server import strategy
 from server.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = (
     "population.cohort_size=6",

@@ -11,6 +11,8 @@ from experiments.settings.suggestions import refusal
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError, SettingError
 from runs import command, run
 
+pytestmark = pytest.mark.long
+
 SMALL = ("population.cohort_size=6", "population.rounds_per_epoch=2", "population.epochs=1",
          "privacy.epsilon=null", "privacy.noise_multiplier=2")  # fmt: skip
 

@@ -15,6 +15,8 @@ from experiments.settings.schema import Settings
 from fedmf.errors import RunDirectoryError, SettingError
 from runs import composed, metrics, model, run, simulate, summary, typed
 
+pytestmark = pytest.mark.long
+
 # No setting has its default, and a group of each kind has another choice than the default one.
 OWN = ("dataset=synthetic", "dataset.clients=12", "dataset.features=5", "dataset.classes=3", "model=mlp",
        "model.hidden=7", "mechanism=blt", "optimizer=adam", "optimizer.learning_rate=0.02",

@@ -21,6 +21,8 @@ from experiments.session import progress
 from experiments.session.runner import as_overrides
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 
+pytestmark = pytest.mark.long
+
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10")
 ONE = (*SMALL, "population.epochs=1", "run.reproducible=true")
 

@@ -11,6 +11,8 @@ from experiments.settings.recorded import from_yaml, restored
 from runs import composed, simulate
 from server.strategy import FedMF
 
+pytestmark = pytest.mark.long
+
 WASTEFUL = (
     "dataset=synthetic", "dataset.clients=40", "dataset.features=6", "dataset.classes=3", "population.cohort_size=2",
     "population.rounds_per_epoch=3", "population.epochs=2", "privacy.epsilon=null", "privacy.noise_multiplier=0.01",

@@ -16,6 +16,8 @@ from experiments.session.recorder import Recorder
 from experiments.session.schedule import Schedule, last_scored
 from fedmf.errors import SettingError
 
+pytestmark = pytest.mark.long
+
 SMALL = (
     "population.cohort_size=20",
     "population.rounds_per_epoch=6",

@@ -14,6 +14,8 @@ from server import strategy
 from server.checkpoint import Checkpoint
 from server.cohort import cohort_indices
 
+pytestmark = pytest.mark.long
+
 SMALL = (
     "population.cohort_size=6",
     "population.rounds_per_epoch=3",

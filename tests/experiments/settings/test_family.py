@@ -11,6 +11,8 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import Family
 from runs import model, run
 
+pytestmark = pytest.mark.long
+
 MINE = """
 from fedmf.mechanisms import noising_family
 

@@ -15,6 +15,8 @@ from experiments.settings.old_names import renamed
 from experiments.settings.reference import reference
 from fedmf.errors import SettingError
 
+pytestmark = pytest.mark.long
+
 VALUES = {
     "rounds": "8", "cohort_size": "5", "rounds_per_epoch": "3", "epochs": "2", "keep_probability": "0.25", "rotation": "identity",
     "delta": "1e-6", "adjacency": "replace", "accountant": "tight", "epsilon": "2", "noise_multiplier": "1.5",

@@ -1,7 +1,10 @@
+import copy
 from pathlib import Path
 
 import pytest
+from hydra.core.config_store import ConfigStore
 
+from experiments.settings import compose
 from runs import composed, in_directory
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
@@ -49,3 +52,27 @@ def test_what_tests_of_runs_compose_once_is_what_hydra_composes(tmp_path):
         given = ("output=json", "seed=3", "model=mlp", "population.epochs=2")
         whole = composed(f"run.directory={tmp_path / str(number)}", *given)
         assert in_directory(tmp_path / str(number), *given) == whole
+
+
+def test_schemas_are_made_once_and_not_copied_at_each_composition(monkeypatch):
+    once = composed()
+    monkeypatch.setattr(ConfigStore, "store", None)
+    with compose._own_state():
+        store = ConfigStore.instance()
+        assert copy.deepcopy(store) is store
+    assert composed() == once
+
+
+def test_what_was_composed_changes_nothing_that_is_composed_later():
+    before = composed()
+    changed = ("optimizer=adam", "optimizer.beta2=0.5", "engine.workers=2", "client.batch_size=3", "seed=9")
+    assert composed(*changed) != before
+    assert composed("optimizer=adam").optimizer.beta2 != 0.5
+    assert composed() == before
+
+
+def test_a_choice_that_names_another_is_looked_up():
+    assert (
+        composed("dataset=custom", "dataset.name=a:b", "model='${dataset}'", "model.name=c:d").model.name
+        == "c:d"
+    )

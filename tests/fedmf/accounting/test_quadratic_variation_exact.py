@@ -17,6 +17,8 @@ from fedmf.accounting.quadratic_variation import (
 from fedmf.accounting.tight import quadratic_variation_epsilon
 from hockey_stick import Pair, add, epoch, power, profiles, remove
 
+pytestmark = pytest.mark.long
+
 DELTAS = (1e-2, 1e-5)
 
 

@@ -23,6 +23,8 @@ from fedmf.accounting.tight import quadratic_variation_epsilon, tight_epsilon
 from fedmf.errors import NotCoveredError, PrivacyBudgetExhausted, SettingError
 from hockey_stick import add, coordinate, power, remove
 
+pytestmark = pytest.mark.long
+
 PAPER = 0.0059351
 SPARSE = EpochEvent(0.0860827, 0.01, PAPER)  # epsilon 2 over 16 epochs by Renyi divergence
 
@@ -71,7 +73,9 @@ def test_without_sparsification_it_is_the_exact_gaussian():
     assert near == pytest.approx(found.epsilon, rel=1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize(
+    "epsilon", [pytest.param(0.5, marks=pytest.mark.long), 2.0, pytest.param(8.0, marks=pytest.mark.long)]
+)
 def test_it_is_above_the_curve_that_no_accountant_can_go_below(epsilon):
     """K coordinates at kappa_inf in each of E epochs are one profile among those allowed."""
     for gamma in (0.003, 0.1):

@@ -7,6 +7,8 @@ from audited_laws import banded_statement, noise, refuted
 from fedmf.audit import power, residual, residuals
 from fedmf.errors import SettingError
 
+pytestmark = pytest.mark.long
+
 STATED = banded_statement(3, 2)
 SHAPE = {"runs": 4, "epochs": 2, "rounds": 3, "coordinates": 8}
 LEVEL = 0.05  # large, so that few simulated audits tell

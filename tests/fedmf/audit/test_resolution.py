@@ -7,6 +7,8 @@ from scipy.stats import binom
 from audited_laws import banded_statement, named, noise, refuted
 from fedmf.audit import Stated, exact, grid, residual, residuals, resolution, shifts
 
+pytestmark = pytest.mark.long
+
 STATED = banded_statement(3, 2)
 SIGMA = 1.5
 HONEST = 100

@@ -20,6 +20,8 @@ from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.workload import of_run
 from workloads import every_workload
 
+pytestmark = pytest.mark.long
+
 
 @every_workload
 def test_solver_agrees_with_the_dense_fixed_point(workload):

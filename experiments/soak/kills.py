@@ -1,11 +1,9 @@
-"""Kill runs at random instants, resume them, and compare: `python -m experiments.soak kills=100`.
+"""Kills of a simulation at random instants, its resumes, and the comparison: `python -m experiments.soak kills=100`.
 
 A reference run goes through undisturbed. Then the same run is started again and again as a process of its own
 and killed with SIGKILL: at a random moment; just before or just after a file is forced to disk; or with the
 file that was being written cut at a random byte, as a power failure would leave it. Every run that gets to
-its end must equal the reference bit for bit: model, metrics (less seconds), summary. Needs a place for the
-runs: `directory`, which must not hold any yet (default: a temporary one, removed at the end). `overrides` is a
-list of those of simulate: 'overrides=["population.epochs=2", "seed=3"]'.
+its end must equal the reference bit for bit: model, metrics (less seconds), summary.
 """
 
 import json
@@ -32,7 +30,6 @@ from experiments.run_files.directory import METRICS, MODEL, SUMMARY
 from experiments.session.simulation import simulate
 from experiments.settings.compose import compose
 from experiments.settings.experiment import build
-from experiments.settings.output import Output
 from experiments.settings.schema import Settings
 from fedmf.checks import check_at_least
 from fedmf.errors import RunDirectoryError, RunStoppedError
@@ -47,31 +44,17 @@ _FORCED_WRITES = 40  # a kill at a write happens within this many of them
 _LONGEST_LIFE = 3.0  # seconds until a kill by the clock
 
 
-@dataclass(frozen=True)
-class SoakSettings:
-    """Keys of the command; `overrides` are those of simulate."""
-
-    kills: int
-    seed: int
-    overrides: tuple[str, ...]
-    directory: str | None
-    output: Output
-
-
-def soak(settings: SoakSettings) -> None:
-    """Run the kill test and print what it found. Raises `RunStoppedError` if any run differs from the reference."""
-    check_at_least("kills", settings.kills, 1)
-    run = _composed(settings.overrides)
+def soak(kills: int, seed: int, overrides: Sequence[str], directory: str | None) -> dict[str, Any]:
+    """Run the kill test and return what it found. Raises `RunStoppedError` if a run does not end well."""
+    check_at_least("kills", kills, 1)
+    run = _composed(overrides)
     # A mistake is one sentence here instead of in a child; a GPU must not be begun with before the fork.
     build(replace(run, client=replace(run.client, device="cpu")))
     with ExitStack() as stack:
-        folder = _place(settings.directory, stack)
+        folder = place(directory, stack)
         if _in_child(run, folder / "reference", None):
             raise RunStoppedError("the reference run did not end well; look at the lines above.")
-        outcome = kill_and_compare(run, folder, settings.kills, random.Random(settings.seed))
-    _print(settings.output, outcome)
-    if outcome["differences"]:
-        raise RunStoppedError(f"{len(outcome['differences'])} resumed runs differ from the reference.")
+        return kill_and_compare(run, folder, kills, random.Random(seed))
 
 
 def kill_and_compare(run: Settings, folder: Path, kills: int, rng: random.Random) -> dict[str, Any]:
@@ -205,7 +188,7 @@ def _whole_records(path: Path) -> int:
     return data.rfind(b' {"format"') - 8
 
 
-def _place(directory: str | None, stack: ExitStack) -> Path:
+def place(directory: str | None, stack: ExitStack) -> Path:
     """Return an empty folder for the runs."""
     if directory is None:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedmf-soak-")))
@@ -235,17 +218,11 @@ def _summary(path: Path) -> dict[str, Any]:
     return {key: value for key, value in json.loads(path.read_text()).items() if key != "wall_seconds"}
 
 
-def _print(form: Output, outcome: dict[str, Any]) -> None:
-    if form is Output.json:
-        output.print_json(outcome)
-        return
+def print_table(outcome: dict[str, Any]) -> None:
+    """Print what the kill test found, for people."""
     table = Table(title="Kill test", show_header=False)
     for kind, count in outcome["kills"].items():
         table.add_row(f"kills survived, {KINDS[kind]}", str(count))
     table.add_row("runs finished", str(outcome["runs"]))
     table.add_row("differences from the undisturbed run", str(len(outcome["differences"])))
     output.console().print(table)
-
-
-if __name__ == "__main__":
-    command.run(soak, "soak", SoakSettings, __doc__)

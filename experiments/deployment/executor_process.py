@@ -1,0 +1,110 @@
+"""The process of an executor, which `fedmf node` starts: `python -m experiments.deployment.executor_process`."""
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import experiments  # noqa: F401  the environment, before any numeric library
+from experiments.deployment.lifeline import told
+from experiments.deployment.same_code import (
+    Files,
+    OtherCodeError,
+    installed_files,
+    refuse_changed_code,
+    refuse_other_code,
+)
+
+log = logging.getLogger("experiments.deployment.executor_process")  # not __main__, which this module runs as
+
+SLOW = 1.0  # seconds between two questions of an executor that nothing was asked of
+
+
+def main() -> None:
+    """Play the tasks of the SuperNode that the starter names, until the starter ends."""
+    settings = told(signal.SIGKILL)
+    installed = installed_files()  # before the import of what it is compared with
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(serve(settings, installed))
+
+
+def serve(settings: dict[str, Any], installed: Files) -> int:
+    """Import everything, then play tasks; return the exit code."""
+    began = time.monotonic()
+    import torch
+
+    from experiments.cli.command import without_traceback
+    from experiments.deployment.apps import show_logs
+    from experiments.deployment.executor import Executor, warn_of_shared_generators
+    from experiments.deployment.flower_parts import Pauses, TaskSource
+    from experiments.deployment.resident import Resident
+    from experiments.deployment.supervisor import RESTART
+
+    torch.set_num_threads(1)
+    show_logs()
+    logging.getLogger("flwr").addFilter(without_traceback)
+    resident = Resident(settings["overrides"])
+    source = TaskSource(settings["address"], bytes.fromhex(settings["secret"]))
+    pauses = Pauses(settings["pause"], SLOW)
+    generators: set[str] = set()  # that were spoken of
+    warn_of_shared_generators(generators)
+
+    def pause(has_worked: bool) -> None:
+        if has_worked:
+            pauses.worked()
+        time.sleep(pauses.seconds())
+
+    def notice(overrides: str) -> None:
+        if overrides:
+            resident.learn_run(overrides)
+        resident.refresh()
+        warn_of_shared_generators(generators)
+
+    log.info("ready for messages after %.1f s", time.monotonic() - began)
+    plays = player(settings["address"], resident, installed)
+    has_ended = Executor(source.acquire, plays, notice, pause).run()
+    return 0 if has_ended else RESTART
+
+
+def player(address: str, resident: Any, installed: Files) -> Callable[[str, Callable[[str], None]], int]:
+    """Return what plays one task in a child: the run's code is compared with the installed one, then its message played."""
+    from flwr.app import Context, Message
+
+    from experiments.deployment.executor import CODE_CHANGED
+    from experiments.deployment.flower_parts import play_task
+    from experiments.deployment.node import OVERRIDES
+    from experiments.deployment.same_code import bundled_files
+
+    def play(token: str, tell: Callable[[str], None]) -> int:
+        app, changed = resident.app(), []
+
+        def check(bundle: bytes) -> None:
+            try:
+                refuse_changed_code(installed_files(), installed)
+            except OtherCodeError:
+                changed.append(True)
+                raise
+            refuse_other_code(bundled_files(bundle), installed)
+
+        def heard(message: Message, context: Context) -> Message:
+            tell(str(context.run_config.get(OVERRIDES, "")))
+            reply: Message = app(message, context)
+            return reply
+
+        try:
+            play_task(address, token, check, heard)
+        except SystemExit as end:
+            if not changed:
+                return end.code if isinstance(end.code, int) else int(end.code is not None)
+        return CODE_CHANGED if changed else 0
+
+    return play
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    main()

@@ -1,0 +1,42 @@
+"""Print the nginx configuration that lets nodes reach a SuperLink, and nobody else: `python -m experiments.proxy parameters=650`.
+
+    python -m experiments.proxy parameters=1000900 > /etc/nginx/conf.d/fedmf-proxy.conf
+
+The largest request that it lets through follows from the model: `parameters` is what `node_check` prints and what stands in
+summary.json, of the largest model that will run behind it. docs/deployment.md says what the file is for.
+"""
+
+from dataclasses import dataclass
+
+from experiments.cli import command, output
+from experiments.deployment.nginx import Proxy, largest_request
+from experiments.settings.output import Output
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """Keys of the command."""
+
+    parameters: int
+    listen: str
+    superlink: str
+    name: str
+    certificate: str
+    key: str
+    authority: str
+    output: Output
+
+
+def proxy(settings: ProxySettings) -> None:
+    """Print the configuration that `settings` describe."""
+    described = Proxy(**{key: value for key, value in vars(settings).items() if key != "output"})
+    text = described.configuration()
+    if settings.output is Output.json:
+        largest = largest_request(settings.parameters)
+        output.print_json({"configuration": text, "largest_request_bytes": largest})
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    command.run(proxy, "proxy", ProxySettings, __doc__)

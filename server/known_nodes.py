@@ -1,0 +1,152 @@
+"""The nodes that were agreed on: each one's public key, what people call it, and for how many clients it may count.
+
+    {"nodes": [{"name": "hospital-1", "public_key": "ecdsa-sha2-nistp384 AAAA...", "most_clients": 479}]}
+
+The operator of the server keeps the file (`python -m experiments.nodes`). Without one every node that the SuperLink knows
+takes part, with as many clients as it says. A name is for people: journal and roster call a node by its key.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+
+from fedmf.checks import check_at_least
+from fedmf.errors import SettingError
+from server.files import refuse_others_file, write_atomically
+
+_KEY_DIGITS = 32  # 128 bits of SHA-256: nobody finds another key with the same ones
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_FIELDS = {"name": str, "public_key": str, "most_clients": int}
+
+
+def node_key(public_key: bytes) -> str:
+    """Return the short lasting name of a node: the first 128 bits of the SHA-256 of its public key, in hex."""
+    return hashlib.sha256(public_key).hexdigest()[:_KEY_DIGITS]
+
+
+@dataclass(frozen=True)
+class KnownNode:
+    """A node by its `name`, its `public_key` as ssh-keygen writes it, and the most clients that it counts for.
+
+    Raises `SettingError` for a name with other characters than letters, digits and `._-`, for what is no public key on an
+    elliptic curve, and for a number below 1.
+    """
+
+    name: str
+    public_key: str
+    most_clients: int
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise SettingError(
+                f"name is {self.name!r}; it must be 1 to 63 letters, digits, dots, dashes or underscores, and begin with a "
+                "letter or digit."
+            )
+        check_at_least("most_clients", self.most_clients, 1)
+        object.__setattr__(self, "public_key", " ".join(self.public_key.split()[:2]))  # no comment
+        assert self.key
+
+    @cached_property
+    def key(self) -> str:
+        """What journal and roster call the node: `node_key` of what Flower gives as its public key."""
+        try:
+            loaded = load_ssh_public_key(self.public_key.encode())
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise SettingError(
+                f"the public key of {self.name} cannot be read ({error}); it must be the line that ssh-keygen -t ecdsa "
+                "writes into FILE.pub."
+            ) from error
+        if not isinstance(loaded, EllipticCurvePublicKey):
+            raise SettingError(
+                f"the public key of {self.name} is none on an elliptic curve; make the pair by ssh-keygen -t ecdsa -b 384."
+            )
+        return node_key(loaded.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+
+
+@dataclass(frozen=True)
+class KnownNodes:
+    """The nodes that may take part; `listed` None: all of them, each with any number of clients.
+
+    Raises `SettingError` for two nodes of one name or one key.
+    """
+
+    listed: tuple[KnownNode, ...] | None = None
+    _by_key: dict[str, KnownNode] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_key: dict[str, KnownNode] = {}
+        names: set[str] = set()
+        for node in self.listed or ():
+            if (other := by_key.setdefault(node.key, node)) is not node:
+                raise SettingError(
+                    f"{other.name} and {node.name} have the same public key; a node has one name."
+                )
+            if node.name in names:
+                raise SettingError(f"two nodes are called {node.name}; each needs a name of its own.")
+            names.add(node.name)
+        object.__setattr__(self, "_by_key", by_key)
+
+    def __iter__(self) -> Iterator[KnownNode]:
+        return iter(self.listed or ())
+
+    def admit(self, key: str) -> bool:
+        """Say whether the node with this key may take part."""
+        return self.listed is None or key in self._by_key
+
+    def called(self, key: str) -> str:
+        """Return what people call the node with this key: its name, or the key itself for who is not listed."""
+        return self._by_key[key].name if key in self._by_key else key
+
+    def agreed(self, key: str) -> int | None:
+        """Return for how many clients the node may count, None where nothing was agreed."""
+        return self._by_key[key].most_clients if key in self._by_key else None
+
+    def save(self, path: Path) -> None:
+        """Write the list, mode 0600, whole or not at all."""
+        rows = [{name: getattr(node, name) for name in _FIELDS} for node in self]
+        write_atomically(path, (json.dumps({"nodes": rows}, indent=1) + "\n").encode(), mode=0o600)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Return the list in a file. Raises `SettingError` for none, a damaged one, or one that other accounts can change."""
+        try:
+            refuse_others_file("nodes", path)  # they could let anyone take part
+            rows = _rows(json.loads(path.read_bytes()))
+        except FileNotFoundError as error:
+            raise SettingError(
+                f"nodes is {path}, which does not exist; `fedmf nodes file={path} add=KEY.pub name=NAME "
+                "most_clients=NUMBER` makes it."
+            ) from error
+        except SettingError:
+            raise
+        except (OSError, ValueError, RecursionError) as error:
+            raise SettingError(
+                f"nodes is {path}, which cannot be read as a list of nodes ({error}); restore it, or add the nodes anew."
+            ) from error
+        return cls(tuple(KnownNode(**row) for row in rows))
+
+
+EVERY_NODE = KnownNodes()
+
+
+def _rows(document: Any) -> Iterable[dict[str, Any]]:
+    """Return the rows of a list of nodes. Raises `ValueError` for anything but the fields that it must have."""
+    if (
+        not isinstance(document, dict)
+        or set(document) != {"nodes"}
+        or not isinstance(document["nodes"], list)
+    ):
+        raise ValueError('it must be {"nodes": [...]}')
+    for row in document["nodes"]:
+        if not isinstance(row, dict) or {name: type(value) for name, value in row.items()} != _FIELDS:
+            raise ValueError(f"a node must have {', '.join(_FIELDS)}, and nothing else")
+    return document["nodes"]

@@ -1,0 +1,64 @@
+"""attendance.json and the page's section of it: nodes by name in each epoch, and nothing of any client."""
+
+import json
+
+import pytest
+
+from experiments.deployment.certificates import make_node_key
+from experiments.pages.attendance_section import attendance_sections, spans
+from experiments.run_files.attendance import AttendanceFile, read_attendance
+from experiments.run_files.directory import ATTENDANCE
+from experiments.run_files.reader import Run
+from fedmf.errors import RunDirectoryError
+from server.cohort import Roster
+from server.known_nodes import EVERY_NODE, KnownNode, KnownNodes
+
+
+def run_in(folder):
+    return Run(folder, {}, (), {}, {}, {})
+
+
+@pytest.fixture
+def listed(tmp_path):
+    return KnownNode("hospital-1", make_node_key(tmp_path, "a").read_text(), 9)
+
+
+def test_each_epoch_names_its_nodes_and_one_that_goes_on_after_a_restart_stands_once(tmp_path, listed):
+    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
+    stranger = "0" * 32
+    file.record(Roster(0, {listed.key: 5, stranger: 2}))
+    file.record(Roster(1, {listed.key: 6}))
+    file.record(Roster(1, {listed.key: 6}))
+    assert read_attendance(tmp_path) == [
+        {"epoch": 1, "nodes": {"hospital-1": 5, stranger: 2}},
+        {"epoch": 2, "nodes": {"hospital-1": 6}},
+    ]
+
+
+def test_the_page_says_by_name_in_how_many_epochs_a_node_took_part(tmp_path, listed):
+    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
+    for epoch in range(4):
+        file.record(Roster(epoch, {listed.key: 5} if epoch == 2 else {listed.key: 5 + epoch, "9f": 2}))
+    (section,) = attendance_sections(run_in(tmp_path))
+    rows = [tuple(row)[:4] for row in section.table.rows]
+    assert rows == [("9f", "3 of 4", "1-2, 4", "2"), ("hospital-1", "4 of 4", "1-4", "8")]
+
+
+def test_a_run_without_nodes_has_no_such_section_and_a_damaged_file_is_named(tmp_path):
+    assert attendance_sections(run_in(tmp_path)) == []
+    for text in ("{", "[]", '{"epochs": [{"epoch": 1}]}', '{"epochs": [{"epoch": 1, "nodes": {"a": "x"}}]}'):
+        (tmp_path / ATTENDANCE).write_text(text)
+        with pytest.raises(RunDirectoryError, match=r"attendance.json is damaged"):
+            read_attendance(tmp_path)
+
+
+def test_nothing_but_names_and_declared_numbers_stands_in_the_file(tmp_path):
+    roster = Roster(0, {"9f": 3}, {"9f": "d" * 64}, ("9f",))
+    AttendanceFile(tmp_path / "new", EVERY_NODE).record(roster)
+    document = json.loads((tmp_path / "new" / ATTENDANCE).read_text())
+    assert document == {"epochs": [{"epoch": 1, "nodes": {"9f": 3}}]}
+
+
+@pytest.mark.parametrize(("numbers", "text"), [([4], "4"), ([1, 2], "1-2"), ([1, 3, 4], "1, 3-4")])
+def test_epochs_are_said_in_spans(numbers, text):
+    assert spans(numbers) == text

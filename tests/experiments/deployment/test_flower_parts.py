@@ -1,0 +1,130 @@
+"""The private parts of Flower that a warm node uses are those of the version that the module names."""
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+
+import flwr
+import pytest
+import uvicorn
+from flwr.supercore.constant import TaskType
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supernode.main import create_app
+from flwr.supernode.nodestate import NodeStateFactory
+
+from experiments.deployment import flower_parts
+from experiments.deployment.flower_parts import VERSION, Pauses, TaskSource
+from experiments.deployment.loopback import HOST, free_port
+
+SECRET = b"a secret of both"
+
+
+def test_flower_is_of_the_version_that_was_tried():
+    assert flwr.__version__.startswith(f"{VERSION}.")
+
+
+def test_the_loop_of_a_supernode_uses_time_for_the_pauses_that_are_shortened_and_nothing_else():
+    source = inspect.getsource(importlib.import_module("flwr.supernode.start_client_internal"))
+    nodes = list(ast.walk(ast.parse(source)))
+    used = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
+    ]
+    assert {node.attr for node in used} == {"sleep"}
+    pauses = {node.args[0].value for node in nodes if isinstance(node, ast.Call) and node.func in used}
+    assert pauses == {3, 0.5}
+
+
+def test_a_task_takes_bundle_and_app_from_the_names_that_are_replaced():
+    process = importlib.import_module("flwr.supernode.runtime.run_clientapp")
+    source = inspect.getsource(process.run_clientapp)
+    assert "install_from_fab(fab.content, skip_prompt=True)" in source
+    assert "load_client_app_fn = get_load_client_app_fn(" in source
+    assert "client_app(message=message, context=context)" in source
+    assert callable(process.install_from_fab)
+    assert callable(process.get_load_client_app_fn)
+
+
+def test_pauses_are_short_for_a_minute_after_work():
+    now = [0.0]
+    pauses = Pauses(0.1, 3.0, clock=lambda: now[0])
+    assert pauses.seconds() == 3.0
+    pauses.worked()
+    now[0] = 59.0
+    assert pauses.seconds() == 0.1
+    now[0] = 61.0
+    assert pauses.seconds() == 3.0
+
+
+def test_nobody_who_answers_is_no_task():
+    with closing(TaskSource(f"{HOST}:{free_port()}", SECRET)) as source:
+        assert source.acquire() is None
+
+
+@pytest.fixture(scope="module")
+def supernode():
+    """A SuperNode's own interface with one waiting task, on the loopback interface; its address and its state."""
+    factory = NodeStateFactory(objectstore_factory=ObjectStoreFactory())
+    port = free_port()
+    app = create_app(state_factory=factory, superexec_auth_secret=SECRET)
+    server = uvicorn.Server(uvicorn.Config(app, host=HOST, port=port, log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while thread.is_alive() and not server.started:
+        time.sleep(0.01)
+    assert server.started
+    yield f"{HOST}:{port}", factory.state()
+    server.should_exit = True
+    thread.join()
+
+
+def test_a_task_is_given_to_who_knows_the_secret_alone(supernode, caplog):
+    address, state = supernode
+    assert state.create_task(task_type=TaskType.CLIENT_APP, run_id=1, fab_hash="00") is not None
+    with closing(TaskSource(address, b"another secret")) as source:
+        assert source.acquire() is None
+    assert "the SuperNode gave no task" in caplog.text
+    assert "another secret" not in caplog.text
+    with closing(TaskSource(address, SECRET)) as source:
+        token = source.acquire()
+        assert token is not None
+        assert len(token) > 60
+        assert source.acquire() is None  # it is given once
+
+
+def test_a_run_that_ends_while_its_message_is_fetched_fails_the_task_in_the_ordinary_way():
+    """Flower catches `Exception` and ends the task; its own signal is none, and would leave the task to wait."""
+
+    class Ended(BaseException):
+        pass
+
+    def pull(*given, **more):
+        if given:
+            raise Ended
+        return more
+
+    noticing = flower_parts._noticing_the_end(pull, Ended)
+    assert noticing(of=3) == {"of": 3}
+    with pytest.raises(Exception, match="the run has ended"):
+        noticing("object")
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [("raise OSError('cut off in a handshake')", 1), ("sys.exit(76)", 76), ("sys.exit()", 0), ("pass", 0), ("sys.exit('no')", 1)],
+)  # fmt: skip
+def test_a_supernode_that_ends_ends_its_process_though_a_thread_of_its_lives_on(ends, code):
+    program = (
+        "import sys, threading, time\nfrom experiments.deployment.flower_parts import _to_its_end\n"
+        f"def flower():\n    threading.Thread(target=time.sleep, args=(60,)).start()\n    {ends}\n"
+        "_to_its_end(flower)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.returncode == code
+    assert ("the SuperNode failed: OSError: cut off in a handshake" in done.stderr) == ("raise" in ends)

@@ -1,0 +1,117 @@
+"""What a deployed run tells Prometheus of its nodes: how many, never which, and nothing of a client."""
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from experiments.deployment import apps
+from experiments.deployment.node_app import run_settings
+from experiments.deployment.server import deploy
+from experiments.players.local_grid import call_app
+from experiments.session.watched import Watch
+from nodes import Nodes, compose_once, key_of
+from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, health, ports, samples  # noqa: F401  fixtures
+from server import attendance
+
+pytestmark = pytest.mark.long
+
+DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
+SMALL = (
+    f"{DATA} population.cohort_size=4 population.epochs=2 privacy.epsilon=null privacy.noise_multiplier=0.5 "
+    "population.min_available=12 engine.node_timeout=0.05 engine.round_timeout=1 run.metrics_port=0"
+)
+TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(apps, "show_logs", lambda: None)
+    compose_once(monkeypatch)
+
+
+def configured(directory):
+    run = f"run.directory={directory} {SMALL}"
+    return run, run_settings(run)
+
+
+def network(run, nodes):
+    def playing(node):
+        context = Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
+        return lambda message: call_app(apps.client_app, message, context)
+
+    answers = {name: playing(node) for name, node in nodes.items()}
+    return Nodes(answers, answers)
+
+
+def test_nodes_are_counted_and_neither_they_nor_clients_are_named(tmp_path, ports, after_each_round):  # noqa: F811
+    run, settings = configured(tmp_path / "r")
+    seen = []
+    after_each_round(lambda: seen.append(samples(ports[-1])))
+    deploy(settings, network(run, TWO))
+    assert len(seen) == 6
+    for values, labels in seen:
+        assert set(values) == OF_A_SIMULATION | OF_NODES
+        assert [*labels.values()].count({}) == len(labels) - 1
+        assert labels["fedmf_run_info"].keys() == {"run", "engine", "version"}
+        assert values["fedmf_round_nodes"] == values["fedmf_round_nodes_connected"] == 2
+        assert values["fedmf_round_nodes_silent"] == values["fedmf_waiting_for_nodes"] == 0
+        text = repr((values, labels))
+        assert key_of("a") not in text
+        assert key_of("b") not in text
+
+
+def test_a_node_that_is_away_and_one_that_says_nothing_are_silent(tmp_path, ports, after_each_round):  # noqa: F811
+    run, settings = configured(tmp_path / "r")
+    grid, seen = network(run, TWO), []
+
+    def look():
+        values = samples(ports[-1])[0]
+        names = (
+            "fedmf_round_nodes",
+            "fedmf_round_nodes_connected",
+            "fedmf_round_nodes_silent",
+            "fedmf_replies",
+        )
+        seen.append(tuple(values[name] for name in names))
+        if len(seen) == 1:
+            grid.away.add("b")
+        if len(seen) == 2:
+            grid.away.clear()
+            grid.train["b"] = lambda message: None
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    after_each_round(look)
+    with pytest.raises(KeyboardInterrupt):
+        deploy(settings, grid)
+    assert [row[:3] for row in seen] == [(2, 2, 0), (2, 1, 1), (2, 2, 1)]
+    assert seen[0][3] == 4
+    assert all(0 < row[3] < 4 for row in seen[1:])
+
+
+def test_it_waits_for_nodes_before_an_epoch_and_not_while_clients_train(tmp_path, ports):  # noqa: F811
+    run, settings = configured(tmp_path / "r")
+    grid, seen = network(run, TWO), {"query": set(), "train": set()}
+
+    def looking(kind, answer):
+        def play(message):
+            seen[kind].add(
+                (samples(ports[-1])[0]["fedmf_waiting_for_nodes"], health(ports[-1])[1]["waiting_for_nodes"])
+            )
+            return answer(message)
+
+        return play
+
+    grid.query = {name: looking("query", answer) for name, answer in grid.query.items()}
+    grid.train = {name: looking("train", answer) for name, answer in grid.train.items()}
+    deploy(settings, grid)
+    assert seen == {"query": {(1, True)}, "train": {(0, False)}}
+
+
+def test_a_wait_that_ends_without_nodes_is_over(monkeypatch):
+    """Too few clients stop a run; what is said of it until then is that it waits."""
+    watch, said = object.__new__(Watch), []
+    watch._change = lambda **values: said.append(values)
+    with pytest.raises(ZeroDivisionError), watch.waiting():
+        _ = 1 / 0
+    assert said == [{"is_waiting": True}, {"is_waiting": False}]

@@ -1,0 +1,185 @@
+"""`wipe` removes what a SuperLink leaves, nothing else, and nothing at all while it is in use."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from experiments.deployment import leftovers
+from experiments.deployment.loopback import Loopback
+from experiments.settings.output import Output
+from experiments.wipe import WipeSettings, wipe
+from fedmf.errors import SettingError
+
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("select count(*) from messages").fetchall()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def wiped(database=None, home=None, output=Output.text):
+    wipe(WipeSettings(database and str(database), home and str(home), output))
+
+
+def left(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.fixture
+def database(tmp_path):
+    """A database with its log beside it, as a SuperLink that was killed leaves it."""
+    path = tmp_path / "run" / "superlink.db"
+    path.parent.mkdir()
+    program = (
+        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('pragma journal_mode=wal');"
+        "[c.execute(f'create table {name} (id)') for name in ('message_ins', 'message_res', 'run')];"
+        "c.execute('create table messages (update_ blob)'); c.execute('insert into messages values (?)', (b'x' * 9999,));"
+        "c.commit(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program, path], check=True)
+    assert left(path.parent) == ["superlink.db", "superlink.db-shm", "superlink.db-wal"]
+    return path
+
+
+@pytest.fixture
+def home(tmp_path):
+    path = tmp_path / "flwr"
+    (path / "apps" / "fedmf.1").mkdir(parents=True)
+    (path / "apps" / "fedmf.1" / "a.py").write_text("code")
+    (path / "config.toml").write_text("how to reach it")
+    (path / "mine").write_text("not Flower's")
+    return path
+
+
+def test_it_removes_the_database_and_the_unpacked_apps_and_says_so(database, home, capsys):
+    (database.parent / "superlink.db.backup").write_text("another file")
+    wiped(database, home, Output.json)
+    ends = ("", "-wal", "-shm")
+    assert json.loads(capsys.readouterr().out) == {
+        "removed": [*(f"{database}{end}" for end in ends), f"{home}/apps"]
+    }
+    assert left(database.parent) == ["superlink.db.backup"]
+    assert left(home) == ["config.toml", "mine"]
+    wiped(database, home)
+    assert capsys.readouterr().out == "nothing to remove\n"
+
+
+def test_what_is_removed_is_overwritten_before(database, home, monkeypatch):
+    """Who has the files open still sees their blocks: zeros."""
+    monkeypatch.setattr(leftovers, "_holding", lambda files: set())
+    files = [database, database.with_name("superlink.db-wal"), home / "apps" / "fedmf.1" / "a.py"]
+    opened = [(file.open("rb"), file.stat().st_size) for file in files]
+    wiped(database, home)
+    for file, size in opened:
+        with file:
+            assert file.read() == bytes(size)
+
+
+def test_a_file_with_another_name_elsewhere_loses_this_one_alone(home, tmp_path):
+    (tmp_path / "cached.py").write_text("of another environment")
+    os.link(tmp_path / "cached.py", home / "apps" / "fedmf.1" / "b.py")
+    wiped(home=home)
+    assert (tmp_path / "cached.py").read_text() == "of another environment"
+    assert not (home / "apps").exists()
+
+
+def test_what_is_no_flower_home_and_no_superlinks_database_is_not_removed(home, database, tmp_path):
+    (home / ".git").mkdir()
+    before = left(tmp_path)
+    with pytest.raises(SettingError, match=r"holds \.git/, and Flower makes no such folder"):
+        wiped(home=home)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as other:
+        other.execute("create table runs (id)")
+        other.commit()
+    with pytest.raises(SettingError, match="not a SuperLink's: it lacks the table message_ins"):
+        wiped(tmp_path / "mlflow.db")
+    (tmp_path / "image.iso").write_bytes(bytes(32768) + b"data")
+    with pytest.raises(SettingError, match="SQLite did not write"):
+        wiped(tmp_path / "image.iso")
+    assert left(tmp_path) == sorted([*before, "mlflow.db", "image.iso"])
+
+
+def test_links_are_not_followed(database, home, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "kept").write_text("kept")
+    (home / "apps" / "link").symlink_to(tmp_path / "elsewhere")
+    (home / "apps" / "file").symlink_to(tmp_path / "elsewhere" / "kept")
+    wiped(home=home)
+    assert (tmp_path / "elsewhere" / "kept").read_text() == "kept"
+    assert not (home / "apps").exists()
+    database.unlink()
+    database.symlink_to(tmp_path / "elsewhere" / "kept")
+    with pytest.raises(SettingError, match="no file of its own"):
+        wiped(database)
+
+
+def test_a_file_that_is_no_database_is_not_removed(tmp_path):
+    (tmp_path / "server.key").write_text("-----BEGIN PRIVATE KEY-----")
+    with pytest.raises(SettingError, match="SQLite did not write"):
+        wiped(tmp_path / "server.key")
+    assert left(tmp_path) == ["server.key"]
+
+
+@pytest.mark.parametrize("seen_by", ["_holding", "_locking"])
+def test_a_database_in_use_is_not_removed(database, home, monkeypatch, seen_by):
+    """By its open file, and by its lock alone, as where the process of another account holds it."""
+    for name in {"_holding", "_locking"} - {seen_by}:
+        monkeypatch.setattr(leftovers, name, lambda files: set())
+    command = [sys.executable, "-c", HOLD, database]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"open\n"
+        before = left(database.parent), left(home), database.read_bytes()
+        with pytest.raises(SettingError, match=rf"in use by process {holder.pid}; stop the SuperLink first"):
+            wiped(database, home)
+        assert (left(database.parent), left(home), database.read_bytes()) == before
+    wiped(database, home)
+
+
+def test_a_home_in_use_is_not_removed_and_ones_own_is(home, monkeypatch):
+    command = [sys.executable, "-c", "print('up', flush=True); import sys; sys.stdin.read()"]
+    with subprocess.Popen(
+        command, env={"FLWR_HOME": f"{home}/"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as user:
+        assert user.stdout.readline() == b"up\n"
+        with pytest.raises(SettingError, match=f"in use by process {user.pid}"):
+            wiped(home=home)
+        assert (home / "apps").exists()
+    program = f"from experiments.wipe import *; wipe(WipeSettings(None, {str(home)!r}, Output.text))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "FLWR_HOME": str(home)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (home / "apps").exists()
+
+
+@pytest.mark.deployment
+def test_a_real_superlink_is_refused_until_it_has_stopped_and_its_files_are_its_owners():
+    before = os.umask(0o022)
+    try:
+        with Loopback() as loopback:
+            loopback.start_superlink()
+            loopback.register("a")
+            database, home = loopback.folder / "superlink.db", loopback.home("superlink")
+            with pytest.raises(SettingError, match="in use by process"):
+                wiped(database, home)
+            for file in loopback.folder.glob("superlink.db*"):
+                assert file.stat().st_mode & 0o077 == 0, file
+            for file in (loopback.folder, loopback.folder / "server.key", loopback.folder / "a"):
+                assert file.stat().st_mode & 0o077 == 0, file
+            with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as opened:
+                assert opened.execute("select count(*) from sqlite_master").fetchone()[0] > 0
+            loopback.stop("superlink")
+            wiped(database, home)
+            assert not list(loopback.folder.glob("superlink.db*"))
+    finally:
+        os.umask(before)

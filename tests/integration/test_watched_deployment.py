@@ -1,0 +1,87 @@
+"""A deployed run with real processes: what it tells Prometheus, and the logs of server and node as JSON."""
+
+import contextlib
+import re
+import time
+
+import pytest
+
+from experiments.deployment.loopback import Loopback, free_port
+from experiments.run_files.reader import is_finished
+from json_logs import objects
+from scraping import OF_A_SIMULATION, OF_NODES, health, samples
+
+pytestmark = pytest.mark.deployment
+
+LIMIT = 300  # seconds: nothing takes so long, it only ends a test that hangs
+DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
+RUN = f"{DATA} population.min_available=12 population.cohort_size=6 population.epochs=3 run.log=json"
+
+
+class InJson(Loopback):
+    """A deployment whose server writes JSON."""
+
+    def start(self, name, command, *, home=None):
+        return super().start(name, [*command, *(["log=json"] if name == "superlink" else [])], home=home)
+
+
+def objects_among(text):
+    """The objects in a log in which Flower's own programs write too."""
+    return objects("\n".join(line for line in text.splitlines() if line.startswith('{"time"')))
+
+
+def test_a_deployed_run_is_scraped_and_every_line_of_it_and_of_its_node_is_an_object(tmp_path):
+    port, directory, seen = free_port(), tmp_path / "mine", []
+    with InJson() as loopback:
+        loopback.start_superlink()
+        loopback.register("a")
+        loopback.start_node("a", f"log=json clients=12 {DATA}")
+        run = loopback.submit(f"{RUN} run.directory={directory} run.metrics_port={port}")
+        deadline = time.monotonic() + LIMIT
+        while run.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):  # it does not listen yet, or no more
+                seen.append((samples(port), health(port)))
+            time.sleep(0.2)
+        assert is_finished(directory), loopback.tail("run")
+        loopback.stop("a")  # their last words too
+        loopback.stop("superlink")
+        server, node, followed = (loopback.log(name).read_text() for name in ("superlink", "a", "run"))
+        run_id = re.search(r"run[^\d\n]*(\d{6,})", followed)[1]
+
+    # Scraped in the midst of it: rounds, and one node, connected and heard.
+    with_nodes = [values for (values, _), _ in seen if "fedmf_round_nodes" in values]
+    assert with_nodes
+    last = max(with_nodes, key=lambda values: values["fedmf_rounds_released"])
+    assert last["fedmf_rounds_released"] >= 1
+    assert set(last) == OF_A_SIMULATION | OF_NODES
+    assert last["fedmf_round_nodes"] == last["fedmf_round_nodes_connected"] == 1
+    assert last["fedmf_round_nodes_silent"] == 0
+    assert {status for _, (status, _) in seen} == {200}
+    assert any(said["waiting_for_nodes"] for _, (_, said) in seen)
+    assert {labels["fedmf_run_info"]["engine"] for (_, labels), _ in seen} == {"deployment"}
+
+    # The node's log, to the last line: Flower's SuperNode and the executor, whose lines name the run they are of.
+    said = objects(node)
+    assert {"flwr", "experiments.deployment.executor_process"} <= {entry["logger"] for entry in said}
+    assert any("ready for messages" in entry["message"] for entry in said)
+    assert {entry["run"] for entry in said if "run" in entry} <= {run_id}
+
+    # The server's: SuperLink, its HTTP server, the executor, and of the run what it says.
+    said = objects(server)
+    loggers = {entry["logger"] for entry in said}
+    assert {"flwr", "experiments.deployment.run_executor_process", "server.attendance"} <= loggers
+    assert {entry["run"] for entry in said if entry["logger"].startswith("server.")} == {run_id}
+
+    # The server app's, as `flwr log` shows it: it names the run as Flower does.
+    served = objects_among(followed)
+    assert {entry["run"] for entry in served} == {run_id}
+    assert any("epoch 1 begins with 12 clients" in entry["message"] for entry in served)
+    assert any(entry["message"].startswith("done: accuracy") for entry in served)
+    assert any(entry["logger"] == "stderr" and f":{port}/metrics" in entry["message"] for entry in served)
+    first = next(at for at, line in enumerate(followed.splitlines()) if line.startswith('{"time"'))
+    ours = [
+        line
+        for line in followed.splitlines()[first:]
+        if re.match(r"(INFO|WARNING) (server|experiments)", line)
+    ]
+    assert ours == []

@@ -1,0 +1,94 @@
+"""Reads what a run says of itself on its port, as Prometheus does."""
+
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from experiments.session import exporter
+from experiments.session.progress import View
+
+# Written out: a figure that is added is added here too, by somebody who has asked what covers it (docs/alerts.md).
+OF_A_SIMULATION = {
+    "fedmf_run_info",
+    "fedmf_rounds_released",
+    "fedmf_rounds_planned",
+    "fedmf_epochs_begun",
+    "fedmf_epochs_planned",
+    "fedmf_clients",
+    "fedmf_cohort_size",
+    "fedmf_replies",
+    "fedmf_round_seconds",
+    "fedmf_last_round_timestamp_seconds",
+    "fedmf_session_started_timestamp_seconds",
+    "fedmf_epsilon_spent",
+    "fedmf_epsilon_planned",
+    "fedmf_delta",
+    "fedmf_private",
+    "fedmf_waiting_for_nodes",
+}
+WITH_A_LIMIT = {"fedmf_epsilon_limit"}
+OF_NODES = {
+    "fedmf_round_nodes",
+    "fedmf_round_nodes_connected",
+    "fedmf_round_nodes_silent",
+    "fedmf_pulls_under_way",
+}
+
+
+def get(port, path="/metrics", host="127.0.0.1"):
+    """Return status, kind and text of an answer."""
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def samples(port):
+    """Return {name: value} of all samples, and {name: labels}."""
+    found = [sample for family in text_string_to_metric_families(get(port)[2]) for sample in family.samples]
+    assert len({sample.name for sample in found}) == len(found)
+    return {sample.name: sample.value for sample in found}, {sample.name: sample.labels for sample in found}
+
+
+def health(port):
+    """Return the status and the document of /health."""
+    status, kind, text = get(port, "/health")
+    assert kind == "application/json"
+    return status, json.loads(text)
+
+
+class Ports(list):
+    """The ports of the servers that runs opened, the last one last."""
+
+
+@pytest.fixture
+def ports(monkeypatch):
+    """Take note of the port of each run that chooses one."""
+    ports, listen = Ports(), exporter.listen
+
+    def noted(*arguments):
+        server = listen(*arguments)
+        ports.append(server.server_port)
+        return server
+
+    monkeypatch.setattr(exporter, "listen", noted)
+    return ports
+
+
+@pytest.fixture
+def after_each_round(monkeypatch):
+    """Return a function that lets another be called after each round, once its row is written."""
+    show = View.show
+
+    def let(look):
+        def shown(view, standing):
+            show(view, standing)
+            look()
+
+        monkeypatch.setattr(View, "show", shown)
+
+    return let

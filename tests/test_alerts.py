@@ -1,0 +1,104 @@
+"""The alerts are of metrics that exist and say what to do; the page has the table of the code."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from experiments.session.watched import GAUGES, INFO, table
+from test_documentation import ROOT
+
+RULES, SCRAPE = ROOT / "docs/prometheus/fedmf-alerts.yml", ROOT / "docs/prometheus/prometheus.yml"
+PAGE = (ROOT / "docs/alerts.md").read_text()
+OWN = {gauge.name for gauge in GAUGES} | {"fedmf_run_info"}
+# Of PromQL, and of Prometheus itself for every target.
+WORDS = {"time", "or", "and", "unless", "up", "job"}
+ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+each_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+
+
+def unknown(expression):
+    """Return the names in an expression that are no metric of ours and no word of PromQL."""
+    return set(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", expression))) - OWN - WORDS
+
+
+def headings(page):
+    """Return the anchors that a page has, as the website and code hosts make them."""
+    titles = re.findall(r"(?m)^#+ (.+)$", (ROOT / page).read_text())
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@each_alert
+def test_an_alert_is_of_metrics_that_there_are(alert):
+    assert not unknown(alert["expr"])
+    assert re.search(r"fedmf", alert["expr"])
+    assert alert["expr"].count("(") == alert["expr"].count(")")
+
+
+def test_a_metric_that_there_is_not_would_be_seen():
+    assert unknown('fedmf_gone > 1 and up{job="fedmf"} == 0') == {"fedmf_gone"}
+
+
+@each_alert
+def test_an_alert_says_what_is_seen_and_what_to_do_and_where_it_is_said_at_length(alert):
+    notes = alert["annotations"]
+    assert set(notes) == {"summary", "action", "runbook"}
+    assert all(notes[key].endswith(".") and len(notes[key]) > 15 for key in ("summary", "action"))
+    assert alert["labels"]["severity"] in ("critical", "warning")
+    assert re.fullmatch(r"\d+m", alert.get("for", "1m"))
+
+
+@each_alert
+def test_where_an_alert_points_to_there_is_a_heading(alert):
+    page, _, anchor = alert["annotations"]["runbook"].partition("#")
+    if page == "docs/runbook.md" and not (ROOT / page).exists():
+        pytest.skip("the runbook is not there yet")
+    assert anchor in headings(page)
+
+
+def test_each_alert_has_a_row_on_the_page_and_each_row_an_alert():
+    section = PAGE.partition("\n## Alerts\n")[2]
+    assert sorted(re.findall(r"\bFedmf\w+", section)) == sorted(alert["alert"] for alert in ALERTS)
+
+
+def test_the_table_is_that_of_the_code():
+    advice = "the table is not up to date; run `python docs/site_tools/metrics.py` and commit what it writes"
+    assert re.search(r"(?s)<!-- metrics -->\n(.*)<!-- /metrics -->", PAGE)[1] == table(), advice
+    assert all(f"`{name}`" in table() for name in OWN)
+    assert ", ".join(INFO) in table()
+
+
+def test_the_tool_puts_the_table_where_the_marks_are():
+    spec = importlib.util.spec_from_file_location("metrics_tool", ROOT / "docs/site_tools/metrics.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert tool.with_table("a\n<!-- metrics -->\nold\n<!-- /metrics -->\nb") == (
+        f"a\n<!-- metrics -->\n{table()}<!-- /metrics -->\nb"
+    )
+    assert tool.with_table(PAGE) == PAGE
+
+
+def test_what_is_scraped_is_what_the_rules_are_about():
+    scrape = yaml.safe_load(SCRAPE.read_text())
+    (job,) = scrape["scrape_configs"]
+    assert job["job_name"] == "fedmf"
+    assert any('up{job="fedmf"}' in alert["expr"] for alert in ALERTS)
+    assert job["static_configs"] == [{"targets": ["127.0.0.1:9400"]}]
+    assert [path.rpartition("/")[2] for path in scrape["rule_files"]] == [RULES.name]
+    assert "run.metrics_port=9400" in PAGE
+
+
+def test_the_example_of_a_line_of_the_log_is_one():
+    (line,) = re.findall(r'(?m)^    (\{"time".*\})$', PAGE)
+    assert list(json.loads(line)) == ["time", "level", "logger", "message", "run"]
+
+
+def test_promtool_takes_the_rules():
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("promtool is not installed")
+    subprocess.run([promtool, "check", "rules", str(RULES)], check=True, capture_output=True)
