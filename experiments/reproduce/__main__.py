@@ -45,10 +45,15 @@ class ReproduceSettings:
                  "workers": self.workers > 1, "compute": not self.compute, "mix_code": self.mix_code}  # fmt: skip
         for key in [key for key, is_given in given.items() if is_given]:
             takers = SIZED if key == "size" else LONG
+            lacks = "comes in one size" if key == "size" and self.name else "trains no models"
             if self.name not in takers:
                 raise SettingError(
-                    f"{key} is {getattr(self, key)}, but {self.name or 'a list of the results'} trains no models and has no use of it; "
+                    f"{key} is {getattr(self, key)}, but {self.name or 'a list of the results'} {lacks} and has no use of it; "
                     f"leave it out, or choose {' or '.join(takers)}."
+                )
+            if self.size == "paper" and key != "size":
+                raise SettingError(
+                    f"{key} is {getattr(self, key)}, but size=paper trains nothing and has no use of it; leave it out."
                 )
         if self.data is not None and not Path(self.data).exists():
             raise SettingError(

@@ -119,7 +119,10 @@ def section(subject: Subject, comparison: Comparison, results: Results) -> Itera
     if not done:
         return
     mechanisms = subject.mechanisms
-    yield from ("Test accuracy in percent, mean ± standard error:", "")
+    yield from (
+        f"Test accuracy in percent, mean ± standard error of {subject.runs} runs, or of as many as stand in brackets:",
+        "",
+    )
     yield from table_head(["keep", "epsilon", *mechanisms, comparison.title])
     for keep, epsilon, cells in _points(subject):
         by_seed = [results.final(cell)[1] for cell in cells]
@@ -149,7 +152,7 @@ def _points(subject: Subject) -> Iterator[tuple[float, float, list[Cell]]]:
 
 
 def _accuracies(by_seed: Sequence[dict[int, float]], runs: int) -> Iterator[str]:
-    """Yield a row's accuracies, the best one bold; with how many runs there are where some are missing."""
+    """Yield a row's accuracies, the best one bold; with how many runs there are where these are not `runs`."""
     found = [estimate([100 * accuracy for accuracy in column.values()]) for column in by_seed]
     best = max((item.mean for item in found if item), default=None)
     for item, column in zip(found, by_seed, strict=True):
@@ -158,7 +161,7 @@ def _accuracies(by_seed: Sequence[dict[int, float]], runs: int) -> Iterator[str]
         else:
             text = _plus_minus(item, f"{item.mean:.1f}")
             bold = f"**{text}**" if item.mean == best else text
-            yield bold if len(column) >= runs else f"{bold} ({len(column)} of {runs})"
+            yield bold if len(column) == runs else f"{bold} ({len(column)})"
 
 
 def difference(ours: dict[int, float], other: dict[int, float]) -> str:

@@ -137,12 +137,6 @@ OF_OLD_CODE = (
     "numbers again, check out that commit. A call of later code refuses to add runs beside them, unless mix_code=true."
 )
 HEAD = f"""
-# Noise that knows the whole run
-
-Made by `python -m experiments.reproduce name={NAME} directory=docs/results workers=3 data=mnist_by_writer.npz`, which
-takes some hours and goes on where it was cut short; `compute=false` only writes this page again. Every line of
-{NAME}.jsonl is one run. The data are described in [docs/data.md](../data.md#the-files-of-the-experiments).
-
 **What is compared.** Test accuracy after the last round, at equal privacy: `independent` noise; `honaker_online`, the tree of
 DP-FTRL; the optimal factorization of one epoch alone, fitted to prefix sums (`workload=prefix_sum`) or to the momentum of
 the server's optimizer (`workload=momentum`); and the optimal factorization of the whole run (`workload=run`). The
@@ -198,6 +192,8 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
     cells = [cell for subject in subjects for cell in subject.cells]
     head = "\n\n".join(
         [
+            "# Noise that knows the whole run",
+            made_by(means.size),
             HEAD.strip(),
             code_words(results, cells, OF_OLD_CODE),
             f"**What it took.** {time_words(results, cells)}",
@@ -207,6 +203,16 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
     return Reproduction(
         "Accuracy at equal privacy", COLUMNS, as_rows(subjects, results), None, notes, figures
     )
+
+
+def made_by(size: str | None) -> str:
+    """Return the words that say with what command the page is made."""
+    asked = "" if size in (None, "full") else f" size={size}"
+    return f"""
+Made by `python -m experiments.reproduce name={NAME}{asked} directory=docs/results workers=3 data=mnist_by_writer.npz`, which
+takes some hours and goes on where it was cut short; `compute=false` only writes this page again. Every line of
+{NAME}.jsonl is one run. The data are described in [docs/data.md](../data.md#the-files-of-the-experiments).
+""".strip()
 
 
 def compute(directory: Path, means: Means, size: Size) -> tuple[str, ...]:
