@@ -213,7 +213,10 @@ def _what_to_do(there: Sequence[str]) -> str:
         return (
             "nothing was overwritten. renew=server makes a new certificate, renew=authority a new authority."
         )
-    return f"and no {AUTHORITY}, as an interrupted call leaves it: no node can know these files. Remove them, then call again."
+    return (
+        f"and no {AUTHORITY}. If nodes were ever given one, put it back beside its key. If none was, as after a call that was "
+        "interrupted, remove these files and call again."
+    )
 
 
 @contextmanager

@@ -168,18 +168,39 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
+def check_host(setting: str, name: str) -> None:
+    """Raise `SettingError` for a `name`, the value of `setting`, that is no host name and no address.
+
+    >>> check_host("name", "fedmf.example.org"), check_host("name", "::1")
+    (None, None)
+    >>> check_host("name", "fedmf..example.org")
+    Traceback (most recent call last):
+    fedmf.errors.SettingError: name is 'fedmf..example.org'; it must be a host name such as fedmf.example.org, or an address, without a port and without https://.
+    """
+    if _is_address(name):
+        return
+    if not _HOST.fullmatch(name) or re.fullmatch(r"[0-9.]+", name):  # digits alone are a mistyped address
+        letters = (
+            "" if name.isascii() else " Other letters than a to z are written as DNS holds them: xn--..."
+        )
+        raise SettingError(
+            f"{setting} is {name!r}; it must be a host name such as fedmf.example.org, or an address, without a port and without "
+            f"https://.{letters}"
+        )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 def _general_name(name: str) -> x509.GeneralName:
     """Return a name as it stands in a certificate. Raises `SettingError` for what is no host name and no address."""
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        pass
-    if not _HOST.fullmatch(name) or re.fullmatch(r"[\d.]+", name):  # digits alone are a mistyped address
-        raise SettingError(
-            f"name is {name!r}; it must be a host name such as fedmf.example.org, or an address, without a port and without "
-            "https://."
-        )
-    return x509.DNSName(name)
+    check_host("name", name)
+    return x509.IPAddress(ipaddress.ip_address(name)) if _is_address(name) else x509.DNSName(name)
 
 
 def _name(text: str) -> x509.Name:

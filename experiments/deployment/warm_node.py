@@ -23,6 +23,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
+from experiments.deployment.certificates import check_host
 from experiments.deployment.lifeline import start_module
 from experiments.deployment.loopback import HOST, free_port
 from experiments.deployment.reaching import OTHER_SESSION, SESSION, Way
@@ -43,7 +44,7 @@ OWN_KEYS = (
     "log",
 )
 MEANINGS = {SESSION: OTHER_SESSION}  # of exit codes of a node's processes
-_OTHERS_READ = 0o007  # bits of a file's mode
+_OTHERS = 0o077  # bits of a file's mode
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,31 @@ def check(settings: NodeCommandSettings) -> None:
     check_at_least("first", settings.first, 0)
     if not 0.01 <= settings.pause <= 3:
         raise SettingError(f"pause is {settings.pause:g} seconds; it must be between 0.01 and 3.")
-    host, colon, port = settings.superlink.rpartition(":")
-    if not host or not colon or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
-        raise SettingError(
-            f"superlink is {settings.superlink!r}; it must be HOST:PORT, such as fedmf.example.org:8443, without https://."
-        )
+    check_superlink(settings.superlink)
     if settings.port is not None and not 0 < settings.port < 65536:
         raise SettingError(f"port is {settings.port}; it must be between 1 and 65535, or null.")
     check_certificates(Path(settings.root_certificates))
     check_private_key(Path(settings.private_key))
     if settings.trusted_entities is not None and not Path(settings.trusted_entities).is_file():
         raise SettingError(f"trusted_entities is {settings.trusted_entities}, which is no file.")
+
+
+def check_superlink(superlink: str) -> None:
+    """Raise `SettingError` for what is no host name or address and port.
+
+    >>> check_superlink("fedmf.example.org:8443"), check_superlink("[::1]:8443")
+    (None, None)
+    """
+    host, colon, port = superlink.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 65536
+    is_bare = (
+        host.startswith("[") == host.endswith("]") == (":" in host)
+    )  # an address of IPv6 stands in brackets
+    if not host or not colon or not is_port or not is_bare or "/" in host:
+        raise SettingError(
+            f"superlink is {superlink!r}; it must be HOST:PORT, such as fedmf.example.org:8443, without https://."
+        )
+    check_host("superlink's host", host.removeprefix("[").removesuffix("]"))
 
 
 def check_certificates(file: Path) -> None:
@@ -95,7 +110,7 @@ def check_certificates(file: Path) -> None:
 
 
 def check_private_key(file: Path) -> None:
-    """Raise `SettingError` for a file that is no private key of a node, or that anybody on this machine can read."""
+    """Raise `SettingError` for a file that is no private key of a node, or that another account of this machine can read."""
     content = _content("private_key", file)
     try:
         key = load_ssh_private_key(content, None)
@@ -108,9 +123,9 @@ def check_private_key(file: Path) -> None:
         raise SettingError(
             f"private_key is {file}, a key of another kind; it must be one of ssh-keygen -t ecdsa."
         )
-    if file.stat().st_mode & _OTHERS_READ:
+    if file.stat().st_mode & _OTHERS:
         raise SettingError(
-            f"private_key is {file}, which everybody on this machine can read; run chmod 600 {file}."
+            f"private_key is {file}, which other accounts of this machine can read; run chmod 600 {file}."
         )
 
 

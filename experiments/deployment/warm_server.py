@@ -13,6 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.deployment.certificates import check_host
 from experiments.deployment.lifeline import start_module
 from experiments.deployment.server_files import (
     check_certificates,
@@ -45,6 +46,8 @@ class ServerCommandSettings:
 def check(settings: ServerCommandSettings) -> None:
     """Raise a `SettingError` for settings with which no server could start, or with which one must not."""
     host, port = parted(settings.address)
+    if settings.name is not None:
+        check_host("name", settings.name)
     if not 0.05 <= settings.pause <= 10:
         raise SettingError(f"pause is {settings.pause:g} seconds; it must be between 0.05 and 10.")
     certificate, key, authority = map(Path, (settings.certificate, settings.key, settings.authority))
@@ -72,7 +75,7 @@ def parted(address: str) -> tuple[str, int]:
         is_local = ipaddress.ip_address(host).is_loopback
     except ValueError:
         host, is_local = "", False
-    if not colon or not port.isdecimal() or not 0 < int(port) < 65536 or not host:
+    if not colon or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536 or not host:
         raise SettingError(
             f"address is {address!r}; it must be HOST:PORT in numbers, such as 127.0.0.1:8000."
         )

@@ -20,6 +20,8 @@ _GRAMMAR = (
     "'key=\"a=1 b=2\"'."
 )
 _SEVERAL = re.compile(r"Ambiguous value for argument '(.*?)'(?:$|\n)")
+_MERGED = re.compile(r"Error merging override ([\w.]+)=(.*)")
+_SINGLE = re.compile(r"Cannot convert '(list|dict)' to ")
 _COORDINATES = ("full_key:", "object_type=", "reference_type=", "See https", "Set the env")
 
 
@@ -81,12 +83,22 @@ def sentence(error: BaseException) -> str:
         return f"{error.override} is not understood; {_GRAMMAR}"
     if found := _SEVERAL.match(str(error)):
         return f"{found[1]} has several values; as a list they are given as key=[a,b], and simulate tries them in turn with -m."
+    if (merged := _MERGED.match(str(error))) and (single := _SINGLE.match(str(error.__cause__))):
+        return _of_single(merged[1], merged[2], is_list=single[1] == "list")
     lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
     kept = [line for line in lines if line and not line.startswith(_COORDINATES)]
     said = _ADVICE.sub("", " ".join(kept)).strip() or type(error).__name__
     if isinstance(error, HydraException) and error.__cause__ is not None:
         return f"{said}{'' if said.endswith('.') else ':'} {sentence(error.__cause__)}"
     return f"{said} Lists are given as key=[a,b]." if "is not a ListConfig" in said else said
+
+
+def _of_single(key: str, value: str, *, is_list: bool) -> str:
+    """Return what is wrong with a list, or keys below it, for a setting that takes one value."""
+    if is_list:
+        return f"{key} is {value}, a list; it must be one value."
+    outer = key.rpartition(".")[0] or key
+    return f"{key}={value} gives {outer} keys of its own; it must be one value, as {outer}=VALUE."
 
 
 def _comes_from_hydra(error: BaseException) -> bool:

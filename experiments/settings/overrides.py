@@ -16,7 +16,7 @@ from experiments.settings.compose import CONF
 from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors
 
-_BARE = re.compile(r"[A-Za-z_][\w./:-]*")  # text that needs no quotes in an override
+_BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
 _WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
 _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
 

@@ -110,7 +110,9 @@ def test_nothing_is_overwritten_unasked(folder):
     for name in FILES:  # one of them alone is not overwritten either
         (folder / name).unlink()
     (folder / "server.key").write_text("the key of another program")
-    with pytest.raises(SettingError, match=r"holds server\.key; and no ca\.crt, as an interrupted call"):
+    with pytest.raises(
+        SettingError, match=r"holds server\.key; and no ca\.crt\. If nodes were ever given one, put it back"
+    ):
         call(folder, f"name={HOST}")
     assert files_of(folder) == {"server.key": b"the key of another program"}
 

@@ -1,5 +1,6 @@
 """The command `fedmf node`: what it refuses, and what it tells its two processes."""
 
+import re
 import shlex
 import socket
 
@@ -12,11 +13,17 @@ from experiments.cli.command import guard, run_form
 from experiments.deployment import warm_node
 from experiments.deployment.certificates import make_certificates, make_node_key
 from experiments.deployment.node import NodeSettings, node_settings
-from experiments.deployment.warm_node import NodeCommandSettings, check, data_overrides, starts
+from experiments.deployment.warm_node import (
+    NodeCommandSettings,
+    check,
+    check_superlink,
+    data_overrides,
+    starts,
+)
 from experiments.node import form
 from experiments.settings.compose import compose
 from experiments.settings.operator_file import with_file
-from fedmf.errors import RunStoppedError
+from fedmf.errors import RunStoppedError, SettingError
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +50,35 @@ def test_settings_with_which_a_node_can_start_are_accepted(files):
     check(composed(files, superlink="'[::1]:8443'"))
 
 
+@pytest.mark.parametrize(
+    ("superlink", "said"),
+    [
+        ("fedmf.example.org", "it must be HOST:PORT"),
+        ("::1:8443", "it must be HOST:PORT"),
+        ("[fedmf.example.org]:8443", "it must be HOST:PORT"),
+        ("[::1:8443", "it must be HOST:PORT"),
+        ("https://fedmf.example.org:8443", "it must be HOST:PORT"),
+        ("fedmf.example.org:\u0668\u0664", "it must be HOST:PORT"),
+        ("fedmf.example.org:70000", "it must be HOST:PORT"),
+        ("fedmf..example.org:8443", "must be a host name"),
+        ("me@fedmf.example.org:8443", "must be a host name"),
+        ("fedmf.example.org?x:8443", "must be a host name"),
+        ("fedmf.example.org#x:8443", "must be a host name"),
+        (f"{'a' * 64}.example.org:8443", "must be a host name"),
+        ("10.0.0.256:8443", "must be a host name"),
+        ("b\u00fccher.example:8443", "as DNS holds them: xn--"),
+    ],
+)
+def test_addresses_that_no_connection_could_be_made_to_are_refused(superlink, said):
+    with pytest.raises(SettingError, match=re.escape(said)):
+        check_superlink(superlink)
+
+
+@pytest.mark.parametrize("superlink", ["localhost:1", "10.0.0.1:8443", "[fe80::1]:8443", "a-b.c:65535"])
+def test_addresses_of_any_kind_of_host_are_accepted(superlink):
+    check_superlink(superlink)
+
+
 def test_files_that_are_no_certificate_or_no_key_are_refused_by_name(files, tmp_path, capsys):
     text = tmp_path / "text"
     text.write_text("hello\n")
@@ -65,10 +101,11 @@ def test_a_key_of_another_kind_is_refused(files, tmp_path, capsys):
     assert "a key of another kind" in refused(files, capsys, private_key=other)
 
 
-def test_a_key_that_everybody_can_read_is_refused(files, tmp_path, capsys):
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o604])
+def test_a_key_that_another_account_can_read_is_refused(files, tmp_path, capsys, mode):
     key = tmp_path / "open"
     key.write_bytes(files["private_key"].read_bytes())
-    key.chmod(0o644)
+    key.chmod(mode)
     assert f"run chmod 600 {key}" in refused(files, capsys, private_key=key)
 
 

@@ -63,10 +63,20 @@ def test_a_file_of_yaml_is_the_same_settings(files, tmp_path):
     assert compose("server", overrides_of(file), ServerCommandSettings) == composed(files)
 
 
-@pytest.mark.parametrize("address", ["8000", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000", "localhost:8000"])
+@pytest.mark.parametrize(
+    "address",
+    ["8000", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000", "localhost:8000", "127.0.0.1:\u0668\u0660"],
+)
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(SettingError, match="it must be HOST:PORT in numbers"):
         parted(address)
+
+
+@pytest.mark.parametrize(
+    "name", ["''", "fedmf..example.org", "a@b", f"{'a' * 64}.org", "fedmf.example.org:8443"]
+)
+def test_a_name_that_no_server_can_have_is_refused(files, capsys, name):
+    assert "it must be a host name such as" in refused(files, capsys, name=name)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:8000", "192.0.2.1:8000", "[::]:8000"])

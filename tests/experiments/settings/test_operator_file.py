@@ -5,6 +5,7 @@ import pytest
 from experiments.deployment.warm_node import NodeCommandSettings
 from experiments.settings.compose import compose
 from experiments.settings.operator_file import naming_file, overrides_of, with_file
+from experiments.settings.overrides import as_overrides
 from fedmf.errors import SettingError
 
 NODE = """
@@ -57,6 +58,17 @@ def test_a_date_and_a_number_in_quotes_stay_texts(written):
     file = written("private_key: 2026-01-02\nsuperlink: 'a:1'\nroot_certificates: '007'\nclients: 3\n")
     settings = node(overrides_of(file))
     assert (settings.private_key, settings.root_certificates) == ("2026-01-02", "007")
+
+
+def test_letters_beyond_ascii_reach_a_setting():
+    """A path of a hospital; the grammar of overrides takes them in quotes alone."""
+    settings = node(
+        [
+            *as_overrides({"private_key": "büro/schlüssel", "root_certificates": "ça", "clients": 3}),
+            "superlink=a:1",
+        ]
+    )
+    assert (settings.private_key, settings.root_certificates) == ("büro/schlüssel", "ça")
 
 
 def test_null_and_an_empty_file_are_no_settings_of_their_own(written):
