@@ -30,7 +30,7 @@ test test-fast test-slow: export PYTHONDONTWRITEBYTECODE :=
 # Property tests draw the same examples every time here, so that a commit passes or fails for good;
 # `make test-fast` draws new ones.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=ci -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=ci --durations=15 -m "not slow and not gpu"
 
 # What `make test` leaves out: kills at every step, long audits, clusters and deployments. Before anything is released.
 test-slow: setup

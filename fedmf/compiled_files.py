@@ -40,6 +40,12 @@ class _GuardedCache(_caching.FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
+        named = numba.config.CACHE_DIR
+        if named and not Path(self._cache_path).absolute().is_relative_to(Path(named).absolute()):
+            _warn(
+                "elsewhere",
+                f"NUMBA_CACHE_DIR is {named}, which cannot be written; compiled code is kept in {self._cache_path}",
+            )
         stamp = (numba.__version__, self._impl.locator.get_source_stamp(), _compiled_in(function))
         self._cache_file = _Files(Path(self._cache_path), self._impl.filename_base, stamp)
 

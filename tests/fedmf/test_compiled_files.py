@@ -190,6 +190,17 @@ def test_a_folder_that_cannot_be_used_compiles_without_keeping(place, caplog):
     assert str(place) in caplog.text
 
 
+def test_a_named_folder_that_cannot_be_made_is_said_with_the_one_that_is_used(place, caplog):
+    place.write_text("a file, in which no folder can be made")  # root may write into any folder
+    with caplog.at_level(logging.WARNING):
+        module = imported(place)
+    assert module.outer(1.0) == 8.0
+    beside = place.parent / "__pycache__"
+    assert files(beside)
+    said = [record.message for record in caplog.records]
+    assert said == [f"NUMBA_CACHE_DIR is {place}, which cannot be written; compiled code is kept in {beside}"]
+
+
 def test_without_any_folder_loops_are_compiled_in_each_process_which_is_said(place, caplog):
     """As of a function without a file, beside which nothing can be written."""
     made = {}
