@@ -129,8 +129,8 @@ def test_the_commands_are_those_of_the_units():
     node = SERVICES["node:node"]
     shell, option, program = node["command"]
     assert (shell, option) == ("sh", "-c")
-    check, _, start = program.replace("$$", "$").partition(" && exec ")
-    assert check == "fedmf node_check $FEDMF_DATA"
+    check, _, start = program.replace("$$", "$").partition("; exec ")
+    assert check == "fedmf node_check loads_only=true $FEDMF_DATA"
     assert shlex.split(start) == unit("supernode")
     data = re.search(
         r'Environment="FEDMF_DATA=(.*)"', (ROOT / "docs/systemd/fedmf-supernode.service").read_text()

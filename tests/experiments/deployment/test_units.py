@@ -76,7 +76,7 @@ def test_the_check_before_a_node_starts_reads_the_data_that_it_will_hold(monkeyp
 
     text = (FOLDER / UNITS[1]).read_text()
     data = re.search(r'Environment="FEDMF_DATA=(.*)"', text)[1]
-    assert "ExecStartPre=/opt/fedmf/.venv/bin/fedmf node_check $FEDMF_DATA\n" in text
+    assert "ExecStartPre=-/opt/fedmf/.venv/bin/fedmf node_check loads_only=true $FEDMF_DATA\n" in text
     assert re.search(r"(?m)^ExecStart=.*/fedmf node (.*\\\n)*.* \$FEDMF_DATA$", text)
     settings = node_settings(data)
     assert (settings.clients, settings.dataset.name) == (479, "by_user_npz")
