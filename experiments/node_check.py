@@ -44,7 +44,11 @@ def print_readiness(settings: NodeSettings) -> None:
     if settings.output is Output.json:
         output.print_json({"ready": not why, "why": why})
     else:
-        print(f"This node is not ready: {why}. It starts all the same, and says so." if why else "This node is ready.")
+        print(
+            f"This node is not ready: {why}. It starts all the same, and says so."
+            if why
+            else "This node is ready."
+        )
 
 
 if __name__ == "__main__":

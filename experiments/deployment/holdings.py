@@ -8,7 +8,6 @@ from experiments.deployment.node import Node, NodeSettings
 from experiments.settings.client import build_model
 from fedmf.errors import DataError
 
-
 UNGIVEN = "logistic"
 """The model of conf/node_check.yaml where nobody gives one; texts cannot be trained on with it."""
 

@@ -76,7 +76,11 @@ def test_a_container_starts_its_node_whatever_the_check_ends_with(tmp_path, code
 
 
 def test_texts_without_a_model_are_checked_and_no_parameters_are_counted(tmp_path, capsys):
-    data = ("clients=3", "dataset=by_user_text", f"dataset.path={small_files.jsonl(tmp_path / 'texts.jsonl')}")
+    data = (
+        "clients=3",
+        "dataset=by_user_text",
+        f"dataset.path={small_files.jsonl(tmp_path / 'texts.jsonl')}",
+    )
     assert compose("node_check", data, NodeSettings).model.name == UNGIVEN
     assert checked(*data, "output=json") == 0
     assert "parameters" not in json.loads(capsys.readouterr().out)
