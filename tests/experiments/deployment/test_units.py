@@ -127,6 +127,21 @@ def test_no_other_account_reaches_the_ports(tmp_path):
     ], said.stderr
 
 
+def test_the_rules_of_a_hospitals_page_name_no_account_that_its_host_lacks(tmp_path):
+    """`nft` refuses a file that names an account which is not there; the proxy's is on the server host alone."""
+    page = (FOLDER.parent / "hospital.md").read_text()
+    (command,) = re.findall(r"(?m)^# (sed -i .*) /etc/fedmf/fedmf\.nft$", page)
+    assert page.index(command) < page.index("# nft -f")
+    rules = tmp_path / "fedmf.nft"
+    shutil.copy(FOLDER / "fedmf.nft", rules)
+    subprocess.run(["/bin/sh", "-c", f"{command} {rules}"], check=True)
+    left = rules.read_text()
+    assert set(re.findall(r'"([\w-]+)" *[,}]', left)) == {"fedmf"}
+    assert "dport 9094" in left
+    assert not re.search("dport 8000|server host", left)
+    assert left.count("{") == left.count("}")
+
+
 def test_the_rules_hold_the_ports_of_the_units():
     rules = (FOLDER / "fedmf.nft").read_text()
     (port,) = re.findall(r" port=(\d+)", (FOLDER / UNITS[1]).read_text())
