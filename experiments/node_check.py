@@ -2,21 +2,28 @@
 
 Takes the overrides of the SuperNode's --node-config, for example
     python -m experiments.node_check clients=479 dataset=by_user_npz dataset.path=/srv/people.npz
-Exits 2 with one sentence where the data cannot be loaded or hold fewer clients than declared. With `model=...`
-it counts the parameters, which must be those of the server.
+Exits 2 with one sentence where the data cannot be loaded or hold fewer clients than declared, or one client's values cannot be
+trained on. With `model=...` it counts the parameters, which must be those of the server.
+
+`loads_only=true` is for what starts a node (unit, container): it looks at what the node itself looks at when it starts, the data set
+as a whole and no client's values, and exits 0 whatever it finds. A node that is not ready has to start and say so: one that
+stayed away for one client's values would let that client decide who takes part.
 """
 
 from rich.table import Table
 
 from experiments.cli import command, output
 from experiments.deployment.holdings import examine
-from experiments.deployment.node import Node, NodeSettings
+from experiments.deployment.node import Node, NodeSettings, readiness
 from experiments.settings.data import print_notes
 from experiments.settings.output import Output
 
 
 def node_check(settings: NodeSettings) -> None:
-    """Print what this node would bring into a run."""
+    """Print what this node would bring into a run, or with `loads_only` whether it is ready."""
+    if settings.loads_only:
+        print_readiness(settings)
+        return
     node = Node.of(
         settings, clients_only=False
     )  # also what is to be said of the texts, which test lines tell
@@ -29,6 +36,19 @@ def node_check(settings: NodeSettings) -> None:
     for name, value in found.items():
         table.add_row(name.replace("_", " "), f"{value}")
     output.console().print(table)
+
+
+def print_readiness(settings: NodeSettings) -> None:
+    """Print what the node is going to say of itself when it starts."""
+    why = readiness(Node.of(settings))
+    if settings.output is Output.json:
+        output.print_json({"ready": not why, "why": why})
+    else:
+        print(
+            f"This node is not ready: {why}. It starts all the same, and says so."
+            if why
+            else "This node is ready."
+        )
 
 
 if __name__ == "__main__":

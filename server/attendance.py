@@ -230,10 +230,14 @@ def digest_key(key: SecretKey, node: str) -> SecretKey:
 def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict[str, Declaration]:
     """Return what the connected nodes declare by key, once they hold `min_available` clients together.
 
+    What a node said counts for as long as it is connected under the same node id. Where others were waited for, all
+    are asked once more when they are there: meanwhile a node may have been started again, or given other data.
+
     Raises `RunStoppedError` after the timeout.
     """
     deadline = time.monotonic() + attendance.timeout
     held: dict[str, Declaration] = {}
+    said_by: dict[str, int] = {}  # the node id under which each has answered
     unready: set[str] = set()
     logged, strangers = None, set[str]()
     while True:
@@ -242,14 +246,19 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
         for stranger in sorted({*there} - {*nodes} - strangers):
             log.warning("node %s is connected and not in the list of nodes: it takes no part", stranger)
             strangers.add(stranger)
+        held = {name: said for name, said in held.items() if nodes.get(name) == said_by[name]}
         unasked = {name: node for name, node in nodes.items() if name not in held}
         answers = ask(grid, unasked, attendance, key)
         held |= answers.held
+        said_by |= {name: nodes[name] for name in answers.held}
         unready = {name for name in unready | answers.unready if name in unasked and name not in held}
         present = {name: held[name] for name in nodes if name in held and held[name].clients}
         available = sum(declaration.clients for declaration in present.values())
         goes_without = attendance.unready is UnreadyNodes.without
         if available >= attendance.min_available and (goes_without or not unready):
+            if present.keys() - answers.held.keys():
+                held = {}
+                continue
             for name in sorted(map(attendance.nodes.called, unready)):
                 log.warning("node %s is not ready: the epoch begins without it", name)
             return present

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from experiments.deployment.supervisor import GRACE
+
 ROOT = Path(__file__).resolve().parents[1]
 CONTAINERS = ROOT / "docs" / "containers"
 SERVICES = {
@@ -129,8 +131,8 @@ def test_the_commands_are_those_of_the_units():
     node = SERVICES["node:node"]
     shell, option, program = node["command"]
     assert (shell, option) == ("sh", "-c")
-    check, _, start = program.replace("$$", "$").partition(" && exec ")
-    assert check == "fedmf node_check $FEDMF_DATA"
+    check, _, start = program.replace("$$", "$").partition("; exec ")
+    assert check == "fedmf node_check loads_only=true $FEDMF_DATA"
     assert shlex.split(start) == unit("supernode")
     data = re.search(
         r'Environment="FEDMF_DATA=(.*)"', (ROOT / "docs/systemd/fedmf-supernode.service").read_text()
@@ -139,6 +141,28 @@ def test_the_commands_are_those_of_the_units():
     assert node["environment"]["FEDMF_PORT"] == next(
         word.removeprefix("port=") for word in unit("supernode") if word.startswith("port=")
     )
+
+
+def seconds(text):
+    """Return a duration of systemd or of Compose in seconds."""
+    return int(re.fullmatch(r"(\d+)s?", text)[1])
+
+
+@pytest.mark.parametrize(("service", "name"), [("server:superlink", "superlink"), ("node:node", "supernode")])
+def test_a_container_has_the_time_to_stop_that_the_unit_gives(service, name):
+    """Without the key an engine kills after 10 seconds, while the command still waits for its processes."""
+    text = (ROOT / "docs" / "systemd" / f"fedmf-{name}.service").read_text()
+    given = seconds(SERVICES[service]["stop_grace_period"])
+    assert given == seconds(re.search(r"(?m)^TimeoutStopSec=(.*)", text)[1])
+    assert given > GRACE + 5
+
+
+def test_the_proxy_is_restarted_with_the_container_whose_network_it_shares():
+    """As far as Compose does it: the page says what stays to be done after a crash."""
+    proxy = SERVICES["server:proxy"]
+    (shared,) = re.fullmatch(r"service:(\w+)", proxy["network_mode"]).groups()
+    assert proxy["depends_on"][shared] == {"condition": "service_healthy", "restart": True}
+    assert "docker compose -f server.yaml restart proxy" in (ROOT / "docs" / "containers.md").read_text()
 
 
 def test_the_database_is_in_memory():

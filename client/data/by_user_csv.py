@@ -1,6 +1,7 @@
 """Your own table: CSV with a user and a label or text in each row, columns by name."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +100,12 @@ def _table(path: Path, files: Sequence[Path], kinds: dict[str, Any], delimiter: 
     the test rows (`client.data.cells`), and the numbers are the same, but it takes more memory.
     """
     arrow = need("pyarrow", f"Reading {path}")
-    try:
+    parts = []
+    # What else the error is, the second reading says; it begins when the first error, which quotes a cell, is forgotten.
+    with suppress(arrow.ArrowException, *PARSERS_RAISE):
         parts = [_part(file, kinds, delimiter) for file in files]
-    except (arrow.ArrowException, *PARSERS_RAISE):  # what else it is, the second reading says
-        kinds, parts = dict.fromkeys(kinds, arrow.string()), []
+    if not parts:
+        kinds = dict.fromkeys(kinds, arrow.string())
         for file in files:
             with reading(file, "CSV", also=(arrow.ArrowException,)):
                 parts.append(_part(file, kinds, delimiter))

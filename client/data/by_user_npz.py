@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from client.data.checked import count_classes
+from client.data.checked import NO_CLASSES, count_classes
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.made import opened
 from client.data.maps import mapped
@@ -33,7 +33,8 @@ def load(path: str | Path, *, classes: int | None = None, clients_only: bool = F
     (integer labels from 0), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
     may overlap or not). Without `split` a fifth of each user's examples, chosen by a public seed, is the test
     set. A folder of .npy files of the same names is memory-mapped. `classes` is public: without it the test
-    labels, which are treated as public, say how many there are. With `clients_only` no test input is read.
+    labels, which are treated as public, say how many there are. With `clients_only` no test input is read, and no test
+    example need be there where `classes` is given.
 
     Raises `DataError` for a missing or malformed file. The values of training examples are not looked at before their
     client is read (`client.data.checked`).
@@ -42,15 +43,15 @@ def load(path: str | Path, *, classes: int | None = None, clients_only: bool = F
     arrays = read_arrays(path)
     check_arrays(path, arrays, REQUIRED)
     x, y, user = arrays["x"], arrays["y"], arrays["user"]
-    test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(user, seed=SPLIT_SEED)
-    check_split(path, test, mark="split = {}")
+    test = arrays["split"] == 1 if "split" in arrays else _drawn(user, clients_only)
+    check_split(path, test, mark="split = {}", may_be_none=clients_only)
     clients, test_examples = split_by_user(x, y, user, test, clients_only=clients_only)
     return Dataset(
         name="by_user_npz",
         clients=clients,
         test=test_examples,
         input_shape=tuple(x.shape[1:]),
-        classes=public_classes(path, y[test], classes),
+        classes=public_classes(path, y[test], classes, clients_only=clients_only),
         task=CLASSIFICATION,
         licence=LICENCE,
         source=path.name,
@@ -58,6 +59,11 @@ def load(path: str | Path, *, classes: int | None = None, clients_only: bool = F
         uncovered=shared_users(user[~test], user[test]),
         person="user",
     )
+
+
+def _drawn(user: np.ndarray, clients_only: bool) -> np.ndarray:
+    """Return which rows are test rows where the file does not say it."""
+    return fifth_of_each(user, seed=SPLIT_SEED, may_be_none=clients_only)
 
 
 def read_arrays(path: Path) -> Mapping[str, np.ndarray]:
@@ -110,10 +116,17 @@ def _is_array_name(name: str) -> bool:
     return name.endswith(".npy") and PurePosixPath(name).name == name and "\\" not in name
 
 
-def public_classes(path: Path, test: np.ndarray, classes: int | None) -> int:
-    """Return the number of classes: the setting, or one more than the largest of the `test` labels, which are public."""
+def public_classes(path: Path, test: np.ndarray, classes: int | None, *, clients_only: bool = False) -> int:
+    """Return the number of classes: the setting, or one more than the largest of the `test` labels, which are public.
+
+    With `clients_only` and the setting these are not looked at.
+    """
     if classes is not None:
         check_at_least("classes", classes, 1)
+        if clients_only:
+            return classes
+    if len(test) == 0:
+        raise DataError(NO_CLASSES.format(path))
     return count_classes(f"A test example in {path}", int(test.min()), int(test.max()), classes)
 
 

@@ -151,10 +151,10 @@ def from_table(
         return _of_texts(name, table, columns.text, users, test, of_text, clients_only)
     refuse_given("text is not given", of_text.given())
     if test is None:
-        test = users.test_rows()
-    check_split(table.path, test, mark=MARK)
-    known = read_labels(table, columns.label, test, classes, labels)
-    x = inputs(table, test) if inputs is not None else _inputs(table, columns, test)
+        test = users.test_rows(may_be_none=clients_only)
+    check_split(table.path, test, mark=MARK, may_be_none=clients_only)
+    known = read_labels(table, columns.label, test, classes, labels, clients_only=clients_only)
+    x = inputs(table, test) if inputs is not None else _inputs(table, columns, test, clients_only)
     # Rows are an array as far as clients need one.
     clients, tested = split_by_user(
         cast(np.ndarray, x), known.y, users.numbers, test, clients_only=clients_only
@@ -196,8 +196,8 @@ def _check_names(key: str, given: object) -> None:
         raise SettingError(f"{key} is {given!r}; it must be a list of names, such as ['one', 'two'].")
 
 
-def _inputs(table: Table, columns: Columns, test: np.ndarray) -> np.ndarray | Rows:
-    """Return the inputs of all rows."""
+def _inputs(table: Table, columns: Columns, test: np.ndarray, clients_only: bool) -> np.ndarray | Rows:
+    """Return the inputs of all rows. With `clients_only` columns that are named as features are numbers, whatever a test row holds."""
     if columns.image is not None:
         if columns.image in table.types and not is_encoded(table.types[columns.image]):
             return lists(table, columns.image, "image", test)
@@ -208,7 +208,7 @@ def _inputs(table: Table, columns: Columns, test: np.ndarray) -> np.ndarray | Ro
         names = numeric_columns(table, (columns.user, columns.label, columns.split or "split"), test)
     if len(names) == 1 and names[0] in table.types and is_list(storage(table.types[names[0]])):
         return lists(table, names[0], "features", test)
-    return numbers(table, names, test)
+    return numbers(table, names, test, are_named=clients_only and columns.features is not None)
 
 
 def _of_texts(
@@ -222,8 +222,8 @@ def _of_texts(
 ) -> Dataset:
     """Return the next-token data set of a column of texts or lists of tokens."""
     if test is None:
-        test = users.test_rows()
-    check_split(table.path, test, mark=MARK)
+        test = users.test_rows(may_be_none=clients_only)
+    check_split(table.path, test, mark=MARK, may_be_none=clients_only)
     level = of_text.level or by_user_text.LEVELS[0]
     check_choice("level", level, by_user_text.LEVELS)
     texts = plain(table.column(column, "text", may_be_empty=True))

@@ -88,7 +88,7 @@ def load(
     """
     path = Path(path)
     check_choice("level", level, LEVELS)
-    texts = read_texts(path, level)
+    texts = read_texts(path, level, clients_only=clients_only)
     return from_texts(
         "by_user_text",
         path,
@@ -116,7 +116,9 @@ def from_texts(
 
     A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`.
     """
-    test = fifth_of_each(texts.users, seed=SPLIT_SEED) if texts.test is None else texts.test
+    test = texts.test
+    if test is None:
+        test = fifth_of_each(texts.users, seed=SPLIT_SEED, may_be_none=clients_only)
     used = np.flatnonzero(~test) if clients_only else np.arange(len(test))
     sentences = [texts.sentences[row] for row in used.tolist()]
     for row, sentence in zip(used, sentences, strict=True):
@@ -175,10 +177,11 @@ def choose_vocabulary(path: str | None, level: str, training: Sequence[Sequence[
     return Known(Vocabulary(folded), f"the {len(folded):,} words of {path}")
 
 
-def read_texts(path: Path, level: str) -> Texts:
+def read_texts(path: Path, level: str, *, clients_only: bool = False) -> Texts:
     """Return the lines of a JSON-lines file as tokens of the given level.
 
-    Of a line whose text is no text, which is one user's value, a word is said on stderr.
+    Of a line whose text is no text, which is one user's value, a word is said on stderr. With `clients_only` no line need
+    be a test line.
     """
     users, sentences, splits = [], [], []
     # Test lines among them are refused with the test set.
@@ -201,10 +204,10 @@ def read_texts(path: Path, level: str) -> Texts:
         )
     names = user_names(path, users)
     unreadable.warn()
-    known = {split for split in splits if split in (0, 1)}
+    needed = {0} if clients_only else {0, 1}
     if all(split is None for split in splits):
         return Texts(names, sentences, None)
-    if any(split not in (0, 1) for split in splits) or len(known) < 2:
+    if any(split not in (0, 1) for split in splits) or not needed <= {*splits}:
         raise DataError(
             f"split in {path} must be 0 (train) or 1 (test) on every line, both present, or on none."
         )

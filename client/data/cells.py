@@ -26,10 +26,13 @@ def odd_cell(column: Any, test: np.ndarray) -> str | None:
 
 
 def numbers_of(column: Any, test: np.ndarray) -> np.ndarray:
-    """Return float32 [rows] of a column of texts; what is no number, or no true or false among such, is NaN."""
+    """Return float32 [rows] of a column of texts; what is no number, or no true or false among such, is NaN.
+
+    Whether it is one of true and false say the rows where `test` [rows] is true, or most rows where there are none such.
+    """
     arrow, compute = need("pyarrow", "Reading a table"), need("pyarrow.compute", "Reading a table")
     cells = _trimmed(column)
-    if _is_boolean(_trimmed(column, test)):
+    if _is_boolean(_trimmed(column, test)) if test.any() else _is_mostly_boolean(cells):
         lower = compute.utf8_lower(cells)
         true, false = (compute.is_in(lower, value_set=arrow.array(words)) for words in (_TRUE, _FALSE))
         return np.where(true.to_numpy(), 1, np.where(false.to_numpy(), 0, np.nan)).astype(np.float32)
@@ -62,3 +65,11 @@ def _is_boolean(cells: Any) -> bool:
     compute = need("pyarrow.compute", "Reading a table")
     held = compute.utf8_lower(cells.filter(compute.invert(_is_empty(cells)))).unique().to_pylist()
     return set(held) <= {*_TRUE, *_FALSE} and bool({"true", "false"} & set(held))
+
+
+def _is_mostly_boolean(cells: Any) -> bool:
+    """Return whether more than half of the cells that are not empty are the words true or false."""
+    arrow, compute = need("pyarrow", "Reading a table"), need("pyarrow.compute", "Reading a table")
+    held = compute.utf8_lower(cells.filter(compute.invert(_is_empty(cells))))
+    said = compute.sum(compute.is_in(held, value_set=arrow.array(["true", "false"]))).as_py() or 0
+    return bool(2 * said > len(held))

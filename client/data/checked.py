@@ -25,6 +25,9 @@ MOST_CLASSES = 10**6
 """How many classes the largest test label may stand for by itself: more is a mistake, or must be said."""
 
 
+NO_CLASSES = "No test example in {} says how many classes there are; set classes."
+
+
 def count_classes(
     who: str, smallest: int, largest: int, classes: int | None, declared: int | None = None
 ) -> int:

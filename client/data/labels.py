@@ -1,13 +1,13 @@
 """Labels as class numbers: whole numbers from 0 as they are, names by a public list or in alphabetical order."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from client.data.checked import UNREADABLE, count_classes
+from client.data.checked import NO_CLASSES, UNREADABLE, count_classes
 from client.data.table import Table, is_text, plain, ranked
 from client.imports import need
 from fedmf.checks import check_at_least
@@ -31,7 +31,13 @@ class Labels:
 
 
 def read_labels(
-    table: Table, name: str, test: np.ndarray, classes: int | None, labels: Sequence[str] | None
+    table: Table,
+    name: str,
+    test: np.ndarray,
+    classes: int | None,
+    labels: Sequence[str] | None,
+    *,
+    clients_only: bool = False,
 ) -> Labels:
     """Return the labels in the column `name` of a table whose test rows are `test` [rows].
 
@@ -41,7 +47,8 @@ def read_labels(
     are in alphabetical order: those of the test rows where `classes` says how many there are, else those of all rows,
     which are `learnt` then, whether or not training rows have more than test rows. The number of classes is `classes`,
     or what the schema, the list, the names or the test rows say. Raises `DataError` for a test row that has none of the
-    classes; such a training row is `UNREADABLE`.
+    classes; such a training row is `UNREADABLE`. With `clients_only`, which needs no test set, such a test row is too, and
+    without test rows most rows say whether labels are whole numbers.
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "label", may_be_empty=True))
@@ -60,25 +67,22 @@ def read_labels(
             )
     _refuse_lost(table, name, labels, declared)
     numbers, values = _ranked(column, strip=not table.typed)
-    if (numbers[test] < 0).any():
+    if (numbers[test] < 0).any() and not clients_only:
         raise DataError(
             f"The column {name!r} of {table.path} is empty in a test row, or not UTF-8 there; every one must have a label."
         )
-    if (
-        labels is None
-        and not table.typed
-        and _are_whole(values[number] for number in set(numbers[test].tolist()))
-    ):
+    tested = sorted({*numbers[test].tolist()} - {-1})
+    if labels is None and not table.typed and _are_whole(values, tested, numbers):
         values = [int(value.partition(".")[0]) if _WHOLE.fullmatch(value) else UNREADABLE for value in values]
         whole = True
     if whole and labels is None:
-        return _whole(table, name, numbers, values, test, classes)
+        return _whole(table, name, numbers, values, tested, classes, clients_only=clients_only)
     if labels is not None and not table.typed:
         labels = [label.strip() for label in labels]
     names = [str(value) for value in values]
     if whole and declared:
         names = [declared[value] if 0 <= value < len(declared) else value for value in values]
-    return _named(table, name, numbers, names, test, classes, labels)
+    return _named(table, name, numbers, names, tested, classes, labels, clients_only=clients_only)
 
 
 def _ranked(column: Any, *, strip: bool) -> tuple[np.ndarray, list[Any]]:
@@ -91,18 +95,35 @@ def _ranked(column: Any, *, strip: bool) -> tuple[np.ndarray, list[Any]]:
     return np.array([*(place.get(value, -1) for value in values), -1], dtype=np.int64)[numbers], kept
 
 
-def _are_whole(values: Iterable[str]) -> bool:
-    return all(_WHOLE.fullmatch(value) for value in values)
+def _are_whole(values: Sequence[str], tested: Sequence[int], numbers: np.ndarray) -> bool:
+    """Say whether all labels of test rows are whole numbers, or without these most of all that there are."""
+    if tested:
+        return all(_WHOLE.fullmatch(values[number]) for number in tested)
+    counts = np.bincount(numbers[numbers >= 0], minlength=len(values))
+    whole = sum(int(count) for value, count in zip(values, counts, strict=True) if _WHOLE.fullmatch(value))
+    return 2 * whole > int(counts.sum())
 
 
 def _whole(
-    table: Table, name: str, numbers: np.ndarray, values: Sequence[int], test: np.ndarray, classes: int | None
+    table: Table,
+    name: str,
+    numbers: np.ndarray,
+    values: Sequence[int],
+    tested: Sequence[int],
+    classes: int | None,
+    *,
+    clients_only: bool,
 ) -> Labels:
-    """Return the labels `values[numbers]`, whole numbers from 0."""
-    tested = [values[number] for number in np.unique(numbers[test])]
+    """Return the labels `values[numbers]`, whole numbers from 0; `tested` are the numbers of those in test rows."""
     declared = len(table.class_names.get(name, ())) or None
+    shown = [values[number] for number in tested]
     who = f"A test row in the column {name!r} of {table.path}"
-    known = count_classes(who, min(tested), max(tested), classes, declared)
+    if clients_only and (classes or declared):
+        known = classes or declared or 0
+    elif not shown:
+        raise DataError(NO_CLASSES.format(table.path))
+    else:
+        known = count_classes(who, min(shown), max(shown), classes, declared)
     # Before they are an array: a training row may hold a number that no int64 is.
     counted = [value if 0 <= value < known else UNREADABLE for value in values]
     return Labels(np.array([*counted, UNREADABLE], dtype=np.int64)[numbers], known)
@@ -122,12 +143,13 @@ def _named(
     name: str,
     numbers: np.ndarray,
     values: Sequence[str | int],
-    test: np.ndarray,
+    tested: Sequence[int],
     classes: int | None,
     labels: Sequence[str] | None,
+    *,
+    clients_only: bool,
 ) -> Labels:
-    """Return the labels whose names are `values[numbers]`; a number is the name of no class."""
-    tested = set(numbers[test].tolist())
+    """Return the labels whose names are `values[numbers]`; a number is the name of no class; `tested` as in `_whole`."""
     learnt = labels is None and classes is None
     if labels is None:
         labels = [str(value) for number, value in enumerate(values) if learnt or number in tested]
@@ -140,7 +162,7 @@ def _named(
         )
     place: dict[str | int, int] = {label: number for number, label in enumerate(labels)}
     strange = [value for number, value in enumerate(values) if number in tested and value not in place]
-    if strange:
+    if strange and not clients_only:
         raise DataError(
             f"The column {name!r} of {table.path} holds the label {strange[0]!r}, which "
             f"labels=[{', '.join(labels)}] lacks; add it there, or correct the rows."

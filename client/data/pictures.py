@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from client.data.reading import reading
-from client.data.rows import Rows
+from client.data.rows import Rows, shape_of_all
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -85,8 +85,8 @@ class Pictures(Rows):
 
 
 def pictures(source: FileBytes | ColumnBytes, count: int, test: np.ndarray) -> Pictures:
-    """Return the `count` pictures of `source`; what shape all have says the first where `test` [count] is true."""
-    return Pictures(source, (count, *decode(source, int(np.argmax(test))).shape))
+    """Return the `count` pictures of `source`; `test` [count] says which rows show the shape of all, see `shape_of_all`."""
+    return Pictures(source, (count, *shape_of_all(lambda row: decode(source, row).shape, test)))
 
 
 def decode(source: FileBytes | ColumnBytes, row: int) -> np.ndarray:

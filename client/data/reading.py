@@ -48,6 +48,12 @@ DEEPEST = 16
 """Lists and objects in one another of a JSON text that is too deep to be read; no loader wants more."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 MOST_CHARACTERS = 300  # of a parser's own words
+_VALUE_FOLLOWS = re.compile(
+    r"(columns, got \d+|invalid value|with text|could not convert string to float|invalid literal for int\(\) with base \d+|"
+    r"Could not convert|Failed to parse string)\b:?\s.*",
+    re.DOTALL,
+)
+"""What parsers say before they quote a row or a value: pyarrow, sqlite3, Python."""
 
 
 @contextmanager
@@ -66,7 +72,9 @@ def reading(path: Path | str, right: str, *, also: tuple[type[Exception], ...] =
     except FedmfError:
         raise
     except (*PARSERS_RAISE, *also) as error:
-        raise DataError(f"{path} cannot be read as {right} ({brief(error)}).") from error
+        # A traceback in a log shows the cause with all of its words.
+        cause = error if without_values(str(error)) == str(error) else None
+        raise DataError(f"{path} cannot be read as {right} ({brief(error)}).") from cause
 
 
 @contextmanager
@@ -84,13 +92,22 @@ def naming(where: str) -> Iterator[None]:
         raise DataError(f"{where}: {error}") from error
 
 
+def without_values(words: str) -> str:
+    """Return what a parser says without the row or value that it quotes, which is somebody's: logs are kept and sent around.
+
+    >>> without_values("CSV parse error: Row #3: Expected 4 columns, got 3: SMITH John,0,1")
+    'CSV parse error: Row #3: Expected 4 columns, got 3'
+    """
+    return _VALUE_FOLLOWS.sub(r"\1", words)
+
+
 def brief(error: BaseException) -> str:
-    """Return type and message of an error on one line of bounded length.
+    """Return type and message of an error on one line of bounded length, without values that a parser quotes.
 
     >>> brief(KeyError("x"))
     "KeyError: 'x'"
     """
-    words = " ".join(str(error).split()).rstrip(".")
+    words = " ".join(without_values(str(error)).split()).rstrip(".")
     cut = words if len(words) <= MOST_CHARACTERS else f"{words[:MOST_CHARACTERS]} ..."
     return f"{type(error).__name__}: {cut}" if cut else type(error).__name__
 

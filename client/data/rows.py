@@ -1,6 +1,9 @@
 """Inputs that stay as they are stored until a client takes its turn: an array as far as `ArrayClients` needs one."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +12,8 @@ import numpy as np
 from client.data.table import Table, is_list, is_number, storage
 from client.imports import need
 from fedmf.errors import DataError
+
+_SHOWN = 25  # rows that say the shape of all where no test row does
 
 
 class Rows(ABC):
@@ -69,17 +74,38 @@ class Lists(Rows):
         return made
 
 
+def shape_of_all(shape_of: Callable[[int], tuple[int, ...]], test: np.ndarray) -> tuple[int, ...]:
+    """Return the shape that inputs have, which the first row says where `test` [rows] is true.
+
+    Without test rows, as on a node none of whose users has five, it is that of most of some rows spread over all: then no
+    single row decides. Raises what `shape_of(row)` raises for the first test row, or where none of those rows can be read.
+    """
+    if test.any():
+        return shape_of(int(np.argmax(test)))
+    rows = np.unique(np.linspace(0, len(test) - 1, _SHOWN).astype(int)).tolist()
+    shapes: Counter[tuple[int, ...]] = Counter()
+    for row in rows:
+        with suppress(DataError):  # its client's mistake alone
+            shapes[shape_of(row)] += 1
+    return shapes.most_common(1)[0][0] if shapes else shape_of(rows[0])
+
+
 def lists(table: Table, name: str, key: str, test: np.ndarray) -> Lists:
-    """Return a column of lists; what shape all have says the first where `test` [rows] is true."""
+    """Return a column of lists; `test` [rows] says which rows show the shape of all, see `shape_of_all`."""
     column = table.column(name, key, may_be_empty=True)
     if not is_list(storage(column.type)):
         raise DataError(
             f"The column {name!r} of {table.path} is {column.type}; {key} must name lists of numbers."
         )
-    first, shape = column[int(np.argmax(test))].as_py(), []
-    while isinstance(first, list):
-        shape.append(len(first))
-        first = first[0] if first else None
+
+    def shape_of(row: int) -> tuple[int, ...]:
+        first, shape = column[row].as_py(), []
+        while isinstance(first, list):
+            shape.append(len(first))
+            first = first[0] if first else None
+        return tuple(shape)
+
+    shape = shape_of_all(shape_of, test)
     starts = np.cumsum([0, *(len(chunk) for chunk in column.chunks)])
     return Lists(table, name, column, starts[:-1] if len(starts) > 1 else starts, (table.rows, *shape))
 

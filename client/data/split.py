@@ -13,13 +13,18 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 (Steele, Lea and Flood 20
 
 
 def fifth_of_each(
-    users: np.ndarray, *, seed: int, names: np.ndarray | Sequence[str | int] | None = None
+    users: np.ndarray,
+    *,
+    seed: int,
+    names: np.ndarray | Sequence[str | int] | None = None,
+    may_be_none: bool = False,
 ) -> np.ndarray:
     """Return a boolean mask [N] that chooses floor(n/5) of the n rows of each user, by a public seed.
 
     Which rows of a user are chosen follows from the seed, the user's name and number of rows, and from nothing of other
     users: what a client trains on must be a function of its own data. `users` [N] are names, or, where `names` are given,
-    places among these. Raises `DataError` where no test example is left.
+    places among these. Raises `DataError` where no test example is left, unless there `may_be_none`: in a process that plays
+    clients and needs no test set, one user's number of rows must not decide what becomes of the others.
 
     >>> mask = fifth_of_each(np.repeat([4, 9], [10, 4]), seed=0)
     >>> int(mask[:10].sum()), int(mask[10:].sum())
@@ -35,7 +40,7 @@ def fifth_of_each(
     draws = _mixed(streams[numbers] + place.astype(np.uint64) * _STEP)
     place[np.lexsort((draws, numbers))] = within  # and now in the order of the draws
     chosen: np.ndarray = place < counts[numbers] // 5
-    if not chosen.any():
+    if not chosen.any() and not may_be_none:
         raise DataError(
             "A fifth of each user's examples is the test set where the data have no split, but no user has five: the "
             f"largest has {counts.max(initial=0)}. Mark test examples with split = 1 and the others with 0."
@@ -62,12 +67,12 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def check_split(path: object, test: np.ndarray, *, mark: str) -> None:
+def check_split(path: object, test: np.ndarray, *, mark: str, may_be_none: bool = False) -> None:
     """Raise `DataError` unless `test` [rows] says of some rows that they are test rows, and of others not.
 
-    `mark` says how the file at `path` marks a row, with {} for 0 or 1.
+    `mark` says how the file at `path` marks a row, with {} for 0 or 1; where test rows `may_be_none` there need be none.
     """
-    if test.all() or not test.any():
+    if test.all() or not (may_be_none or test.any()):
         missing, other = ("training", 0) if test.all() else ("test", 1)
         raise DataError(
             f"{path} has no {missing} example; mark some with {mark.format(other)}, or leave the split out: a fifth of each "

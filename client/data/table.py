@@ -75,9 +75,9 @@ class Users:
     numbers: np.ndarray
     names: Sequence[str | int]
 
-    def test_rows(self) -> np.ndarray:
+    def test_rows(self, *, may_be_none: bool = False) -> np.ndarray:
         """Return which rows are test rows where nothing says it: a fifth of each user's, by the user's name."""
-        return fifth_of_each(self.numbers, seed=SPLIT_SEED, names=self.names)
+        return fifth_of_each(self.numbers, seed=SPLIT_SEED, names=self.names, may_be_none=may_be_none)
 
 
 def users_of(table: Table, name: str) -> Users:
@@ -164,16 +164,18 @@ def _no_number(table: Table, name: str, test: np.ndarray) -> str | None:
     return None if cell is None else f"{name!r} of {table.path} holds {cell!r} in a test row"
 
 
-def numbers(table: Table, names: Sequence[str], test: np.ndarray) -> np.ndarray:
+def numbers(table: Table, names: Sequence[str], test: np.ndarray, *, are_named: bool = False) -> np.ndarray:
     """Return float32 [rows, columns] of columns of numbers; an empty cell is not a number.
 
-    Nor is what else is no number in a training row of a table without types; `test` [rows] says which are test rows.
+    Nor is what else is no number in a training row of a table without types; `test` [rows] says which are test rows. In
+    one of these it is a `DataError`, unless somebody said that the columns are numbers (`are_named`) and no test set is needed.
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     x = np.empty((table.rows, len(names)), dtype=np.float32)
     for place, name in enumerate(names):
         column = plain(table.column(name, "features", may_be_empty=True))
-        if odd := _no_number(table, name, test):
+        seen = np.zeros_like(test) if are_named else test
+        if odd := _no_number(table, name, seen):
             raise DataError(f"The column {odd}; it must hold numbers.")
         if is_text(column.type):
             x[:, place] = numbers_of(column, test)

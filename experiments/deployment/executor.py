@@ -33,17 +33,31 @@ from experiments.deployment.lifeline import end_with_parent, is_cut
 log = logging.getLogger(__name__)
 
 CODE_CHANGED = 3  # exit code of a child that found other code on disk than was imported
+IN_VAIN = 4  # the same, of one that was ended because nobody waited for its answer any more
 _NOTICE = 1 << 16  # the most bytes that a child tells its parent
 _LOOK = 0.01  # seconds between two looks at a child
+_ASK = 5.0  # seconds between two questions whether anybody waits for what a child does
+_LEAVING = (
+    15.0  # seconds for a child to end by itself that nobody waits for: it may just have sent its answer
+)
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 
 Play = Callable[[str, Callable[[str], None]], int]
 """Plays the task of a token in a child, may tell the parent a text, and returns the child's exit code."""
 
+InVain = Callable[[str, str, float], str]
+"""Says why nobody waits any longer for the answer to the task of a token, "" while somebody may.
+
+It is given what the task's child has told so far, and for how many seconds the child has been there.
+"""
+
 
 class Executor:
     """Asks for tasks and plays each in a fork of this process.
+
+    A child that hangs would hold up all tasks after its own. It is ended, with a word in the log, when `in_vain` says that
+    nobody waits for it, and never before: how long honest training takes, nobody knows.
 
     `acquire` returns a task's token or None, `notice` takes what a child told, after its end; `pause` waits until the next
     question and is told whether there was a task.
@@ -56,9 +70,10 @@ class Executor:
         notice: Callable[[str], None],
         pause: Callable[[bool], None],
         is_over: Callable[[], bool] = is_cut,
+        in_vain: InVain = lambda token, told, seconds: "",
     ) -> None:
         self._acquire, self._play, self._notice = acquire, play, notice
-        self._pause, self._is_over = pause, is_over
+        self._pause, self._is_over, self._in_vain = pause, is_over, in_vain
         self._child: int | None = None
 
     def run(self) -> bool:
@@ -81,8 +96,7 @@ class Executor:
         self._child = forked(lambda: self._play(token, lambda text: _tell(tells, text)))
         os.close(tells)
         try:
-            code = self._awaited(self._child)
-            text = _heard(hears)
+            code, text = self._awaited(self._child, token, hears)
         finally:
             os.close(hears)
         if code < 0:
@@ -90,16 +104,27 @@ class Executor:
         self._notice(text)
         return code
 
-    def _awaited(self, child: int) -> int:
+    def _awaited(self, child: int, token: str, hears: int) -> tuple[int, str]:
+        """Return the exit code of the task's child when it has ended, and what it told through the pipe `hears`."""
+        began = asked = time.monotonic()
+        text, idle_since = "", None
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 self._child = None
                 kill_group(child)  # what it may have left
-                return os.waitstatus_to_exitcode(status)
+                return os.waitstatus_to_exitcode(status), text + _heard(hears)
             if self._is_over():
                 self._end_child()
                 sys.exit()
+            if (now := time.monotonic()) - asked >= _ASK:
+                asked, text = now, text + _heard(hears)
+                why = self._in_vain(token, text, now - began)
+                idle_since = (now if idle_since is None else idle_since) if why else None
+                if idle_since is not None and now - idle_since >= _LEAVING:
+                    log.error("a task's process is ended, after %.0f s: %s", now - began, why)
+                    self._end_child()
+                    return IN_VAIN, text
             time.sleep(_LOOK)
 
     def _end_child(self) -> None:
@@ -172,10 +197,19 @@ def forked(play: Callable[[], int]) -> int:
         os._exit(code)  # no handler of the parent's, and no wait for its threads
 
 
-def succeeds(check: Callable[[], bool]) -> bool:
-    """Return what `check` returns in a fork of this process; False where it does not come back."""
+def succeeds(check: Callable[[], bool], what: str) -> bool:
+    """Return what `check` returns in a fork of this process; False where it does not come back.
+
+    A fork that was killed, or that code of somebody's own ended, can say nothing itself: the log says so of `what` it did.
+    """
     _, status = os.waitpid(forked(lambda: 0 if check() else 1), 0)
-    return os.waitstatus_to_exitcode(status) == 0
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        how = f"was killed by {signal.Signals(-code).name} (for want of memory, say: journalctl -k)"
+        log.error("%s: the process that did it %s", what, how)
+    elif code > 1:
+        log.error("%s: the process that did it ended with exit code %d", what, code)
+    return code == 0
 
 
 def _tell(pipe: int, text: str) -> None:

@@ -66,8 +66,27 @@ def serve(settings: dict[str, Any], installed: Files) -> int:
 
     log.info("ready for messages after %.1f s", time.monotonic() - began)
     plays = player(settings["address"], resident, installed)
-    has_ended = Executor(source.acquire, plays, notice, pause).run()
+    in_vain = waiting(settings["address"], resident)
+    has_ended = Executor(source.acquire, plays, notice, pause, in_vain=in_vain).run()
     return 0 if has_ended else RESTART
+
+
+def waiting(address: str, resident: Any) -> Callable[[str, str, float], str]:
+    """Return what says why nobody waits for a task's answer: the SuperNode has given it up, or the run's server has."""
+    from experiments.deployment.flower_parts import is_known
+
+    def in_vain(token: str, overrides: str, seconds: float) -> str:
+        if is_known(address, token) is False:
+            return "the SuperNode no longer counts it alive (it was not heard of for a minute, or the SuperNode started again)"
+        longest = resident.longest(overrides)
+        if longest is not None and seconds > longest:
+            return (
+                f"it hangs, or is too slow for this run, whose server waited for its answer for half of {longest:g} s at most "
+                "(engine.round_timeout)"
+            )
+        return ""
+
+    return in_vain
 
 
 def player(address: str, resident: Any, installed: Files) -> Callable[[str, Callable[[str], None]], int]:

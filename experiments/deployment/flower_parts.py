@@ -239,6 +239,36 @@ class TaskSource:
         self._said = text
 
 
+def is_known(address: str, token: str) -> bool | None:
+    """Say whether the SuperNode at `address` still waits for the task of `token`; None: it does not answer.
+
+    It gives a task up whose process was not heard of for a minute, and knows none of before its own start. The question is one
+    that every process of a node's task is refused, so that nothing follows from it: a heartbeat would keep alive what hangs.
+    """
+    from flwr.proto.runtime_pb2 import GetNodesRequest
+    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    client = RuntimeHttpClient.from_server_address(
+        server_address=address,
+        insecure=True,  # loopback alone
+        root_certificates=None,
+        interceptors=[
+            RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
+            RuntimeTokenHttpInterceptor(token),
+        ],
+    )
+    try:
+        client.GetNodes(GetNodesRequest())
+    except httpx.HTTPStatusError as error:
+        return {httpx.codes.UNAUTHORIZED: False, httpx.codes.FORBIDDEN: True}.get(error.response.status_code)
+    except httpx.HTTPError:
+        return None
+    finally:
+        client.close()
+    return None
+
+
 def play_task(
     address: str, token: str, check: Callable[[bytes], Any], app: Callable[[Message, Context], Message]
 ) -> None:

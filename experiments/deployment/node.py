@@ -33,6 +33,7 @@ class NodeSettings:
     clients: int
     first: int
     seed: int
+    loads_only: bool
     output: Output
 
 

@@ -20,12 +20,15 @@ from flwr.clientapp import ClientApp
 from experiments.deployment.executor import succeeds
 from experiments.deployment.node import OVERRIDES, Node, answer_query, node_settings, readiness
 from experiments.deployment.node_app import Sources, reply_to, run_settings
+from experiments.settings.engine import DeploymentSettings
 from experiments.settings.schema import Settings
 
 log = logging.getLogger(__name__)
 
 WITHOUT_FILES = ("digits", "synthetic")
 OF_ONE_FILE = ("by_user_npz", "by_user_text")
+
+NOT_LOOKED_AT = "this node is not ready: its data could not be looked at"
 
 Stamp = tuple[tuple[int, ...], ...]
 
@@ -62,7 +65,7 @@ class Resident:
     def _found_ready(self) -> bool:
         """Say whether the node is ready, once for as long as this process lives: see `node.readiness`."""
         if self._stamp is None:  # what is not kept is read in a child: some loaders start threads
-            return succeeds(lambda: _is_ready(replace(self._node)))
+            return succeeds(lambda: _is_ready(replace(self._node)), NOT_LOOKED_AT)
         return _is_ready(self._node)
 
     def refresh(self) -> None:
@@ -92,6 +95,22 @@ class Resident:
             self._run = overrides, run_settings(overrides)
         except Exception as error:
             log.debug("the settings of a run are not kept: %s", error)
+
+    def longest(self, overrides: str) -> float | None:
+        """Return seconds after which no server of the run waits for a task that began then; None: it is not known.
+
+        It waits `engine.round_timeout`, or `query_timeout`, from when all tasks of the round are sent. This one began when
+        it was sent itself, before others: twice as long is past both.
+        """
+        if not overrides:
+            return None
+        self.learn_run(overrides)
+        if self._run is None or self._run[0] != overrides:
+            return None
+        engine = self._run[1].engine
+        if not isinstance(engine, DeploymentSettings):
+            return None
+        return 2 * max(engine.round_timeout, engine.query_timeout)
 
     def node(self, overrides: object) -> Node:
         """Return the node that `overrides` describe, with the data kept if they are still those on disk."""

@@ -4,6 +4,7 @@ A node's name and the number that it declared are public; which of its clients w
 """
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from server.cohort import Roster
 from server.files import write_atomically
 from server.known_nodes import KnownNodes
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class AttendanceFile:
@@ -23,13 +26,35 @@ class AttendanceFile:
     nodes: KnownNodes
 
     def record(self, roster: Roster) -> None:
-        """Write who is in the epoch of `roster`, in place of what was written of it before."""
-        kept = [row for row in read_attendance(self.folder) if row["epoch"] != roster.epoch + 1]
+        """Write who is in the epoch of `roster`.
+
+        What was written of the same roster when the epoch began stays: who has been taken out of the list of nodes since then
+        still took part, under the name of then. A damaged file is put aside, with a word in the log: it is there for
+        people alone, and no reason to stop a run.
+        """
+        kept, before = [], None
+        for row in self._read():
+            if row["epoch"] == roster.epoch + 1:
+                before = row["nodes"]
+            else:
+                kept.append(row)
+        if before is not None and sorted(before.values()) == sorted(roster.nodes.values()):
+            return
         named = {self.nodes.called(key): count for key, count in roster.nodes.items()}
         rows = [*kept, {"epoch": roster.epoch + 1, "nodes": dict(sorted(named.items()))}]
         rows.sort(key=lambda row: int(row["epoch"]))
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / ATTENDANCE, (json.dumps({"epochs": rows}, indent=1) + "\n").encode())
+
+    def _read(self) -> list[dict[str, Any]]:
+        """Return the rows of the file, none of a damaged one, which is renamed."""
+        try:
+            return read_attendance(self.folder)
+        except RunDirectoryError as error:
+            aside = self.folder / f"{ATTENDANCE}.damaged"
+            log.warning("%s It is kept as %s, and another one is begun.", error, aside.name)
+            (self.folder / ATTENDANCE).replace(aside)
+            return []
 
 
 def read_attendance(folder: Path) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             config superlink root_certificates private_key trusted_entities clients first port pause log
         """,
         "node_check": """
-            clients first seed output
+            clients first seed loads_only output
         """,
         "nodes": """
             file add name most_clients remove output

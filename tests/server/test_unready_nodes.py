@@ -97,6 +97,78 @@ def test_a_node_that_leaves_is_not_waited_for(tmp_path):
     assert nodes_in(tmp_path) == {key_of("a")}
 
 
+def saying(*answers):
+    """Return a node that gives these answers one after another, the last one again and again, and a list of its questions."""
+    asked, left = [], list(answers)
+
+    def say(message):
+        asked.append(message)
+        return (left.pop(0) if len(left) > 1 else left[0])(message)
+
+    return say, asked
+
+
+def test_a_node_that_comes_back_while_an_epoch_waits_is_asked_again(tmp_path):
+    """It was started again with data that do not load; what it said before counts no longer."""
+    first, asked = saying(holding(12), unready(5))
+    passes = []
+
+    def waited_for(message):
+        passes.append(message)
+        if len(passes) == 2:
+            grid.away.add("a")
+        if len(passes) == 4:
+            grid.away.discard("a")
+        return (unready(6) if len(passes) < 8 else holding(12))(message)
+
+    grid = Nodes({"a": first, "b": waited_for}, {"a": answer, "b": answer})
+    with pytest.raises(RunStoppedError, match=f"not ready: {key_of('a')}"):
+        started(tmp_path, grid, UnreadyNodes.wait, 1, timeout=1.5)
+    assert len(asked) > 2
+
+
+def test_a_node_that_comes_back_under_another_id_is_asked_again(tmp_path):
+    first, asked = saying(holding(12), unready(5))
+
+    def waited_for(message):
+        grid.ids["a"] = 500  # between two looks at who is connected
+        return unready(6)(message)
+
+    grid = Nodes({"a": first, "b": waited_for}, {"a": answer, "b": answer})
+    both = ", ".join(sorted([key_of("a"), key_of("b")]))
+    with pytest.raises(RunStoppedError, match=f"not ready: {both}"):
+        started(tmp_path, grid, UnreadyNodes.wait, 1, timeout=0.5)
+    assert [message.metadata.dst_node_id for message in asked][:2] == [100, 500]
+
+
+def test_who_was_there_before_others_is_asked_once_more_when_all_are(tmp_path):
+    """Its file was exchanged meanwhile, which no disconnection shows: the digest of the epoch is the new one's."""
+    first, asked = saying(holding(12), holding(9))
+    second, _ = saying(unready(6), unready(6), holding(6))
+    started(
+        tmp_path,
+        Nodes({"a": first, "b": second}, {"a": answer, "b": answer}),
+        UnreadyNodes.wait,
+        1,
+        timeout=5,
+    )
+    roster = Roster.from_json((tmp_path / ROSTER).read_text())
+    assert roster.nodes == {key_of("a"): 9, key_of("b"): 6}
+    assert len(asked) == 2
+
+
+def test_where_nobody_is_waited_for_each_node_is_asked_once(tmp_path):
+    (first, asked), (second, too) = saying(holding(12)), saying(holding(6))
+    started(
+        tmp_path,
+        Nodes({"a": first, "b": second}, {"a": answer, "b": answer}),
+        UnreadyNodes.wait,
+        1,
+        timeout=5,
+    )
+    assert (len(asked), len(too)) == (1, 1)
+
+
 def test_a_silent_node_that_was_not_ready_is_still_waited_for(tmp_path):
     answers = iter([unready(6)])
 

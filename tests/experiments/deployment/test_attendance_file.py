@@ -35,6 +35,30 @@ def test_each_epoch_names_its_nodes_and_one_that_goes_on_after_a_restart_stands_
     ]
 
 
+def test_a_node_that_was_taken_out_of_the_list_keeps_its_name_in_the_epoch_under_way(tmp_path, listed):
+    """As after a leaked key: the run goes on in mid-epoch with the list of now."""
+    roster = Roster(0, {listed.key: 8, "0" * 32: 8})
+    AttendanceFile(tmp_path, KnownNodes((listed,))).record(roster)
+    AttendanceFile(tmp_path, EVERY_NODE).record(roster)
+    assert read_attendance(tmp_path) == [{"epoch": 1, "nodes": {"hospital-1": 8, "0" * 32: 8}}]
+
+
+def test_an_epoch_that_begins_again_with_other_nodes_is_written_anew(tmp_path, listed):
+    """Its roster was lost before anyone was asked."""
+    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
+    file.record(Roster(0, {listed.key: 8, "0" * 32: 8}))
+    file.record(Roster(0, {listed.key: 8}))
+    assert read_attendance(tmp_path) == [{"epoch": 1, "nodes": {"hospital-1": 8}}]
+
+
+def test_a_damaged_file_is_put_aside_and_stops_no_run(tmp_path, listed, caplog):
+    (tmp_path / ATTENDANCE).write_text("{")
+    AttendanceFile(tmp_path, KnownNodes((listed,))).record(Roster(3, {listed.key: 8}))
+    assert read_attendance(tmp_path) == [{"epoch": 4, "nodes": {"hospital-1": 8}}]
+    assert (tmp_path / f"{ATTENDANCE}.damaged").read_text() == "{"
+    assert "attendance.json is damaged" in caplog.text
+
+
 def test_the_page_says_by_name_in_how_many_epochs_a_node_took_part(tmp_path, listed):
     file = AttendanceFile(tmp_path, KnownNodes((listed,)))
     for epoch in range(4):

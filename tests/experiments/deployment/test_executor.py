@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.deployment import executor
 from experiments.deployment.executor import (
     CODE_CHANGED,
     Executor,
@@ -39,9 +40,11 @@ def unfrozen():
 class Work:
     """An executor over the tasks "0", "1", ..., each played by `play`; `told` is what the children said."""
 
-    def __init__(self, play, tasks=3):
+    def __init__(self, play, tasks=3, **more):
         self.left, self.told, self.paused = [str(number) for number in range(tasks)], [], []
-        self.executor = Executor(self.acquire, play, self.told.append, self.paused.append, self.is_over)
+        self.executor = Executor(
+            self.acquire, play, self.told.append, self.paused.append, self.is_over, **more
+        )
 
     def acquire(self):
         return self.left.pop(0) if self.left else None
@@ -129,6 +132,91 @@ def test_changed_code_ends_the_executor_so_that_it_starts_anew():
     assert work.left == ["2"]
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(executor, "_ASK", 0.02)
+    monkeypatch.setattr(executor, "_LEAVING", 0.1)
+
+
+@pytest.mark.parametrize("hangs", ["stopped", "asleep"])
+def test_a_child_that_hangs_is_ended_when_nobody_waits_for_it_and_the_next_task_is_played(
+    impatient, caplog, hangs
+):
+    def play(token, tell):
+        tell(f"{token} {os.getpid()}")
+        if token == "1":
+            os.kill(os.getpid(), signal.SIGSTOP) if hangs == "stopped" else time.sleep(600)
+        return 0
+
+    asked = []
+
+    def in_vain(token, told, seconds):
+        if token != "1":
+            return ""
+        asked.append((told, seconds))
+        return "it is given up" if len(asked) > 3 else ""
+
+    work = Work(play, in_vain=in_vain)
+    assert work.executor.run() is True
+    assert [text.split()[0] for text in work.told] == ["0", "1", "2"]
+    assert asked[-1][0] == work.told[1]
+    seconds = [seconds for _, seconds in asked]
+    assert seconds == sorted(seconds)
+    wait_until_gone([int(work.told[1].split()[1])])
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "a task's process is ended, after" in said
+    assert said.endswith(": it is given up")
+
+
+def test_long_training_that_somebody_waits_for_is_left_alone(impatient):
+    asked = []
+
+    def play(token, tell):
+        time.sleep(0.5)
+        tell(token)
+        return 0
+
+    work = Work(play, 1, in_vain=lambda *given: asked.append(given) or "")
+    work.executor.run()
+    assert work.told == ["0"]
+    assert len(asked) > 3
+
+
+def test_a_child_that_has_sent_its_answer_and_is_about_to_end_is_left_to_it(monkeypatch, caplog):
+    monkeypatch.setattr(executor, "_ASK", 0.02)
+
+    def play(token, tell):
+        time.sleep(0.3)
+        tell(token)
+        return 0
+
+    work = Work(play, 1, in_vain=lambda *given: "its token is no longer known")
+    work.executor.run()
+    assert work.told == ["0"]
+    assert caplog.records == []
+
+
+def test_who_is_waited_for_again_is_not_ended(monkeypatch):
+    """One answer of a SuperNode that is starting again, say, is not the last word."""
+    monkeypatch.setattr(executor, "_ASK", 0.02)
+    monkeypatch.setattr(executor, "_LEAVING", 0.05)
+    asked = []
+
+    def in_vain(*given):
+        asked.append(given)
+        return "not now" if len(asked) % 2 else ""
+
+    def play(token, tell):
+        time.sleep(0.5)
+        tell(token)
+        return 0
+
+    work = Work(play, 1, in_vain=in_vain)
+    work.executor.run()
+    assert work.told == ["0"]
+    assert len(asked) > 4
+
+
 def test_a_text_too_long_for_the_pipe_is_left_out_and_blocks_nobody():
     def play(token, tell):
         tell("x" * (1 << 17) if token == "0" else token)
@@ -179,6 +267,23 @@ def test_a_process_that_leaves_the_group_and_keeps_the_pipe_blocks_nobody(tells)
             os.kill(left, signal.SIGKILL)
     assert time.monotonic() < began + LIMIT
     assert work.told == [str(left) if tells else ""]
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), "was killed by SIGTERM"),
+        (lambda: os._exit(3), "ended with exit code 3"),
+    ],
+)
+def test_a_look_that_does_not_come_back_is_no_success_and_the_log_says_why(caplog, end, how):
+    assert executor.succeeds(lambda: True, "a look at the data")
+    assert not executor.succeeds(lambda: False, "a look at the data")
+    assert caplog.records == []
+    assert not executor.succeeds(end, "a look at the data")
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith(f"a look at the data: the process that did it {how}")
 
 
 def test_generators_that_every_child_would_share_are_found_and_said_once(caplog, monkeypatch):

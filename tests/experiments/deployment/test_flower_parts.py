@@ -1,6 +1,7 @@
 """The private parts of Flower that a warm node uses are those of the version that the module names."""
 
 import ast
+import datetime
 import importlib
 import inspect
 import subprocess
@@ -18,7 +19,7 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
 
 from experiments.deployment import flower_parts
-from experiments.deployment.flower_parts import VERSION, Pauses, TaskSource
+from experiments.deployment.flower_parts import VERSION, Pauses, TaskSource, is_known
 from experiments.deployment.loopback import HOST, free_port
 
 SECRET = b"a secret of both"
@@ -96,6 +97,24 @@ def test_a_task_is_given_to_who_knows_the_secret_alone(supernode, caplog):
         assert token is not None
         assert len(token) > 60
         assert source.acquire() is None  # it is given once
+
+
+def test_a_supernode_says_whether_it_waits_for_a_task_and_keeps_nothing_alive_for_the_question(supernode):
+    address, state = supernode
+    number = state.create_task(task_type=TaskType.CLIENT_APP, run_id=2, fab_hash="00")
+    token = state.claim_task(number)
+    until = state.task_token_store[number].active_until
+    assert is_known(address, token) is True
+    assert state.task_token_store[number].active_until == until
+    assert is_known(address, "f" * len(token)) is False
+    assert state.activate_task(number)
+    assert is_known(address, token) is True
+    state.task_token_store[number].active_until -= datetime.timedelta(minutes=2)  # nothing was heard of it
+    assert is_known(address, token) is False
+
+
+def test_a_supernode_that_does_not_answer_says_nothing_of_a_task():
+    assert is_known(f"{HOST}:{free_port()}", "f" * 64) is None
 
 
 def test_a_run_that_ends_while_its_message_is_fetched_fails_the_task_in_the_ordinary_way():

@@ -16,6 +16,8 @@ from experiments.deploy_demo import write_clients
 from experiments.deployment.loopback import APP, BIN, free_port
 from experiments.run_files.reader import is_finished
 from runs import metrics
+from server.attendance import Attendance
+from server.cohort import UnreadyNodes
 
 DOCS = APP / "docs"
 PAGES = ("operator", "hospital", "runbook")
@@ -32,6 +34,7 @@ UNTRIED = {
     "# sudo -u fedmf": "the account does not exist here",
     "# chown": "the account does not exist here",
     "# cp /opt/fedmf/docs/systemd": "the machine's own units and rules; tests/experiments/deployment/test_units.py reads them",
+    "# sed": "the machine's own rules; tests/experiments/deployment/test_units.py applies it to the file",
     "# nft": "the machine's own rules; tests/experiments/deployment/test_units.py runs them in a network of its own",
     "# systemctl": "the machine's own services; what the units start is run",
     "# journalctl": "there is no service whose log it could show",
@@ -102,10 +105,26 @@ def test_the_runbook_has_a_paragraph_for_each_fault_that_says_what_is_lost():
         "node killed", "node frozen", "node cut off", "slow node", "node's data unreadable", "node unregistered",
         "clock off", "old session online", "wrong authority", "certificate expired", "superlink killed",
         "superlink's database lost", "server app killed", "disk full", "other code on a node",
-        "other version at a resume", "leaked key", "proxy refuses size", "too few clients",
+        "other version at a resume", "leaked key", "proxy refuses size", "too few clients", "node not ready", "task hangs",
     }  # fmt: skip
     for title, text in zip(faults[::2], faults[1::2], strict=True):
         assert "Lost: nothing" in text, title
+
+
+def test_the_pages_say_what_happens_to_a_node_that_is_not_ready():
+    """As it is: by default no epoch begins without it, and the run stops; the server's own words stand on the page."""
+    engine = yaml.safe_load((APP / "conf/engine/deployment.yaml").read_text())
+    _, _, text = text_of("runbook").partition("## Node not ready\n")
+    paragraph = " ".join(text.partition("\n## ")[0].split())
+    assert f"after `engine.node_timeout` ({engine['node_timeout']} s) the run stops, exit code 1" in paragraph
+    assert Attendance(1).unready is UnreadyNodes.wait
+    assert "By default (`population.unready_nodes=wait`) no epoch begins without it" in paragraph
+    assert "population.unready_nodes=without" in paragraph
+    for said in ("is not ready: the epoch begins without it", "not ready: "):
+        assert said in paragraph
+        assert said in (APP / "server/attendance.py").read_text()
+    for page in ("operator", "hospital"):
+        assert "not ready" in text_of(page)
 
 
 def file_of(page, heading):
@@ -295,6 +314,7 @@ def test_from_nothing_to_a_finished_run_as_the_pages_say(hosts):
     listed = json.loads(server.run("flwr supernode list site --format json"))
     server.table["NODE_ID"] = str(listed["nodes"][0]["node-id"])
     server.follow("runbook", "Leaked key")
+    assert "This node's data load" in node.follow("runbook", "Node not ready")
     # The hospital leaves, and comes back with a new key: Flower takes none again that was unregistered.
     assert node.stop() == [130]
     node.follow("hospital", "Leave")

@@ -1,6 +1,7 @@
 """What an executor keeps between messages: data until their file changes, settings of the run that was played."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
-from experiments.deployment import apps, resident
+from experiments.deployment import apps, flower_parts, resident
+from experiments.deployment.executor_process import waiting
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.resident import Resident, stamp_of
 from experiments.players.local_grid import call_app, set_identity
@@ -259,3 +261,31 @@ def test_a_plain_supernode_says_nothing_of_being_ready(file):
     question = RecordDict({wire.HELD: ConfigRecord({})})
     answer = reply(apps.client_app, MessageType.QUERY, question, "", overrides_of(file))
     assert wire.READY not in answer.content.config_records[wire.HELD]
+
+
+def test_a_task_is_in_vain_when_twice_what_its_runs_server_waits_is_over(file, monkeypatch):
+    kept, known = Resident(overrides_of(file)), [True]
+    monkeypatch.setattr(flower_parts, "is_known", lambda address, token: known[0])
+    in_vain = waiting("127.0.0.1:1", kept)
+    run = "population.min_available=4 engine.round_timeout=30 engine.query_timeout=20"
+    assert kept.longest(run) == 60
+    assert kept.longest("population.min_available=4 engine.round_timeout=30 engine.query_timeout=50") == 100
+    assert in_vain("token", run, 59) == ""
+    assert "engine.round_timeout" in in_vain("token", run, 61)
+    for unknown in ("", "no_such_key=1"):  # it has told nothing yet, or what nobody can read
+        assert kept.longest(unknown) is None
+        assert in_vain("token", unknown, 10**6) == ""
+    known[0] = None  # the SuperNode does not answer: that says nothing of the task
+    assert in_vain("token", run, 59) == ""
+    known[0] = False
+    assert "no longer counts it alive" in in_vain("token", run, 1)
+
+
+def test_a_node_whose_data_kill_the_process_that_looks_at_them_says_so(tmp_path, monkeypatch, caplog):
+    """The server tells people that the node's log says why."""
+    monkeypatch.setattr(resident, "_is_ready", lambda node: os.kill(os.getpid(), signal.SIGKILL))
+    kept = Resident(f"clients=2 dataset=by_user_csv dataset.path={tmp_path / 'people.csv'}")
+    assert kept._is_ready is False
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "this node is not ready" in said
+    assert "killed by SIGKILL" in said

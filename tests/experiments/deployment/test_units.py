@@ -76,7 +76,7 @@ def test_the_check_before_a_node_starts_reads_the_data_that_it_will_hold(monkeyp
 
     text = (FOLDER / UNITS[1]).read_text()
     data = re.search(r'Environment="FEDMF_DATA=(.*)"', text)[1]
-    assert "ExecStartPre=/opt/fedmf/.venv/bin/fedmf node_check $FEDMF_DATA\n" in text
+    assert "ExecStartPre=-/opt/fedmf/.venv/bin/fedmf node_check loads_only=true $FEDMF_DATA\n" in text
     assert re.search(r"(?m)^ExecStart=.*/fedmf node (.*\\\n)*.* \$FEDMF_DATA$", text)
     settings = node_settings(data)
     assert (settings.clients, settings.dataset.name) == (479, "by_user_npz")
@@ -125,6 +125,21 @@ def test_no_other_account_reaches_the_ports(tmp_path):
         "9094 1002 ConnectionRefusedError",
         "9094 1003 ConnectionRefusedError",
     ], said.stderr
+
+
+def test_the_rules_of_a_hospitals_page_name_no_account_that_its_host_lacks(tmp_path):
+    """`nft` refuses a file that names an account which is not there; the proxy's is on the server host alone."""
+    page = (FOLDER.parent / "hospital.md").read_text()
+    (command,) = re.findall(r"(?m)^# (sed -i .*) /etc/fedmf/fedmf\.nft$", page)
+    assert page.index(command) < page.index("# nft -f")
+    rules = tmp_path / "fedmf.nft"
+    shutil.copy(FOLDER / "fedmf.nft", rules)
+    subprocess.run(["/bin/sh", "-c", f"{command} {rules}"], check=True)
+    left = rules.read_text()
+    assert set(re.findall(r'"([\w-]+)" *[,}]', left)) == {"fedmf"}
+    assert "dport 9094" in left
+    assert not re.search("dport 8000|server host", left)
+    assert left.count("{") == left.count("}")
 
 
 def test_the_rules_hold_the_ports_of_the_units():

@@ -1,0 +1,108 @@
+"""What a reader says of a broken file names the file and the fault, and no row: logs are kept, and sent around."""
+
+import gzip
+import json
+import sqlite3
+import traceback
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+import small_files
+from client.data import load
+from client.data.reading import brief, reading
+from experiments.deployment.node import Node, node_settings, readiness
+from fedmf.errors import DataError
+
+NAME = "SMITH John 1951-03-02"
+HEAD = "user,label,a,b\n" + "".join(f"u{row % 3},{row % 2},{row},1\n" for row in range(18))
+
+
+def everything(error: BaseException) -> str:
+    """Return what a log shows of an error, its causes too."""
+    return "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [f"{NAME},0,1", f"{NAME},0,1,2,3", f'"{NAME}\n",0,1', f"u1,0,{NAME}", f"u1,0,{NAME},1,\n\xff"],
+    ids=["a cell too few", "too many", "two lines", "in a cell of numbers", "and bytes that are no text"],
+)
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_broken_row_of_csv_is_not_quoted(tmp_path: Path, line: str, folder: bool) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes((HEAD + line + "\n").encode("latin-1"))
+    with pytest.raises(DataError, match=r"data\.csv cannot be read as CSV .*columns, got \d\)\.") as raised:
+        load("by_user_csv", path=str(tmp_path if folder else path), classes=2)
+    assert "SMITH" not in everything(raised.value)
+
+
+def test_the_first_of_two_readings_is_not_quoted_with_the_second(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes((HEAD + f"u1,0,{NAME},1\nu1,\xff,1,1\n").encode("latin-1"))
+    with pytest.raises(DataError, match=r"cannot be read as|empty in") as raised:
+        load(
+            "by_user_csv", path=str(path), features=["a", "b"], labels=["0", "1"], user="label", label="user"
+        )
+    assert "SMITH" not in everything(raised.value)
+
+
+def test_a_node_that_is_not_ready_quotes_no_row_in_its_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(HEAD + f"{NAME},0,1\n")
+    why = readiness(
+        Node.of(node_settings(f"clients=3 dataset=by_user_csv dataset.path={path} dataset.classes=2"))
+    )
+    assert why.startswith("its data cannot be loaded: ")
+    assert "got 3" in why
+    assert "SMITH" not in why
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_broken_line_of_json_is_not_quoted(tmp_path: Path, packed: bool) -> None:
+    line = json.dumps({"user": "u1", "text": NAME})[:-1] + " x}\n"
+    path = tmp_path / ("data.jsonl.gz" if packed else "data.jsonl")
+    path.write_bytes(gzip.compress(line.encode()) if packed else line.encode())
+    with pytest.raises(DataError, match=r"Line 1 of .* cannot be read as JSON") as raised:
+        load("by_user_text", path=str(path))
+    assert "SMITH" not in everything(raised.value)
+
+
+def test_a_broken_parquet_file_is_not_quoted(tmp_path: Path) -> None:
+    path = small_files.own_parquet(tmp_path / "data.parquet", said=[NAME] * 18)
+    path.write_bytes(path.read_bytes()[:-20] + NAME.encode())
+    with pytest.raises(DataError, match="cannot be read as parquet") as raised:
+        load("by_user_parquet", path=str(path), text="said")
+    assert "SMITH" not in everything(raised.value)
+
+
+def failing(kind: str) -> None:
+    if kind == "float":
+        float(NAME)
+    elif kind == "int":
+        int(NAME)
+    elif kind == "arrow":
+        pyarrow.array([NAME]).cast("float32")
+    elif kind == "arrow types":
+        pyarrow.array([1.5, NAME])
+    else:
+        sqlite3.connect(":memory:").execute(f"SELECT CAST(x'{NAME.encode().hex()}ff' AS TEXT)").fetchall()
+
+
+@pytest.mark.parametrize("kind", ["float", "int", "arrow", "arrow types", "sqlite"])
+def test_no_parser_is_quoted_where_it_quotes_a_value(kind: str) -> None:
+    with pytest.raises(DataError) as raised, reading("a file", "numbers", also=(pyarrow.ArrowException,)):
+        failing(kind)
+    assert "SMITH" not in everything(raised.value)
+    assert "a file cannot be read as numbers (" in str(raised.value)
+
+
+def test_other_words_of_a_parser_stay_and_so_does_the_cause() -> None:
+    words = "Could not open the file: the footer is too short"
+    assert brief(ValueError(words)) == f"ValueError: {words}"
+    with pytest.raises(DataError) as raised, reading("a file", "numbers"):
+        raise ValueError(words)
+    assert isinstance(raised.value.__cause__, ValueError)

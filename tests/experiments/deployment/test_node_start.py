@@ -1,0 +1,88 @@
+"""What is looked at before a node starts: nothing that one client's data decide keeps it from starting."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import small_files
+from experiments.cli.command import guard
+from experiments.deployment.holdings import UNGIVEN
+from experiments.deployment.node import NodeSettings
+from experiments.node_check import node_check
+from experiments.settings.compose import compose
+
+ROOT = Path(__file__).resolve().parents[3]
+UNIT = (ROOT / "docs/systemd/fedmf-supernode.service").read_text()
+CONTAINER = yaml.safe_load((ROOT / "docs/containers/node.yaml").read_text())["services"]["node"]["command"][2]
+
+
+def check_of_the_unit():
+    """Return the arguments of the unit's check besides those of the data."""
+    (line,) = re.findall(r"(?m)^ExecStartPre=-/opt/fedmf/.venv/bin/fedmf node_check (.*)", UNIT)
+    *words, data = line.split()
+    assert data == "$FEDMF_DATA"
+    return words
+
+
+def checked(*words):
+    """Return the exit code of the check with `words`."""
+    return guard(lambda: node_check(compose("node_check", words, NodeSettings)))
+
+
+def of_one_client(name, split, value):
+    """Return the arrays of the small file with one value of one row of the second client in its place."""
+    held = small_files.arrays()
+    row = int(np.flatnonzero((held["user"] == np.unique(held["user"])[1]) & (held["split"] == split))[0])
+    array = held[name].astype(float if name == "x" else int)
+    array[row] = value
+    return {name: array}
+
+
+@pytest.mark.parametrize(
+    "spoilt", [("x", 0, np.nan), ("y", 0, 77), ("x", 1, np.nan)], ids=["value", "label", "test row"]
+)
+def test_one_clients_bad_value_neither_keeps_a_node_away_nor_makes_it_unready(tmp_path, capsys, spoilt):
+    path = small_files.npz(tmp_path / "data.npz", **of_one_client(*spoilt))
+    data = ("clients=3", "dataset=by_user_npz", f"dataset.path={path}", "dataset.classes=3")
+    assert checked(*check_of_the_unit(), *data) == 0
+    assert capsys.readouterr().out == "This node is ready.\n"
+    assert checked(*data) == 2  # by hand the operator is told of every client
+
+
+def test_the_check_says_that_a_node_is_not_ready_and_lets_it_start(tmp_path, capsys):
+    data = ("clients=3", "dataset=by_user_npz", f"dataset.path={tmp_path / 'no.npz'}")
+    assert checked(*check_of_the_unit(), *data) == 0
+    assert "not ready: its data cannot be loaded: The data file" in capsys.readouterr().out
+    assert checked(*check_of_the_unit(), *data, "output=json") == 0
+    assert json.loads(capsys.readouterr().out)["ready"] is False
+
+
+@pytest.mark.parametrize("code", [0, 2, 137])
+def test_a_container_starts_its_node_whatever_the_check_ends_with(tmp_path, code):
+    (tmp_path / "fedmf").write_text(f'#!/bin/sh\necho "$1"\n[ "$1" = node_check ] && exit {code}\nexit 0\n')
+    (tmp_path / "fedmf").chmod(0o755)
+    program = CONTAINER.replace("$$", "$")
+    said = subprocess.check_output(
+        ["/bin/sh", "-c", program], env={"PATH": str(tmp_path), "FEDMF_DATA": ""}, text=True
+    )
+    assert said.split() == ["node_check", "node"]
+    assert shlex.split(program.partition(";")[0])[2:-1] == check_of_the_unit()
+
+
+def test_texts_without_a_model_are_checked_and_no_parameters_are_counted(tmp_path, capsys):
+    data = (
+        "clients=3",
+        "dataset=by_user_text",
+        f"dataset.path={small_files.jsonl(tmp_path / 'texts.jsonl')}",
+    )
+    assert compose("node_check", data, NodeSettings).model.name == UNGIVEN
+    assert checked(*data, "output=json") == 0
+    assert "parameters" not in json.loads(capsys.readouterr().out)
+    assert checked(*data, "output=json", "model=lstm") == 0
+    assert json.loads(capsys.readouterr().out)["parameters"] > 0
