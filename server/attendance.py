@@ -30,6 +30,7 @@ from server.cohort import Roster, UnreadyNodes, node_of
 from server.exchange import exchange
 from server.files import write_atomically
 from server.known_nodes import EVERY_NODE, KnownNodes, node_key
+from server.messages import says_other_code
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class DeployedPopulation:
         self._path = folder / ROSTER
         self._roster: Roster | None = None
         self._key: SecretKey | None = None
+        self._declined: set[str] = set()  # nodes of the round under way that were said to have other code
 
     def gather(self, plan: Plan, epoch: int, step: int, grid: Grid, *, key: SecretKey) -> None:
         """Wait for enough clients at the start of an epoch and save the roster, before any client is asked.
@@ -131,12 +133,29 @@ class DeployedPopulation:
         away = {node_of(client) for client in clients} - reached
         for name in sorted(nodes.called(key) for key in away if nodes.admit(key)):
             log.warning("node %s is not connected; its clients are silent in this round", name)
+        self._declined = set()
         return places
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return the key under which the node says again who its clients are."""
         assert self._key is not None  # gather is called first
         return {wire.DIGEST_KEY: digest_key(self._key, node_of(clients[0])).reveal()}
+
+    def declines(self, clients: Sequence[str], reply: Message) -> bool:
+        """Say whether the node of `clients` answers that its code is not the run's; the log names it once a round.
+
+        It finds that out before it reads anything of a client, whatever its data are.
+        """
+        if not says_other_code(reply):
+            return False
+        node = node_of(clients[0])
+        if node not in self._declined:
+            log.warning(
+                "node %s has other code than the run; its clients are silent in this round, and its own log names the files",
+                self._attendance.nodes.called(node),
+            )
+        self._declined.add(node)
+        return True
 
     def admits(self, clients: Sequence[str], reply: Message) -> bool:
         """Say whether the node's clients are those that it declared, in the same order, all through the epoch."""
@@ -235,6 +254,7 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
     deadline = time.monotonic() + attendance.timeout
     held: dict[str, Declaration] = {}
     unready: set[str] = set()
+    others: set[str] = set()  # that have other code than the run
     logged, strangers = None, set[str]()
     while True:
         there = connected(grid)
@@ -246,12 +266,21 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
         answers = ask(grid, unasked, attendance, key)
         held |= answers.held
         unready = {name for name in unready | answers.unready if name in unasked and name not in held}
+        for name in sorted(map(attendance.nodes.called, answers.other_code - others)):
+            log.warning(
+                "node %s has other code than the run and takes no part until the run's is installed there; its own log names the "
+                "files",
+                name,
+            )
+        others = {name for name in others | answers.other_code if name in unasked and name not in held}
         present = {name: held[name] for name in nodes if name in held and held[name].clients}
         available = sum(declaration.clients for declaration in present.values())
         goes_without = attendance.unready is UnreadyNodes.without
         if available >= attendance.min_available and (goes_without or not unready):
             for name in sorted(map(attendance.nodes.called, unready)):
                 log.warning("node %s is not ready: the epoch begins without it", name)
+            for name in sorted(map(attendance.nodes.called, others)):
+                log.warning("node %s has other code than the run: the epoch begins without it", name)
             return present
         standing = (
             f"{available} clients behind {len(present)} connected nodes are available; "
@@ -259,8 +288,14 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
         )
         if unready:
             standing += f"; not ready: {', '.join(sorted(map(attendance.nodes.called, unready)))}"
+        if others:
+            standing += f"; with other code than the run: {', '.join(sorted(map(attendance.nodes.called, others)))}"
         if time.monotonic() >= deadline:
             advice = "Start more nodes"
+            if others:
+                advice = (
+                    "Install the run's code on the nodes that have other code and start them again, or start more nodes"
+                )
             if available >= attendance.min_available:
                 advice = (
                     "A node that is not ready has data that could not be loaded; its log says why. Let its operator mend them "
@@ -276,16 +311,17 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
 
 
 class Answers(NamedTuple):
-    """What nodes that were asked have answered, by key: what they declare, or that they are not ready."""
+    """What nodes that were asked have answered, by key: what they declare, that they are not ready, or have other code."""
 
     held: dict[str, Declaration]
     unready: set[str]
+    other_code: set[str]
 
 
 def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: SecretKey) -> Answers:
     """Return what each of `nodes` (key -> node id) declares; one without a proper answer is left out."""
     if not nodes:
-        return Answers({}, set())
+        return Answers({}, set(), set())
     messages = [
         Message(
             RecordDict({wire.HELD: ConfigRecord({wire.DIGEST_KEY: digest_key(key, name).reveal()})}),
@@ -295,11 +331,14 @@ def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: Secre
         for name, node in nodes.items()
     ]
     keys = dict(zip(nodes.values(), nodes, strict=True))
-    held, unready = {}, set[str]()
+    held, unready, other_code = {}, set[str](), set[str]()
     replies = exchange(grid, messages, timeout=attendance.query_timeout)
     asked = {message.metadata.message_id: keys[message.metadata.dst_node_id] for message in messages}
     for reply in replies:
         name = asked[reply.metadata.reply_to_message_id]
+        if says_other_code(reply):
+            other_code.add(name)
+            continue
         count = claimed(reply)
         if count is None:
             log.warning(
@@ -311,7 +350,7 @@ def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: Secre
             unready.add(name)
             continue
         held[name] = Declaration(_counted(name, count, attendance), declared_digest(reply))
-    return Answers(held, unready)
+    return Answers(held, unready, other_code)
 
 
 def _counted(key: str, count: int, attendance: Attendance) -> int:

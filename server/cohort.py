@@ -64,6 +64,9 @@ class Population(Protocol):
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return what the message to the node of `clients` asks besides their tasks; empty for nothing."""
 
+    def declines(self, clients: Sequence[str], reply: Any) -> bool:
+        """Say whether `reply` is nobody's, so that `clients` are silent as if it had not come; no client's data may decide it."""
+
     def admits(self, clients: Sequence[str], reply: Any) -> bool:
         """Say whether the values in `reply`, from the node of `clients`, count; if not they are zero vectors."""
 
@@ -89,6 +92,10 @@ class SimulatedPopulation:
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return nothing: the checkpoint knows who the clients are."""
         return {}
+
+    def declines(self, clients: Sequence[str], reply: Any) -> bool:
+        """Return False: all clients are played by the code of this process."""
+        return False
 
     def admits(self, clients: Sequence[str], reply: Any) -> bool:
         """Return True."""

@@ -305,6 +305,10 @@ class _WatchedPopulation:
         """Return what else a node is asked."""
         return self._population.question(clients)
 
+    def declines(self, clients: Sequence[str], reply: Any) -> bool:
+        """Say whether a reply leaves its clients silent."""
+        return self._population.declines(clients, reply)
+
     def admits(self, clients: Sequence[str], reply: Any) -> bool:
         """Say whether a reply counts."""
         return self._population.admits(clients, reply)

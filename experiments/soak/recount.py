@@ -178,6 +178,10 @@ class _Recorded:
         """Return nothing: who the clients are is not asked again."""
         return {}
 
+    def declines(self, clients: Sequence[str], reply: Any) -> bool:
+        """Return False: only nodes that were heard are asked again."""
+        return False
+
     def admits(self, clients: Sequence[str], reply: Any) -> bool:
         """Return True."""
         return True
