@@ -26,11 +26,12 @@ from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from server.cohort import Roster, UnreadyNodes, node_of
+from server.cohort import Presence, Roster, UnreadyNodes, node_of
 from server.exchange import exchange
 from server.files import write_atomically
 from server.known_nodes import EVERY_NODE, KnownNodes, node_key
 from server.messages import says_other_code
+from server.roll_call import away, presence, tell_epoch
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class DeployedPopulation:
         self._roster: Roster | None = None
         self._key: SecretKey | None = None
         self._declined: set[str] = set()  # nodes of the round under way that were said to have other code
+        self._presence: Presence | None = None
 
     def gather(self, plan: Plan, epoch: int, step: int, grid: Grid, *, key: SecretKey) -> None:
         """Wait for enough clients at the start of an epoch and save the roster, before any client is asked.
@@ -95,6 +97,7 @@ class DeployedPopulation:
             self._roster = _read(self._path)
             if self._roster.epoch == epoch:
                 _tell_changes(self._roster, self._attendance.nodes)
+                tell_epoch(self._roster, self._attendance.nodes, connected(grid), begins=False)
                 self._on_epoch(self._roster)
         if self._roster is not None and self._roster.epoch == epoch:
             return
@@ -107,11 +110,7 @@ class DeployedPopulation:
         digests = {node: declaration.digest for node, declaration in held.items()}
         roster = Roster(epoch, counts, digests)
         self._save(roster)
-        log.info(
-            "epoch %d begins with %d clients behind %d nodes", epoch + 1, roster.clients, len(roster.nodes)
-        )
-        for name, count in sorted((nodes.called(node), count) for node, count in counts.items()):
-            log.info("node %s takes part with %d clients", name, count)
+        tell_epoch(roster, nodes, connected(grid), begins=True)
         self._on_epoch(roster)
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
@@ -125,16 +124,23 @@ class DeployedPopulation:
         The clients of a disconnected node are silent. Where every node is disconnected the network is at fault:
         after the timeout the result is empty, and nothing is asked.
         """
+        assert self._roster is not None  # gather is called first
         nodes, deadline = self._attendance.nodes, time.monotonic() + self._attendance.timeout
-        while not (places := _places(clients, admitted(grid, nodes))) and time.monotonic() < deadline:
+        while (
+            not (places := _places(clients, there := admitted(grid, nodes))) and time.monotonic() < deadline
+        ):
             log.warning("waiting: no node of this round is connected")
             time.sleep(_PAUSE)
-        reached = {node_of(client) for group in places.values() for client in group}
-        away = {node_of(client) for client in clients} - reached
-        for name in sorted(nodes.called(key) for key in away if nodes.admit(key)):
+        self._presence = presence(nodes, self._roster, there)
+        missing = {node_of(client) for client in clients} - {*there}
+        for name in sorted(nodes.called(key) for key in missing if nodes.admit(key)):
             log.warning("node %s is not connected; its clients are silent in this round", name)
         self._declined = set()
         return places
+
+    def presence(self) -> Presence | None:
+        """Return how many nodes of the list, without a list of the epoch, there are, and how many were connected last."""
+        return self._presence
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return the key under which the node says again who its clients are."""
@@ -289,13 +295,15 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
         if unready:
             standing += f"; not ready: {', '.join(sorted(map(attendance.nodes.called, unready)))}"
         if others:
-            standing += f"; with other code than the run: {', '.join(sorted(map(attendance.nodes.called, others)))}"
+            standing += (
+                f"; with other code than the run: {', '.join(sorted(map(attendance.nodes.called, others)))}"
+            )
+        if missing := away(attendance.nodes, there):
+            standing += f"; not connected: {', '.join(missing)}"
         if time.monotonic() >= deadline:
             advice = "Start more nodes"
             if others:
-                advice = (
-                    "Install the run's code on the nodes that have other code and start them again, or start more nodes"
-                )
+                advice = "Install the run's code on the nodes that have other code and start them again, or start more nodes"
             if available >= attendance.min_available:
                 advice = (
                     "A node that is not ready has data that could not be loaded; its log says why. Let its operator mend them "

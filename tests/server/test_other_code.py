@@ -95,7 +95,9 @@ def test_the_log_names_it_once_a_round_whatever_it_was_sent(tmp_path, caplog):
     rounds = sum(node == grid.ids["b"] and step > 0 for step, node in asked)
     messages = sum(message.metadata.dst_node_id == grid.ids["b"] for message in grid.asked)
     assert messages > rounds > 0
-    assert caplog.text.count(f"node {key_of('b')} has other code than the run; its clients are silent") == rounds
+    assert (
+        caplog.text.count(f"node {key_of('b')} has other code than the run; its clients are silent") == rounds
+    )
 
 
 def test_it_is_heard_again_in_the_epoch_once_it_has_the_runs_code(tmp_path):
@@ -128,9 +130,7 @@ def saying(**records):
 OTHER = ConfigRecord({wire.OTHER_CODE: True})
 MIXED = {
     "with values": with_values,
-    "with an array": saying(
-        held=OTHER, model=ArrayRecord({"vector": Array("float32", (1,), "x", bytes(4))})
-    ),
+    "with an array": saying(held=OTHER, model=ArrayRecord({"vector": Array("float32", (1,), "x", bytes(4))})),
     "with a number": saying(held=OTHER, loss=MetricRecord({"loss": 1.0})),
     "with clients": saying(held=ConfigRecord({wire.OTHER_CODE: True, wire.CLIENTS: 6})),
     "with a digest": saying(held=ConfigRecord({wire.OTHER_CODE: True, wire.DIGEST: "0" * 64})),
@@ -171,7 +171,9 @@ def test_too_few_clients_for_want_of_its_code_stop_the_run_with_the_right_advice
     grid.query["b"] = answer_other_code
     with (
         caplog.at_level(logging.INFO, logger="server"),
-        pytest.raises(RunStoppedError, match="Install the run's code on the nodes that have other code") as error,
+        pytest.raises(
+            RunStoppedError, match="Install the run's code on the nodes that have other code"
+        ) as error,
     ):
         started(tmp_path, grid, 1)
     assert f"with other code than the run: {key_of('b')}" in str(error.value)
