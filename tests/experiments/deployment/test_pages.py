@@ -301,7 +301,9 @@ def test_from_nothing_to_a_finished_run_as_the_pages_say(hosts):
     server.follow("runbook", "Proxy refuses size")
     # Which id is whose, of two nodes: by name in the run's log, and by the key that the list shows.
     said = server.follow("runbook", "Leaked key", only="flwr log")
-    keys = re.search(r"node hospital-1 takes part with 479 clients; its key is (\w+), its node id (\d+)", said)
+    keys = re.search(
+        r"node hospital-1 takes part with 479 clients; its key is (\w+), its node id (\d+)", said
+    )
     shown = json.loads(server.run("fedmf nodes file=/var/lib/fedmf/nodes.json output=json"))["nodes"]
     assert keys[1] == {node["name"]: node["key"] for node in shown}["hospital-1"]
     before = online(server)

@@ -121,9 +121,7 @@ def test_a_wait_that_ends_without_nodes_is_over(monkeypatch):
     assert said == [{"is_waiting": True}, {"is_waiting": False}]
 
 
-def test_a_hospital_that_is_gone_for_good_is_counted_in_every_round_whoever_is_asked(
-    tmp_path, ports, after_each_round
-):  # noqa: F811
+def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, after_each_round):  # noqa: F811
     """It is in no epoch after this one, and few rounds would ask its clients: an alert needs ten minutes without a gap."""
     data = DATA.replace("clients=12", "clients=13")
     listed = KnownNodes(tuple(KnownNode(f"hospital-{name}", LINES[name], 12) for name in "ab"))

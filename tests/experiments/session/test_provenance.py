@@ -210,7 +210,10 @@ def test_a_damaged_record_keeps_nobody_from_resuming(tmp_path, capsys, text):
 
 
 def test_a_record_of_an_older_version_that_left_things_out_is_kept(tmp_path, capsys):
-    older = [{}, {"first_round": None, "software": None, "wall_seconds": None, "machine": {"processor": None}}]
+    older = [
+        {},
+        {"first_round": None, "software": None, "wall_seconds": None, "machine": {"processor": None}},
+    ]
     (tmp_path / PROVENANCE).write_text(json.dumps({"sessions": older}))
     record = Provenance(RunDirectory(tmp_path), Clock("local"), None, 4)
     record.write()
