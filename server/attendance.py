@@ -26,10 +26,12 @@ from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from server.cohort import Roster, UnreadyNodes, node_of
+from server.cohort import Presence, Roster, UnreadyNodes, node_of
 from server.exchange import exchange
 from server.files import write_atomically
 from server.known_nodes import EVERY_NODE, KnownNodes, node_key
+from server.messages import says_other_code
+from server.roll_call import away, presence, tell_epoch
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +83,8 @@ class DeployedPopulation:
         self._path = folder / ROSTER
         self._roster: Roster | None = None
         self._key: SecretKey | None = None
+        self._declined: set[str] = set()  # nodes of the round under way that were said to have other code
+        self._presence: Presence | None = None
 
     def gather(self, plan: Plan, epoch: int, step: int, grid: Grid, *, key: SecretKey) -> None:
         """Wait for enough clients at the start of an epoch and save the roster, before any client is asked.
@@ -93,6 +97,7 @@ class DeployedPopulation:
             self._roster = _read(self._path)
             if self._roster.epoch == epoch:
                 _tell_changes(self._roster, self._attendance.nodes)
+                tell_epoch(self._roster, self._attendance.nodes, connected(grid), begins=False)
                 self._on_epoch(self._roster)
         if self._roster is not None and self._roster.epoch == epoch:
             return
@@ -105,11 +110,7 @@ class DeployedPopulation:
         digests = {node: declaration.digest for node, declaration in held.items()}
         roster = Roster(epoch, counts, digests)
         self._save(roster)
-        log.info(
-            "epoch %d begins with %d clients behind %d nodes", epoch + 1, roster.clients, len(roster.nodes)
-        )
-        for name, count in sorted((nodes.called(node), count) for node, count in counts.items()):
-            log.info("node %s takes part with %d clients", name, count)
+        tell_epoch(roster, nodes, connected(grid), begins=True)
         self._on_epoch(roster)
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
@@ -123,20 +124,44 @@ class DeployedPopulation:
         The clients of a disconnected node are silent. Where every node is disconnected the network is at fault:
         after the timeout the result is empty, and nothing is asked.
         """
+        assert self._roster is not None  # gather is called first
         nodes, deadline = self._attendance.nodes, time.monotonic() + self._attendance.timeout
-        while not (places := _places(clients, admitted(grid, nodes))) and time.monotonic() < deadline:
+        while (
+            not (places := _places(clients, there := admitted(grid, nodes))) and time.monotonic() < deadline
+        ):
             log.warning("waiting: no node of this round is connected")
             time.sleep(_PAUSE)
-        reached = {node_of(client) for group in places.values() for client in group}
-        away = {node_of(client) for client in clients} - reached
-        for name in sorted(nodes.called(key) for key in away if nodes.admit(key)):
+        self._presence = presence(nodes, self._roster, there)
+        missing = {node_of(client) for client in clients} - {*there}
+        for name in sorted(nodes.called(key) for key in missing if nodes.admit(key)):
             log.warning("node %s is not connected; its clients are silent in this round", name)
+        self._declined = set()
         return places
+
+    def presence(self) -> Presence | None:
+        """Return how many nodes of the list, without a list of the epoch, there are, and how many were connected last."""
+        return self._presence
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return the key under which the node says again who its clients are."""
         assert self._key is not None  # gather is called first
         return {wire.DIGEST_KEY: digest_key(self._key, node_of(clients[0])).reveal()}
+
+    def declines(self, clients: Sequence[str], reply: Message) -> bool:
+        """Say whether the node of `clients` answers that its code is not the run's; the log names it once a round.
+
+        It finds that out before it reads anything of a client, whatever its data are.
+        """
+        if not says_other_code(reply):
+            return False
+        node = node_of(clients[0])
+        if node not in self._declined:
+            log.warning(
+                "node %s has other code than the run; its clients are silent in this round, and its own log names the files",
+                self._attendance.nodes.called(node),
+            )
+        self._declined.add(node)
+        return True
 
     def admits(self, clients: Sequence[str], reply: Message) -> bool:
         """Say whether the node's clients are those that it declared, in the same order, all through the epoch."""
@@ -239,6 +264,7 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
     held: dict[str, Declaration] = {}
     said_by: dict[str, int] = {}  # the node id under which each has answered
     unready: set[str] = set()
+    others: set[str] = set()  # that have other code than the run
     logged, strangers = None, set[str]()
     while True:
         there = connected(grid)
@@ -252,6 +278,13 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
         held |= answers.held
         said_by |= {name: nodes[name] for name in answers.held}
         unready = {name for name in unready | answers.unready if name in unasked and name not in held}
+        for name in sorted(map(attendance.nodes.called, answers.other_code - others)):
+            log.warning(
+                "node %s has other code than the run and takes no part until the run's is installed there; its own log names the "
+                "files",
+                name,
+            )
+        others = {name for name in others | answers.other_code if name in unasked and name not in held}
         present = {name: held[name] for name in nodes if name in held and held[name].clients}
         available = sum(declaration.clients for declaration in present.values())
         goes_without = attendance.unready is UnreadyNodes.without
@@ -261,6 +294,8 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
                 continue
             for name in sorted(map(attendance.nodes.called, unready)):
                 log.warning("node %s is not ready: the epoch begins without it", name)
+            for name in sorted(map(attendance.nodes.called, others)):
+                log.warning("node %s has other code than the run: the epoch begins without it", name)
             return present
         standing = (
             f"{available} clients behind {len(present)} connected nodes are available; "
@@ -268,8 +303,16 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
         )
         if unready:
             standing += f"; not ready: {', '.join(sorted(map(attendance.nodes.called, unready)))}"
+        if others:
+            standing += (
+                f"; with other code than the run: {', '.join(sorted(map(attendance.nodes.called, others)))}"
+            )
+        if missing := away(attendance.nodes, there):
+            standing += f"; not connected: {', '.join(missing)}"
         if time.monotonic() >= deadline:
             advice = "Start more nodes"
+            if others:
+                advice = "Install the run's code on the nodes that have other code and start them again, or start more nodes"
             if available >= attendance.min_available:
                 advice = (
                     "A node that is not ready has data that could not be loaded; its log says why. Let its operator mend them "
@@ -285,16 +328,17 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
 
 
 class Answers(NamedTuple):
-    """What nodes that were asked have answered, by key: what they declare, or that they are not ready."""
+    """What nodes that were asked have answered, by key: what they declare, that they are not ready, or have other code."""
 
     held: dict[str, Declaration]
     unready: set[str]
+    other_code: set[str]
 
 
 def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: SecretKey) -> Answers:
     """Return what each of `nodes` (key -> node id) declares; one without a proper answer is left out."""
     if not nodes:
-        return Answers({}, set())
+        return Answers({}, set(), set())
     messages = [
         Message(
             RecordDict({wire.HELD: ConfigRecord({wire.DIGEST_KEY: digest_key(key, name).reveal()})}),
@@ -304,11 +348,14 @@ def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: Secre
         for name, node in nodes.items()
     ]
     keys = dict(zip(nodes.values(), nodes, strict=True))
-    held, unready = {}, set[str]()
+    held, unready, other_code = {}, set[str](), set[str]()
     replies = exchange(grid, messages, timeout=attendance.query_timeout)
     asked = {message.metadata.message_id: keys[message.metadata.dst_node_id] for message in messages}
     for reply in replies:
         name = asked[reply.metadata.reply_to_message_id]
+        if says_other_code(reply):
+            other_code.add(name)
+            continue
         count = claimed(reply)
         if count is None:
             log.warning(
@@ -320,7 +367,7 @@ def ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: Secre
             unready.add(name)
             continue
         held[name] = Declaration(_counted(name, count, attendance), declared_digest(reply))
-    return Answers(held, unready)
+    return Answers(held, unready, other_code)
 
 
 def _counted(key: str, count: int, attendance: Attendance) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,13 @@ class ReplyPolicy:
             )
 
 
+class Presence(NamedTuple):
+    """How many nodes should be there, and how many of them are connected."""
+
+    expected: int
+    connected: int
+
+
 class Population(Protocol):
     """The clients of a run and where they are reached. `grid` is a Flower Grid.
 
@@ -61,8 +68,14 @@ class Population(Protocol):
     def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
         """Return {node id: those of `clients` that it plays}; clients of disconnected nodes are in no list."""
 
+    def presence(self) -> Presence | None:
+        """Return how many nodes there were when `places` was called last; None where nobody would miss one."""
+
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return what the message to the node of `clients` asks besides their tasks; empty for nothing."""
+
+    def declines(self, clients: Sequence[str], reply: Any) -> bool:
+        """Say whether `reply` is nobody's, so that `clients` are silent as if it had not come; no client's data may decide it."""
 
     def admits(self, clients: Sequence[str], reply: Any) -> bool:
         """Say whether the values in `reply`, from the node of `clients`, count; if not they are zero vectors."""
@@ -86,9 +99,16 @@ class SimulatedPopulation:
             places.setdefault(nodes[int(client) % len(nodes)], []).append(client)
         return places
 
+    def presence(self) -> None:
+        """Return None: any node can play any client."""
+
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return nothing: the checkpoint knows who the clients are."""
         return {}
+
+    def declines(self, clients: Sequence[str], reply: Any) -> bool:
+        """Return False: all clients are played by the code of this process."""
+        return False
 
     def admits(self, clients: Sequence[str], reply: Any) -> bool:
         """Return True."""

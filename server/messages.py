@@ -31,3 +31,15 @@ def payloads(reply: Message, count: int) -> list[object]:
     if not isinstance(sent, list) or len(sent) != count:
         return [None] * count
     return [None if data == wire.NO_VALUES else data for data in sent]
+
+
+def says_other_code(reply: Message) -> bool:
+    """Say whether a node answers that the code installed there is not the run's, and nothing else; never raises."""
+    try:
+        content = reply.content
+        if {*content} != {wire.HELD}:
+            return False
+        said = dict(content.config_records[wire.HELD])
+    except Exception:  # whatever a hostile node sends counts as something else
+        return False
+    return said.keys() == {wire.OTHER_CODE} and said[wire.OTHER_CODE] is True

@@ -293,7 +293,8 @@ class FedMF(Strategy):
 
         Each client's values are decoded and bounded on their own, whichever message they came in. Values without the
         tag of their own task are zeros, and what else stands in a reply without any such tag is not looked at: it may come
-        from another node than the one that was asked.
+        from another node than the one that was asked. Only one that says that its node does no work for the run, and
+        nothing else, leaves its clients silent: who says so for another node does no more than who keeps its reply back.
         """
         plan, awaited = self.plan, {asked.message.metadata.message_id: asked for asked in self._asked}
         dimension, keep_probability = plan.rotation.padded, plan.compression.keep_probability
@@ -303,6 +304,8 @@ class FedMF(Strategy):
         for reply in replies:
             if (asked := awaited.pop(reply.metadata.reply_to_message_id, None)) is None:
                 continue  # not of this cohort and round, or a second reply
+            if self.population.declines(asked.clients, reply):
+                continue  # as silence: its clients are neither heard nor spent
             clients, values = asked.clients, self._values(asked, reply)
             if not (any(data is not None for data in values) and self.population.admits(clients, reply)):
                 values = [None] * len(clients)

@@ -34,6 +34,8 @@ OF_NODES = {
     "fedmf_round_nodes",
     "fedmf_round_nodes_connected",
     "fedmf_round_nodes_silent",
+    "fedmf_nodes_expected",
+    "fedmf_nodes_connected",
     "fedmf_pulls_under_way",
 }
 

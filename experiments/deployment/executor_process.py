@@ -90,26 +90,39 @@ def waiting(address: str, resident: Any) -> Callable[[str, str, float], str]:
 
 
 def player(address: str, resident: Any, installed: Files) -> Callable[[str, Callable[[str], None]], int]:
-    """Return what plays one task in a child: the run's code is compared with the installed one, then its message played."""
+    """Return what plays one task in a child: the run's code is compared with the installed one, then its message played.
+
+    Where they differ the app is not called: the reply says that and nothing else.
+    """
     from flwr.app import Context, Message
 
     from experiments.deployment.executor import CODE_CHANGED
     from experiments.deployment.flower_parts import play_task
-    from experiments.deployment.node import OVERRIDES
+    from experiments.deployment.node import OVERRIDES, answer_other_code
     from experiments.deployment.same_code import bundled_files
+    from experiments.session import json_log
 
     def play(token: str, tell: Callable[[str], None]) -> int:
         app, changed = resident.app(), []
+        refused: list[OtherCodeError] = []
 
         def check(bundle: bytes) -> None:
             try:
                 refuse_changed_code(installed_files(), installed)
-            except OtherCodeError:
+            except OtherCodeError as error:
                 changed.append(True)
-                raise
-            refuse_other_code(bundled_files(bundle), installed)
+                refused.append(error)
+                return
+            try:
+                refuse_other_code(bundled_files(bundle), installed)
+            except OtherCodeError as error:
+                refused.append(error)
 
         def heard(message: Message, context: Context) -> Message:
+            if refused:
+                json_log.name_run(context.run_id)
+                log.error("%s", refused[0])
+                return answer_other_code(message)
             tell(str(context.run_config.get(OVERRIDES, "")))
             reply: Message = app(message, context)
             return reply

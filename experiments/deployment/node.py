@@ -148,6 +148,15 @@ def answer_query(node: Node, message: Message, *, is_ready: bool | None = None) 
     return Message(RecordDict({wire.HELD: answer}), reply_to=message)
 
 
+def answer_other_code(message: Message) -> Message:
+    """Return the whole reply of a node whose installed code is not the run's, to a query as to tasks.
+
+    That is found before the app of the node is called, so that no client's data have a part in it. The clients are silent
+    then, and not spent.
+    """
+    return Message(RecordDict({wire.HELD: ConfigRecord({wire.OTHER_CODE: True})}), reply_to=message)
+
+
 def node_settings(overrides: object) -> NodeSettings:
     """Return the node's settings that the text `overrides` stands for. Raises `SettingError` for none."""
     if not isinstance(overrides, str) or not overrides.strip():

@@ -12,7 +12,8 @@ from torch import nn
 from client import models
 from client.data import Dataset
 from client.parameters import set_arrays, stored_shapes
-from experiments.run_files.directory import MODEL
+from experiments.run_files.directory import METRICS, MODEL
+from experiments.run_files.reader import is_finished
 from experiments.settings.data import merged, refuse_taken
 from experiments.settings.keys import keyed
 from experiments.settings.recorded import Recorded
@@ -80,7 +81,7 @@ def load_parameters(file: Path, model: nn.Module) -> None:
 def read_arrays(file: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a model's .npz file by name. Raises `RunDirectoryError` where there is none to read."""
     if not file.is_file():
-        raise RunDirectoryError(f"{file} does not exist; the run has not released a model yet.")
+        raise RunDirectoryError(f"{file} does not exist; {_why_there_is_none(file.parent)}.")
     try:
         with zipfile.ZipFile(file), np.load(file) as arrays:
             stored = {name: arrays[name] for name in arrays.files}
@@ -91,3 +92,18 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
             f"{file} cannot be read as a model ({error}); it must be the .npz file that the run wrote."
         ) from error
     return stored
+
+
+def _why_there_is_none(directory: Path) -> str:
+    """Say why a run directory lacks a model. That of a stopped run is in its checkpoint alone, beside secrets: nobody reads it there."""
+    if is_finished(directory):
+        return "the run has finished, and wrote it: restore the file"
+    metrics = directory / METRICS
+    released = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
+    if not released:
+        return "the run has not released a round yet"
+    rounds = "1 round" if released == 1 else f"{released} rounds"
+    return (
+        f"the run has released {rounds}, and its model is written when it finishes; where it was stopped, resume it to its end "
+        "(run.resume=true)"
+    )

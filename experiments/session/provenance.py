@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
@@ -24,6 +25,14 @@ from experiments.run_files.provenance import PACKAGES, machine, software
 from server.state import Release, ServerState
 
 _EVERY = 10.0  # seconds between two records
+# What an entry holds that is read again, and its type; an older version of this code may have left out any of it.
+_TYPES = {
+    "first_round": int,
+    "wall_seconds": (int, float),
+    "cpu_seconds": (int, float),
+    "software": dict,
+    "machine": dict,
+}
 _COUNTS = {
     "local": "this process and the worker processes that it started",
     "ray": "this process alone, not Ray's, in which the clients train",
@@ -131,10 +140,24 @@ def _earlier_sessions(file: Path) -> list[Any]:
         sessions = json.loads(file.read_text())["sessions"]
         if not isinstance(sessions, list) or not all(isinstance(entry, dict) for entry in sessions):
             raise ValueError("sessions must be a list of objects")
+        for entry in sessions:
+            _refuse_malformed(entry)
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"warning: {file} cannot be read ({error}): it begins anew", file=sys.stderr)
         return []
     return sessions
+
+
+def _refuse_malformed(entry: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for an entry in which something that is read again is of another type than was written."""
+    for name, kind in _TYPES.items():
+        if not isinstance(entry.get(name), (kind, NoneType)):
+            raise ValueError(f"{name} is {entry[name]!r}")
+    for record in (entry.get("software") or {}, entry.get("machine") or {}):
+        for name, value in record.items():
+            kind = int if name == "memory_bytes" else (str, int, float)
+            if not isinstance(value, (kind, NoneType)):
+                raise ValueError(f"{name} is {value!r}")
 
 
 def _say_other_arithmetic(earlier: list[Any], software: Mapping[str, Any]) -> None:

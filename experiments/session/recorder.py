@@ -75,6 +75,8 @@ class Recorder:
         self._scored: tuple[int, bool, Score] | None = None  # round, whether on all test examples, and score
         self._shown: tuple[int, Mapping[str, Any]] | None = None  # the last scored round, and its values
         self._state: ServerState | None = None
+        self._provenance: Provenance | None = None
+        self._is_stated = False  # by this session, with its code
         self._measured: dict[str, int] = {}  # bytes of each client's values in the round under way
 
     def __enter__(self) -> Self:
@@ -102,15 +104,18 @@ class Recorder:
             )
         return recorded
 
-    def begin(self, state: ServerState, replayed: list[tuple[ServerState, Release]]) -> None:
+    def begin(
+        self, state: ServerState, replayed: list[tuple[ServerState, Release]], provenance: Provenance
+    ) -> None:
         """Write what is known before the first round; in a resumed run, the rows that the crash left out.
 
+        `provenance` says with what code the sessions of the run played, for its statement.
         Raises `DivergedError` where the last released model or its loss is not finite: no round may follow.
         """
         recorded = self.refuse_rounds_shown_after(state.round)
         self._directory.write_model(MODEL_INITIAL, self._arrays(self._experiment.initial))
         self._write_mechanism()
-        self._state = state
+        self._state, self._provenance = state, provenance
         if self._kept is not None:
             self._kept.go_on([release for _, release in replayed])
         for then, release in replayed:
@@ -141,8 +146,11 @@ class Recorder:
         """Append a released round to the metrics; `seconds` None where a crash took the clock with it."""
         plan = self._experiment.plan
         epoch, step = divmod(release.round - 1, self._rounds_per_epoch)
-        if step == 0:  # an epoch that has begun counts whole: a run that ends in it must leave its statement
+        # An epoch that has begun counts whole: a run that ends in it must leave its statement, with the code of whoever
+        # played a part of it.
+        if step == 0 or not self._is_stated:
             self._directory.write_json(PRIVACY, self._statement(state))
+            self._is_stated = True
         scored, ended = None, None
         try:
             scored = self._score_if_due(state)
@@ -172,13 +180,14 @@ class Recorder:
         if ended is not None:
             raise ended
 
-    def finish(self, provenance: Provenance) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
         """Write model, statement and summary; return the summary. The session's clock stops once the model is scored."""
         assert self._state is not None
+        assert self._provenance is not None
         scored = self._evaluate(self._state, is_last=True)
-        summary = self._summary(self._state, scored, provenance.end())
+        summary = self._summary(self._state, scored, self._provenance.end())
         self._directory.write_model(MODEL, self._arrays(self._state.model))
-        self._directory.write_json(PRIVACY, self._statement(self._state) | {"provenance": provenance.code()})
+        self._directory.write_json(PRIVACY, self._statement(self._state))
         self._directory.write_json(SUMMARY, summary)
         return summary
 
@@ -326,7 +335,8 @@ class Recorder:
         }
 
     def _statement(self, state: ServerState) -> dict[str, Any]:
-        """Return privacy.json: the statement, and the same in words under "paragraph"."""
+        """Return privacy.json: the statement, the same in words, and the code of every session so far."""
+        assert self._provenance is not None  # `begin` is called first
         dataset = self._experiment.dataset
         conduct = Conduct(
             epochs=len(state.ledger.entries),
@@ -340,7 +350,11 @@ class Recorder:
             ledger=state.ledger,
         )
         statement = write_statement(self._experiment.plan, conduct)
-        return {**statement.to_dict(), "paragraph": statement.paragraph()}
+        return {
+            **statement.to_dict(),
+            "paragraph": statement.paragraph(),
+            "provenance": self._provenance.code(),
+        }
 
 
 def _update_noise_std(plan: Plan) -> float | None:

@@ -129,9 +129,14 @@ def run_session(
             checkpoint = replace(checkpoint, mechanisms=experiment.plan.factorization.epochs)
         recorder = Recorder(experiment, directory, settings.run, to_both(log, watch.on_row), metrics, view)
         with stopping_on_disk_errors():
-            state = _begin_or_restore(settings, experiment, directory, checkpoint, recorder)
-            provenance = Provenance(
-                directory, clock, accelerator_name(experiment.training.device), state.round + 1, bundle
+            accelerator = accelerator_name(experiment.training.device)
+            state, provenance = _begin_or_restore(
+                settings,
+                experiment,
+                directory,
+                checkpoint,
+                recorder,
+                lambda first_round: Provenance(directory, clock, accelerator, first_round, bundle),
             )
         watch.begin(experiment.plan, state, last_row(directory.path))
         if state.round == 0:
@@ -153,7 +158,7 @@ def run_session(
             _play(strategy, engine, checkpoint, recorder)
             with stopping_on_disk_errors():
                 checkpoint.forget_secrets()
-                summary = recorder.finish(provenance)
+                summary = recorder.finish()
         with stopping_on_disk_errors():
             _write_report(directory.path)
     return summary
@@ -213,27 +218,33 @@ def _begin_or_restore(
     directory: RunDirectory,
     checkpoint: Checkpoint,
     recorder: Recorder,
-) -> ServerState:
-    """Return the state to go on from: that of the last released round, or that before the first."""
+    played_from: Callable[[int], Provenance],
+) -> tuple[ServerState, Provenance]:
+    """Return the state to go on from, that of the last released round or before the first, and this session's record.
+
+    `played_from` makes the record, given the first round of the session.
+    """
     checkpoint.refuse_copy()
     if checkpoint.has_released() or _can_restore(experiment, checkpoint):
         state, replayed = checkpoint.restore(experiment.plan, experiment.optimizer)
         extension.complete(settings, directory)
+        provenance = played_from(state.round + 1)
         try:
-            recorder.begin(state, replayed)
+            recorder.begin(state, replayed, provenance)
         except DivergedError:
             checkpoint.forget_secrets()  # the crash came before this was found; no round can follow
             raise
         checkpoint.rebase(state)
-        return state
+        return state, provenance
     if settings.run.resume:
         print(f"nothing to resume in {directory.path}: a new run begins", file=sys.stderr)
     recorder.refuse_rounds_shown_after(0)
     directory.write_text(CONFIG, to_yaml(settings))
     state = first_state(experiment.plan, experiment.initial, run_secret(settings))
     checkpoint.begin(state)
-    recorder.begin(state, [])
-    return state
+    provenance = played_from(1)
+    recorder.begin(state, [], provenance)
+    return state, provenance
 
 
 def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from fedmf.accounting import Ledger
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from server.cohort import Population, node_of
+from server.cohort import Population, Presence, node_of
 from server.pulling import pulls_under_way
 from server.state import ServerState
 
@@ -27,7 +27,8 @@ class Figures:
     """What is known of a run; None: not yet, or nothing that this run has.
 
     Times with `clock` are seconds of a clock that never falls, the others are of the day. `nodes` are those that the clients of
-    the round under way are behind, `silent` those of the last round from which no client was heard.
+    the round under way are behind, `silent` those from which no client was heard when they were last asked. `expected` are
+    those of the list, whichever are in the epoch, and `present` those of them that are connected.
     """
 
     run: str
@@ -52,6 +53,8 @@ class Figures:
     nodes: int | None = None
     connected: int | None = None
     silent: int | None = None
+    expected: int | None = None
+    present: int | None = None
 
 
 @dataclass(frozen=True)
@@ -151,8 +154,20 @@ GAUGES = (
     Gauge(
         "fedmf_round_nodes_silent",
         "nodes",
-        "Nodes of the last round from which no client was heard, connected or not; of a deployed run",
+        "Nodes from which no client was heard in the last round that asked any of theirs, connected or not; of a deployed run",
         lambda seen: seen.silent,
+    ),
+    Gauge(
+        "fedmf_nodes_expected",
+        "nodes",
+        "Nodes of the list, in the epoch or not; without a list those of the epoch; of a deployed run",
+        lambda seen: seen.expected,
+    ),
+    Gauge(
+        "fedmf_nodes_connected",
+        "nodes",
+        "Those of them that were connected when the round began; of a deployed run",
+        lambda seen: seen.present,
     ),
     Gauge(
         "fedmf_pulls_under_way",
@@ -213,6 +228,7 @@ class Watch:
     ) -> None:
         planned = plan.spent()
         self._clock = clock
+        self._of_round, self._silent = set[str](), set[str]()  # keys of nodes
         self.figures = Figures(
             run=run,
             engine=engine,
@@ -252,10 +268,14 @@ class Watch:
         )
 
     def on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
-        """Count the nodes of a deployment's round from which no client was heard; clients are KEY:NUMBER."""
+        """Count the nodes of a deployment from which no client was heard when last asked; clients are KEY:NUMBER.
+
+        The nodes of this round's clients that are not connected count, as `found` was told of them.
+        """
         if self.figures.nodes is not None:
             heard = {node_of(client) for client in answered}
-            self._change(silent=self.figures.nodes - len(heard))
+            self._silent = (self._silent | self._of_round) - heard
+            self._change(silent=len(self._silent))
 
     def over(self, population: Population) -> Population:
         """Return `population`, watched while it waits for nodes."""
@@ -270,10 +290,15 @@ class Watch:
         finally:
             self._change(is_waiting=False)
 
-    def found(self, clients: Sequence[str], places: Mapping[int, Sequence[str]]) -> None:
-        """Count the nodes that a round's clients are behind, and those that are connected."""
+    def found(
+        self, clients: Sequence[str], places: Mapping[int, Sequence[str]], presence: Presence | None
+    ) -> None:
+        """Count the nodes that a round's clients are behind, those that are connected, and how many are expected at all."""
         connected = {node_of(client) for group in places.values() for client in group}
-        self._change(nodes=len({node_of(client) for client in clients}), connected=len(connected))
+        self._of_round = {node_of(client) for client in clients}
+        self._change(nodes=len(self._of_round), connected=len(connected))
+        if presence is not None:
+            self._change(expected=presence.expected, present=presence.connected)
 
     def _change(self, **values: Any) -> None:
         self.figures = replace(self.figures, **values)
@@ -298,12 +323,20 @@ class _WatchedPopulation:
         """Return which clients each connected node plays."""
         with self._watch.waiting():
             places = self._population.places(clients, grid)
-        self._watch.found(clients, places)
+        self._watch.found(clients, places, self._population.presence())
         return places
+
+    def presence(self) -> Presence | None:
+        """Return how many nodes there are."""
+        return self._population.presence()
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return what else a node is asked."""
         return self._population.question(clients)
+
+    def declines(self, clients: Sequence[str], reply: Any) -> bool:
+        """Say whether a reply leaves its clients silent."""
+        return self._population.declines(clients, reply)
 
     def admits(self, clients: Sequence[str], reply: Any) -> bool:
         """Say whether a reply counts."""

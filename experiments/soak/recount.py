@@ -174,9 +174,16 @@ class _Recorded:
             places.setdefault(1 + sorted(self.nodes).index(node_of(client)), []).append(client)
         return places
 
+    def presence(self) -> None:
+        """Return None: there is no network."""
+
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return nothing: who the clients are is not asked again."""
         return {}
+
+    def declines(self, clients: Sequence[str], reply: Any) -> bool:
+        """Return False: only nodes that were heard are asked again."""
+        return False
 
     def admits(self, clients: Sequence[str], reply: Any) -> bool:
         """Return True."""

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -107,14 +108,20 @@ def test_a_warm_node_trains_as_a_cold_one_and_survives_what_is_killed(tmp_path):
         assert np.array_equal(trained(loopback, tmp_path / "cold"), warm)
 
 
-def test_a_run_with_other_code_gets_no_work_done(tmp_path):
-    """A comment in one file: the nodes answer nothing that counts, and say which file differs."""
-    other = tmp_path / "app"
+def other_app(folder):
+    """Make a copy of the code with a comment more in one file."""
+    other = folder / "app"
     shutil.copytree(
         APP, other, ignore=shutil.ignore_patterns(".*", "tests", "docs", "__pycache__", "*.egg-info")
     )
     file = other / "client/app.py"
     file.write_text(file.read_text() + "# a comment\n")
+    return other
+
+
+def test_a_run_with_other_code_gets_no_work_done(tmp_path):
+    """The nodes answer that they have other code, and say which file differs; the run's log says which nodes."""
+    other = other_app(tmp_path)
     directory = tmp_path / "r"
     with Loopback() as loopback:
         loopback.start_superlink(warm=False)  # a warm one refuses such a run itself
@@ -132,5 +139,43 @@ def test_a_run_with_other_code_gets_no_work_done(tmp_path):
         for node in "ab":
             said = loopback.log(node).read_text()
             assert "the run's code is not the code installed here: client/app.py differs" in said
+        said = loopback.log("run").read_text()
+        assert said.count("has other code than the run and takes no part") == 2
+        assert "Install the run's code on the nodes that have other code" in said
         # The nodes are none the worse for it.
         trained(loopback, tmp_path / "own")
+
+
+def test_a_node_that_gets_other_code_in_mid_epoch_is_silent_and_named(tmp_path):
+    """Its clients are not counted as heard; with the run's code again they are."""
+    data = DATA.replace("clients=12", "clients=400")
+    directory = tmp_path / "r"
+    overrides = EXACT.replace(DATA, data).replace("min_available=12", "min_available=400")
+    other = other_app(tmp_path)
+    elsewhere = ["env", "-C", str(other), f"PYTHONPATH={other}", sys.executable, "-m", "experiments.node"]
+    with Loopback() as loopback:
+        loopback.start_superlink()
+        for node, first in (("a", 0), ("b", 200)):
+            loopback.register(node)
+            loopback.start_node(node, f"clients=200 first={first} {data}")
+        ready(loopback)
+        run = loopback.submit(f"{overrides} run.directory={directory} population.cohort_size=4")
+
+        def replies():
+            return (
+                [row["replies"] for row in metrics(directory)]
+                if (directory / "metrics.jsonl").exists()
+                else []
+            )
+
+        wait_for(lambda: replies() and replies()[-1] == 4, loopback, run)
+        loopback.stop("b")
+        loopback.start_node("b", f"clients=200 first=200 {data}", command=elsewhere)
+        silent = "has other code than the run; its clients are silent in this round"
+        wait_for(lambda: silent in loopback.log("run").read_text(), loopback, run)
+        wait_for(lambda: min(replies()) < 4, loopback, run)
+        loopback.stop("b")
+        loopback.start_node("b", f"clients=200 first=200 {data}")
+        heard = len(replies())
+        wait_for(lambda: replies()[heard:][-4:] == [4] * 4, loopback, run)
+        assert metrics(directory)[-1]["epoch"] == 1

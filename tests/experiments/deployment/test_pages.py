@@ -250,25 +250,44 @@ def wait_for(happened, *hosts):
         time.sleep(0.1)
 
 
+def online(server):
+    """The ids of the nodes that Flower shows as online."""
+    listed = json.loads(server.run("flwr supernode list site --format json"))["nodes"]
+    return {node["node-id"] for node in listed if node["status"] == "online"}
+
+
 @pytest.fixture
 def hosts(tmp_path):
-    server_port, node_port = str(free_port()), str(free_port())
+    """The server, and two nodes: hospital-1 as the pages have it, and hospital-2 with fewer clients."""
+    server_port = str(free_port())
     server = Host(tmp_path / "server", {"127.0.0.1:8000": f"127.0.0.1:{server_port}"})
     # Straight to the SuperLink: the proxy between them has tests of its own.
-    reached = {"superlink: fedmf.example.org:8443": f"superlink: localhost:{server_port}", "9094": node_port}
-    node = Host(tmp_path / "node", reached)
+    reached = {"superlink: fedmf.example.org:8443": f"superlink: localhost:{server_port}"}
+    node = Host(tmp_path / "node", {**reached, "9094": str(free_port())})
+    other = Host(tmp_path / "other", {**reached, "9094": str(free_port()), "clients: 479": "clients: 20"})
     try:
-        yield server, node
+        yield server, node, other
     finally:
-        for host in (node, server):
+        for host in (node, other, server):
             host.stop()
+
+
+def join(server, node, number):
+    """Let a node begin as the pages say, up to its start; its public half comes to the server."""
+    node.follow("hospital", "The host, the account, the folders")
+    assert "ECDSA" in node.follow("hospital", "The key")
+    # What the two send each other.
+    shutil.copy(server.folder / "etc/fedmf/ca.crt", node.folder / "etc/fedmf/ca.crt")
+    shutil.copy(node.folder / "etc/fedmf/node.pub", server.folder / f"var/lib/fedmf/hospital-{number}.pub")
+    node.follow("hospital", "The settings")
 
 
 @pytest.mark.deployment
 def test_from_nothing_to_a_finished_run_as_the_pages_say(hosts):
-    server, node = hosts
+    server, node, other = hosts
     state = server.folder / "var/lib/fedmf"
     write_clients(node.folder / "srv/fedmf/people.npz", 0, 479)
+    write_clients(other.folder / "srv/fedmf/people.npz", 0, 20)
     write_clients(server.folder / "srv/fedmf/public.npz", 479, 480)
 
     server.follow("operator", "The host, the account, the folders")
@@ -280,19 +299,18 @@ def test_from_nothing_to_a_finished_run_as_the_pages_say(hosts):
     assert "client_max_body_size" in (state / "fedmf-proxy.conf").read_text()
     server.follow("operator", "The server")
 
-    node.follow("hospital", "The host, the account, the folders")
-    assert "ECDSA" in node.follow("hospital", "The key")
-    # What the two send each other.
-    shutil.copy(server.folder / "etc/fedmf/ca.crt", node.folder / "etc/fedmf/ca.crt")
-    shutil.copy(node.folder / "etc/fedmf/node.pub", state / "hospital-1.pub")
-    node.follow("hospital", "The settings")
+    join(server, node, 1)
+    join(server, other, 2)
     node.follow("hospital", "Check")
 
     wait_for(lambda: listens(server), server)
     said = server.follow("operator", "Nodes")
     assert "hospital-1" in said
-    node.follow("hospital", "Start")
-    wait_for(lambda: "ready for messages" in node.log(), server, node)
+    server.run("flwr supernode register hospital-2.pub site --name hospital-2")
+    server.run(adds_a_node().replace("hospital-1", "hospital-2").replace("479", "20"))
+    for host in (node, other):
+        host.follow("hospital", "Start")
+    wait_for(lambda: len(online(server)) == 2, server, node, other)
 
     said = server.follow("operator", "A run")
     directory = state / "runs/1"
@@ -311,9 +329,20 @@ def test_from_nothing_to_a_finished_run_as_the_pages_say(hosts):
     server.follow("operator", "Renew certificates")
     server.follow("runbook", "Wrong authority")
     server.follow("runbook", "Proxy refuses size")
-    listed = json.loads(server.run("flwr supernode list site --format json"))
-    server.table["NODE_ID"] = str(listed["nodes"][0]["node-id"])
+    # Which id is whose, of two nodes: by name in the run's log, and by the key that the list shows.
+    said = server.follow("runbook", "Leaked key", only="flwr log")
+    keys = re.search(
+        r"node hospital-1 takes part with 479 clients; its key is (\w+), its node id (\d+)", said
+    )
+    shown = json.loads(server.run("fedmf nodes file=/var/lib/fedmf/nodes.json output=json"))["nodes"]
+    assert keys[1] == {node["name"]: node["key"] for node in shown}["hospital-1"]
+    before = online(server)
+    assert len(before) == 2
+    assert f"SuperNode ID: {keys[2]}" in node.log()
+    server.table["NODE_ID"] = keys[2]
     server.follow("runbook", "Leaked key")
+    assert online(server) == before - {keys[2]}
+    assert other.stop() == [130]
     assert "This node's data load" in node.follow("runbook", "Node not ready")
     # The hospital leaves, and comes back with a new key: Flower takes none again that was unregistered.
     assert node.stop() == [130]
@@ -321,11 +350,16 @@ def test_from_nothing_to_a_finished_run_as_the_pages_say(hosts):
     node.follow("hospital", "The key")
     shutil.copy(node.folder / "etc/fedmf/node.pub", state / "hospital-1.pub")
     server.follow("runbook", "Node unregistered")
-    server.run(next(line for line in all_commands() if line.startswith("fedmf nodes") and "add=" in line))
+    server.run(adds_a_node())
     assert server.stop() == [130]
     server.follow("operator", "End and wipe")
     assert not list((server.folder / "run/fedmf").glob("superlink.db*"))
     assert not list(directory.rglob("secrets*"))
+
+
+def adds_a_node():
+    """The command of the operator's page that takes a node up into the list."""
+    return next(line for line in all_commands() if line.startswith("fedmf nodes") and "add=" in line)
 
 
 def test_every_section_with_commands_is_followed():

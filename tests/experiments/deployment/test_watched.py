@@ -1,5 +1,7 @@
 """What a deployed run tells Prometheus of its nodes: how many, never which, and nothing of a client."""
 
+from types import SimpleNamespace
+
 import pytest
 from flwr.app import Context, RecordDict
 
@@ -8,9 +10,11 @@ from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
 from experiments.players.local_grid import call_app
 from experiments.session.watched import Watch
+from listed_nodes import LINES, Signed
 from nodes import Nodes, compose_once, key_of
 from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, health, ports, samples  # noqa: F401  fixtures
 from server import attendance
+from server.known_nodes import KnownNode, KnownNodes
 
 pytestmark = pytest.mark.long
 
@@ -34,13 +38,13 @@ def configured(directory):
     return run, run_settings(run)
 
 
-def network(run, nodes):
+def network(run, nodes, kind=Nodes):
     def playing(node):
         context = Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
         return lambda message: call_app(apps.client_app, message, context)
 
     answers = {name: playing(node) for name, node in nodes.items()}
-    return Nodes(answers, answers)
+    return kind(answers, answers)
 
 
 def test_nodes_are_counted_and_neither_they_nor_clients_are_named(tmp_path, ports, after_each_round):  # noqa: F811
@@ -115,3 +119,38 @@ def test_a_wait_that_ends_without_nodes_is_over(monkeypatch):
     with pytest.raises(ZeroDivisionError), watch.waiting():
         _ = 1 / 0
     assert said == [{"is_waiting": True}, {"is_waiting": False}]
+
+
+def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, after_each_round):  # noqa: F811
+    """It is in no epoch after this one, and few rounds would ask its clients: an alert needs ten minutes without a gap."""
+    data = DATA.replace("clients=12", "clients=13")
+    listed = KnownNodes(tuple(KnownNode(f"hospital-{name}", LINES[name], 12) for name in "ab"))
+    file = tmp_path / "nodes.json"
+    listed.save(file)
+    run = f"run.directory={tmp_path / 'r'} {SMALL} population.nodes={file}".replace(DATA, data)
+    grid = network(run, {"a": f"clients=12 {data}", "b": f"clients=1 first=12 {data}"}, Signed)
+    seen = []
+
+    def look():
+        values = samples(ports[-1])[0]
+        seen.append(
+            tuple(values[f"fedmf_{name}"] for name in ("nodes_expected", "nodes_connected", "round_nodes"))
+        )
+        grid.away.add("b")
+
+    after_each_round(look)
+    deploy(run_settings(run), grid)
+    assert [row[:2] for row in seen] == [(2, 2)] + [(2, 1)] * 5
+    assert seen[-1][2] == 1  # in the second epoch nobody of it is asked
+
+
+def test_a_node_stays_silent_in_rounds_that_ask_none_of_its_clients():
+    """Until it is heard; one that was never asked is not silent."""
+    watch, said = object.__new__(Watch), []
+    watch.figures, watch._silent, watch._of_round = SimpleNamespace(nodes=1), set(), set()
+    watch._change = lambda **values: said.append(values.get("silent"))
+    for asked, answered in (("ab", "a"), ("a", "a"), ("ac", "ac"), ("b", ""), ("b", "b")):
+        clients = [f"{name}:0" for name in asked]
+        watch.found(clients, {1: clients}, None)
+        watch.on_heard(1, clients, [f"{name}:0" for name in answered])
+    assert [number for number in said if number is not None] == [1, 1, 1, 1, 0]

@@ -178,12 +178,48 @@ def test_a_killed_session_leaves_what_it_had_recorded(tmp_path, monkeypatch):
     assert sessions(tmp_path)[0]["cpu_seconds"] >= 0.2
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"sessions": 3}', '{"sessions": [4]}'])
+DAMAGED = [
+    *("{", "[]", '{"sessions": 3}', '{"sessions": [4]}'),
+    *(
+        json.dumps({"sessions": [{"first_round": 1, **entry}]})
+        for entry in (
+            {"first_round": "x"},
+            {"first_round": [1]},
+            {"first_round": 1.5},
+            {"wall_seconds": "x"},
+            {"cpu_seconds": {}},
+            {"software": "numba"},
+            {"software": ["numba"]},
+            {"software": {"torch": ["2"]}},
+            {"machine": 3},
+            {"machine": {"memory_bytes": "much"}},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_record_keeps_nobody_from_resuming(tmp_path, capsys, text):
     (tmp_path / PROVENANCE).write_text(text)
-    Provenance(RunDirectory(tmp_path), Clock("local"), None, 4).write()
+    record = Provenance(RunDirectory(tmp_path), Clock("local"), None, 4)
+    record.write()
     assert "cannot be read" in capsys.readouterr().err
+    assert record.end() >= 0
+    assert [entry["first_round"] for entry in record.code()] == [1, 4]
     assert [session["first_round"] for session in sessions(tmp_path)] == [4]
+
+
+def test_a_record_of_an_older_version_that_left_things_out_is_kept(tmp_path, capsys):
+    older = [
+        {},
+        {"first_round": None, "software": None, "wall_seconds": None, "machine": {"processor": None}},
+    ]
+    (tmp_path / PROVENANCE).write_text(json.dumps({"sessions": older}))
+    record = Provenance(RunDirectory(tmp_path), Clock("local"), None, 4)
+    record.write()
+    assert "cannot be read" not in capsys.readouterr().err
+    assert sessions(tmp_path)[:2] == older
+    assert record.end() >= 0
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -53,6 +53,16 @@ def test_a_statement_names_the_code_of_every_session_and_other_code_is_refused(t
     assert told(tmp_path / "r") == [(1, own), (5, "0123456789abcdef")]
 
 
+def test_a_run_that_was_stopped_names_the_code_of_every_session_that_released_a_round(tmp_path, request):
+    """Also of one that released its rounds within an epoch that another had begun."""
+    cut(tmp_path / "r", *SMALL, after=1)
+    own = own_code()["code"]
+    assert told(tmp_path / "r") == [(1, own)]
+    request.getfixturevalue("other_code")
+    cut(tmp_path / "r", *SMALL, "run.resume=true", "run.allow_version_change=true", after=2)
+    assert told(tmp_path / "r") == [(1, own), (2, "0123456789abcdef")]
+
+
 def test_a_statement_says_where_the_code_of_rounds_is_not_known(tmp_path, capsys):
     cut(tmp_path / "r", *SMALL, after=4)
     (tmp_path / "r" / "provenance.json").unlink()

@@ -1,0 +1,50 @@
+"""Which nodes of a deployment are there: said in the log when an epoch begins or goes on, and counted.
+
+A node's name, its key and whether it is connected are public, and hang on nobody's data. Flower's commands know a node by its
+id alone, so that the log says which id is whose.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from server.cohort import Presence, Roster
+from server.known_nodes import KnownNodes
+
+log = logging.getLogger(__name__)
+
+
+def tell_epoch(roster: Roster, nodes: KnownNodes, there: Mapping[str, int], *, begins: bool) -> None:
+    """Log who is in the epoch of `roster`: names, keys and Flower's ids; `there` are the connected nodes (key -> id).
+
+    Where it begins, and does not go on after a restart, also who of the list is away from it.
+    """
+    log.info(
+        "epoch %d %s with %d clients behind %d nodes",
+        roster.epoch + 1,
+        "begins" if begins else "goes on",
+        roster.clients,
+        len(roster.nodes),
+    )
+    for name, key, count in sorted((nodes.called(key), key, count) for key, count in roster.nodes.items()):
+        found = f"its node id {there[key]}" if key in there else "and it is not connected now"
+        log.info("node %s takes part with %d clients; its key is %s, %s", name, count, key, found)
+    if begins:
+        for name, key in away(nodes, there).items():
+            log.warning(
+                "node %s is in the list of nodes and not connected: the epoch begins without it; its key is %s",
+                name,
+                key,
+            )
+
+
+def away(nodes: KnownNodes, there: Mapping[str, int]) -> dict[str, str]:
+    """Return {name: key} of the listed nodes that are not connected, by name."""
+    return {
+        node.name: node.key for node in sorted(nodes, key=lambda node: node.name) if node.key not in there
+    }
+
+
+def presence(nodes: KnownNodes, roster: Roster, there: Mapping[str, int]) -> Presence:
+    """Return how many nodes of the list, without a list of the epoch, there are, and how many of them are connected."""
+    expected = {node.key for node in nodes} if nodes.listed is not None else {*roster.nodes}
+    return Presence(len(expected), len(expected & {*there}))
