@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -65,17 +65,20 @@ class Permutation:
         a = math.isqrt(self.size - 1) + 1
         b = -(-self.size // a)
         right, left = np.divmod(numbers, a)
+        # Blocks on their own are what a round function is: nothing is encrypted, so nothing repeats that must not.
+        cipher = Cipher(algorithms.AES(self.key), modes.ECB()).encryptor()
         for step in range(0, ROUNDS, 2):
-            left = (left + self._function(step, right, a)) % a
-            right = (right + self._function(step + 1, left, b)) % b
+            left = (left + _function(cipher, step, right, a)) % a
+            right = (right + _function(cipher, step + 1, left, b)) % b
         images: npt.NDArray[np.int64] = a * right + left
         return images
 
-    def _function(self, step: int, values: npt.NDArray[np.int64], modulus: int) -> npt.NDArray[np.int64]:
-        """Return F_step of `values`, each from 0 .. modulus-1."""
-        blocks = np.empty((len(values), 2), "<u8")
-        blocks[:, 0], blocks[:, 1] = step, values
-        # Blocks on their own are what a round function is: nothing is encrypted, so nothing repeats that must not.
-        cipher = Cipher(algorithms.AES(self.key), modes.ECB())
-        words = np.frombuffer(cipher.encryptor().update(blocks.tobytes()), "<u8")[::2]
-        return (words % np.uint64(modulus)).astype(np.int64)
+
+def _function(
+    cipher: CipherContext, step: int, values: npt.NDArray[np.int64], modulus: int
+) -> npt.NDArray[np.int64]:
+    """Return F_step of `values`, each from 0 .. modulus-1."""
+    blocks = np.empty((len(values), 2), "<u8")
+    blocks[:, 0], blocks[:, 1] = step, values
+    words = np.frombuffer(cipher.update(blocks.tobytes()), "<u8")[::2]
+    return (words % np.uint64(modulus)).astype(np.int64)

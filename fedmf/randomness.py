@@ -147,5 +147,8 @@ def _keystream(key: SecretKey, block: int):  # type: ignore[no-untyped-def]
 
 def _encode(*parts: int | str) -> bytes:
     """Return the parts as bytes, each with its type and length, so that no two lists of parts collide."""
-    texts = [(b"s" if isinstance(part, str) else b"i") + str(part).encode() for part in parts]
-    return b"".join(len(text).to_bytes(4, "big") + text for text in texts)
+    encoded = []
+    for part in parts:
+        text = (("s" if isinstance(part, str) else "i") + str(part)).encode()
+        encoded += len(text).to_bytes(4, "big"), text
+    return b"".join(encoded)

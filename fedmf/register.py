@@ -37,17 +37,19 @@ class Register:
     def spend(self, clients: Iterable[str]) -> Self:
         """Return the register with `clients` spent too. Raises `ParticipationError` for a client seen twice."""
         changed: dict[Key, int] = {}
+        planes: dict[Key, tuple[int, ...]] = {}
         count, most = self.count, self.most_epochs
         for client in clients:
             key, bit = place(client)
-            bitmap = changed[key] if key in changed else self.bitmaps.get(key, 0)
-            if bitmap >> bit & 1:
+            if key not in changed:
+                changed[key], planes[key] = self.bitmaps.get(key, 0), self.planes.get(key, ())
+            if changed[key] >> bit & 1:
                 raise ParticipationError(
                     f"client {client} would enter a second released sum of this epoch; one is allowed."
                 )
-            changed[key] = bitmap | 1 << bit
+            changed[key] |= 1 << bit
             count += 1
-            most = max(most, 1 + count_of(self.planes.get(key, ()), bit))
+            most = max(most, 1 + count_of(planes[key], bit))
         return replace(self, bitmaps=self.bitmaps.updated(changed), count=count, most_epochs=most)
 
     def next_epoch(self) -> Self:

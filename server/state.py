@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedmf.accounting import Ledger
 from fedmf.errors import ReleaseOrderError, SettingError
+from fedmf.kernels import kernel
 from fedmf.mechanisms.noise import advanced, next_noise
 from fedmf.mechanisms.streams.protocol import StreamState, blocks
 from fedmf.plan import Plan
@@ -133,6 +134,11 @@ def make_release(
 def _with_noise(unrotated: npt.NDArray[np.float64], noise: Vector, sigma: float) -> Vector:
     """Return sum plus sigma times noise, (d,), rounded to float32 once; in blocks, which need no memory of that size."""
     noisy_sum = np.empty(len(noise), np.float32)
+    # A sigma of one of numpy's types, unlike a number of Python, makes the product one of that type.
+    is_single = np.result_type(noise, sigma) == np.float32
+    if is_single and (compiled := kernel("noisy", len(noise))) is not None:
+        compiled(unrotated, noise, np.float32(sigma), noisy_sum)
+        return noisy_sum
     for block in blocks(len(noise), 4):
         noisy_sum[block] = unrotated[block] + sigma * noise[block]
     return noisy_sum

@@ -6,6 +6,8 @@ resumed with or without numba. (The loops of the designs, which agree to roundin
 """
 
 from collections.abc import Callable
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 from fedmf.compiling import available
@@ -22,10 +24,15 @@ def kernel(name: str, elements: int) -> Callable[..., Any] | None:
     _handled += elements
     if _handled < PAYS or not available():
         return None
+    function: Callable[..., Any] = getattr(_loops(), name)
+    return function
+
+
+@cache  # a kernel is asked for several times a reply, and what an import costs each time counts there
+def _loops() -> ModuleType:
     from fedmf.kernels import loops
 
-    function: Callable[..., Any] = getattr(loops, name)
-    return function
+    return loops
 
 
 def load() -> None:

@@ -44,6 +44,8 @@ from fedmf.normals import (
     WHOLE,
 )
 
+Reals = npt.NDArray[np.float64] | npt.NDArray[np.float32]
+
 _SIZE = np.uint32(0x7FFFFFFF)  # all bits of a float32 but its sign
 _CHUNK = 1024  # pairs of normals whose scratch stays in the first-level cache
 
@@ -128,8 +130,56 @@ def add(
     scale: np.float32,
 ) -> None:
     """Add `values`, clipped to [-bound, bound] and times `scale`, as whole numbers; see `FixedPoint.add`."""
+    size = np.uint64(len(total))
     for i in range(len(coordinates)):
-        place = coordinates[i]
-        if place < 0 or place >= len(total):
+        place = np.uint64(coordinates[i])  # what is below 0 is beyond all sizes: no index counts from the end
+        if place >= size:
             raise IndexError("a coordinate lies outside the sum")
         total[place] += np.int64(min(max(values[i], -bound), bound) * scale)
+
+
+@_compiled
+def reals(total: npt.NDArray[np.int64], step: float, out: npt.NDArray[np.float64]) -> None:
+    """Write `step` times the whole numbers into `out`, which may lie in the memory of `total`; see `FixedPoint.value`."""
+    chunk = np.empty(_CHUNK, np.float64)
+    for start in range(0, len(total), _CHUNK):
+        count = min(_CHUNK, len(total) - start)
+        given, place = total[start : start + count], out[start : start + count]
+        for i in range(count):
+            chunk[i] = np.float64(given[i]) * step
+        for i in range(count):
+            place[i] = chunk[i]
+
+
+@_compiled
+def noisy(
+    total: Reals, noise: npt.NDArray[np.float32], sigma: np.float32, out: npt.NDArray[np.float32]
+) -> None:
+    """Write `total` plus `sigma` times `noise` into `out`; see `server.state`."""
+    if len(total) != len(out) or len(noise) != len(out):
+        raise ValueError("sum, noise and result differ in length")
+    for i in range(len(out)):
+        out[i] = total[i] + sigma * noise[i]
+
+
+@_compiled
+def descend(
+    model: npt.NDArray[np.float32],
+    velocity: npt.NDArray[np.float32],
+    mean: npt.NDArray[np.float32],
+    momentum: np.float32,
+    rate: np.float32,
+    decay: np.float32,
+    decays: bool,
+    nesterov: bool,
+    after: npt.NDArray[np.float32],
+    moved: npt.NDArray[np.float32],
+) -> None:
+    """Write the new velocity into `after` and the new model into `moved`; see `server.optimizer.Sgd`."""
+    if len(velocity) != len(model) or len(mean) != len(model):
+        raise ValueError("model, velocity and mean update differ in length")
+    for i in range(len(model)):
+        after[i] = momentum * velocity[i] + mean[i]
+        direction = mean[i] + momentum * after[i] if nesterov else after[i]
+        start = model[i] - decay * model[i] if decays else model[i]
+        moved[i] = start + rate * direction
