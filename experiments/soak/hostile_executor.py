@@ -55,13 +55,14 @@ def _too_long(message: Message, values: Sequence[bytes]) -> list[bytes]:
 
 
 def _wrong_tags(message: Message, values: Sequence[bytes]) -> list[bytes]:
-    """The right values, each with one bit of its tag another."""
-    return [data[:-1] + bytes([data[-1] ^ 1]) if data else data for data in values]
+    """Other numbers within the bounds, each client's with one bit of their tag another: who takes them moves the sum."""
+    tagged = _tagged(message, [_others(data) for data in values])
+    return [data[:-1] + bytes([data[-1] ^ 1]) for data in tagged]
 
 
 def _other_task(message: Message, values: Sequence[bytes]) -> list[bytes]:
-    """The right values with the right key, as those of another round."""
-    return _tagged(message, [data[: _size(data)] for data in values], later=1)
+    """Other numbers within the bounds with the right key, as those of another round: who takes them moves the sum."""
+    return _tagged(message, [_others(data) for data in values], later=1)
 
 
 def _other_number(message: Message, values: Sequence[bytes]) -> list[bytes]:
@@ -81,6 +82,13 @@ LIES: tuple[Callable[[Message, Sequence[bytes]], list[bytes]], ...] = (
 def _size(data: bytes) -> int:
     """Return the bytes of the values, without their tag."""
     return max(0, len(data) - TAG_BYTES)
+
+
+def _others(data: bytes) -> bytes:
+    """Return the values, without their tag, with another sign: every float32, or every fourth int8."""
+    values = bytearray(data[: _size(data)])
+    values[3::4] = bytes(byte ^ 0x80 for byte in values[3::4])
+    return bytes(values)
 
 
 def _tagged(message: Message, values: Sequence[bytes], later: int = 0) -> list[bytes]:
