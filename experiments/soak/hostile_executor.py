@@ -3,6 +3,7 @@
 import os
 import struct
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message
@@ -13,16 +14,24 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.tags import TAG_BYTES, Turn, with_tag
 
+TOLD = "SOAK_LIES_FILE"  # variable: the file that grows by a byte with each reply that is a lie
 MANY = 10**9  # clients that it says it holds
 
 
-def lying(honest: ClientApp) -> ClientApp:
-    """Return an app that asks `honest` and spoils what it says."""
+def say_nothing() -> None:
+    """Tell nobody of a lie."""
+
+
+def lying(honest: ClientApp, has_lied: Callable[[], None] = say_nothing) -> ClientApp:
+    """Return an app that asks `honest` and spoils what it says; `has_lied` is called for each reply that it spoilt."""
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return spoilt(message, honest(message, context))
+        reply = spoilt(message, honest(message, context))
+        if not reply.has_error():
+            has_lied()
+        return reply
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
@@ -104,8 +113,13 @@ def _tagged(message: Message, values: Sequence[bytes], later: int = 0) -> list[b
 
 def main() -> None:
     """Play tasks as an honest executor does, and spoil the answers."""
-    honest = resident.Resident.app
-    resident.Resident.app = lambda self: lying(honest(self))  # type: ignore[method-assign]
+    honest, file = resident.Resident.app, Path(os.environ[TOLD])
+
+    def has_lied() -> None:
+        with file.open("ab") as told:
+            told.write(b".")
+
+    resident.Resident.app = lambda self: lying(honest(self), has_lied)  # type: ignore[method-assign]
     executor_process.main()
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Self
 
 from experiments.deployment.lifeline import undisturbed
-from experiments.deployment.loopback import Loopback, plays_a_run, processes_at
+from experiments.deployment.loopback import Loopback
+from experiments.deployment.process_list import is_fork_of, plays_a_run, processes_at
 from experiments.run_files.reader import is_finished
 from experiments.soak.evidence import Evidence
 from experiments.soak.faults import send
 from experiments.soak.forwarder import Forwarder
+from experiments.soak.hostile_executor import TOLD
 from experiments.soak.small_disk import SmallDisk
 from experiments.soak.small_proxy import SmallProxy
 from experiments.soak.target import LINK, SERVER
@@ -24,6 +26,7 @@ CLIENTS = 8  # of a node
 _LARGEST_QUESTION = 256  # bytes: requests of a node that carry no reply are smaller
 _PAUSE = 3.0  # seconds before a run that ended is submitted again
 _SUPERLINK = "superlink"  # as `Loopback` calls it
+_EXECUTORS = ("experiments.deployment.executor_process", "experiments.soak.hostile_executor")
 
 
 class LoopbackTarget:
@@ -91,6 +94,19 @@ class LoopbackTarget:
         there = processes_at(self._loopback.home(_SUPERLINK))
         return there if part == LINK else [number for number in there if plays_a_run(number)]
 
+    def playing(self, node: str) -> list[int]:
+        """Return the forks of a node's executor, whichever that is."""
+        return [
+            number
+            for number in processes_at(self._loopback.home(node))
+            if any(is_fork_of(number, module) for module in _EXECUTORS)
+        ]
+
+    def lies(self, node: str) -> int:
+        """Return how many false answers a node has given since it was last started to lie."""
+        file = self._lies_of(node)
+        return file.stat().st_size if file.exists() else 0
+
     def way_of(self, node: str) -> Forwarder:
         """Return the forwarder before a node."""
         return self._ways[node]
@@ -106,7 +122,11 @@ class LoopbackTarget:
             self._submit()
             return
         module = "experiments.soak.hostile_node" if lying else "experiments.node"
-        variables = [f"{name}={value}" for name, value in (environment or {}).items()]
+        further = dict(environment or {})
+        if lying:
+            self._lies_of(part).unlink(missing_ok=True)
+            further[TOLD] = str(self._lies_of(part))
+        variables = [f"{name}={value}" for name, value in further.items()]
         self._loopback.start_node(
             part,
             self.holding(part),
@@ -125,7 +145,7 @@ class LoopbackTarget:
             file.unlink()
         self._has_no_database = True
 
-    def refuse_replies(self, node: str) -> int:
+    def refuse_replies(self, node: str) -> SmallProxy:
         """Put a proxy before the SuperLink whose limit is below the size of any reply."""
         files = self._loopback.certificates
         proxy = SmallProxy(
@@ -135,7 +155,7 @@ class LoopbackTarget:
             key=files.key,
             authority=files.authority,
         )
-        return self._stack.enter_context(proxy).port
+        return self._stack.enter_context(proxy)
 
     def released(self) -> int:
         """Return how many rounds all runs have shown."""
@@ -195,6 +215,9 @@ class LoopbackTarget:
         for run in self.runs:
             with suppress(OSError):
                 shutil.copytree(run.directory, folder / run.directory.name, dirs_exist_ok=True)
+
+    def _lies_of(self, node: str) -> Path:
+        return self.folder / f"{node}.lies"
 
     def _data(self) -> str:
         return f"dataset=synthetic dataset.clients={CLIENTS * len(self._names)} dataset.features=5 dataset.classes=3"
