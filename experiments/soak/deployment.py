@@ -31,6 +31,7 @@ from experiments.soak.schedule import Planned, any_ten, drawn
 from experiments.soak.target import Target
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
+from server.cohort import node_of
 
 _LOOK = 0.2  # seconds between two looks
 _STRIKES = 240.0  # seconds within which a fault must be seen to have an effect
@@ -171,6 +172,10 @@ def examined(target: LoopbackTarget, run: Evidence) -> Examined:
             f"no sum of what its clients sent, with its noise row once, is the release of round {number}"
             for number in found.unexplained
         ]
+        heard = {node_of(client) for release in releases for client in release.answered}
+        said["seen_as_released"] = checks.seen_as_released(
+            target.notes(run.directory), found.digests, was_heard=target.witness in heard
+        )
         if has_finished:
             model = build_model(settings.model, build_deployed(settings).dataset, settings.seed)
             said["undisturbed_model"] = _differing(model_arrays(model, found.model), run.directory / MODEL)

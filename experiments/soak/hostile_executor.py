@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from experiments.deployment import executor_process, resident
+from experiments.soak import witness
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.tags import TAG_BYTES, Turn, with_tag
@@ -112,7 +113,8 @@ def _tagged(message: Message, values: Sequence[bytes], later: int = 0) -> list[b
 
 
 def main() -> None:
-    """Play tasks as an honest executor does, and spoil the answers."""
+    """Play tasks as an honest executor does, and spoil the answers; what it is given is noted as by a witness."""
+    witness.install()
     honest, file = resident.Resident.app, Path(os.environ[TOLD])
 
     def has_lied() -> None:

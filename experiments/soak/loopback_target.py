@@ -17,16 +17,17 @@ from experiments.soak.evidence import Evidence
 from experiments.soak.faults import send
 from experiments.soak.forwarder import Forwarder
 from experiments.soak.hostile_executor import TOLD
+from experiments.soak.other_node import EXECUTOR, LIAR, OWN, WITNESS
 from experiments.soak.small_disk import SmallDisk
 from experiments.soak.small_proxy import SmallProxy
 from experiments.soak.target import LINK, SERVER
+from experiments.soak.witness import NOTES, Note, read
 from server.known_nodes import KnownNode, KnownNodes
 
 CLIENTS = 8  # of a node
 _LARGEST_QUESTION = 256  # bytes: requests of a node that carry no reply are smaller
 _PAUSE = 3.0  # seconds before a run that ended is submitted again
 _SUPERLINK = "superlink"  # as `Loopback` calls it
-_EXECUTORS = ("experiments.deployment.executor_process", "experiments.soak.hostile_executor")
 
 
 class LoopbackTarget:
@@ -99,7 +100,7 @@ class LoopbackTarget:
         return [
             number
             for number in processes_at(self._loopback.home(node))
-            if any(is_fork_of(number, module) for module in _EXECUTORS)
+            if any(is_fork_of(number, module) for module in (OWN, LIAR, WITNESS))
         ]
 
     def lies(self, node: str) -> int:
@@ -121,11 +122,13 @@ class LoopbackTarget:
         if part in (LINK, SERVER):
             self._submit()
             return
-        module = "experiments.soak.hostile_node" if lying else "experiments.node"
         further = dict(environment or {})
+        if part == self._names[0]:
+            further |= {EXECUTOR: WITNESS, NOTES: str(self._notes)}
         if lying:
             self._lies_of(part).unlink(missing_ok=True)
-            further[TOLD] = str(self._lies_of(part))
+            further |= {EXECUTOR: LIAR, TOLD: str(self._lies_of(part))}
+        module = "experiments.soak.other_node" if EXECUTOR in further else "experiments.node"
         variables = [f"{name}={value}" for name, value in further.items()]
         self._loopback.start_node(
             part,
@@ -191,6 +194,15 @@ class LoopbackTarget:
             known.key: self.holding(node) for node, known in zip(self._names, self._listed(), strict=True)
         }
 
+    @property
+    def witness(self) -> str:
+        """The key of the node that notes the models that it is given."""
+        return next(iter(self.holdings()))
+
+    def notes(self, directory: Path) -> list[Note]:
+        """Return what it noted of the run in `directory`."""
+        return read(self._notes, directory)
+
     def overrides(self, directory: Path) -> str:
         """Return the overrides of the run in `directory`."""
         clients = CLIENTS * len(self._names)
@@ -210,11 +222,15 @@ class LoopbackTarget:
 
     def keep(self, folder: Path) -> None:
         """Copy what the processes said, and the run directories, to `folder`."""
-        for file in self.folder.glob("*.log"):
+        for file in (*self.folder.glob("*.log"), *self.folder.glob(self._notes.name)):
             shutil.copy(file, folder)
         for run in self.runs:
             with suppress(OSError):
                 shutil.copytree(run.directory, folder / run.directory.name, dirs_exist_ok=True)
+
+    @property
+    def _notes(self) -> Path:
+        return self.folder / "models.jsonl"
 
     def _lies_of(self, node: str) -> Path:
         return self.folder / f"{node}.lies"
