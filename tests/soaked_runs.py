@@ -6,7 +6,9 @@ from experiments.deployment import apps
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
 from experiments.players.local_grid import CLIENT_APP_RAISED, call_app
+from experiments.soak import witness
 from experiments.soak.evidence import Evidence
+from experiments.soak.witness import noting
 from nodes import Nodes, key_of
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
@@ -18,23 +20,26 @@ RUN = (
 
 
 class Played:
-    """A finished run: its evidence and its settings; `spoil(node, message, reply)` changes what nodes answer."""
+    """A finished run: its evidence, its settings, and what node a noted; `spoil(node, message, reply)` changes what nodes answer."""
 
     def __init__(self, directory, spoil=lambda node, message, reply: reply):
         self.overrides = f"{RUN} run.directory={directory}"
         self.settings = run_settings(self.overrides)
         self.evidence = Evidence(directory)
         self.holdings = {key_of(name): text for name, text in HOLDS.items()}
+        self.file = directory.with_suffix(".jsonl")
         answers = {name: self.answering(name, spoil) for name in HOLDS}
         deploy(self.settings, Nodes(answers, answers))
         self.evidence.look()
+        self.notes = witness.read(self.file, directory)
 
     def answering(self, name, spoil):
+        app = noting(apps.client_app, self.file) if name == "a" else apps.client_app
         context = Context(1, 1, {"overrides": HOLDS[name]}, RecordDict(), {"overrides": self.overrides})
 
         def answer(message):
             self.evidence.look()  # as the soak does all the time
-            return spoil(name, message, call_app(apps.client_app, message, context))
+            return spoil(name, message, call_app(app, message, context))
 
         return answer
 

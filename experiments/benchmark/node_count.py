@@ -18,7 +18,8 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from experiments.benchmark.wire import wait_for
 from experiments.deployment.certificates import make_node_key
 from experiments.deployment.lifeline import start_module
-from experiments.deployment.loopback import HOST, Loopback, plays_a_run, processes_at
+from experiments.deployment.loopback import HOST, Loopback
+from experiments.deployment.process_list import plays_a_run, processes_at
 from experiments.run_files.directory import METRICS
 from experiments.run_files.reader import is_finished
 

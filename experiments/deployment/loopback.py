@@ -22,6 +22,7 @@ from typing import Self
 
 from experiments.deployment.certificates import make_certificates, make_node_key
 from experiments.deployment.lifeline import undisturbed
+from experiments.deployment.process_list import processes_at
 from experiments.settings.compose import CONF, split
 from fedmf.errors import RunStoppedError
 
@@ -30,7 +31,6 @@ APP = CONF.parent  # what `flwr run` bundles
 BIN = Path(sys.executable).parent
 _MEMORY = Path("/dev/shm")
 _GRACE = 10.0  # seconds for a process to end by itself
-_EXECUTOR = b"experiments.deployment.run_executor_process"
 
 
 class Loopback:
@@ -240,27 +240,8 @@ class Loopback:
         raise RunStoppedError(f"{name} did not listen on port {port} within {timeout:g} seconds.")
 
 
-def processes_at(home: Path) -> list[int]:
-    """Return the processes of this user whose Flower home is `home` (Linux; elsewhere none are found)."""
-    marker, found = f"FLWR_HOME={home}".encode(), []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if marker in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
-
-
 def free_port() -> int:
     """Return a port that nothing listens on at this moment."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def plays_a_run(number: int) -> bool:
-    """Say whether a process plays a run: a fork of the executor of runs, which has its command line."""
-    try:
-        parent = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
-        return all(_EXECUTOR in Path(f"/proc/{one}/cmdline").read_bytes() for one in (number, parent))
-    except OSError:  # it has ended
-        return False

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.soak.witness import Note
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server.cohort import Roster
@@ -13,6 +14,7 @@ from server.state import Release
 
 NAMES = {
     "released_once": "no round was released twice, and none was left out",
+    "seen_as_released": "each model that a node was given was on disk before, and is what the journal gives",
     "heard_once": "no client was heard twice in an epoch, and none that was not asked",
     "shown_as_released": "metrics.jsonl has each released round once, with who answered",
     "one_key_chain": "each epoch had one key, and it follows from the one before",
@@ -76,6 +78,25 @@ def one_key_chain(keys: Mapping[int, Sequence[bytes]]) -> list[str]:
         for key in found if epoch + 1 in keys else ():
             if SecretKey(key).ratchet().reveal() not in keys[epoch + 1]:
                 said.append(f"the key of epoch {epoch + 2} does not follow from that of epoch {epoch + 1}")
+    return said
+
+
+def seen_as_released(notes: Sequence[Note], models: Mapping[int, str], *, was_heard: bool) -> list[str]:
+    """Look for models that a node was given before their round was on disk, in two forms, or in another than was released.
+
+    `models` has by round the digests of the models that follow from the journal. `was_heard`: whether clients of the node that
+    notes models were heard, so that there must be notes.
+    """
+    if was_heard and not notes:
+        return ["no model was noted, although clients of the node that notes them were heard"]
+    early = sorted({note.round for note in notes if note.on_disk < note.round})
+    said = [f"the model of round {number} was handed out before the round was on disk" for number in early]
+    for number in sorted({note.round for note in notes}):
+        digests = {note.digest for note in notes if note.round == number}
+        if len(digests) > 1:
+            said.append(f"{len(digests)} models of round {number} were handed out")
+        elif digests != {models.get(number)}:
+            said.append(f"the model of round {number} that was handed out does not follow from the journal")
     return said
 
 

@@ -31,8 +31,10 @@ from experiments.soak.schedule import Planned, any_ten, drawn
 from experiments.soak.target import Target
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
+from server.cohort import node_of
 
 _LOOK = 0.2  # seconds between two looks
+_STRIKES = 240.0  # seconds within which a fault must be seen to have an effect
 _PATIENCE = 400.0  # seconds after a fault was mended within which the next round must be released
 _STARTS = 300.0  # seconds for the first round
 _ENDS = 1800.0  # seconds for the last run to finish
@@ -44,12 +46,23 @@ _NO_SMALL_DISK = (
 
 @dataclass(frozen=True)
 class Struck:
-    """A fault that was injected: when, mended when, and when a round was released after that (None: none was)."""
+    """A fault that was injected: when, mended when, and when a round was released after that (None: none was).
+
+    `seen`: whether it had an effect before it was mended.
+    """
 
     planned: Planned
     at: float
     mended: float
     released: float | None
+    seen: bool
+
+    @property
+    def verdict(self) -> str:
+        """What became of it; anything but "went on" is a failure of the suite."""
+        if self.released is None:
+            return "no round was released any more"
+        return "went on" if self.seen else "did not strike"
 
 
 def soak(
@@ -91,7 +104,10 @@ def soak(
 
 
 def inject(target: Target, schedule: Sequence[Planned], seed: int) -> tuple[float, list[Struck]]:
-    """Let each fault strike at its time, or as soon as rounds are released again; return when the first round was, too."""
+    """Let each fault strike at its time, or as soon as rounds are released again; return when the first round was, too.
+
+    A fault lasts as long as planned from when it was first seen to have an effect.
+    """
     rng, struck = random.Random(f"faults {seed}"), list[Struck]()
     _wait(target, lambda: target.released() > 0, _STARTS)
     began = time.monotonic()
@@ -100,13 +116,17 @@ def inject(target: Target, schedule: Sequence[Planned], seed: int) -> tuple[floa
         _wait(target, lambda end=began + planned.at: time.monotonic() >= end, float("inf"))  # type: ignore[misc]
         at = time.monotonic()
         _say(f"{at - began:7.1f} s  {planned.fault}{f' {node}' if fault.of_node else ''}: {fault.says}")
-        fault.inject(target, node, rng)
-        _wait(target, lambda end=at + planned.seconds: time.monotonic() >= end, float("inf"))  # type: ignore[misc]
+        seen = _wait(target, fault.inject(target, node, rng), _STRIKES)
+        strikes = time.monotonic()
+        if seen:
+            _wait(target, lambda end=strikes + planned.seconds: time.monotonic() >= end, float("inf"))  # type: ignore[misc]
+        else:
+            _say(f"it did not strike within {_STRIKES:g} s")
         fault.mend(target, node, rng)
         mended, before = time.monotonic(), target.released()
         goes_on = _wait(target, lambda count=before: target.released() > count, _PATIENCE)  # type: ignore[misc]
         released = time.monotonic() if goes_on else None
-        struck.append(Struck(planned, at, mended, released))
+        struck.append(Struck(planned, at, mended, released, seen))
         if released is None:
             _say(f"no round was released within {_PATIENCE:g} s")
             break
@@ -152,6 +172,10 @@ def examined(target: LoopbackTarget, run: Evidence) -> Examined:
             f"no sum of what its clients sent, with its noise row once, is the release of round {number}"
             for number in found.unexplained
         ]
+        heard = {node_of(client) for release in releases for client in release.answered}
+        said["seen_as_released"] = checks.seen_as_released(
+            target.notes(run.directory), found.digests, was_heard=target.witness in heard
+        )
         if has_finished:
             model = build_model(settings.model, build_deployed(settings).dataset, settings.seed)
             said["undisturbed_model"] = _differing(model_arrays(model, found.model), run.directory / MODEL)
@@ -183,7 +207,7 @@ def report(
             "lasted": round(one.mended - one.at, 1),
             "seconds_until_release": _until(one, runs),
             **_lost(one.at, end, runs, looked),
-            "verdict": "went on" if one.released is not None else "no round was released any more",
+            "verdict": one.verdict,
         }
         for one, end in zip(struck, ends, strict=True)
     ]

@@ -31,6 +31,8 @@ class Forwarder:
     def __init__(self, target: int) -> None:
         """Begin to listen."""
         self._target, self._way = target, Way()
+        self.opened = 0  # connections so far
+        self.held = 0  # connections and parts that had to wait since the way was last cut or slowed
         self._open_way = threading.Event()  # cleared while the way is cut
         self._open_way.set()
         self._lock = threading.Lock()
@@ -55,14 +57,16 @@ class Forwarder:
 
     def cut(self) -> None:
         """Let nothing through, in either direction: what is sent waits, as on a wire that loses every packet."""
+        self.held = 0
         self._open_way.clear()
 
     def slow(self, delay: float, rate: float | None = None) -> None:
         """Let every part be `delay` seconds late, and no more than `rate` bytes a second through a connection."""
+        self.held = 0
         self._way = Way(delay, rate)
 
-    def reset(self) -> None:
-        """Break all connections with RST; new ones are forwarded."""
+    def reset(self) -> int:
+        """Break all connections with RST, and return how many ends that were; new ones are forwarded."""
         with self._lock:
             broken, self._connections = self._connections, set()
         for end in broken:
@@ -70,6 +74,7 @@ class Forwarder:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
                 end.shutdown(socket.SHUT_RD)  # who waits for its data goes on; no FIN goes out
             end.close()
+        return len(broken)
 
     def lead_to(self, target: int) -> None:
         """Forward new connections to another port, and break those that there are."""
@@ -88,7 +93,8 @@ class Forwarder:
                 threading.Thread(target=self._connect, args=(caller,), daemon=True).start()
 
     def _connect(self, caller: socket.socket) -> None:
-        self._open_way.wait()
+        self.opened += 1
+        self._pass_when_open()
         try:
             callee = socket.create_connection((HOST, self._target), timeout=5)
         except OSError:  # nobody listens: as if there were no forwarder
@@ -108,12 +114,19 @@ class Forwarder:
         caller.close()
         callee.close()
 
+    def _pass_when_open(self) -> None:
+        if not self._open_way.is_set():
+            self.held += 1
+            self._open_way.wait()
+
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(_PART):
                 way = self._way
-                time.sleep(way.delay + (len(data) / way.rate if way.rate else 0.0))
-                self._open_way.wait()
+                if late := way.delay + (len(data) / way.rate if way.rate else 0.0):
+                    self.held += 1
+                    time.sleep(late)
+                self._pass_when_open()
                 sink.sendall(data)
         with self._lock:
             is_whole = source in self._connections

@@ -3,26 +3,36 @@
 import os
 import struct
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from experiments.deployment import executor_process, resident
+from experiments.soak import witness
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.tags import TAG_BYTES, Turn, with_tag
 
+TOLD = "SOAK_LIES_FILE"  # variable: the file that grows by a byte with each reply that is a lie
 MANY = 10**9  # clients that it says it holds
 
 
-def lying(honest: ClientApp) -> ClientApp:
-    """Return an app that asks `honest` and spoils what it says."""
+def say_nothing() -> None:
+    """Tell nobody of a lie."""
+
+
+def lying(honest: ClientApp, has_lied: Callable[[], None] = say_nothing) -> ClientApp:
+    """Return an app that asks `honest` and spoils what it says; `has_lied` is called for each reply that it spoilt."""
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return spoilt(message, honest(message, context))
+        reply = spoilt(message, honest(message, context))
+        if not reply.has_error():
+            has_lied()
+        return reply
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
@@ -55,13 +65,14 @@ def _too_long(message: Message, values: Sequence[bytes]) -> list[bytes]:
 
 
 def _wrong_tags(message: Message, values: Sequence[bytes]) -> list[bytes]:
-    """The right values, each with one bit of its tag another."""
-    return [data[:-1] + bytes([data[-1] ^ 1]) if data else data for data in values]
+    """Other numbers within the bounds, each client's with one bit of their tag another: who takes them moves the sum."""
+    tagged = _tagged(message, [_others(data) for data in values])
+    return [data[:-1] + bytes([data[-1] ^ 1]) for data in tagged]
 
 
 def _other_task(message: Message, values: Sequence[bytes]) -> list[bytes]:
-    """The right values with the right key, as those of another round."""
-    return _tagged(message, [data[: _size(data)] for data in values], later=1)
+    """Other numbers within the bounds with the right key, as those of another round: who takes them moves the sum."""
+    return _tagged(message, [_others(data) for data in values], later=1)
 
 
 def _other_number(message: Message, values: Sequence[bytes]) -> list[bytes]:
@@ -83,6 +94,13 @@ def _size(data: bytes) -> int:
     return max(0, len(data) - TAG_BYTES)
 
 
+def _others(data: bytes) -> bytes:
+    """Return the values, without their tag, with another sign: every float32, or every fourth int8."""
+    values = bytearray(data[: _size(data)])
+    values[3::4] = bytes(byte ^ 0x80 for byte in values[3::4])
+    return bytes(values)
+
+
 def _tagged(message: Message, values: Sequence[bytes], later: int = 0) -> list[bytes]:
     """Return each client's `values` with the tag of its task, or of that `later` rounds on."""
     task = message.content.config_records[wire.TASK]
@@ -95,9 +113,15 @@ def _tagged(message: Message, values: Sequence[bytes], later: int = 0) -> list[b
 
 
 def main() -> None:
-    """Play tasks as an honest executor does, and spoil the answers."""
-    honest = resident.Resident.app
-    resident.Resident.app = lambda self: lying(honest(self))  # type: ignore[method-assign]
+    """Play tasks as an honest executor does, and spoil the answers; what it is given is noted as by a witness."""
+    witness.install()
+    honest, file = resident.Resident.app, Path(os.environ[TOLD])
+
+    def has_lied() -> None:
+        with file.open("ab") as told:
+            told.write(b".")
+
+    resident.Resident.app = lambda self: lying(honest(self), has_lied)  # type: ignore[method-assign]
     executor_process.main()
 
 

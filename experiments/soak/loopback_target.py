@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Self
 
 from experiments.deployment.lifeline import undisturbed
-from experiments.deployment.loopback import Loopback, plays_a_run, processes_at
+from experiments.deployment.loopback import Loopback
+from experiments.deployment.process_list import is_fork_of, plays_a_run, processes_at
 from experiments.run_files.reader import is_finished
 from experiments.soak.evidence import Evidence
 from experiments.soak.faults import send
 from experiments.soak.forwarder import Forwarder
+from experiments.soak.hostile_executor import TOLD
+from experiments.soak.other_node import EXECUTOR, LIAR, OWN, WITNESS
 from experiments.soak.small_disk import SmallDisk
 from experiments.soak.small_proxy import SmallProxy
 from experiments.soak.target import LINK, SERVER
+from experiments.soak.witness import NOTES, Note, read
 from server.known_nodes import KnownNode, KnownNodes
 
 CLIENTS = 8  # of a node
@@ -91,6 +95,19 @@ class LoopbackTarget:
         there = processes_at(self._loopback.home(_SUPERLINK))
         return there if part == LINK else [number for number in there if plays_a_run(number)]
 
+    def playing(self, node: str) -> list[int]:
+        """Return the forks of a node's executor, whichever that is."""
+        return [
+            number
+            for number in processes_at(self._loopback.home(node))
+            if any(is_fork_of(number, module) for module in (OWN, LIAR, WITNESS))
+        ]
+
+    def lies(self, node: str) -> int:
+        """Return how many false answers a node has given since it was last started to lie."""
+        file = self._lies_of(node)
+        return file.stat().st_size if file.exists() else 0
+
     def way_of(self, node: str) -> Forwarder:
         """Return the forwarder before a node."""
         return self._ways[node]
@@ -105,8 +122,14 @@ class LoopbackTarget:
         if part in (LINK, SERVER):
             self._submit()
             return
-        module = "experiments.soak.hostile_node" if lying else "experiments.node"
-        variables = [f"{name}={value}" for name, value in (environment or {}).items()]
+        further = dict(environment or {})
+        if part == self._names[0]:
+            further |= {EXECUTOR: WITNESS, NOTES: str(self._notes)}
+        if lying:
+            self._lies_of(part).unlink(missing_ok=True)
+            further |= {EXECUTOR: LIAR, TOLD: str(self._lies_of(part))}
+        module = "experiments.soak.other_node" if EXECUTOR in further else "experiments.node"
+        variables = [f"{name}={value}" for name, value in further.items()]
         self._loopback.start_node(
             part,
             self.holding(part),
@@ -125,7 +148,7 @@ class LoopbackTarget:
             file.unlink()
         self._has_no_database = True
 
-    def refuse_replies(self, node: str) -> int:
+    def refuse_replies(self, node: str) -> SmallProxy:
         """Put a proxy before the SuperLink whose limit is below the size of any reply."""
         files = self._loopback.certificates
         proxy = SmallProxy(
@@ -135,7 +158,7 @@ class LoopbackTarget:
             key=files.key,
             authority=files.authority,
         )
-        return self._stack.enter_context(proxy).port
+        return self._stack.enter_context(proxy)
 
     def released(self) -> int:
         """Return how many rounds all runs have shown."""
@@ -171,6 +194,15 @@ class LoopbackTarget:
             known.key: self.holding(node) for node, known in zip(self._names, self._listed(), strict=True)
         }
 
+    @property
+    def witness(self) -> str:
+        """The key of the node that notes the models that it is given."""
+        return next(iter(self.holdings()))
+
+    def notes(self, directory: Path) -> list[Note]:
+        """Return what it noted of the run in `directory`."""
+        return read(self._notes, directory)
+
     def overrides(self, directory: Path) -> str:
         """Return the overrides of the run in `directory`."""
         clients = CLIENTS * len(self._names)
@@ -190,11 +222,18 @@ class LoopbackTarget:
 
     def keep(self, folder: Path) -> None:
         """Copy what the processes said, and the run directories, to `folder`."""
-        for file in self.folder.glob("*.log"):
+        for file in (*self.folder.glob("*.log"), *self.folder.glob(self._notes.name)):
             shutil.copy(file, folder)
         for run in self.runs:
             with suppress(OSError):
                 shutil.copytree(run.directory, folder / run.directory.name, dirs_exist_ok=True)
+
+    @property
+    def _notes(self) -> Path:
+        return self.folder / "models.jsonl"
+
+    def _lies_of(self, node: str) -> Path:
+        return self.folder / f"{node}.lies"
 
     def _data(self) -> str:
         return f"dataset=synthetic dataset.clients={CLIENTS * len(self._names)} dataset.features=5 dataset.classes=3"

@@ -31,6 +31,7 @@ from experiments.players.local_grid import (
 )
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
+from experiments.soak.witness import digest_of
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates.vectors import Vector
@@ -45,12 +46,14 @@ from server.strategy import FedMF
 class Recounted:
     """What the recount found: `unexplained` rounds, nodes by round whose replies did not count, and the last model.
 
+    `digests` has those of all models that follow from the releases, by round, that before the first one included.
     `is_undisturbed`: whether every client of every cohort was heard and counted, as in a run without faults.
     """
 
     model: Vector = field(repr=False)
     unexplained: list[int] = field(default_factory=list)
     zeros: dict[int, list[str]] = field(default_factory=dict)
+    digests: dict[int, str] = field(default_factory=dict)
     is_undisturbed: bool = True
 
 
@@ -79,7 +82,7 @@ class Recount:
         """Compute all of `releases` again, which are those of rounds 1, 2, ... each once."""
         experiment, plan = self._experiment, self.plan
         state = first_state(plan, experiment.initial, SecretKey(keys[0][0]))
-        found = Recounted(state.model)
+        found = Recounted(state.model, digests={0: digest_of(state.model)})
         for release in releases:
             epoch = (release.round - 1) // plan.participation.rounds_per_epoch
             secrets = Secrets(epoch, SecretKey(keys[epoch][0]), None)
@@ -92,6 +95,7 @@ class Recount:
             if zeros != () or len(release.answered) < release.cohort_size:
                 found.is_undisturbed = False
             state = apply_release(plan, experiment.optimizer, replace(before, secrets=None), release, None)
+            found.digests[release.round] = digest_of(state.model)
         found.model = state.model
         return found
 

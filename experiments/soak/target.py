@@ -10,6 +10,7 @@ from typing import Protocol
 
 from experiments.soak.forwarder import Forwarder
 from experiments.soak.small_disk import SmallDisk
+from experiments.soak.small_proxy import SmallProxy
 
 SERVER, LINK = "server app", "SuperLink"
 """The parts of a target besides its nodes: who decides over rounds, and who passes messages."""
@@ -33,6 +34,12 @@ class Target(Protocol):
     def processes(self, part: str) -> list[int]:
         """Return the ids of the running processes of a part: `SERVER`, `LINK` or a node."""
 
+    def playing(self, node: str) -> list[int]:
+        """Return the ids of a node's processes that play a message at this moment and end with it."""
+
+    def lies(self, node: str) -> int:
+        """Return how many answers that are not those asked for a node has given since it was last started with `lying`."""
+
     def way_of(self, node: str) -> Forwarder:
         """Return the forwarder through which a node reaches who passes messages."""
 
@@ -48,8 +55,8 @@ class Target(Protocol):
     def lose_database(self) -> None:
         """Remove what `LINK` keeps, while it does not run, and do after its next start what its operator has to do then."""
 
-    def refuse_replies(self, node: str) -> int:
-        """Put a proxy before `LINK` that refuses what a node sends for its size, and return the proxy's port."""
+    def refuse_replies(self, node: str) -> SmallProxy:
+        """Put a proxy before `LINK` that refuses what a node sends for its size, and return it."""
 
     @property
     def link_port(self) -> int:

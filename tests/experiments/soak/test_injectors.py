@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from http.client import HTTPSConnection
 from pathlib import Path
 from ssl import create_default_context
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,12 +35,19 @@ class Sleepers:
         self.nodes, self.folder, self.disk = ["a", "b"], folder, SmallDisk(folder / "disk", 1)
         self.began = {part: self.sleeper() for part in (SERVER, LINK, "a", "b")}
         self.way, self.link_port, self.done = Forwarder(1), 1, []
+        self.is_playing, self.told, self.proxy = True, 0, SimpleNamespace(port=2, refused=0)
 
     def sleeper(self):
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 
     def processes(self, part):
         return [process.pid for process in [self.began[part]] if process.poll() is None]
+
+    def playing(self, node):
+        return self.processes(node) if self.is_playing else []
+
+    def lies(self, node):
+        return self.told
 
     def way_of(self, node):
         return self.way
@@ -55,7 +64,7 @@ class Sleepers:
         self.done.append("lost")
 
     def refuse_replies(self, node):
-        return 2
+        return self.proxy
 
     def end(self):
         for process in self.began.values():
@@ -109,7 +118,7 @@ def test_every_fault_strikes_its_part_alone_and_leaves_all_parts_running(target,
 
 
 def test_a_killed_part_is_gone_and_a_frozen_one_does_not_run(target):
-    FAULTS["node_killed"].inject(target, "a", Fixed())
+    assert FAULTS["node_killed"].inject(target, "a", Fixed())()
     assert target.processes("a") == []
     assert target.began["a"].returncode == -signal.SIGKILL
     FAULTS["node_frozen"].inject(target, "b", Fixed())
@@ -134,10 +143,85 @@ def test_a_lying_node_and_one_whose_clock_is_off_are_started_anew_both_times(tar
         assert honest == ("start", "a", {}, False)
 
 
+def test_a_child_is_frozen_when_it_plays_and_goes_on_or_is_ended(target, monkeypatch):
+    """Nothing is stopped before there is one; which of both it will be is drawn."""
+    monkeypatch.setattr(faults, "_BURST", 0.02)
+    target.is_playing = False
+    look = FAULTS["child_frozen"].inject(target, "a", Fixed())
+    assert not look()
+    target.is_playing = True
+    assert look()
+    [child] = target.processes("a")
+    assert faults.is_stopped(child)
+    FAULTS["child_frozen"].mend(target, "a", Fixed())
+    wait_for(lambda: not faults.is_stopped(child))
+    assert target.processes("a") == [child]
+    assert FAULTS["child_frozen"].inject(target, "a", Fixed())()
+    FAULTS["child_frozen"].mend(target, "a", SimpleNamespace(choice=lambda ways: ways[1]))
+    assert target.began["a"].wait(5) == -signal.SIGKILL
+    FAULTS["child_frozen"].mend(target, "a", Fixed())  # the node has ended it by itself
+
+
+@pytest.mark.parametrize("name", ["node_killed", "node_frozen", "server_killed", "superlink_killed"])
+def test_a_signal_has_struck_when_there_was_a_process_for_it(target, name):
+    part = {"server_killed": SERVER, "superlink_killed": LINK}.get(name, "a")
+    target.stop(part)
+    look = FAULTS[name].inject(target, "a", Fixed())
+    assert not look()
+    target.start(part)
+    assert look()
+    assert look()
+
+
+def test_faults_of_a_way_have_struck_when_something_was_held_or_broken(target):
+    way = target.way
+    with socket.create_server((HOST, 0)) as server:
+        way.lead_to(server.getsockname()[1])
+        for name in ("node_cut_off", "node_slow", "node_reset"):
+            wait_for(lambda: way.reset() == 0)  # what was there before is gone
+            look = FAULTS[name].inject(target, "a", Fixed())
+            assert not look(), name
+            with socket.create_connection((HOST, way.port)) as caller:
+                caller.sendall(b"x")
+                wait_for(look)
+                FAULTS[name].mend(target, "a", Fixed())
+
+
+def test_a_lie_a_wrong_clock_and_a_refusal_have_struck_when_somebody_met_them(target):
+    look = FAULTS["node_lies"].inject(target, "a", Fixed())
+    for target.told, has_struck in ((0, False), (1, False), (2, True)):  # the last may be on its way
+        assert look() is has_struck
+
+    look = FAULTS["clock_off"].inject(target, "a", Fixed())
+    variables = {**os.environ, **target.done[-1][2]}
+    target.way.opened += 1
+    assert not look()
+    subprocess.run([sys.executable, "-c", CLOCK], env=variables, capture_output=True, check=True)
+    assert look()
+    assert not FAULTS["clock_off"].inject(target, "a", Fixed())()
+    subprocess.run([sys.executable, "-c", CLOCK], env=variables, capture_output=True, check=True)
+    assert not FAULTS["clock_off"].inject(target, "a", Fixed())()
+
+    look = FAULTS["replies_refused"].inject(target, "a", Fixed())
+    assert not look()
+    target.proxy.refused = 1
+    assert look()
+
+
+def test_a_full_disk_has_struck_when_the_server_has_ended(target):
+    if not target.disk.is_small:
+        pytest.skip("no file system can be mounted here")
+    look = FAULTS["disk_full"].inject(target, "a", Fixed())
+    assert not look()
+    target.stop(SERVER)
+    assert look()
+
+
 def test_processes_that_have_ended_are_left_out():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    faults.send([process.pid], signal.SIGKILL)
+    assert faults.send([process.pid], signal.SIGKILL) == 0
+    assert not faults.is_stopped(process.pid)
 
 
 def test_a_clock_is_off_in_the_process_and_in_what_it_starts_and_nowhere_else(tmp_path):

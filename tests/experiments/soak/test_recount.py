@@ -12,7 +12,9 @@ from experiments.run_files.model import read_arrays
 from experiments.soak.hostile_executor import LIES, MANY, lying, spoilt
 from experiments.soak.recount import Recount
 from fedmf.updates import wire
+from fedmf.updates.tags import TAG_BYTES
 from nodes import key_of
+from server import strategy
 from soaked_runs import failed
 
 pytestmark = pytest.mark.long
@@ -71,6 +73,19 @@ def test_every_lie_counts_as_zeros_and_moves_no_sum(play):
     assert set(found.zeros) == {1, 2, 3, 4, 5, 6}
     assert set(map(tuple, found.zeros.values())) == {(key_of("b"),)}
     assert set(told) == {lie.__name__ for lie in LIES}
+
+
+def test_a_server_that_checks_no_tag_is_found_by_the_lies_whose_tag_is_wrong(play, monkeypatch):
+    """They are numbers within the bounds, which an unchecked tag lets into the sum."""
+    monkeypatch.setattr(strategy, "without_tag", lambda data, key, turn: data[:-TAG_BYTES] if data else None)
+
+    def spoil(node, message, reply):
+        lies = node == "b" and message.metadata.message_type == MessageType.TRAIN
+        return spoilt(message, reply) if lies else reply
+
+    found = recounted(play(spoil))
+    ways = [LIES[number % len(LIES)].__name__ for number in found.unexplained]
+    assert ways == ["_wrong_tags", "_other_task"]
 
 
 def test_a_liar_says_that_it_holds_a_thousand_million_clients(play):
