@@ -30,6 +30,10 @@ UNACTIVATED = 2004  # Flower's code of a SuperLink that opens no session for a k
 _FIRST_AGAIN = 0.05  # seconds until a part of a message that is not there yet is asked for again
 _IDLE = 1.0  # seconds: SuperNode's pauses from here on are those between two questions for a message
 _AWAKE = 60.0  # seconds after a message for which further ones are expected
+_TELLING = (
+    httpx.codes.FORBIDDEN,
+    httpx.codes.UNAUTHORIZED,
+)  # of a token that is known, and of one that is not
 _ANSWER = 10.0  # seconds for a SuperLink to answer
 _LONGEST = 3.0  # seconds between two questions of a node that nothing was asked of: SuperNode's own
 
@@ -261,7 +265,8 @@ def is_known(address: str, token: str) -> bool | None:
     try:
         client.GetNodes(GetNodesRequest())
     except httpx.HTTPStatusError as error:
-        return {httpx.codes.UNAUTHORIZED: False, httpx.codes.FORBIDDEN: True}.get(error.response.status_code)
+        status = error.response.status_code
+        return status == httpx.codes.FORBIDDEN if status in _TELLING else None
     except httpx.HTTPError:
         return None
     finally:

@@ -148,7 +148,7 @@ def test_what_a_file_of_settings_lacks_is_said_with_key_and_file(tmp_path, capsy
 
 def test_the_keys_of_data_are_those_of_node_check():
     of_data = set(NodeCommandSettings.__dataclass_fields__) - set(warm_node.OWN_KEYS)
-    assert of_data == set(NodeSettings.__dataclass_fields__) - {"seed", "output"}
+    assert of_data == set(NodeSettings.__dataclass_fields__) - {"seed", "loads_only", "output"}
 
 
 def test_a_mistake_in_the_data_is_said_before_anything_starts(files, monkeypatch):
