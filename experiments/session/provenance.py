@@ -26,12 +26,12 @@ from server.state import Release, ServerState
 
 _EVERY = 10.0  # seconds between two records
 # What an entry holds that is read again, and its type; an older version of this code may have left out any of it.
-_TYPES = {
-    "first_round": int,
+_TYPES: dict[str, tuple[type, ...]] = {
+    "first_round": (int,),
     "wall_seconds": (int, float),
     "cpu_seconds": (int, float),
-    "software": dict,
-    "machine": dict,
+    "software": (dict,),
+    "machine": (dict,),
 }
 _COUNTS = {
     "local": "this process and the worker processes that it started",
@@ -150,13 +150,13 @@ def _earlier_sessions(file: Path) -> list[Any]:
 
 def _refuse_malformed(entry: Mapping[str, Any]) -> None:
     """Raise `ValueError` for an entry in which something that is read again is of another type than was written."""
-    for name, kind in _TYPES.items():
-        if not isinstance(entry.get(name), (kind, NoneType)):
+    for name, kinds in _TYPES.items():
+        if not isinstance(entry.get(name), (*kinds, NoneType)):
             raise ValueError(f"{name} is {entry[name]!r}")
     for record in (entry.get("software") or {}, entry.get("machine") or {}):
         for name, value in record.items():
-            kind = int if name == "memory_bytes" else (str, int, float)
-            if not isinstance(value, (kind, NoneType)):
+            kinds = (int,) if name == "memory_bytes" else (str, int, float)
+            if not isinstance(value, (*kinds, NoneType)):
                 raise ValueError(f"{name} is {value!r}")
 
 
