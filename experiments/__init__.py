@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-INTERRUPTED = 130  # exit code after Ctrl-C or SIGTERM
+INTERRUPTED = 130  # exit code after Ctrl-C, SIGTERM or SIGHUP
 
 
 def __getattr__(name: str) -> Any:
@@ -32,9 +32,18 @@ def _leave(number: int, frame: FrameType | None) -> None:
     sys.exit(INTERRUPTED)
 
 
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that end a command in order: those of Ctrl-C, of `kill`, and of a terminal that is closed.
+
+    The last one is not among them where it is ignored, as under nohup.
+    """
+    ends = (signal.SIGINT, signal.SIGTERM)
+    return ends if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*ends, signal.SIGHUP)
+
+
 def leave_quietly() -> None:
-    """Let Ctrl-C and SIGTERM end the process without a traceback while a command is imported, which takes seconds."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Let these signals end the process without a traceback while a command is imported, which takes seconds."""
+    for number in ending_signals():
         signal.signal(number, _leave)
 
 

@@ -2,8 +2,8 @@
 
 Starts a SuperLink with TLS, node authentication and a database, and nodes (`fedmf node`) with keys of their own that
 hold the 1437 digits clients between them, all on the loopback interface; submits the app; shows the server's log; ends
-with the same run directory and report as a simulation. Whatever happens, Ctrl-C included, it ends what it
-started and removes keys, certificates and the database.
+with the same run directory and report as a simulation. Whatever happens, Ctrl-C, a closed terminal and SIGKILL
+included, what it started ends, and keys, certificates and the database are removed.
 
 It trains the eight epochs of `make run`, 176 rounds; one epoch in fewer rounds is
     'overrides="population.cohort_size=239 population.epochs=1 optimizer.learning_rate=2"'

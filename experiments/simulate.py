@@ -71,7 +71,7 @@ def main() -> None:
     """Compose the settings with Hydra and run.
 
     Exit codes: 0 done; 2 a user's mistake (which leaves no run directory); 1 stopped, can be resumed; 130
-    interrupted by Ctrl-C or SIGTERM, can be resumed.
+    interrupted by Ctrl-C, SIGTERM or SIGHUP, can be resumed.
     """
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"

@@ -56,11 +56,11 @@ def compiled(function: Callable[..., Any], **settings: Any) -> Callable[..., Any
 
 
 def _uninterrupted(compile_one: Callable[..., Any], signature: object) -> Any:
-    """Compile for a signature; Ctrl-C and SIGTERM come after it: raised in what LLVM calls back, they would be lost."""
+    """Compile for a signature; Ctrl-C, SIGTERM and SIGHUP come after it: raised in what LLVM calls back, they would be lost."""
     if threading.current_thread() is not threading.main_thread():
         return compile_one(signature)  # signals come to the main thread alone
     came: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     of_python = {number: handler for number, handler in handlers.items() if handler is not None}
     try:
         for number in of_python:

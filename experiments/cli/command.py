@@ -1,8 +1,8 @@
 """One way to run a command: compose its settings, call it, turn mistakes into a sentence and an exit code.
 
 A command is `python -m experiments.NAME [overrides]`. Data goes to stdout; logs, progress and errors to stderr. Exit
-codes: 0 done; 2 a user's mistake; 1 a stop that can be resumed; 130 interrupted by Ctrl-C or SIGTERM; ended by SIGPIPE
-where nobody reads on.
+codes: 0 done; 2 a user's mistake; 1 a stop that can be resumed; 130 interrupted by Ctrl-C or SIGTERM, or by
+SIGHUP unless that is ignored, as under nohup; ended by SIGPIPE where nobody reads on.
 """
 
 import logging
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from experiments import INTERRUPTED
+from experiments import INTERRUPTED, ending_signals
 from experiments.cli.pipes import ending_quietly
 from experiments.settings.compose import compose
 from experiments.settings.engine import warn_of_workers
@@ -73,12 +73,12 @@ def run_form(
 
 
 def end_with(action: Callable[[], int]) -> NoReturn:
-    """Exit with the code that `action` returns, or with 130 and without a traceback after Ctrl-C or SIGTERM.
+    """Exit with the code that `action` returns, or with 130 and without a traceback after Ctrl-C, SIGTERM or SIGHUP.
 
     Where the reader of stdout or stderr has gone, as in `... | head`, the process ends as SIGPIPE ends one.
     """
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ending_signals():
             signal.signal(number, signal.default_int_handler)
         ending_quietly(action)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,20 +68,22 @@ def find_leftovers(database: Path | None, home: Path | None) -> Leftovers:
     return Leftovers(tuple(found))
 
 
-def refuse_used(leftovers: Leftovers, home: Path | None) -> None:
-    """Raise `SettingError` where a process uses what would be removed, or has `home` as its Flower home."""
-    if users := users_of(leftovers, home):
-        what = leftovers.named[0] if leftovers.named else home
-        raise SettingError(
-            f"{what} is in use by process {', '.join(map(str, users))}; stop the SuperLink first. Nothing was removed."
+def why_used(leftovers: Leftovers, home: Path | None = None) -> str | None:
+    """Return who uses what would be removed, or has `home` as their Flower home, as a sentence; None for nobody."""
+    if users := users_of(leftovers):
+        return f"{leftovers.named[0]} is in use by {_named(users)}; stop the SuperLink first."
+    if home is not None and (users := sorted(_living_in(home) - _ancestors())):
+        return (
+            f"home is {home}, which is the Flower home (FLWR_HOME) of {_named(users)}; end what uses it first. What lies there "
+            "was not removed."
         )
+    return None
 
 
-def users_of(leftovers: Leftovers, home: Path | None) -> list[int]:
-    """Return the processes that use the files, or have `home` as their Flower home."""
+def users_of(leftovers: Leftovers) -> list[int]:
+    """Return the processes that have one of the files open, or locked."""
     held = {(entry.st_dev, entry.st_ino) for entry in _regular(leftovers)}
-    at_home = _living_in(home) - _ancestors() if home is not None else set()
-    return sorted(_holding(held) | _locking(held) | at_home)
+    return sorted(_holding(held) | _locking(held))
 
 
 def remove(leftovers: Leftovers) -> None:
@@ -126,6 +128,17 @@ def _tables(path: Path) -> set[str] | None:
             return {name for (name,) in opened.execute("select name from sqlite_master where type = 'table'")}
     except sqlite3.Error:
         return None
+
+
+def _named(processes: Sequence[int]) -> str:
+    """Return ids of processes, each with the name of its program where that is shown."""
+    names = []
+    for number in processes:
+        try:
+            names.append(f"{number} ({Path(f'/proc/{number}/comm').read_text().strip()})")
+        except OSError:
+            names.append(str(number))
+    return f"process {', '.join(names)}"
 
 
 def _living_in(home: Path) -> set[int]:

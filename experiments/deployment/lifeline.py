@@ -99,12 +99,17 @@ def is_cut() -> bool:
     return bool(readable) and not os.read(_INPUT, 1)
 
 
+def wait_for_starter() -> None:
+    """Return when the starter of this process has ended, or closed its end of the pipe."""
+    while os.read(_INPUT, 1):
+        pass
+
+
 def watch(grace: float) -> None:
     """Send SIGTERM to this process, from a thread, when its starter ends, and SIGKILL `grace` seconds later."""
 
     def wait() -> None:
-        while os.read(_INPUT, 1):
-            pass
+        wait_for_starter()
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(grace)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -114,8 +119,8 @@ def watch(grace: float) -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Put off Ctrl-C and SIGTERM while processes are being ended."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    """Let Ctrl-C, SIGTERM and SIGHUP pass while processes are being ended."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
         yield

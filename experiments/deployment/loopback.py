@@ -2,7 +2,7 @@
 
 The commands are those of docs/deployment.md; here a program types them. Used by `experiments.deploy_demo` and by
 the integration tests. Everything that is secret (keys, certificates, the SuperLink's database) lies in one folder
-that is removed at the end.
+that is removed at the end; where this process is killed, `deployment.last_will` ends the others and removes it.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from experiments.deployment import last_will
 from experiments.deployment.certificates import make_certificates, make_node_key
 from experiments.deployment.lifeline import undisturbed
 from experiments.deployment.process_list import processes_at
@@ -38,6 +39,7 @@ class Loopback:
 
     def __init__(self, *, superlink_port: int | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fedmf-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self._will = last_will.start(self.folder)  # before there is anything that it must not outlive
         self.certificates = make_certificates(self.folder, HOST)
         self.port = superlink_port or free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -55,6 +57,9 @@ class Loopback:
             for name in reversed(list(self._processes)):
                 self.stop(name)
             shutil.rmtree(self.folder, ignore_errors=True)
+            assert self._will.stdin is not None
+            self._will.stdin.close()
+            self._will.wait()
 
     def start_superlink(self, *, warm: bool = True) -> None:
         """Start the SuperLink and return when it listens; started again, it goes on with its database.

@@ -76,7 +76,7 @@ def check_database(file: Path) -> None:
             raise SettingError(
                 f"database is {file}, which another account owns or can read; it must be this account's alone (0600)."
             )
-    if users := users_of(leftovers, None):
+    if users := users_of(leftovers):
         raise SettingError(
             f"database is {file}, which process {', '.join(map(str, users))} uses; two SuperLinks cannot share one."
         )

@@ -109,7 +109,7 @@ SINCE: Mapping[str, Mapping[str, str]] = {
             file size level text output
         """,
         "wipe": """
-            database home output
+            server database home output
         """,
     },
 }

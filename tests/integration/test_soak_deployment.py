@@ -32,7 +32,8 @@ def test_a_short_run_survives_what_is_injected_and_keeps_every_promise():
     assert outcome["rounds"] % 8 == 0
 
 
-def test_an_interrupted_suite_leaves_no_process_and_no_file(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_suite_leaves_no_process_and_no_file(number):
     command = [
         sys.executable,
         "-m",
@@ -48,9 +49,12 @@ def test_an_interrupted_suite_leaves_no_process_and_no_file(tmp_path):
         folder = folder_of(process.pid)
         started = with_home_in(folder)
         assert len(started) > 8
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         process.stderr.read()
-        assert process.wait(60) == 130
+        assert process.wait(60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    deadline = time.monotonic() + (60 if number == signal.SIGKILL else 0)
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert with_home_in(folder) == []
     assert not folder.exists()
     assert str(folder) not in Path("/proc/mounts").read_text()

@@ -61,7 +61,7 @@ def ended_by(number, process):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_with_130_and_says_how_to_go_on(tmp_path, number):
     for rounds in (3, 100):
         process = launched(tmp_path / "r", *LONG, f"run.resume={rounds > 3}")
@@ -90,7 +90,7 @@ def test_ctrl_c_ends_flowers_engine_too_and_nothing_is_released_afterwards(tmp_p
     assert shown == list(range(1, len(shown) + 1))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_while_a_command_is_still_imported_leaves_no_traceback(tmp_path, number):
     process = launched(tmp_path / "r")
     while not catches(process.pid, signal.SIGTERM):  # Python by itself does not: the handler is ours
@@ -98,6 +98,30 @@ def test_ctrl_c_while_a_command_is_still_imported_leaves_no_traceback(tmp_path, 
     assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
     assert ended_by(number, process) == ""
     assert not (tmp_path / "r").exists()
+
+
+ENDS = """
+import os, signal, sys
+from experiments.cli.command import end_with
+end_with(lambda: os.kill(os.getpid(), signal.SIGHUP) or print("went on") or 0)
+"""
+
+
+@pytest.mark.parametrize(("prefix", "code", "out"), [([], 130, ""), (["nohup"], 0, "went on\n")])
+def test_a_closed_terminal_ends_a_command_in_order_and_not_under_nohup(prefix, code, out):
+    command = [*prefix, sys.executable, "-c", ENDS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (code, out)
+    assert "Traceback" not in done.stderr
+
+
+def test_nohup_holds_while_a_command_is_imported_too():
+    code = (
+        "import sys; sys.argv = ['-m']; import experiments, os, signal; os.kill(os.getpid(), signal.SIGHUP)"
+    )
+    for prefix, end in (([], 130), (["nohup"], 0)):
+        done = subprocess.run([*prefix, sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.DEVNULL)
+        assert done.returncode == end
 
 
 def catches(pid, number):

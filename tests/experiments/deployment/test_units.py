@@ -67,7 +67,7 @@ def test_a_stop_wipes_and_a_crash_does_not(result, is_wiped, tmp_path):
     command = stop_command().replace("/opt/fedmf/.venv/bin", str(tmp_path))
     assert str(tmp_path) in command
     said = subprocess.check_output(["/bin/sh", "-c", command], env={"SERVICE_RESULT": result}, text=True)
-    assert said == ("wipe database=/run/fedmf/superlink.db home=/var/lib/fedmf/flwr\n" if is_wiped else "")
+    assert said == ("wipe server=/etc/fedmf/server.yaml\n" if is_wiped else "")
 
 
 def test_the_check_before_a_node_starts_reads_the_data_that_it_will_hold(monkeypatch):
@@ -162,10 +162,10 @@ def server_file():
 
 def test_what_the_server_keeps_is_what_its_unit_makes_and_wipes():
     settings, text = server_file(), (FOLDER / UNITS[0]).read_text()
-    assert f"fedmf wipe database={settings.database} " in text
+    assert f"fedmf wipe server={re.search(r'(?m)^ExecStart=.* config=(.*)', text)[1]};;" in text
     assert Path(settings.database).parent == Path("/run", re.search(r"(?m)^RuntimeDirectory=(.*)", text)[1])
-    assert settings.home is None  # the unit's, which it wipes
-    assert f"home={re.search(r'(?m)^Environment=FLWR_HOME=(.*)', text)[1]};;" in text
+    assert settings.home is None  # so that it is the unit's, which wipe is told by the environment as well
+    assert re.search(r"(?m)^Environment=FLWR_HOME=/", text)
 
 
 def test_a_stop_of_the_server_is_a_success_and_a_mistake_is_not_tried_again():

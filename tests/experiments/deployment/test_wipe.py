@@ -24,8 +24,8 @@ sys.stdin.read()
 """
 
 
-def wiped(database=None, home=None, output=Output.text):
-    wipe(WipeSettings(database and str(database), home and str(home), output))
+def wiped(database=None, home=None, output=Output.text, server=None):
+    wipe(WipeSettings(*(path and str(path) for path in (server, database, home)), output))
 
 
 def left(folder):
@@ -135,11 +135,49 @@ def test_a_database_in_use_is_not_removed(database, home, monkeypatch, seen_by):
     command = [sys.executable, "-c", HOLD, database]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"open\n"
-        before = left(database.parent), left(home), database.read_bytes()
-        with pytest.raises(SettingError, match=rf"in use by process {holder.pid}; stop the SuperLink first"):
+        before = left(database.parent), database.read_bytes()
+        said = rf"superlink\.db is in use by process {holder.pid} \(python\S*\); stop the SuperLink first"
+        with pytest.raises(SettingError, match=f"{said}. Nothing was removed"):
+            wiped(database)
+        with pytest.raises(SettingError, match=f"{said}.$"):
             wiped(database, home)
-        assert (left(database.parent), left(home), database.read_bytes()) == before
-    wiped(database, home)
+        assert (left(database.parent), database.read_bytes()) == before
+        assert not (home / "apps").exists()  # which nobody uses
+    wiped(database)
+    assert left(database.parent) == []
+
+
+def test_a_database_that_nobody_uses_is_removed_while_its_home_is_in_use(database, home, capsys):
+    """As after a stop of the SuperLink, where a shell of its account still has FLWR_HOME and follows a log."""
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, "FLWR_HOME": str(home)}) as user:
+        said = rf"home is \S+/flwr, which is the Flower home \(FLWR_HOME\) of process {user.pid} \(sleep\)"
+        with pytest.raises(SettingError, match=said) as refused:
+            wiped(database, home)
+        assert "SuperLink" not in str(refused.value)
+        user.kill()
+    assert left(database.parent) == []
+    assert (home / "apps").exists()
+    assert "superlink.db\n" in capsys.readouterr().out
+
+
+def test_the_file_of_the_server_says_which_database_and_which_home(database, home, tmp_path, monkeypatch):
+    """The home is that of the file, else of the environment, as the server takes it; what is typed wins."""
+    file, other = tmp_path / "server.yaml", tmp_path / "other"
+    told = "address: 127.0.0.1:8000\ncertificate: c\nkey: k\nauthority: a\n"
+    file.write_text(f"{told}database: {database}\nhome: {home}\n")
+    monkeypatch.setenv("FLWR_HOME", str(other))
+    wiped(server=file, home=other)
+    assert left(database.parent) == []
+    assert (home / "apps").exists()
+    wiped(server=file)
+    assert not (home / "apps").exists()
+    (other / "apps").mkdir(parents=True)
+    file.write_text(f"{told}database: {database}\n")
+    wiped(server=file)
+    assert not (other / "apps").exists()
+    file.write_text("databse: x\n")
+    with pytest.raises(SettingError, match=r"databse.*server\.yaml"):
+        wiped(server=file)
 
 
 def test_a_home_in_use_is_not_removed_and_ones_own_is(home, monkeypatch):
@@ -148,10 +186,10 @@ def test_a_home_in_use_is_not_removed_and_ones_own_is(home, monkeypatch):
         command, env={"FLWR_HOME": f"{home}/"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as user:
         assert user.stdout.readline() == b"up\n"
-        with pytest.raises(SettingError, match=f"in use by process {user.pid}"):
+        with pytest.raises(SettingError, match=f"is the Flower home .FLWR_HOME. of process {user.pid}"):
             wiped(home=home)
         assert (home / "apps").exists()
-    program = f"from experiments.wipe import *; wipe(WipeSettings(None, {str(home)!r}, Output.text))"
+    program = f"from experiments.wipe import *; wipe(WipeSettings(None, None, {str(home)!r}, Output.text))"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "FLWR_HOME": str(home)},

@@ -1,0 +1,59 @@
+"""What becomes of a deployment on this machine when its starter cannot end it: `python -m experiments.deployment.last_will`.
+
+`Loopback` ends its parts and removes their keys and the database, also after Ctrl-C, SIGTERM and SIGHUP. A starter that is killed
+with SIGKILL does neither. This process waits for the end of the starter, however that comes, and then kills every
+process whose Flower home lies in the folder, one that is stopped too, and removes the folder. It asks nobody to end: what a
+part would still do is of no use any more.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import experiments  # noqa: F401  the environment
+from experiments.deployment.lifeline import start_module, told, wait_for_starter
+from experiments.deployment.process_list import processes_at
+
+_PAUSE = 0.05  # seconds between two looks at processes that are ending
+_MODULE = "experiments.deployment.last_will"
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the process for the deployment in `folder`, to be called by the main thread; it ends when its pipe is closed."""
+    return start_module(_MODULE, {"folder": str(folder)})
+
+
+def execute(folder: Path) -> None:
+    """Kill every process whose Flower home lies in `folder`, unmount what is mounted there, and remove it."""
+    while left := [number for home in folder.glob("*.home") for number in processes_at(home)]:
+        for number in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(_PAUSE)
+    for mount in _mounts_in(folder):
+        subprocess.run(["umount", "--lazy", mount], capture_output=True, check=False)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mounts_in(folder: Path) -> list[str]:
+    """Return what is mounted below `folder`, whose path has no blanks: the file system of a soak (Linux)."""
+    table = Path("/proc/mounts")
+    lines = table.read_text().splitlines() if table.exists() else []
+    return [line.split()[1] for line in lines if line.split()[1].startswith(f"{folder}/")]
+
+
+def main() -> None:
+    """Wait for the end of the starter, then leave nothing of its deployment."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # they are for the starter, whose end is what counts
+    folder = Path(told(0)["folder"])
+    wait_for_starter()
+    execute(folder)
+
+
+if __name__ == "__main__":
+    main()
