@@ -5,7 +5,7 @@ and can neither stop nor resume.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,6 +27,8 @@ from server.optimizer import Optimizer
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, make_release
 
 log = logging.getLogger(__name__)
+
+_DRAWN_AHEAD = 1 << 16  # coordinates of masks: half a megabyte, so that the second-level cache keeps them
 
 # Called in turn with the new state and its release, once it is committed. The state's noise stream is valid until
 # the next round: going on from a state kept longer is refused.
@@ -297,9 +299,8 @@ class FedMF(Strategy):
         nothing else, leaves its clients silent: who says so for another node does no more than who keeps its reply back.
         """
         plan, awaited = self.plan, {asked.message.metadata.message_id: asked for asked in self._asked}
-        dimension, keep_probability = plan.rotation.padded, plan.compression.keep_probability
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
-        total = grid.zeros(dimension)
+        total = grid.zeros(plan.rotation.padded)
         answered: list[str] = []
         for reply in replies:
             if (asked := awaited.pop(reply.metadata.reply_to_message_id, None)) is None:
@@ -309,12 +310,23 @@ class FedMF(Strategy):
             clients, values = asked.clients, self._values(asked, reply)
             if not (any(data is not None for data in values) and self.population.admits(clients, reply)):
                 values = [None] * len(clients)
-            for client, mask_key, data in zip(clients, asked.mask_keys, values, strict=True):
+            for client, kept, data in zip(clients, self._masks(asked.mask_keys), values, strict=True):
                 self._on_reply(client, data)
-                kept = wire.coordinates(mask_key, dimension, keep_probability)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
         return grid.value(total, donate=True), answered
+
+    def _masks(self, keys: Sequence[SecretKey]) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the coordinates that each client sent, some drawn ahead.
+
+        Adding a reply drives out of the cache what drawing a mask needs: it is loaded once for all that are drawn
+        together, at most `_DRAWN_AHEAD` coordinates, or one mask where that has more.
+        """
+        dimension, keep_probability = self.plan.rotation.padded, self.plan.compression.keep_probability
+        together = max(1, int(_DRAWN_AHEAD // (keep_probability * dimension)))
+        for first in range(0, len(keys), together):
+            batch = keys[first : first + together]
+            yield from [wire.coordinates(key, dimension, keep_probability) for key in batch]
 
     def _values(self, asked: Asked, reply: Message) -> list[bytes | None]:
         """Return the bytes of each client's values in `reply`; None for an error, what is malformed or of another task."""

@@ -35,7 +35,7 @@ def positions(
 
     The coordinates after `position` and below `dimension`. What `masks._positions_in_numpy` does.
     """
-    longest, count = len(table), 0
+    longest, count = len(table), np.uint64(0)  # without a sign: no place is counted from the end
     for word in words:
         gap = int(guide[word >> np.uint64(48)])
         if gap < 0:  # several gaps share the leading bits: this is less the first of them
@@ -47,8 +47,8 @@ def positions(
             break
         if gap <= longest:
             kept[count] = position
-            count += 1
-    return position, count
+            count += np.uint64(1)
+    return position, int(count)
 
 
 @compiled

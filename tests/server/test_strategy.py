@@ -40,6 +40,21 @@ def test_model_does_not_depend_on_the_order_of_replies():
     np.testing.assert_array_equal(models[0].state.model, models[1].state.model)
 
 
+@pytest.mark.parametrize(("ahead", "together"), [(1, 1), (63, 1), (64, 2), (100, 3), (1 << 16, 5)])
+def test_masks_are_those_of_their_keys_and_few_are_drawn_ahead(ahead, together, monkeypatch):
+    """A mask keeps 32 of 64 coordinates. Drawn all at once, those of a cohort would be as large as many models."""
+    keys, drawn = [KEY.mask_key(str(client), 0) for client in range(5)], []
+    expected = [wire.coordinates(key, 64, 0.5) for key in keys]
+    monkeypatch.setattr("server.strategy._DRAWN_AHEAD", ahead)
+    draw = wire.coordinates
+    monkeypatch.setattr(wire, "coordinates", lambda *given: drawn.append(given) or draw(*given))
+    strategy = FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), first_state(PLAN, np.zeros(50, "f4"), KEY))
+    for number, mask in enumerate(strategy._masks(keys)):
+        np.testing.assert_array_equal(mask, expected[number])
+        assert len(drawn) == min(5, (number // together + 1) * together)
+    assert number == 4
+
+
 WORTHLESS = {
     "error": lambda f, m: Message(Error(2, "training failed"), reply_to=m),
     "lost node": lambda f, m: Message(Error(5, "node unavailable"), reply_to=m),
