@@ -39,12 +39,12 @@ def test_a_broken_row_of_csv_is_not_quoted(tmp_path: Path, line: str, folder: bo
 
 
 def test_the_first_of_two_readings_is_not_quoted_with_the_second(tmp_path: Path) -> None:
+    """Beyond the beginning that says a column's kind: first a cell that is no number, then bytes that are no text."""
     path = tmp_path / "data.csv"
-    path.write_bytes((HEAD + f"u1,0,{NAME},1\nu1,\xff,1,1\n").encode("latin-1"))
-    with pytest.raises(DataError, match=r"cannot be read as|empty in") as raised:
-        load(
-            "by_user_csv", path=str(path), features=["a", "b"], labels=["0", "1"], user="label", label="user"
-        )
+    lines = "".join(f"{row},u{row % 3},{row % 2}\n" for row in range(120_000))
+    path.write_bytes(f"a,user,label\n{lines}{NAME},u1,0\n1,\xff,0\n".encode("latin-1"))
+    with pytest.raises(DataError, match="invalid UTF8") as raised:
+        load("by_user_csv", path=str(path), classes=2)
     assert "SMITH" not in everything(raised.value)
 
 
