@@ -147,7 +147,7 @@ def _keystream(key: SecretKey, block: int):  # type: ignore[no-untyped-def]
 
 def _encode(*parts: int | str) -> bytes:
     """Return the parts as bytes, each with its type and length, so that no two lists of parts collide."""
-    encoded = []
+    encoded: list[bytes] = []
     for part in parts:
         text = (("s" if isinstance(part, str) else "i") + str(part)).encode()
         encoded += len(text).to_bytes(4, "big"), text
