@@ -10,9 +10,10 @@ from fedmf.lazy import lazily
 if TYPE_CHECKING:
     from server.adaptive import Adagrad, Adam, Yogi
     from server.app import make_server_app
-    from server.attendance import Attendance, DeployedPopulation
+    from server.attendance import DeployedPopulation
     from server.checkpoint import Checkpoint
     from server.cohort import Population, ReplyPolicy, SimulatedPopulation, UnreadyNodes
+    from server.gathering import Attendance
     from server.known_nodes import KnownNode, KnownNodes
     from server.optimizer import Optimizer, Sgd
     from server.state import Release, ServerState, first_state
@@ -23,9 +24,10 @@ else:
         {
             "server.adaptive": ["Adagrad", "Adam", "Yogi"],
             "server.app": ["make_server_app"],
-            "server.attendance": ["Attendance", "DeployedPopulation"],
+            "server.attendance": ["DeployedPopulation"],
             "server.checkpoint": ["Checkpoint"],
             "server.cohort": ["Population", "ReplyPolicy", "SimulatedPopulation", "UnreadyNodes"],
+            "server.gathering": ["Attendance"],
             "server.known_nodes": ["KnownNode", "KnownNodes"],
             "server.optimizer": ["Optimizer", "Sgd"],
             "server.state": ["Release", "ServerState", "first_state"],

@@ -48,3 +48,25 @@ def presence(nodes: KnownNodes, roster: Roster, there: Mapping[str, int]) -> Pre
     """Return how many nodes of the list, without a list of the epoch, there are, and how many of them are connected."""
     expected = {node.key for node in nodes} if nodes.listed is not None else {*roster.nodes}
     return Presence(len(expected), len(expected & {*there}))
+
+
+def tell_changes(roster: Roster, nodes: KnownNodes) -> None:
+    """Log what the list of nodes now says otherwise than the roster of the epoch under way, by which the epoch ends."""
+    for key, count in sorted(roster.nodes.items()):
+        if not nodes.admit(key):
+            log.warning(
+                "node %s is no longer in the list of nodes: its %d clients are silent until epoch %d ends, and out of "
+                "the next one",
+                key,
+                count,
+                roster.epoch + 1,
+            )
+        elif (agreed := nodes.agreed(key)) is not None and agreed < count:
+            log.warning(
+                "node %s counts for %d clients until epoch %d ends, as when it began; after that for %d, as the list of "
+                "nodes says now",
+                nodes.called(key),
+                count,
+                roster.epoch + 1,
+                agreed,
+            )

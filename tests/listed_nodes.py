@@ -11,7 +11,8 @@ from fedmf.updates import wire
 from nodes import Nodes, holding
 from plans import KEY, random_vector
 from players import PLAN, fields_of, honest, replying
-from server.attendance import Attendance, DeployedPopulation
+from server.attendance import DeployedPopulation
+from server.gathering import Attendance
 from server.known_nodes import KnownNode, KnownNodes, node_key
 from server.optimizer import Sgd
 from server.state import first_state

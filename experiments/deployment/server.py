@@ -24,11 +24,12 @@ from experiments.settings.keys import keyed
 from experiments.settings.overrides import text_of
 from experiments.settings.schema import PopulationSettings, Settings
 from fedmf.errors import RunDirectoryError, SettingError
-from server.attendance import Attendance, DeployedPopulation
+from server.attendance import DeployedPopulation
 from server.checkpoint import LOCK
 from server.cohort import UnreadyNodes
 from server.exchange import tasks_per_message
 from server.files import wait_until_unlocked
+from server.gathering import Attendance
 from server.known_nodes import EVERY_NODE, KnownNodes
 from server.strategy import FedMF
 

@@ -69,7 +69,7 @@ def test_a_deployed_run_is_scraped_and_every_line_of_it_and_of_its_node_is_an_ob
     # The server's: SuperLink, its HTTP server, the executor, and of the run what it says.
     said = objects(server)
     loggers = {entry["logger"] for entry in said}
-    assert {"flwr", "experiments.deployment.run_executor_process", "server.attendance"} <= loggers
+    assert {"flwr", "experiments.deployment.run_executor_process", "server.roll_call"} <= loggers
     assert {entry["run"] for entry in said if entry["logger"].startswith("server.")} == {run_id}
 
     # The server app's, as `flwr log` shows it: it names the run as Flower does.

@@ -11,9 +11,10 @@ from fedmf.updates import wire
 from nodes import Nodes, holding, key_of
 from plans import KEY, random_vector, small_plan
 from players import fields_of, honest, replying, tagged
-from server import attendance
-from server.attendance import ROSTER, Attendance, DeployedPopulation, connected, wait_for_clients
+from server import gathering
+from server.attendance import ROSTER, DeployedPopulation
 from server.cohort import Roster
+from server.gathering import Attendance, connected, wait_for_clients
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
@@ -24,7 +25,7 @@ PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)  # 12 clients, 4 rou
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
 
 
 def vector_of(client):
@@ -255,7 +256,7 @@ def test_a_round_waits_for_the_first_of_its_nodes_to_come_back(tmp_path, monkeyp
     strategy, grid, releases = deployed(tmp_path, {"a": 12}, timeout=60)
     strategy.start(grid, num_rounds=1, timeout=0.1)
     grid.away.add("a")
-    monkeypatch.setattr(attendance.time, "sleep", lambda seconds: grid.away.clear())
+    monkeypatch.setattr(gathering.time, "sleep", lambda seconds: grid.away.clear())
     strategy.start(grid, num_rounds=1, timeout=0.1)
     assert [len(release.answered) for release in releases] == [3, 3]
 

@@ -9,7 +9,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedmf.errors import RunStoppedError, SettingError
 from listed_nodes import KEYS, LINES, deployed, listing
 from players import PLAN
-from server import attendance
+from server import gathering
 from server.attendance import ROSTER
 from server.cohort import Roster
 from server.known_nodes import KnownNode, KnownNodes, node_key
@@ -17,7 +17,7 @@ from server.known_nodes import KnownNode, KnownNodes, node_key
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
 
 
 def nodes_heard(releases):

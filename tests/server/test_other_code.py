@@ -12,9 +12,10 @@ from fedmf.updates import wire
 from nodes import Nodes, holding, key_of
 from plans import KEY, small_plan
 from players import fields_of, honest, replying
-from server import attendance
-from server.attendance import ROSTER, Attendance, DeployedPopulation
+from server import gathering
+from server.attendance import ROSTER, DeployedPopulation
 from server.cohort import ReplyPolicy, Roster
+from server.gathering import Attendance
 from server.messages import says_other_code
 from server.optimizer import Sgd
 from server.state import first_state
@@ -26,7 +27,7 @@ PLAN = small_plan(noise_multiplier=0.5, keep_probability=0.5)  # 12 clients, 4 r
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
 
 
 def answer(message):

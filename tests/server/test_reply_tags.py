@@ -13,8 +13,9 @@ from fedmf.updates.tags import with_tag
 from nodes import Nodes, holding, key_of
 from plans import KEY
 from players import PLAN, UPDATE, Answering, fields_of, honest, replying, run, tagged, turn_in
-from server.attendance import Attendance, DeployedPopulation
+from server.attendance import DeployedPopulation
 from server.cohort import SimulatedPopulation, cohort_indices
+from server.gathering import Attendance
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF

@@ -8,14 +8,15 @@ from fedmf.errors import RunStoppedError
 from listed_nodes import KEYS, deployed, listing
 from plans import KEY
 from players import PLAN
-from server import attendance
-from server.attendance import Attendance, DeployedPopulation
+from server import gathering
+from server.attendance import DeployedPopulation
+from server.gathering import Attendance
 from server.known_nodes import EVERY_NODE
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,10 @@ from fedmf.updates import wire
 from nodes import Nodes, holding, key_of, unready
 from plans import KEY, random_vector, small_plan
 from players import fields_of, honest, replying
-from server import attendance
-from server.attendance import ROSTER, Attendance, DeployedPopulation
+from server import gathering
+from server.attendance import ROSTER, DeployedPopulation
 from server.cohort import Roster, UnreadyNodes
+from server.gathering import Attendance
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
@@ -24,7 +25,7 @@ PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)  # 12 clients, 4 rou
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
 
 
 def answer(message):

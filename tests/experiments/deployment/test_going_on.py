@@ -11,7 +11,7 @@ from experiments.players.local_grid import call_app
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from nodes import Nodes, compose_once
 from runs import metrics, summary
-from server import attendance
+from server import gathering
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +25,7 @@ TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
     monkeypatch.setattr(apps, "show_logs", lambda: None)
     compose_once(monkeypatch)
 

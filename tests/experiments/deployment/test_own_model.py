@@ -12,7 +12,7 @@ from experiments.players.local_grid import call_app
 from nodes import Nodes, compose_once
 from own_training import Probe
 from runs import metrics
-from server import attendance
+from server import gathering
 
 pytestmark = pytest.mark.long
 
@@ -23,7 +23,7 @@ RUN = f"{DATA} {MODEL} population.cohort_size=4 population.epochs=1 population.m
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
     monkeypatch.setattr(apps, "show_logs", lambda: None)
     compose_once(monkeypatch)
 

@@ -16,8 +16,8 @@ from experiments.deploy_demo import write_clients
 from experiments.deployment.loopback import APP, BIN, free_port
 from experiments.run_files.reader import is_finished
 from runs import metrics
-from server.attendance import Attendance
 from server.cohort import UnreadyNodes
+from server.gathering import Attendance
 
 DOCS = APP / "docs"
 PAGES = ("operator", "hospital", "runbook")
@@ -116,13 +116,13 @@ def test_the_pages_say_what_happens_to_a_node_that_is_not_ready():
     engine = yaml.safe_load((APP / "conf/engine/deployment.yaml").read_text())
     _, _, text = text_of("runbook").partition("## Node not ready\n")
     paragraph = " ".join(text.partition("\n## ")[0].split())
-    assert f"after `engine.node_timeout` ({engine['node_timeout']} s) the run stops, exit code 1" in paragraph
+    assert f"after `engine.node_timeout` ({engine['node_timeout']} s) the run stops" in paragraph
     assert Attendance(1).unready is UnreadyNodes.wait
     assert "By default (`population.unready_nodes=wait`) no epoch begins without it" in paragraph
     assert "population.unready_nodes=without" in paragraph
     for said in ("is not ready: the epoch begins without it", "not ready: "):
         assert said in paragraph
-        assert said in (APP / "server/attendance.py").read_text()
+        assert said in (APP / "server/gathering.py").read_text()
     for page in ("operator", "hospital"):
         assert "not ready" in text_of(page)
 

@@ -29,7 +29,7 @@ from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.updates import wire
 from nodes import Nodes, compose_once, key_of
 from runs import composed, metrics, simulate, summary
-from server import attendance
+from server import gathering
 from server.attendance import ROSTER
 from server.cohort import Roster
 from server.known_nodes import KnownNode, KnownNodes
@@ -64,7 +64,7 @@ TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
     monkeypatch.setattr(apps, "show_logs", lambda: None)  # it is for processes of their own
     compose_once(monkeypatch)
 
@@ -261,7 +261,7 @@ def test_a_node_says_how_many_clients_it_declares_without_looking_at_its_data():
     message = Message(RecordDict(), 1, MessageType.QUERY)
     message.metadata.__dict__["_message_id"] = "a"
     reply = playing("", "clients=479 dataset=by_user_npz dataset.path=/nowhere.npz")(message)
-    assert attendance.claimed(reply) == 479
+    assert gathering.claimed(reply) == 479
     assert playing("", "")(message).has_error()
     assert playing("", "clients=0")(message).has_error()
 

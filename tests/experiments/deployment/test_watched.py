@@ -13,7 +13,7 @@ from experiments.session.watched import Watch
 from listed_nodes import LINES, Signed
 from nodes import Nodes, compose_once, key_of
 from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, health, ports, samples  # noqa: F401  fixtures
-from server import attendance
+from server import gathering
 from server.known_nodes import KnownNode, KnownNodes
 
 pytestmark = pytest.mark.long
@@ -28,7 +28,7 @@ TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
     monkeypatch.setattr(apps, "show_logs", lambda: None)
     compose_once(monkeypatch)
 

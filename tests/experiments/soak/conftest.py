@@ -4,14 +4,14 @@ import pytest
 
 from experiments.deployment import apps
 from nodes import compose_once
-from server import attendance
+from server import gathering
 from soaked_runs import Played
 
 
 @pytest.fixture
 def play(tmp_path, monkeypatch):
     """Return what plays a run; its evidence is closed at the end."""
-    monkeypatch.setattr(attendance, "_PAUSE", 0.01)
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
     monkeypatch.setattr(apps, "show_logs", lambda: None)
     compose_once(monkeypatch)
     played = []
