@@ -151,7 +151,9 @@ def test_a_database_that_nobody_uses_is_removed_while_its_home_is_in_use(databas
     """As after a stop of the SuperLink, where a shell of its account still has FLWR_HOME and follows a log."""
     with subprocess.Popen(["sleep", "60"], env={**os.environ, "FLWR_HOME": str(home)}) as user:
         try:
-            said = rf"home is \S+/flwr, which is the Flower home \(FLWR_HOME\) of process {user.pid} \(sleep\)"
+            said = (
+                rf"home is \S+/flwr, which is the Flower home \(FLWR_HOME\) of process {user.pid} \(sleep\)"
+            )
             with pytest.raises(SettingError, match=said) as refused:
                 wiped(database, home)
         finally:
