@@ -79,7 +79,7 @@ def test_where_numba_is_told_not_to_compile_numpy_is_used_and_that_is_said(monke
 
 
 @pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_while_a_loop_is_compiled_comes_after_it(number, monkeypatch, tmp_path):
     """Raised where LLVM calls back it would be printed and forgotten, and the process would go on."""
     import numba

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.deployment.lifeline import search_path
+from experiments.deployment.lifeline import search_path, undisturbed
 from json_logs import objects
 
 pytestmark = pytest.mark.long
@@ -159,3 +159,12 @@ def test_one_whose_starter_is_gone_before_it_could_ask_ends_at_once():
     )
     done = subprocess.run([sys.executable, "-c", says], env={"PYTHONPATH": str(ROOT)}, check=False)
     assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_signal_interrupts_while_processes_are_being_ended(number):
+    """A closed terminal sends SIGHUP to the shell's whole group, and a second one while the first is heeded."""
+    before = signal.getsignal(number)
+    with undisturbed():
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) == before

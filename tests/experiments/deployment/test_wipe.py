@@ -150,11 +150,15 @@ def test_a_database_in_use_is_not_removed(database, home, monkeypatch, seen_by):
 def test_a_database_that_nobody_uses_is_removed_while_its_home_is_in_use(database, home, capsys):
     """As after a stop of the SuperLink, where a shell of its account still has FLWR_HOME and follows a log."""
     with subprocess.Popen(["sleep", "60"], env={**os.environ, "FLWR_HOME": str(home)}) as user:
-        said = rf"home is \S+/flwr, which is the Flower home \(FLWR_HOME\) of process {user.pid} \(sleep\)"
-        with pytest.raises(SettingError, match=said) as refused:
-            wiped(database, home)
+        try:
+            said = (
+                rf"home is \S+/flwr, which is the Flower home \(FLWR_HOME\) of process {user.pid} \(sleep\)"
+            )
+            with pytest.raises(SettingError, match=said) as refused:
+                wiped(database, home)
+        finally:
+            user.kill()
         assert "SuperLink" not in str(refused.value)
-        user.kill()
     assert left(database.parent) == []
     assert (home / "apps").exists()
     assert "superlink.db\n" in capsys.readouterr().out
