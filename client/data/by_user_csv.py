@@ -35,7 +35,7 @@ def load(
     """Return the data set in a CSV file whose first line names the columns, or in the *.csv files of a folder.
 
     Each row is an example of the user in the column `user`. Its input is the `features`, columns of numbers (None: all
-    other columns; the test rows say what is one) as float32 [n, features], taken as they are, and its target the column `label`: whole numbers from
+    other columns, of which the test rows, or most rows with `clients_only`, must hold numbers) as float32 [n, features], taken as they are, and its target the column `label`: whole numbers from
     0, or names, which `labels` lists; or both are the column `text`, as in by_user_text. `split`
     names a column of 0 or train, 1 or test (None: the column split, if there is one; else a fifth of each user's rows
     is the test set). With `clients_only` no test input is made. Raises `DataError` for a missing or malformed file.
@@ -89,15 +89,19 @@ def _names(file: Path, delimiter: str) -> dict[str, Any]:
         names, kinds = reader.schema.names, reader.schema.types  # names are decoded here
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise DataError(f"{file} has two columns {twice[0]!r}; every column must have a name of its own.")
+        # By their places: in a file that names no columns the first line is somebody's row.
+        first, second = [place for place, name in enumerate(names, start=1) if name == twice[0]][:2]
+        raise DataError(
+            f"{file} names its columns {first} and {second} alike; every column must have a name of its own."
+        )
     return dict(zip(names, kinds, strict=True))
 
 
 def _table(path: Path, files: Sequence[Path], kinds: dict[str, Any], delimiter: str) -> Any:
     """Return files as one Arrow table with the columns `kinds`, numbers as float32 from the start.
 
-    If a cell of these is no number, all columns are read as texts instead: which of them hold numbers is then said by
-    the test rows (`client.data.cells`), and the numbers are the same, but it takes more memory.
+    If a cell of these is no number, all columns are read as texts instead: what is a number is then said cell
+    by cell (`client.data.cells`), and the numbers are the same, but it takes more memory.
     """
     arrow = need("pyarrow", f"Reading {path}")
     parts = []

@@ -9,6 +9,7 @@ import numpy as np
 
 from client.data.by_user_table import LICENCE, SOURCE, TEST_USERS, Columns, OfText, from_table
 from client.data.dataset import Dataset
+from client.data.reading import brief
 from client.data.table import Table, joined
 from client.imports import need
 from fedmf.errors import DataError
@@ -68,7 +69,9 @@ def read_saved(path: Path) -> Table:
             (state.parent for state in sorted(path.rglob("state.json")) if _is_empty(state)), None
         ):
             raise DataError(f"{empty} holds no rows; every split must hold some.") from error
-        raise DataError(f"{path} cannot be read as a data set that save_to_disk wrote ({error}).") from error
+        raise DataError(
+            f"{path} cannot be read as a data set that save_to_disk wrote ({brief(error)})."
+        ) from error
     test = None
     parts = [saved]
     if isinstance(saved, library.DatasetDict):

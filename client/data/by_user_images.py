@@ -42,7 +42,7 @@ def load(
     CSV or parquet file `table`, or metadata.csv or metadata.parquet in the folder, with the columns `file` (None:
     file_name, a path below the folder), `user` (None: user), `label` (None: label) and `split` (None: split, if there
     is one). Without a split a fifth of each user's pictures is the test set. All pictures must have one size. With
-    `clients_only` only the first test picture is decoded, which says what shape all have.
+    `clients_only` no test picture is decoded but among 25 pictures spread over all, which say what shape all have.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -63,12 +63,12 @@ def load(
         )
     file = file or "file_name"
 
-    def inputs(held: Table, test: np.ndarray) -> Pictures:
+    def inputs(held: Table, shown: np.ndarray) -> Pictures:
         names = plain(held.column(file, "file", may_be_empty=True))
         if not is_text(names.type):
             raise DataError(f"The column {file!r} of {held.path} is {names.type}; it must name files.")
         paths = np.array([os.fsencode(name.as_py() or "") for name in names])
-        return pictures(FileBytes(folder, paths), held.rows, test)
+        return pictures(FileBytes(folder, paths), held.rows, shown)
 
     return from_table(
         "by_user_images",

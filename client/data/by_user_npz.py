@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from client.data.checked import NO_CLASSES, count_classes
+from client.data.checked import MOST_CLASSES, NO_CLASSES, count_classes
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.made import opened
 from client.data.maps import mapped
@@ -119,12 +119,14 @@ def _is_array_name(name: str) -> bool:
 def public_classes(path: Path, test: np.ndarray, classes: int | None, *, clients_only: bool = False) -> int:
     """Return the number of classes: the setting, or one more than the largest of the `test` labels, which are public.
 
-    With `clients_only` and the setting these are not looked at.
+    With `clients_only` and the setting these are not looked at; without it one that stands for no class is left out.
     """
     if classes is not None:
         check_at_least("classes", classes, 1)
         if clients_only:
             return classes
+    if clients_only:
+        test = test[(test >= 0) & (test < MOST_CLASSES)]
     if len(test) == 0:
         raise DataError(NO_CLASSES.format(path))
     return count_classes(f"A test example in {path}", int(test.min()), int(test.max()), classes)

@@ -40,7 +40,7 @@ def load(
     Columns are named as in by_user_csv. One column of `features` may hold lists of numbers, all of one shape; `image`
     names a column of pictures: PNG or JPEG bytes, the hub's {bytes, path}, or lists of pixels (uint8 is divided by
     255). Pictures and lists stay as they are stored until a client takes its turn. With `clients_only` no test input is
-    made, but the first for its shape.
+    made, but among 25 rows spread over all for their shape.
     """
     columns = Columns(user, label, features=features, text=text, image=image, split=split)
     return from_table(

@@ -139,8 +139,8 @@ def from_table(
 ) -> Dataset:
     """Return the data set `name` in a table; without a split a fifth of each user's rows is the test set.
 
-    `inputs(table, test)` returns the inputs [rows, ...] where the columns do not hold them. With `clients_only` no
-    test input is read but the first, where that says the shape of all.
+    `inputs(table, shown)` returns the inputs [rows, ...] where the columns do not hold them; `shown` [rows] are the rows
+    that say the shape of all: the test rows, or all with `clients_only`, with which no other test input is read.
     """
     _check_names("labels", labels)
     columns.refuse_near(table.path, list(table.types), may_be_inputs=inputs is None)
@@ -154,7 +154,8 @@ def from_table(
         test = users.test_rows(may_be_none=clients_only)
     check_split(table.path, test, mark=MARK, may_be_none=clients_only)
     known = read_labels(table, columns.label, test, classes, labels, clients_only=clients_only)
-    x = inputs(table, test) if inputs is not None else _inputs(table, columns, test, clients_only)
+    shown = np.ones_like(test) if clients_only else test
+    x = inputs(table, shown) if inputs is not None else _inputs(table, columns, test, clients_only)
     # Rows are an array as far as clients need one.
     clients, tested = split_by_user(
         cast(np.ndarray, x), known.y, users.numbers, test, clients_only=clients_only
@@ -197,18 +198,21 @@ def _check_names(key: str, given: object) -> None:
 
 
 def _inputs(table: Table, columns: Columns, test: np.ndarray, clients_only: bool) -> np.ndarray | Rows:
-    """Return the inputs of all rows. With `clients_only` columns that are named as features are numbers, whatever a test row holds."""
+    """Return the inputs of all rows. With `clients_only` no single row says what the others are; test rows are no different."""
+    shown = np.ones_like(test) if clients_only else test  # the rows that say the shape of all
     if columns.image is not None:
         if columns.image in table.types and not is_encoded(table.types[columns.image]):
-            return lists(table, columns.image, "image", test)
+            return lists(table, columns.image, "image", shown)
         column = table.column(columns.image, "image", may_be_empty=True)
-        return pictures(ColumnBytes(table.path, encoded(column)), table.rows, test)
+        return pictures(ColumnBytes(table.path, encoded(column)), table.rows, shown)
     names = columns.features
     if names is None:
-        names = numeric_columns(table, (columns.user, columns.label, columns.split or "split"), test)
+        names = numeric_columns(
+            table, (columns.user, columns.label, columns.split or "split"), test, clients_only=clients_only
+        )
     if len(names) == 1 and names[0] in table.types and is_list(storage(table.types[names[0]])):
-        return lists(table, names[0], "features", test)
-    return numbers(table, names, test, are_named=clients_only and columns.features is not None)
+        return lists(table, names[0], "features", shown)
+    return numbers(table, names, test, clients_only=clients_only)
 
 
 def _of_texts(

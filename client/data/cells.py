@@ -1,7 +1,7 @@
 """Cells of a table without types as numbers: what cannot be read as one becomes not a number, row by row.
 
-Whether a column holds numbers, and of which kind, is said by its test rows alone: one training user's cell must neither
-decide whether there is a run nor change what the other users' cells mean.
+What a cell means is said by the cell alone, a number or one of true and false: no user's cell changes what the other
+users' cells mean.
 """
 
 from typing import Any
@@ -12,40 +12,39 @@ from client.imports import need
 
 # As Arrow's parser of CSV has it, so that a column is the same numbers whichever of the two read it.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_TRUE, _FALSE = ("true", "1"), ("false", "0")
 
 
-def odd_cell(column: Any, test: np.ndarray) -> str | None:
-    """Return a cell of the test rows that is neither a number nor empty, or None; true and false are numbers if all are."""
-    cells = _trimmed(column, test)
-    if _is_boolean(cells):
-        return None
-    compute = need("pyarrow.compute", "Reading a table")
-    odd = cells.filter(compute.invert(compute.or_(_is_number(cells), _is_empty(cells))))
-    return str(odd[0]) if len(odd) else None
+def odd_row(column: Any, test: np.ndarray) -> int | None:
+    """Return the first row of a column of texts that is neither a number, nor true or false, nor empty, or None.
 
-
-def numbers_of(column: Any, test: np.ndarray) -> np.ndarray:
-    """Return float32 [rows] of a column of texts; what is no number, or no true or false among such, is NaN.
-
-    Whether it is one of true and false say the rows where `test` [rows] is true, or most rows where there are none such.
+    Of the rows where `test` [rows] is true. What stands there is not returned: it is somebody's, and errors are kept.
     """
+    cells = _trimmed(column)
+    odd = np.flatnonzero(test & ~(_are_numbers(cells) | _are_empty(cells)))
+    return int(odd[0]) if len(odd) else None
+
+
+def are_mostly_numbers(column: Any) -> bool:
+    """Return whether more than half of the cells that are not empty are numbers, or true or false; or all are empty."""
+    cells = _trimmed(column)
+    held = ~_are_empty(cells)
+    return bool(2 * (held & _are_numbers(cells)).sum() > held.sum() or not held.any())
+
+
+def numbers_of(column: Any) -> np.ndarray:
+    """Return float32 [rows] of a column of texts: numbers, 1 for true and 0 for false, NaN for all else."""
     arrow, compute = need("pyarrow", "Reading a table"), need("pyarrow.compute", "Reading a table")
     cells = _trimmed(column)
-    if _is_boolean(_trimmed(column, test)) if test.any() else _is_mostly_boolean(cells):
-        lower = compute.utf8_lower(cells)
-        true, false = (compute.is_in(lower, value_set=arrow.array(words)) for words in (_TRUE, _FALSE))
-        return np.where(true.to_numpy(), 1, np.where(false.to_numpy(), 0, np.nan)).astype(np.float32)
     known = compute.if_else(_is_number(cells), cells, arrow.scalar(None, cells.type))
     numbers: np.ndarray = known.cast(arrow.float32()).to_numpy()
-    return numbers
+    true, false = (_are_word(cells, word) for word in ("true", "false"))
+    return np.where(true, np.float32(1), np.where(false, np.float32(0), numbers))
 
 
-def _trimmed(column: Any, rows: np.ndarray | None = None) -> Any:
-    """Return the cells of a column, of `rows` alone if given, without blanks around them."""
-    arrow, compute = need("pyarrow", "Reading a table"), need("pyarrow.compute", "Reading a table")
-    cells = column if rows is None else column.filter(arrow.array(rows))
-    return compute.fill_null(compute.utf8_trim(cells, characters=" \t"), "")
+def _trimmed(column: Any) -> Any:
+    """Return the cells of a column without blanks around them."""
+    compute = need("pyarrow.compute", "Reading a table")
+    return compute.fill_null(compute.utf8_trim(column, characters=" \t"), "")
 
 
 def _is_number(cells: Any) -> Any:
@@ -53,23 +52,24 @@ def _is_number(cells: Any) -> Any:
     return compute.match_substring_regex(cells, _NUMBER)
 
 
-def _is_empty(cells: Any) -> Any:
-    """Return which cells CSV takes as empty: "", NA, nan and the like."""
+def _are_numbers(cells: Any) -> np.ndarray:
+    """Return which cells [rows] are numbers, or true or false."""
+    numbers: np.ndarray = _is_number(cells).to_numpy()
+    return numbers | _are_word(cells, "true") | _are_word(cells, "false")
+
+
+def _are_word(cells: Any, word: str) -> np.ndarray:
+    """Return which cells [rows] are a word, in capital letters or not."""
+    arrow, compute = need("pyarrow", "Reading a table"), need("pyarrow.compute", "Reading a table")
+    said: np.ndarray = compute.equal(compute.utf8_lower(cells), arrow.scalar(word, cells.type)).to_numpy()
+    return said
+
+
+def _are_empty(cells: Any) -> np.ndarray:
+    """Return which cells [rows] CSV takes as empty: "", NA, nan and the like."""
     arrow, compute = need("pyarrow", "Reading a table"), need("pyarrow.compute", "Reading a table")
     csv = need("pyarrow.csv", "Reading a table")
-    return compute.is_in(cells, value_set=arrow.array(csv.ConvertOptions().null_values))
-
-
-def _is_boolean(cells: Any) -> bool:
-    """Return whether all cells that are not empty are true or false, and not all of these 1 or 0."""
-    compute = need("pyarrow.compute", "Reading a table")
-    held = compute.utf8_lower(cells.filter(compute.invert(_is_empty(cells)))).unique().to_pylist()
-    return set(held) <= {*_TRUE, *_FALSE} and bool({"true", "false"} & set(held))
-
-
-def _is_mostly_boolean(cells: Any) -> bool:
-    """Return whether more than half of the cells that are not empty are the words true or false."""
-    arrow, compute = need("pyarrow", "Reading a table"), need("pyarrow.compute", "Reading a table")
-    held = compute.utf8_lower(cells.filter(compute.invert(_is_empty(cells))))
-    said = compute.sum(compute.is_in(held, value_set=arrow.array(["true", "false"]))).as_py() or 0
-    return bool(2 * said > len(held))
+    empty: np.ndarray = compute.is_in(
+        cells, value_set=arrow.array(csv.ConvertOptions().null_values)
+    ).to_numpy()
+    return empty

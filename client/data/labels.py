@@ -1,13 +1,14 @@
 """Labels as class numbers: whole numbers from 0 as they are, names by a public list or in alphabetical order."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from client.data.checked import NO_CLASSES, UNREADABLE, count_classes
+from client.data.checked import MOST_CLASSES, NO_CLASSES, UNREADABLE, count_classes
 from client.data.table import Table, is_text, plain, ranked
 from client.imports import need
 from fedmf.checks import check_at_least
@@ -42,13 +43,14 @@ def read_labels(
     """Return the labels in the column `name` of a table whose test rows are `test` [rows].
 
     Whole numbers are class numbers, unless `labels` lists the names of the classes, class 0 first; in a table without
-    types they are such if all test rows hold whole numbers, whatever a training row holds. With `labels`, numbers in a
+    types they are such if most test rows hold whole numbers, whatever a training row holds. With `labels`, numbers in a
     column whose schema declares class names stand for these. Names without such a list
     are in alphabetical order: those of the test rows where `classes` says how many there are, else those of all rows,
     which are `learnt` then, whether or not training rows have more than test rows. The number of classes is `classes`,
     or what the schema, the list, the names or the test rows say. Raises `DataError` for a test row that has none of the
-    classes; such a training row is `UNREADABLE`. With `clients_only`, which needs no test set, such a test row is too, and
-    without test rows most rows say whether labels are whole numbers.
+    classes; such a training row is `UNREADABLE`. With `clients_only`, which needs no test set, such a test row is too, most
+    of all rows say whether labels are whole numbers, and of more names than `classes`, or without test rows, the
+    commonest count: then no row is a reason to refuse the others.
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     column = plain(table.column(name, "label", may_be_empty=True))
@@ -69,12 +71,20 @@ def read_labels(
     numbers, values = _ranked(column, strip=not table.typed)
     if (numbers[test] < 0).any() and not clients_only:
         raise DataError(
-            f"The column {name!r} of {table.path} is empty in a test row, or not UTF-8 there; every one must have a label."
+            f"The column {name!r} of {table.path} is empty in a test row, or not UTF-8 there, in row "
+            f"{_first(test & (numbers < 0))}; every one must have a label."
         )
     tested = sorted({*numbers[test].tolist()} - {-1})
-    if labels is None and not table.typed and _are_whole(values, tested, numbers):
+    said = numbers if clients_only or not test.any() else numbers[test]
+    if labels is None and not table.typed and _are_whole(values, said):
+        odd = [number for number in tested if not _WHOLE.fullmatch(values[number])]
         values = [int(value.partition(".")[0]) if _WHOLE.fullmatch(value) else UNREADABLE for value in values]
-        whole = True
+        whole, strange = True, test & np.isin(numbers, odd)
+        if strange.any() and not clients_only:
+            raise DataError(
+                f"The column {name!r} of {table.path} holds no whole number in row {_first(strange)}, a test row, as most "
+                "of these do; correct it, or list the names of all classes in labels."
+            )
     if whole and labels is None:
         return _whole(table, name, numbers, values, tested, classes, clients_only=clients_only)
     if labels is not None and not table.typed:
@@ -82,7 +92,11 @@ def read_labels(
     names = [str(value) for value in values]
     if whole and declared:
         names = [declared[value] if 0 <= value < len(declared) else value for value in values]
-    return _named(table, name, numbers, names, tested, classes, labels, clients_only=clients_only)
+    learnt = labels is None and (classes is None or not tested)
+    if labels is None:
+        labels = _collected(numbers if learnt else numbers[test], names, classes, clients_only=clients_only)
+    y, known = _named(table, name, numbers, names, test, classes, labels, clients_only=clients_only)
+    return Labels(y, known, learnt)
 
 
 def _ranked(column: Any, *, strip: bool) -> tuple[np.ndarray, list[Any]]:
@@ -95,10 +109,13 @@ def _ranked(column: Any, *, strip: bool) -> tuple[np.ndarray, list[Any]]:
     return np.array([*(place.get(value, -1) for value in values), -1], dtype=np.int64)[numbers], kept
 
 
-def _are_whole(values: Sequence[str], tested: Sequence[int], numbers: np.ndarray) -> bool:
-    """Say whether all labels of test rows are whole numbers, or without these most of all that there are."""
-    if tested:
-        return all(_WHOLE.fullmatch(values[number]) for number in tested)
+def _first(rows: np.ndarray) -> int:
+    """Return the number of the first row, from 1, of which `rows` [rows] is true."""
+    return int(np.argmax(rows)) + 1
+
+
+def _are_whole(values: Sequence[str], numbers: np.ndarray) -> bool:
+    """Say whether more than half of the labels `values[numbers]` are whole numbers, empty cells (-1) left out."""
     counts = np.bincount(numbers[numbers >= 0], minlength=len(values))
     whole = sum(int(count) for value, count in zip(values, counts, strict=True) if _WHOLE.fullmatch(value))
     return 2 * whole > int(counts.sum())
@@ -117,6 +134,8 @@ def _whole(
     """Return the labels `values[numbers]`, whole numbers from 0; `tested` are the numbers of those in test rows."""
     declared = len(table.class_names.get(name, ())) or None
     shown = [values[number] for number in tested]
+    if clients_only:  # what would be refused in a test set
+        shown = [label for label in shown if 0 <= label < MOST_CLASSES]
     who = f"A test row in the column {name!r} of {table.path}"
     if clients_only and (classes or declared):
         known = classes or declared or 0
@@ -138,21 +157,27 @@ def _refuse_lost(table: Table, name: str, labels: Sequence[str] | None, declared
         )
 
 
+def _collected(
+    numbers: np.ndarray, values: Sequence[str | int], classes: int | None, *, clients_only: bool
+) -> list[str]:
+    """Return the names among `values[numbers]` in alphabetical order; with `clients_only` the commonest `classes` of them."""
+    held, counts = np.unique(numbers[numbers >= 0], return_counts=True)
+    found = Counter({str(values[number]): int(count) for number, count in zip(held, counts, strict=True)})
+    return sorted(name for name, _ in found.most_common(classes if clients_only else None))
+
+
 def _named(
     table: Table,
     name: str,
     numbers: np.ndarray,
     values: Sequence[str | int],
-    tested: Sequence[int],
+    test: np.ndarray,
     classes: int | None,
-    labels: Sequence[str] | None,
+    labels: Sequence[str],
     *,
     clients_only: bool,
-) -> Labels:
-    """Return the labels whose names are `values[numbers]`; a number is the name of no class; `tested` as in `_whole`."""
-    learnt = labels is None and classes is None
-    if labels is None:
-        labels = [str(value) for number, value in enumerate(values) if learnt or number in tested]
+) -> tuple[np.ndarray, int]:
+    """Return (y, classes) of the labels whose names are `values[numbers]`; a number is the name of no class."""
     if not labels or len(set(labels)) != len(labels):
         raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
     known = len(labels) if classes is None else classes
@@ -161,11 +186,11 @@ def _named(
             f"classes is {classes}, but there are {len(labels)} names; it must be at least as many."
         )
     place: dict[str | int, int] = {label: number for number, label in enumerate(labels)}
-    strange = [value for number, value in enumerate(values) if number in tested and value not in place]
-    if strange and not clients_only:
-        raise DataError(
-            f"The column {name!r} of {table.path} holds the label {strange[0]!r}, which "
-            f"labels=[{', '.join(labels)}] lacks; add it there, or correct the rows."
-        )
     y = np.array([place.get(value, UNREADABLE) for value in values] + [UNREADABLE], dtype=np.int64)[numbers]
-    return Labels(y, known, learnt)
+    strange = test & (y == UNREADABLE)
+    if strange.any() and not clients_only:
+        raise DataError(
+            f"The column {name!r} of {table.path} holds in row {_first(strange)}, a test row, what "
+            f"labels=[{', '.join(labels)}] lacks; add it there, or correct the row."
+        )
+    return y, known

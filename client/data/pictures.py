@@ -35,8 +35,8 @@ class FileBytes:
         name = PurePath(os.fsdecode(bytes(self.names[row])))
         if name.is_absolute() or ".." in name.parts:
             raise DataError(
-                f"A picture of {self.folder} is called {str(name)!r}; it must be a file below the folder, named without .. "
-                "and without a / at the beginning."
+                f"The picture in row {row + 1} of {self.folder} is no file of it; it must be one below the folder, named "
+                "without .. and without a / at the beginning."
             )
         return (self.folder / name).read_bytes()
 
@@ -59,7 +59,7 @@ class ColumnBytes:
 
     def name(self, row: int) -> str:
         """Return what an error calls the picture of a row."""
-        return f"the picture in row {row} of {self.path}"
+        return f"the picture in row {row + 1} of {self.path}"
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Pictures(Rows):
         return x
 
 
-def pictures(source: FileBytes | ColumnBytes, count: int, test: np.ndarray) -> Pictures:
-    """Return the `count` pictures of `source`; `test` [count] says which rows show the shape of all, see `shape_of_all`."""
-    return Pictures(source, (count, *shape_of_all(lambda row: decode(source, row).shape, test)))
+def pictures(source: FileBytes | ColumnBytes, count: int, shown: np.ndarray) -> Pictures:
+    """Return the `count` pictures of `source`; `shown` [count] says which rows show the shape of all, see `shape_of_all`."""
+    return Pictures(source, (count, *shape_of_all(lambda row: decode(source, row).shape, shown)))
 
 
 def decode(source: FileBytes | ColumnBytes, row: int) -> np.ndarray:

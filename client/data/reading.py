@@ -50,10 +50,13 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 MOST_CHARACTERS = 300  # of a parser's own words
 _VALUE_FOLLOWS = re.compile(
     r"(columns, got \d+|invalid value|with text|could not convert string to float|invalid literal for int\(\) with base \d+|"
-    r"Could not convert|Failed to parse string)\b:?\s.*",
+    r"Could not convert|Failed to parse string|Unrecognized value for boolean|multiple columns named|time data|Error parsing|"
+    r"Integer value|Schema at index \d+ was different)\b:?\s.*",
     re.DOTALL,
 )
 """What parsers say before they quote a row or a value: pyarrow, sqlite3, Python."""
+_COLUMN = re.compile(r"Column '.*' in include_columns", re.DOTALL)
+"""What pyarrow says of a column that another file names, whose first line may be a row."""
 
 
 @contextmanager
@@ -98,7 +101,7 @@ def without_values(words: str) -> str:
     >>> without_values("CSV parse error: Row #3: Expected 4 columns, got 3: SMITH John,0,1")
     'CSV parse error: Row #3: Expected 4 columns, got 3'
     """
-    return _VALUE_FOLLOWS.sub(r"\1", words)
+    return _VALUE_FOLLOWS.sub(r"\1", _COLUMN.sub("A column in include_columns", words))
 
 
 def brief(error: BaseException) -> str:
@@ -178,13 +181,17 @@ def user_names(where: Path | str, names: Iterable[Any]) -> np.ndarray:
     array(['ann', '7'], dtype='<U3')
     """
     texts = []
-    for name in names:
+    for place, name in enumerate(names, start=1):
         if isinstance(name, bool) or not isinstance(name, str | int | np.integer):
-            raise DataError(f"{where} names a user {name!r}; a user is a text or a whole number.")
+            raise DataError(
+                f"{where} names a user by {type(name).__name__} (entry {place}); a user is a text or a whole number."
+            )
         with reading(where, "names of users"):  # a number of thousands of digits has no text
             texts.append(str(name))
         if "\0" in texts[-1] or not texts[-1]:
-            raise DataError(f"{where} names a user {name!r}; a name is not empty and has no character 0.")
+            raise DataError(
+                f"{where} names a user by what is no name (entry {place}); a name is not empty and has no character 0."
+            )
     return np.array(texts)
 
 

@@ -13,7 +13,7 @@ from client.data.table import Table, is_list, is_number, storage
 from client.imports import need
 from fedmf.errors import DataError
 
-_SHOWN = 25  # rows that say the shape of all where no test row does
+_SHOWN = 25  # rows that say the shape of all
 
 
 class Rows(ABC):
@@ -74,15 +74,14 @@ class Lists(Rows):
         return made
 
 
-def shape_of_all(shape_of: Callable[[int], tuple[int, ...]], test: np.ndarray) -> tuple[int, ...]:
-    """Return the shape that inputs have, which the first row says where `test` [rows] is true.
+def shape_of_all(shape_of: Callable[[int], tuple[int, ...]], shown: np.ndarray) -> tuple[int, ...]:
+    """Return the shape that inputs have: the commonest of up to 25 rows spread over those where `shown` [rows] is true.
 
-    Without test rows, as on a node none of whose users has five, it is that of most of some rows spread over all: then no
-    single row decides. Raises what `shape_of(row)` raises for the first test row, or where none of those rows can be read.
+    No single row decides so. One that cannot be read is left out; where none of them can, what `shape_of(row)` raises for the
+    first of them is raised.
     """
-    if test.any():
-        return shape_of(int(np.argmax(test)))
-    rows = np.unique(np.linspace(0, len(test) - 1, _SHOWN).astype(int)).tolist()
+    held = np.flatnonzero(shown)
+    rows = held[np.unique(np.linspace(0, len(held) - 1, _SHOWN).astype(int))].tolist()
     shapes: Counter[tuple[int, ...]] = Counter()
     for row in rows:
         with suppress(DataError):  # its client's mistake alone
@@ -90,8 +89,8 @@ def shape_of_all(shape_of: Callable[[int], tuple[int, ...]], test: np.ndarray) -
     return shapes.most_common(1)[0][0] if shapes else shape_of(rows[0])
 
 
-def lists(table: Table, name: str, key: str, test: np.ndarray) -> Lists:
-    """Return a column of lists; `test` [rows] says which rows show the shape of all, see `shape_of_all`."""
+def lists(table: Table, name: str, key: str, shown: np.ndarray) -> Lists:
+    """Return a column of lists; `shown` [rows] says which rows show the shape of all, see `shape_of_all`."""
     column = table.column(name, key, may_be_empty=True)
     if not is_list(storage(column.type)):
         raise DataError(
@@ -105,7 +104,7 @@ def lists(table: Table, name: str, key: str, test: np.ndarray) -> Lists:
             first = first[0] if first else None
         return tuple(shape)
 
-    shape = shape_of_all(shape_of, test)
+    shape = shape_of_all(shape_of, shown)
     starts = np.cumsum([0, *(len(chunk) for chunk in column.chunks)])
     return Lists(table, name, column, starts[:-1] if len(starts) > 1 else starts, (table.rows, *shape))
 

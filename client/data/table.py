@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from client.data.cells import numbers_of, odd_cell
+from client.data.cells import are_mostly_numbers, numbers_of, odd_row
 from client.data.reading import reading
 from client.data.split import SPLIT_SEED, fifth_of_each
 from client.data.texts_of import without_broken_texts
@@ -46,9 +46,13 @@ class Table:
         client is read: they must not decide whether a run happens. Texts that are not UTF-8 are empty cells then.
         """
         if name not in self.types:
-            raise DataError(
-                f"{self.path} has no column {name!r}; it has {', '.join(self.types) or 'none'}: set {key} to one of them."
+            # The first line of a text file that names no columns is somebody's row.
+            held = (
+                f"it has {', '.join(self.types) or 'none'}: set {key} to one of them"
+                if self.typed
+                else f"set {key} to one of the {len(self.types)} columns that its first line names"
             )
+            raise DataError(f"{self.path} has no column {name!r}; {held}.")
         arrow = need("pyarrow", f"Reading {self.path}")
         with reading(f"The column {name!r} of {self.path}", "a table", also=(arrow.ArrowException,)):
             column = self.read(name)
@@ -116,8 +120,9 @@ def test_rows(table: Table, name: str | None) -> np.ndarray | None:
     numbers, values = ranked(column)
     meanings = [_SPLITS.get(str(value).lower()) for value in values]
     if None in meanings:
+        row = int(np.argmax(numbers == meanings.index(None))) + 1
         raise DataError(
-            f"The column {name!r} of {table.path} holds {values[meanings.index(None)]!r}; it must hold 0 or train, 1 or test."
+            f"The column {name!r} of {table.path} holds neither in row {row}; it must hold 0 or train, 1 or test."
         )
     chosen: np.ndarray = np.array(meanings, dtype=np.int64)[numbers] == 1
     return chosen
@@ -137,13 +142,17 @@ def ranked(column: Column) -> tuple[np.ndarray, list[Any]]:
     ]
 
 
-def numeric_columns(table: Table, others: Sequence[str | None], test: np.ndarray) -> list[str]:
+def numeric_columns(
+    table: Table, others: Sequence[str | None], test: np.ndarray, *, clients_only: bool = False
+) -> list[str]:
     """Return the columns that are features when none are named: all but `others`, which must be numbers.
 
-    In a table without types the rows where `test` [rows] is true say whether a column is numbers.
+    In a table without types the rows where `test` [rows] is true must be numbers; with `clients_only` most rows.
     """
     names = [name for name in table.types if name not in others and not name.startswith("__index_level_")]
-    odd = next((what for name in names if (what := _no_number(table, name, test))), None)
+    odd = next(
+        (what for name in names if (what := _no_number(table, name, test, clients_only=clients_only))), None
+    )
     if odd or not names:
         what = (
             f"The column {odd}, no number"
@@ -154,31 +163,45 @@ def numeric_columns(table: Table, others: Sequence[str | None], test: np.ndarray
     return names
 
 
-def _no_number(table: Table, name: str, test: np.ndarray) -> str | None:
-    """Return why a column is no column of numbers, by its type or by the `test` rows of a table without types, or None."""
+def _no_number(table: Table, name: str, test: np.ndarray, *, clients_only: bool = False) -> str | None:
+    """Return why a column is no column of numbers, or None: by its type, or in a table without types by its cells.
+
+    Each of the `test` rows says it; with `clients_only` most rows, so that no single one does.
+    """
     if is_number(table.types[name]):
         return None
     if table.typed or not is_text(table.types[name]):
         return f"{name!r} of {table.path} is {table.types[name]}"
-    cell = odd_cell(table.column(name, "features", may_be_empty=True), test)
-    return None if cell is None else f"{name!r} of {table.path} holds {cell!r} in a test row"
+    column = table.column(name, "features", may_be_empty=True)
+    if clients_only:
+        return (
+            None
+            if are_mostly_numbers(column)
+            else f"{name!r} of {table.path} holds other things in most rows"
+        )
+    row = odd_row(column, test)
+    return (
+        None if row is None else f"{name!r} of {table.path} holds something else in row {row + 1}, a test row"
+    )
 
 
-def numbers(table: Table, names: Sequence[str], test: np.ndarray, *, are_named: bool = False) -> np.ndarray:
+def numbers(
+    table: Table, names: Sequence[str], test: np.ndarray, *, clients_only: bool = False
+) -> np.ndarray:
     """Return float32 [rows, columns] of columns of numbers; an empty cell is not a number.
 
     Nor is what else is no number in a training row of a table without types; `test` [rows] says which are test rows. In
-    one of these it is a `DataError`, unless somebody said that the columns are numbers (`are_named`) and no test set is needed.
+    one of these it is a `DataError`, but not with `clients_only`, where no test set is needed.
     """
     types = need("pyarrow.types", f"Reading {table.path}")
     x = np.empty((table.rows, len(names)), dtype=np.float32)
     for place, name in enumerate(names):
         column = plain(table.column(name, "features", may_be_empty=True))
-        seen = np.zeros_like(test) if are_named else test
+        seen = np.zeros_like(test) if clients_only else test
         if odd := _no_number(table, name, seen):
             raise DataError(f"The column {odd}; it must hold numbers.")
         if is_text(column.type):
-            x[:, place] = numbers_of(column, test)
+            x[:, place] = numbers_of(column)
             continue
         if types.is_boolean(column.type):
             column = column.cast("int8")

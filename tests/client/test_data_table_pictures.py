@@ -74,7 +74,7 @@ def test_lists_in_many_chunks_are_taken_in_any_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bytes", "lists"])
-def test_each_column_is_read_once_and_a_picture_of_the_test_rows_decoded_once_more_for_its_shape(
+def test_each_column_is_read_once_and_25_pictures_of_the_test_rows_at_most_decoded_once_more_for_its_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """A column of lists that is read twice is held twice; that of 800,000 pictures takes ten seconds to decode."""
@@ -96,7 +96,7 @@ def test_each_column_is_read_once_and_a_picture_of_the_test_rows_decoded_once_mo
     opened(tmp_path, "parquet", with_pictures(kind), image="image")
     assert sorted(read) == ["image", "label", "split", "user"]
     assert sorted(set(decoded)) == ([9, 10, 11] if kind == "bytes" else [])
-    assert decoded.count(11) == decoded.count(10) == (kind == "bytes")
+    assert decoded.count(11) == decoded.count(10) == 2 * (kind == "bytes")
 
 
 @pytest.mark.parametrize("kind", ["bytes", "lists"])

@@ -91,7 +91,7 @@ def test_an_empty_number_is_no_number_and_concerns_its_user_alone(tmp_path: Path
 
 
 @pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("odd", ["-", "true", "1,5", "1e"])
+@pytest.mark.parametrize("odd", ["-", "yes", "1,5", "1e"])
 def test_a_cell_of_a_csv_that_is_no_number_concerns_its_user_alone(
     tmp_path: Path, odd: str, named: bool
 ) -> None:
@@ -107,8 +107,11 @@ def test_a_cell_of_a_csv_that_is_no_number_concerns_its_user_alone(
         with pytest.raises(DataError, match=r"client 1 .* inputs that are not finite"):
             dataset.clients[1]
     held = [odd if n == 11 else str(n) for n in range(12)]
-    with pytest.raises(DataError, match=f"'height' of .* holds '{odd}' in a test row"):
+    with pytest.raises(
+        DataError, match=r"'height' of .* holds something else in row 12, a test row"
+    ) as raised:
         opened(tmp_path, "csv", table | {"height": held}, **settings)
+    assert repr(odd) not in str(raised.value)
 
 
 @pytest.mark.parametrize(("first", "last"), [("", ""), ("1", "-"), ("-", "1"), ("", "-")])
@@ -125,14 +128,13 @@ def test_what_a_column_of_a_csv_is_does_not_depend_on_its_first_megabyte(
         dataset.clients[0]
 
 
-def test_true_and_false_of_a_csv_are_numbers_if_the_test_rows_hold_nothing_else(tmp_path: Path) -> None:
+def test_true_and_false_of_a_csv_are_one_and_zero_whatever_else_the_column_holds(tmp_path: Path) -> None:
     table = rows() | {"height": ["5", "True", *["false", "true"] * 5]}
     dataset = opened(tmp_path, "csv", table)
     assert dataset.clients[0].x[:, 1].tolist() == [0, 1, 0]
     assert dataset.clients[1].x[:, 1].tolist() == [1, 0, 1]
     assert dataset.test.x[:, 1].tolist() == [1, 0, 1]
-    with pytest.raises(DataError, match=r"client 2 .* not finite"):
-        dataset.clients[2]
+    assert dataset.clients[2].x[:, 1].tolist()[0] == 5
 
 
 def test_features_are_taken_as_they_are(tmp_path: Path) -> None:

@@ -20,11 +20,15 @@ Change = dict[str, Any]
 @pytest.mark.parametrize(
     ("change", "settings", "sentence"),
     [
-        ({}, {"user": "writer"}, "no column 'writer'; it has user, place, height, label, split: set user"),
-        ({}, {"label": "class"}, "no column 'class'; it has user, .*: set label to one of them"),
-        ({}, {"features": ["weight"]}, "no column 'weight'; .*: set features"),
-        ({}, {"text": "said"}, "no column 'said'; .*: set text"),
-        ({}, {"split": "part"}, "no column 'part'; .*: set split"),
+        (
+            {},
+            {"user": "writer"},
+            "no column 'writer'; (it has user, place, height, label, split: set user|set user to one of the 5 columns)",
+        ),
+        ({}, {"label": "class"}, "no column 'class'; (it has user, .*: )?set label to one of"),
+        ({}, {"features": ["weight"]}, "no column 'weight'; .*set features"),
+        ({}, {"text": "said"}, "no column 'said'; .*set text"),
+        ({}, {"split": "part"}, "no column 'part'; .*set split"),
         ({"user": [None, "a", "b"] * 4}, {}, r"is empty in 4 of 12 rows|names no user in 4 of 12 rows"),
         ({"user": ["", "a", "b"] * 4}, {}, "names no user in 4 of 12 rows; every example must belong"),
         ({"label": [0] * 11 + [None]}, {}, "'label' of .* is empty in a test row"),
@@ -37,9 +41,9 @@ Change = dict[str, Any]
         (
             {"label": ["a"] * 11 + ["b"]},
             {"labels": ["a", "c"]},
-            r"the label 'b', which labels=\[a, c\] lacks",
+            r"'label' of .* holds in row 12, a test row, what labels=\[a, c\] lacks",
         ),
-        ({"split": [2] * 12}, {}, "holds '?2'?; it must hold 0 or train, 1 or test"),
+        ({"split": [2] * 12}, {}, "'split' of .* holds neither in row 1; it must hold 0 or train, 1 or test"),
         (
             {"split": ["train"] * 12},
             {},
@@ -49,7 +53,7 @@ Change = dict[str, Any]
         (
             {"note": ["ink"] * 12},
             {},
-            "'note' of .* (is (large_)?string|holds 'ink' in a test row), no number; name the columns of the inputs in features",
+            "'note' of .* (is (large_)?string|holds something else in row \\d+, a test row), no number; name the columns of the inputs in features",
         ),
         ({"note": ["ink"] * 12}, {"features": ["note"]}, "'note' .* it must hold numbers"),
     ],
@@ -115,7 +119,7 @@ def test_a_file_that_is_missing_empty_or_something_else_is_a_sentence(tmp_path: 
     ("text", "sentence"),
     [
         ("user,label,x\n1,2\n", "cannot be read as CSV .*Expected 3 columns"),
-        ("user,user,x\n1,2,3\n", "two columns 'user'"),
+        ("user,user,x\n1,2,3\n", "names its columns 1 and 2 alike"),
         ("user,label,x\n" + "1,0,2\n" * 400_000 + "1,0\n", "cannot be read as CSV .*Expected 3 columns"),
         ("user,label,\xff\n1,0,1\n", "cannot be read as CSV"),
         ("user,label,x\n\xff,0,1\n", "cannot be read as CSV|cannot be read"),

@@ -11,7 +11,7 @@ import pytest
 
 import small_files
 from client.data import load
-from client.data.reading import brief, reading
+from client.data.reading import brief, reading, without_values
 from experiments.deployment.node import Node, node_settings, readiness
 from fedmf.errors import DataError
 
@@ -59,6 +59,69 @@ def test_a_node_that_is_not_ready_quotes_no_row_in_its_log(
     assert why.startswith("its data cannot be loaded: ")
     assert "got 3" in why
     assert "SMITH" not in why
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "words"),
+    [
+        (HEAD + f"u1,0,{NAME},1\n" * 9, {}, "holds other things|something else in row"),
+        (
+            HEAD.replace("b\n", "b,split\n", 1).replace(",1\n", ",1,0\n") + f"u1,0,1,1,{NAME}\n",
+            {},
+            "neither in row 19",
+        ),
+        (
+            HEAD + f"u1,{NAME},1,1\n" * 5,
+            {"labels": ["0", "1"]},
+            r"in row (19|2[0-3]), a test row, what labels=",
+        ),
+        (HEAD + f"u9,{NAME},1,1\n" * 5, {}, "no whole number in row (19|2[0-3]), a test row"),
+        (f"{NAME},0,1,1\nu2,0,1,1\n", {}, "one of the 4 columns that its first line names"),
+        (f"{NAME},{NAME},1,1\nu2,0,1,1\n", {}, "names its columns 1 and 2 alike"),
+        (f"user,label,{NAME},{NAME}\nu2,0,1,1\n", {}, "names its columns 3 and 4 alike"),
+    ],
+    ids=["cell", "split", "label", "no whole label", "no first line", "one name twice", "two alike"],
+)
+def test_sentences_of_our_own_name_column_and_row_and_no_cell(
+    tmp_path: Path, text: str, settings: dict[str, list[str]], words: str
+) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=words) as raised:
+        load("by_user_csv", path=str(path), **settings)  # type: ignore[arg-type]
+    assert "SMITH" not in everything(raised.value)
+    why = readiness(Node({"name": "by_user_csv", "path": str(path), **settings}, 3))
+    assert "SMITH" not in why
+
+
+def test_a_file_of_a_folder_whose_first_line_is_a_row_is_not_quoted(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text(f"user,label,{NAME}\nu1,0,1\n")
+    (tmp_path / "2.csv").write_text("user,label,b\nu1,0,1\n")
+    with pytest.raises(DataError, match="A column in include_columns does not exist") as raised:
+        load("by_user_csv", path=str(tmp_path))
+    assert "SMITH" not in everything(raised.value)
+
+
+def test_no_user_of_json_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text(json.dumps({"user": [NAME], "text": "a"}) + "\n")
+    with pytest.raises(DataError, match=r"names a user by list \(entry 1\)") as raised:
+        load("by_user_text", path=str(tmp_path / "data.jsonl"))
+    assert "SMITH" not in everything(raised.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Unrecognized value for boolean: {}", "CSV file contained multiple columns named {}",
+        "time data '{}' does not match format '%Y'", "Error parsing '{}' as scalar of type double",
+        "Integer value {} not in range: 0 to 255", "Schema at index 1 was different: \n{}: string",
+        "CSV conversion error to double: invalid value '{}'", "Column '{}' in include_columns does not exist in CSV file",
+    ],
+)  # fmt: skip
+def test_what_arrow_says_is_cut_before_the_value(words: str) -> None:
+    said = without_values(words.format(NAME))
+    assert "SMITH" not in said
+    assert len(said) > 8
 
 
 @pytest.mark.parametrize("packed", [False, True])

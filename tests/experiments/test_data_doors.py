@@ -124,9 +124,9 @@ def test_texts_of_a_table_follow_the_model_as_other_texts_do(tmp_path: Path) -> 
     [
         (
             ["dataset.user=writer"],
-            "has no column 'writer'; it has user, a, b, label, split: set dataset.user to one",
+            "has no column 'writer'; set dataset.user to one of the 5 columns",
         ),
-        (["dataset.labels=[up,left]"], "the label 'down', which dataset.labels=[up, left] lacks"),
+        (["dataset.labels=[up,left]"], "what dataset.labels=[up, left] lacks"),
         (["dataset.split=a"], "it must hold 0 or train, 1 or test"),
         (["dataset.level=words"], "dataset.level is 'words', but dataset.text is not given"),
         (["dataset.path=none.csv"], "none.csv does not exist"),
