@@ -120,9 +120,11 @@ def readiness(node: Node) -> str:
     """Return why the node is not ready, "" where it is: its data set loads, and holds the clients that it declares.
 
     What is claimed is of the moment when `fedmf node` started, and of the data set as a whole: its files are there, can be
-    read and have the form that they should have, and there are as many clients as its operator declared. No client's
-    values are looked at: those that cannot be trained on, and whatever happens to the data after the start, cost zero
-    updates as before, so that what one client's data are like decides neither who else takes part nor when.
+    read and have the form that they should have, and there are as many clients as its operator declared. Values that
+    cannot be trained on, and whatever happens to the data after the start, cost zero updates as before. With `classes`
+    declared no single label, feature or picture decides who else takes part or when: what else the settings leave open is
+    read off most rows (docs/data.md), and so off a client that holds most of them. Where `features` and `labels` are
+    declared too, a table of numbers is ready whatever these hold.
 
     The claim reveals one bit for each start. A file that cannot be read as a whole counts, because its operator made it and
     mends it; in the neighbours of the theorem (zero-out, replacement) every client keeps its place in the file, so that

@@ -76,7 +76,7 @@ def test_a_node_that_is_not_ready_quotes_no_row_in_its_log(
             r"in row (19|2[0-3]), a test row, what labels=",
         ),
         (HEAD + f"u9,{NAME},1,1\n" * 5, {}, "no whole number in row (19|2[0-3]), a test row"),
-        (f"{NAME},0,1,1\nu2,0,1,1\n", {}, "one of the 4 columns that its first line names"),
+        (f"{NAME},0,1,2\nu2,0,1,1\n", {}, "one of the 4 columns that its first line names"),
         (f"{NAME},{NAME},1,1\nu2,0,1,1\n", {}, "names its columns 1 and 2 alike"),
         (f"user,label,{NAME},{NAME}\nu2,0,1,1\n", {}, "names its columns 3 and 4 alike"),
     ],
