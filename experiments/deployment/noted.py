@@ -1,8 +1,9 @@
 """What a server has used, noted before it starts, so that `wipe server=FILE` finds it whatever the file says later.
 
-The note lies in the folder that systemd gives a unit (RuntimeDirectory=), under a name that the path of the server's file
-decides: two servers share one only where they share the file. Without such a folder nothing is noted. It holds names
-alone, and grows with each start until what it names has been removed.
+The note lies in the folder that systemd gives a unit for good (StateDirectory=; RuntimeDirectory= goes when the unit fails, and
+with it the names of what lies elsewhere), under a name that the path of the server's file decides: two servers share one
+only where they share the file. Without such a folder nothing is noted. It holds names alone, and grows with each start
+until what it names has been removed.
 """
 
 import hashlib
@@ -56,7 +57,7 @@ def forget(file: Path) -> None:
 
 def _path(file: Path) -> Path | None:
     """Return where the note of the server of `file` lies, None where there is no folder for it."""
-    folder = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]  # systemd names all that a unit has
+    folder = os.environ.get("STATE_DIRECTORY", "").split(":")[0]  # systemd names all that a unit has
     if not folder:
         return None
     name = hashlib.sha256(os.fsencode(os.path.abspath(file))).hexdigest()[:16]

@@ -123,7 +123,7 @@ def test_database_and_home_are_noted_before_anything_starts(files, tmp_path, mon
         raise Stopped
 
     monkeypatch.setattr(command, "Supervisor", stop)
-    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path / "run"))
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "run"))
     file = tmp_path / "server.yaml"
     for name in ("a.db", "b.db"):
         with pytest.raises(Stopped):
@@ -134,7 +134,7 @@ def test_database_and_home_are_noted_before_anything_starts(files, tmp_path, mon
     assert noted(file) == Used(databases, (str(tmp_path / "run"),))
     (path,) = (tmp_path / "run").glob("fedmf-server-*")
     assert path.stat().st_mode & 0o077 == 0
-    monkeypatch.delenv("RUNTIME_DIRECTORY")
+    monkeypatch.delenv("STATE_DIRECTORY")
     assert noted(file) == Used()
 
 

@@ -193,7 +193,7 @@ def test_the_file_of_the_server_says_which_database_and_which_home(database, hom
 def started(database, home, tmp_path, monkeypatch):
     """The file of a server that noted its database and, by its environment, its home when it started."""
     (tmp_path / "unit").mkdir()
-    monkeypatch.setenv("RUNTIME_DIRECTORY", f"{tmp_path / 'unit'}:/another")
+    monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path / 'unit'}:/another")
     monkeypatch.setenv("FLWR_HOME", str(home))
     note(tmp_path / "server.yaml", str(database), None)
     monkeypatch.delenv("FLWR_HOME")
