@@ -8,7 +8,10 @@ A run's code must be the code installed here, file by file; another one ends at 
 differ. It runs until SIGTERM or Ctrl-C (exit code 130).
 """
 
+from pathlib import Path
+
 from experiments.cli import command
+from experiments.deployment.noted import note
 from experiments.deployment.supervisor import Supervisor
 from experiments.deployment.warm_server import ServerCommandSettings, check, starts
 from experiments.session import json_log
@@ -20,6 +23,8 @@ def server(settings: ServerCommandSettings) -> None:
     if settings.log is LogForm.json:
         json_log.install()  # and in the processes that it starts
     check(settings)
+    if settings.config is not None:
+        note(Path(settings.config), settings.database, settings.home)
     with Supervisor(starts(settings)) as supervisor:
         supervisor.run()
 

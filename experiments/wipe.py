@@ -1,8 +1,10 @@
 """Remove what a SuperLink leaves that is secret, after a run: `python -m experiments.wipe server=/etc/fedmf/server.yaml`.
 
 The database holds mask keys and un-noised updates of every message, and the Flower home unpacked apps. Both are removed, what
-they hold is overwritten with zeros before, and the command says what it removed. What a process uses it refuses (exit code 2),
-and removes the other one all the same. `server` is the file of `fedmf server`: database and home are then those that it uses.
+they hold is overwritten with zeros before, and the command says what it removed. What a process uses it refuses, and what is no
+SuperLink's database or no Flower home; it removes the rest all the same, and says at its end what it refused (exit code 2).
+`server` is the file of `fedmf server`: database and home are then those that it names, and those that the server noted when it
+started, where it runs as a service of systemd, also where the file was changed since or cannot be read.
 Overwriting reaches the disk only on file systems that write in place: not on copies, snapshots, journals or flash
 memory that remaps blocks. On a memory file system without swap nothing is left either way.
 """
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from experiments.cli import command, output
 from experiments.deployment.leftovers import find_leftovers, remove, why_used
+from experiments.deployment.noted import Used, forget, noted
 from experiments.deployment.warm_server import ServerCommandSettings
 from experiments.settings.compose import compose
 from experiments.settings.operator_file import naming_file, overrides_of
@@ -31,26 +34,23 @@ class WipeSettings:
 
 
 def wipe(settings: WipeSettings) -> None:
-    """Remove the database, and Flower's files in the home; print what was removed.
+    """Remove databases, and Flower's files in the homes; print what was removed.
 
-    Raises `SettingError` for what is no database or no home, with nothing removed, and at the end for what is in use.
+    Raises `SettingError` at the end for what is no database or no home, for what is in use or cannot be removed, and for a
+    file of the server or a note that cannot be read; all else has been removed by then.
     """
-    database, home = _named(settings)
-    if database is None and home is None:
+    if settings.server is None and settings.database is None and settings.home is None:
         raise SettingError(
             "server, database and home are all null; name at least one of them, or nothing is removed."
         )
-    for key, path in (("database", database), ("home", home)):
-        if path is not None and not path.is_absolute():
-            raise SettingError(f"{key} is {str(path)!r}; it must be an absolute path.")
-    parts = [(find_leftovers(database, None), None), (find_leftovers(None, home), home)]
-    removed, refused = list[Path](), list[str]()
-    for leftovers, lived_in in parts:
-        if why := why_used(leftovers, lived_in):
-            refused.append(why)
-        else:
-            remove(leftovers)
-            removed += leftovers.named
+    used, refused = _used(settings)
+    removed = list[Path]()
+    for database in used.databases:  # first, because they hold the secrets
+        _remove(Path(database), None, removed, refused)
+    for home in used.homes:
+        _remove(None, Path(home), removed, refused)
+    if settings.server is not None and not refused:
+        forget(Path(settings.server))
     if settings.output is Output.json:
         output.print_json({"removed": [str(path) for path in removed]})
     else:
@@ -62,17 +62,56 @@ def wipe(settings: WipeSettings) -> None:
         raise SettingError(" ".join([*refused, *([] if removed else ["Nothing was removed."])]))
 
 
-def _named(settings: WipeSettings) -> tuple[Path | None, Path | None]:
-    """Return database and home: those that are given, else those that the server of the file uses."""
+def _remove(database: Path | None, home: Path | None, removed: list[Path], refused: list[str]) -> None:
+    """Remove a database or what Flower made in a home; add what is gone to `removed`, and why not to `refused`."""
+    for key, path in (("database", database), ("home", home)):
+        if path is not None and not path.is_absolute():
+            refused.append(f"{key} is {str(path)!r}; it must be an absolute path.")
+            return
+    try:
+        leftovers = find_leftovers(database, home)
+        if why := why_used(leftovers, home):
+            refused.append(why)
+            return
+        try:
+            remove(leftovers)
+        finally:
+            removed += [path for path in leftovers.named if not os.path.lexists(path)]
+    except SettingError as error:
+        refused.append(str(error))
+    except OSError as error:
+        refused.append(f"{error.filename or database or home} cannot be used: {error.strerror}.")
+
+
+def _used(settings: WipeSettings) -> tuple[Used, list[str]]:
+    """Return databases and homes to remove, and why some that were meant are not known.
+
+    They are those that are given, else those of the server's file, and those that this server noted.
+    """
     database: str | None = settings.database
     home: str | None = settings.home
+    before, unknown = Used(), list[str]()
     if settings.server is not None:
         file = Path(settings.server)
-        with naming_file(file):
-            of_server = compose("server", overrides_of(file), ServerCommandSettings)
-        database = database or of_server.database
-        home = home or of_server.home or os.environ.get("FLWR_HOME")
-    return None if database is None else Path(database), None if home is None else Path(home)
+        try:
+            before = noted(file)
+        except SettingError as error:
+            unknown.append(str(error))
+        try:
+            with naming_file(file):
+                of_server = compose("server", overrides_of(file), ServerCommandSettings)
+            database = database or of_server.database
+            home = home or of_server.home or os.environ.get("FLWR_HOME")
+        except SettingError as error:
+            unknown.append(str(error))
+    first = Used(() if database is None else (database,), () if home is None else (home,))
+    return (
+        Used(
+            tuple(dict.fromkeys(first.databases + before.databases)),
+            tuple(dict.fromkeys(first.homes + before.homes)),
+        ),
+        unknown,
+    )
 
 
 if __name__ == "__main__":

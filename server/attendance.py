@@ -109,7 +109,7 @@ class DeployedPopulation:
         return places
 
     def presence(self) -> Presence | None:
-        """Return how many nodes of the list, without a list of the epoch, there are, and how many were connected last."""
+        """Return which nodes the list names, without a list the epoch, which were connected last, and which are in the epoch."""
         return self._presence
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:

@@ -44,10 +44,26 @@ class ReplyPolicy:
 
 
 class Presence(NamedTuple):
-    """How many nodes should be there, and how many of them are connected."""
+    """Which nodes should be there, which are connected, and which are in the epoch under way, by key.
 
-    expected: int
-    connected: int
+    With a list of nodes the first are those of the list; who is connected or in the epoch need not be among them.
+    """
+
+    expected: frozenset[str]
+    connected: frozenset[str]
+    in_epoch: frozenset[str]
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many nodes should be there, how many of these are connected, and how many of these are in the epoch.
+
+        >>> Presence(frozenset("ab"), frozenset("bc"), frozenset("abc")).counts()
+        (2, 1, 2)
+        """
+        return (
+            len(self.expected),
+            len(self.expected & self.connected),
+            len(self.expected & self.in_epoch),
+        )
 
 
 class Population(Protocol):
@@ -69,7 +85,7 @@ class Population(Protocol):
         """Return {node id: those of `clients` that it plays}; clients of disconnected nodes are in no list."""
 
     def presence(self) -> Presence | None:
-        """Return how many nodes there were when `places` was called last; None where nobody would miss one."""
+        """Return which nodes there were when `places` was called last; None where nobody would miss one."""
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return what the message to the node of `clients` asks besides their tasks; empty for nothing."""

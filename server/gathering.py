@@ -22,7 +22,7 @@ from server.cohort import UnreadyNodes
 from server.exchange import exchange
 from server.known_nodes import EVERY_NODE, KnownNodes, node_key
 from server.messages import says_other_code
-from server.roll_call import away
+from server.roll_call import away, tell_left_out
 
 log = logging.getLogger(__name__)
 
@@ -123,10 +123,8 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
             if present.keys() - answers.held.keys():
                 held = {}
                 continue
-            for name in sorted(map(attendance.nodes.called, unready)):
-                log.warning("node %s is not ready: the epoch begins without it", name)
-            for name in sorted(map(attendance.nodes.called, others)):
-                log.warning("node %s has other code than the run: the epoch begins without it", name)
+            empty = held.keys() - present.keys()
+            tell_left_out(attendance.nodes, there, present, unready=unready, other_code=others, empty=empty)
             return present
         standing = (
             f"{available} clients behind {len(present)} connected nodes are available; "
@@ -138,6 +136,8 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
             standing += (
                 f"; with other code than the run: {', '.join(sorted(map(attendance.nodes.called, others)))}"
             )
+        if mute := nodes.keys() - held.keys() - unready - others:
+            standing += f"; without an answer: {', '.join(sorted(map(attendance.nodes.called, mute)))}"
         if missing := away(attendance.nodes, there):
             standing += f"; not connected: {', '.join(missing)}"
         if time.monotonic() >= deadline:

@@ -5,7 +5,7 @@ id alone, so that the log says which id is whose.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from server.cohort import Presence, Roster
 from server.known_nodes import KnownNodes
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 def tell_epoch(roster: Roster, nodes: KnownNodes, there: Mapping[str, int], *, begins: bool) -> None:
     """Log who is in the epoch of `roster`: names, keys and Flower's ids; `there` are the connected nodes (key -> id).
 
-    Where it begins, and does not go on after a restart, also who of the list is away from it.
+    Whether it `begins` or goes on after a restart. Who is not in it was said before, by `tell_left_out`.
     """
     log.info(
         "epoch %d %s with %d clients behind %d nodes",
@@ -28,13 +28,42 @@ def tell_epoch(roster: Roster, nodes: KnownNodes, there: Mapping[str, int], *, b
     for name, key, count in sorted((nodes.called(key), key, count) for key, count in roster.nodes.items()):
         found = f"its node id {there[key]}" if key in there else "and it is not connected now"
         log.info("node %s takes part with %d clients; its key is %s, %s", name, count, key, found)
-    if begins:
-        for name, key in away(nodes, there).items():
+
+
+def tell_left_out(
+    nodes: KnownNodes,
+    there: Mapping[str, int],
+    present: Collection[str],
+    *,
+    unready: Collection[str],
+    other_code: Collection[str],
+    empty: Collection[str],
+) -> None:
+    """Log each node without which an epoch begins, and why: those of the list, without a list those that are connected.
+
+    `there` are the nodes that were connected when they were asked (key -> id), `present` the keys of those that take part,
+    the others the keys of those that say that they are not ready, have other code, or hold no client. Who is connected
+    and in none of them has not answered, or not properly.
+    """
+    left_out = {nodes.called(key): key for key in there if nodes.admit(key) and key not in present}
+    for name, key in sorted(left_out.items()):
+        if key in unready:
+            log.warning("node %s is not ready: the epoch begins without it", name)
+        elif key in other_code:
+            log.warning("node %s has other code than the run: the epoch begins without it", name)
+        elif key in empty:
+            log.warning("node %s holds no client: the epoch begins without it", name)
+        else:
             log.warning(
-                "node %s is in the list of nodes and not connected: the epoch begins without it; its key is %s",
+                "node %s is connected and did not say how many clients it holds: the epoch begins without it",
                 name,
-                key,
             )
+    for name, key in away(nodes, there).items():
+        log.warning(
+            "node %s is in the list of nodes and not connected: the epoch begins without it; its key is %s",
+            name,
+            key,
+        )
 
 
 def away(nodes: KnownNodes, there: Mapping[str, int]) -> dict[str, str]:
@@ -45,9 +74,10 @@ def away(nodes: KnownNodes, there: Mapping[str, int]) -> dict[str, str]:
 
 
 def presence(nodes: KnownNodes, roster: Roster, there: Mapping[str, int]) -> Presence:
-    """Return how many nodes of the list, without a list of the epoch, there are, and how many of them are connected."""
-    expected = {node.key for node in nodes} if nodes.listed is not None else {*roster.nodes}
-    return Presence(len(expected), len(expected & {*there}))
+    """Return which nodes the list names, without a list the epoch, which are connected, and which are in the epoch."""
+    in_epoch = frozenset(roster.nodes)
+    expected = frozenset(node.key for node in nodes) if nodes.listed is not None else in_epoch
+    return Presence(expected, frozenset(there), in_epoch)
 
 
 def tell_changes(roster: Roster, nodes: KnownNodes) -> None:

@@ -36,6 +36,7 @@ OF_NODES = {
     "fedmf_round_nodes_silent",
     "fedmf_nodes_expected",
     "fedmf_nodes_connected",
+    "fedmf_nodes_in_epoch",
     "fedmf_pulls_under_way",
 }
 

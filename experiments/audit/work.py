@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
+
+from experiments.players.processes import spawn_context
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def _as_they_come(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, An
     if workers == 1:
         yield from ((index, task.function(*task.arguments)) for index, task in enumerate(tasks))
         return
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(workers, mp_context=spawn_context())
     try:
         futures = {pool.submit(task.function, *task.arguments): index for index, task in enumerate(tasks)}
         for future in as_completed(futures):

@@ -62,7 +62,7 @@ def find_leftovers(database: Path | None, home: Path | None) -> Leftovers:
         ):
             raise SettingError(
                 f"home is {str(home)!r}, which holds {foreign[0]}/, and Flower makes no such folder; it must be a SuperLink's "
-                "FLWR_HOME. Nothing was removed."
+                "FLWR_HOME."
             )
         found += [home / name for name in OF_FLOWER if os.path.lexists(home / name)]
     return Leftovers(tuple(found))
@@ -117,7 +117,7 @@ def _check_database(path: Path) -> None:
         )
     if beginning and (tables := _tables(path)) is not None and not tables >= TABLES:
         raise SettingError(
-            f"database is {str(path)!r}, which is not a SuperLink's: it lacks the table {min(TABLES - tables)}. Nothing was removed."
+            f"database is {str(path)!r}, which is not a SuperLink's: it lacks the table {min(TABLES - tables)}."
         )
 
 

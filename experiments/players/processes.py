@@ -5,12 +5,13 @@ The import of torch, Flower and our own packages takes about three seconds of CP
 thread, no lock is held and no device in use when it forks, as would be the case in a fork of the run's own process.
 """
 
+import contextlib
 import multiprocessing
 import os
 import random
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext
 
@@ -24,6 +25,9 @@ from fedmf.errors import FedmfError, RunStoppedError
 TRIES = 3  # to begin a process that plays clients, before the run stops
 PAUSE = 1.0  # seconds between two of them: what a dead process held may not be free at once
 
+# Ctrl-C and a closed terminal reach every process of the terminal; they are for the command, which then ends its workers.
+FOR_THE_COMMAND = (signal.SIGINT, signal.SIGHUP)
+
 # With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
 _SEARCH = ("PYTHONPATH", "PYTHONSAFEPATH")
 
@@ -34,11 +38,18 @@ def process_context(preload: Sequence[str]) -> BaseContext:
     This process has one server for good: what another call asks it to import, its processes then import themselves.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
+        return spawn_context()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, *preload])
     _ensure_server()
     return context
+
+
+def spawn_context() -> BaseContext:
+    """Return how to start processes that inherit nothing, with what keeps their semaphores deaf to a closed terminal."""
+    with unheard():
+        resource_tracker.ensure_running()  # which by itself is deaf to Ctrl-C alone
+    return multiprocessing.get_context("spawn")
 
 
 def fork_server() -> int | None:
@@ -56,13 +67,29 @@ def start_process(environment: Mapping[str, str] | None = None) -> None:
     if environment is not None:  # a fork server's is from when it began
         os.environ.clear()
         os.environ.update(environment)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends its workers
+    leave_to_the_command()
     torch.set_num_threads(1)
     keep_freed_memory()
     set_identity()
     # Nothing of ours draws from these, but a model or loader of one's own may: not the same in every fork.
     random.seed()
     np.random.seed()  # noqa: NPY002
+
+
+def leave_to_the_command() -> None:
+    """Let this worker process ignore Ctrl-C and a closed terminal."""
+    for number in FOR_THE_COMMAND:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Block Ctrl-C and a closed terminal, in this thread until the end of the block, and for good in what it starts."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def why_not(error: BaseException) -> str:
@@ -89,18 +116,18 @@ def keep_freed_memory() -> None:
 
 
 def _ensure_server() -> None:
-    """Start the fork server if there is none, deaf to Ctrl-C and with this process's search path."""
+    """Start the fork server if there is none, deaf to Ctrl-C and to a closed terminal, and with this process's search path."""
     from multiprocessing.forkserver import ensure_running
 
-    resource_tracker.ensure_running()  # the server wants it, and starting it would let Ctrl-C through again
+    with unheard():
+        resource_tracker.ensure_running()  # the server wants it, and starting it would let Ctrl-C through again
     before = {name: os.environ.get(name) for name in _SEARCH}
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the new process inherits it
     try:
         os.environ.update(zip(_SEARCH, (os.pathsep.join(map(os.path.abspath, sys.path)), "1"), strict=True))
-        ensure_running()
+        with unheard():
+            ensure_running()
     finally:
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

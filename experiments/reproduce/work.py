@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from experiments.players.processes import leave_to_the_command, spawn_context
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Outcome, Trial
 from experiments.reproduce.tuning import Chain
@@ -126,12 +126,12 @@ class _Here(Executor):
 def _pool(workers: int) -> Executor:
     if workers == 1:
         return _Here()
-    context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads
-    return ProcessPoolExecutor(workers, context, initializer=_start_worker)
+    # A fork would inherit torch's threads.
+    return ProcessPoolExecutor(workers, spawn_context(), initializer=_start_worker)
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which then ends its workers
+    leave_to_the_command()
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -28,7 +28,7 @@ class Figures:
 
     Times with `clock` are seconds of a clock that never falls, the others are of the day. `nodes` are those that the clients of
     the round under way are behind, `silent` those from which no client was heard when they were last asked. `expected` are
-    those of the list, whichever are in the epoch, and `present` those of them that are connected.
+    those of the list, whichever are in the epoch, `present` those of them that are connected, and `in_epoch` those that are in it.
     """
 
     run: str
@@ -55,6 +55,7 @@ class Figures:
     silent: int | None = None
     expected: int | None = None
     present: int | None = None
+    in_epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,14 @@ GAUGES = (
     Gauge(
         "fedmf_nodes_connected",
         "nodes",
-        "Those of them that were connected when the round began; of a deployed run",
+        "Those of the expected nodes that were connected when the round began; of a deployed run",
         lambda seen: seen.present,
+    ),
+    Gauge(
+        "fedmf_nodes_in_epoch",
+        "nodes",
+        "Those of the expected nodes that are in the epoch under way, connected or not; of a deployed run",
+        lambda seen: seen.in_epoch,
     ),
     Gauge(
         "fedmf_pulls_under_way",
@@ -293,12 +300,17 @@ class Watch:
     def found(
         self, clients: Sequence[str], places: Mapping[int, Sequence[str]], presence: Presence | None
     ) -> None:
-        """Count the nodes that a round's clients are behind, those that are connected, and how many are expected at all."""
+        """Count the nodes that a round's clients are behind, those that are connected, and how many are expected at all.
+
+        A node that nobody expects any more, in no list and not in the epoch, is no longer silent: it is gone.
+        """
         connected = {node_of(client) for group in places.values() for client in group}
         self._of_round = {node_of(client) for client in clients}
         self._change(nodes=len(self._of_round), connected=len(connected))
         if presence is not None:
-            self._change(expected=presence.expected, present=presence.connected)
+            self._silent &= presence.expected | presence.in_epoch
+            expected, present, in_epoch = presence.counts()
+            self._change(expected=expected, present=present, in_epoch=in_epoch)
 
     def _change(self, **values: Any) -> None:
         self.figures = replace(self.figures, **values)
@@ -327,7 +339,7 @@ class _WatchedPopulation:
         return places
 
     def presence(self) -> Presence | None:
-        """Return how many nodes there are."""
+        """Return which nodes there are."""
         return self._population.presence()
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:

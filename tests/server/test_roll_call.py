@@ -4,12 +4,15 @@ import logging
 
 import pytest
 
+from experiments.deployment.node import answer_other_code
 from fedmf.errors import RunStoppedError
 from listed_nodes import KEYS, deployed, listing
+from nodes import holding, unready
 from plans import KEY
 from players import PLAN
 from server import gathering
 from server.attendance import DeployedPopulation
+from server.cohort import UnreadyNodes
 from server.gathering import Attendance
 from server.known_nodes import EVERY_NODE
 
@@ -51,6 +54,63 @@ def test_a_node_that_is_away_when_an_epoch_begins_is_named_in_each_and_no_strang
     ]
 
 
+REASONS = {
+    "hung": (lambda message: None, "is connected and did not say how many clients it holds"),
+    "malformed": (holding("6"), "is connected and did not say how many clients it holds"),
+    "other code": (answer_other_code, "has other code than the run"),
+    "not ready": (unready(6), "is not ready"),
+    "empty": (holding(0), "holds no client"),
+}
+
+
+@pytest.mark.parametrize("listed", [LISTED, EVERY_NODE], ids=["a list", "none"])
+@pytest.mark.parametrize("why", REASONS)
+def test_a_connected_node_without_which_an_epoch_begins_is_named_with_its_reason_and_counted(
+    tmp_path, caplog, why, listed
+):
+    """It is in no cohort, so that no round would speak of it."""
+    strategy, grid, _ = deployed(
+        tmp_path, {"a": 12, "b": 6}, listed, query_timeout=0.05, unready=UnreadyNodes.without
+    )
+    grid.query["b"], reason = REASONS[why]
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    name = listed.called(KEYS["b"])
+    said = [text for text in caplog.messages if "begins without" in text]
+    assert said == [f"node {name} {reason}: the epoch begins without it"]
+    expected = 1 if listed is EVERY_NODE else 2
+    assert strategy.population.presence().counts() == (expected, expected, 1)
+
+
+def test_a_node_that_answered_and_hangs_when_all_are_asked_once_more_is_named(tmp_path, caplog):
+    """What it said before counts no longer; nor is a stranger named, whose answer nobody asked for."""
+    strategy, grid, _ = deployed(
+        tmp_path, {"a": 6, "b": 6, "c": 6}, listing(a=12, b=12), query_timeout=0.05, timeout=5
+    )
+    asked, heard = [], []
+
+    def late(message):
+        asked.append(message)
+        return None if len(asked) < 3 else holding(12)(message)
+
+    def once(message):
+        heard.append(message)
+        return holding(6)(message) if len(heard) == 1 else None
+
+    grid.query.update(a=late, b=once)
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    assert len(heard) == 2
+    (said,) = [text for text in caplog.messages if "begins without" in text]
+    assert said.startswith("node hospital-b is connected and did not say how many")
+
+
+def test_while_an_epoch_waits_the_log_names_who_is_connected_and_says_nothing(tmp_path, caplog):
+    strategy, grid, _ = deployed(tmp_path, {"a": 11, "b": 2}, LISTED, query_timeout=0.05)
+    grid.query["b"] = lambda message: None
+    with pytest.raises(RunStoppedError, match="; without an answer: hospital-b"):
+        strategy.start(grid, timeout=0.1)
+    assert "min_available=12 are needed; without an answer: hospital-b (for" in caplog.text
+
+
 def test_a_run_that_goes_on_in_mid_epoch_says_who_is_who_again(tmp_path, caplog):
     """Its log is another one than that of the run before."""
     strategy, grid, _ = deployed(tmp_path, {"a": 12, "b": 2}, LISTED)
@@ -77,15 +137,15 @@ def test_a_node_of_the_list_counts_as_expected_also_in_an_epoch_without_it(tmp_p
     """Without a list nobody knows that it should be there."""
     strategy, grid, _ = deployed(tmp_path, {"a": 12, "b": 2}, listed)
     strategy.start(grid, num_rounds=1, timeout=0.1)
-    assert strategy.population.presence() == (2, 2)
+    assert strategy.population.presence().counts() == (2, 2, 2)
     grid.away = {"b"}
     strategy.start(grid, num_rounds=3, timeout=0.1)
-    assert strategy.population.presence() == (2, 1)
+    assert strategy.population.presence().counts() == (2, 1, 2)
     strategy.start(grid, num_rounds=1, timeout=0.1)
-    assert strategy.population.presence() == (expected, 1)
+    assert strategy.population.presence().counts() == (expected, 1, 1)
 
 
 def test_a_stranger_is_not_counted(tmp_path):
     strategy, grid, _ = deployed(tmp_path, {"a": 12, "c": 6}, LISTED)
     strategy.start(grid, num_rounds=1, timeout=0.1)
-    assert strategy.population.presence() == (2, 1)
+    assert strategy.population.presence().counts() == (2, 1, 1)

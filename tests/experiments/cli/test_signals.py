@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and a second process: what a run does about other processes, seen from outside."""
 
+import os
 import re
 import signal
 import subprocess
@@ -69,6 +70,18 @@ def test_a_signal_ends_the_run_with_130_and_says_how_to_go_on(tmp_path, number):
         assert re.search(r"run\.directory=\S+ run\.resume=true", ended_by(number, process))
     shown = [row["round"] for row in metrics(tmp_path / "r")]
     assert shown == list(range(1, len(shown) + 1))
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_ends_a_run_with_workers_in_order(tmp_path):
+    """The terminal sends SIGHUP to workers, fork server and resource tracker too."""
+    process = launched(tmp_path / "r", *LONG, "engine.workers=2", start_new_session=True)
+    wait_for_rounds(tmp_path / "r", 2, process)
+    os.killpg(process.pid, signal.SIGHUP)
+    _, error = process.communicate(timeout=300)  # whose end says that nobody holds stderr any more
+    assert process.returncode == 130
+    assert "run.resume=true" in error
+    assert not re.search("Traceback|resource_tracker", error)
 
 
 @pytest.mark.slow

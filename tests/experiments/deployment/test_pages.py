@@ -106,6 +106,7 @@ def test_the_runbook_has_a_paragraph_for_each_fault_that_says_what_is_lost():
         "clock off", "old session online", "wrong authority", "certificate expired", "superlink killed",
         "superlink's database lost", "server app killed", "disk full", "other code on a node",
         "other version at a resume", "leaked key", "proxy refuses size", "too few clients", "node not ready", "task hangs",
+        "node out of the epoch",
     }  # fmt: skip
     for title, text in zip(faults[::2], faults[1::2], strict=True):
         assert "Lost: nothing" in text, title
@@ -122,9 +123,17 @@ def test_the_pages_say_what_happens_to_a_node_that_is_not_ready():
     assert "population.unready_nodes=without" in paragraph
     for said in ("is not ready: the epoch begins without it", "not ready: "):
         assert said in paragraph
-        assert said in (APP / "server/gathering.py").read_text()
+        assert any(said in (APP / f"server/{name}.py").read_text() for name in ("gathering", "roll_call"))
     for page in ("operator", "hospital"):
         assert "not ready" in text_of(page)
+
+
+def test_the_runbook_has_the_servers_words_for_each_reason_why_a_node_is_not_in_an_epoch():
+    _, _, text = text_of("runbook").partition("## Node out of the epoch\n")
+    paragraph = " ".join(text.partition("\n## ")[0].split())
+    said = re.findall(r'"node %s ([^:"]+): the epoch begins', (APP / "server/roll_call.py").read_text())
+    assert len(said) == 5
+    assert all(f'"{words}"' in paragraph for words in said)
 
 
 def file_of(page, heading):

@@ -42,7 +42,10 @@ def test_systemd_reads_every_line_of_a_unit(unit, tmp_path):
     [
         (
             UNITS[0],
-            ["UMask=0077", "ProtectProc=invisible", "LimitCORE=0", "IPAddressDeny=any", "Restart=on-failure"],
+            [
+                *("UMask=0077", "ProtectProc=invisible", "LimitCORE=0", "IPAddressDeny=any"),
+                *("Restart=on-failure", "StateDirectory=fedmf"),  # in which the server notes what it uses
+            ],
         ),
         (UNITS[1], ["UMask=0077", "ProtectProc=invisible", "LimitCORE=0", "Restart=always"]),
     ],

@@ -8,6 +8,7 @@ from experiments import server as command
 from experiments.cli.command import guard
 from experiments.deployment import warm_server
 from experiments.deployment.certificates import make_certificates
+from experiments.deployment.noted import Used, noted
 from experiments.deployment.warm_server import ServerCommandSettings, check, parted, starts
 from experiments.settings.compose import compose
 from experiments.settings.operator_file import overrides_of
@@ -112,6 +113,29 @@ def test_a_port_that_another_process_has_is_a_mistake_before_the_start(files, ca
         with pytest.raises(RunStoppedError, match="took it while the SuperLink was down"):
             starts(composed(files))["SuperLink"]()
     assert started == {}
+
+
+def test_database_and_home_are_noted_before_anything_starts(files, tmp_path, monkeypatch):
+    class Stopped(Exception):
+        """Raised in place of the start."""
+
+    def stop(starts):
+        raise Stopped
+
+    monkeypatch.setattr(command, "Supervisor", stop)
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "run"))
+    file = tmp_path / "server.yaml"
+    for name in ("a.db", "b.db"):
+        with pytest.raises(Stopped):
+            command.server(
+                composed(files, config=file, database=tmp_path / "run" / name, home=tmp_path / "run")
+            )
+    databases = tuple(str(tmp_path / "run" / name) for name in ("a.db", "b.db"))
+    assert noted(file) == Used(databases, (str(tmp_path / "run"),))
+    (path,) = (tmp_path / "run").glob("fedmf-server-*")
+    assert path.stat().st_mode & 0o077 == 0
+    monkeypatch.delenv("STATE_DIRECTORY")
+    assert noted(file) == Used()
 
 
 def test_both_processes_are_told_the_same_secret_and_no_list_shows_it(files, started, tmp_path):

@@ -14,6 +14,7 @@ from listed_nodes import LINES, Signed
 from nodes import Nodes, compose_once, key_of
 from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, health, ports, samples  # noqa: F401  fixtures
 from server import gathering
+from server.cohort import Presence
 from server.known_nodes import KnownNode, KnownNodes
 
 pytestmark = pytest.mark.long
@@ -134,7 +135,10 @@ def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, afte
     def look():
         values = samples(ports[-1])[0]
         seen.append(
-            tuple(values[f"fedmf_{name}"] for name in ("nodes_expected", "nodes_connected", "round_nodes"))
+            tuple(
+                values[f"fedmf_{name}"]
+                for name in ("nodes_expected", "nodes_connected", "round_nodes", "nodes_in_epoch")
+            )
         )
         grid.away.add("b")
 
@@ -142,6 +146,7 @@ def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, afte
     deploy(run_settings(run), grid)
     assert [row[:2] for row in seen] == [(2, 2)] + [(2, 1)] * 5
     assert seen[-1][2] == 1  # in the second epoch nobody of it is asked
+    assert [row[3] for row in seen] == [2] * 3 + [1] * 3
 
 
 def test_a_node_stays_silent_in_rounds_that_ask_none_of_its_clients():
@@ -154,3 +159,28 @@ def test_a_node_stays_silent_in_rounds_that_ask_none_of_its_clients():
         watch.found(clients, {1: clients}, None)
         watch.on_heard(1, clients, [f"{name}:0" for name in answered])
     assert [number for number in said if number is not None] == [1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("expected", "silent"), [("a", [1, 0]), ("ab", [1, 1])], ids=["gone", "expected"])
+def test_a_node_that_nobody_expects_any_more_is_not_silent_for_ever(expected, silent):
+    """Without a list it is gone from the epoch; with one it is in the list."""
+    watch, said = object.__new__(Watch), []
+    watch.figures, watch._silent, watch._of_round = SimpleNamespace(nodes=1), set(), set()
+    watch._change = lambda **values: said.append(values.get("silent"))
+    for names, due in (("ab", "ab"), ("a", expected)):
+        clients = [f"{name}:0" for name in names]
+        watch.found(clients, {1: clients}, Presence(frozenset(due), frozenset("ab"), frozenset(names)))
+        watch.on_heard(1, clients, ["a:0"])
+    assert [number for number in said if number is not None] == silent
+
+
+def test_a_node_of_the_epoch_that_is_no_longer_in_the_list_is_silent_in_each_round():
+    """Also in those that ask none of its clients, as any other."""
+    watch, said = object.__new__(Watch), []
+    watch.figures, watch._silent, watch._of_round = SimpleNamespace(nodes=1), set(), set()
+    watch._change = lambda **values: said.append(values.get("silent"))
+    for names in ("ab", "a"):
+        clients = [f"{name}:0" for name in names]
+        watch.found(clients, {1: ["a:0"]}, Presence(frozenset("a"), frozenset("a"), frozenset("ab")))
+        watch.on_heard(1, clients, ["a:0"])
+    assert [number for number in said if number is not None] == [1, 1]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from contextlib import closing
 
 import pytest
 
+from experiments.cli.command import guard
 from experiments.deployment import leftovers
 from experiments.deployment.loopback import Loopback
+from experiments.deployment.noted import note
 from experiments.settings.output import Output
 from experiments.wipe import WipeSettings, wipe
 from fedmf.errors import SettingError
@@ -26,6 +29,9 @@ sys.stdin.read()
 
 def wiped(database=None, home=None, output=Output.text, server=None):
     wipe(WipeSettings(*(path and str(path) for path in (server, database, home)), output))
+
+
+TOLD = "address: 127.0.0.1:8000\ncertificate: c\nkey: k\nauthority: a\n"
 
 
 def left(folder):
@@ -167,8 +173,7 @@ def test_a_database_that_nobody_uses_is_removed_while_its_home_is_in_use(databas
 def test_the_file_of_the_server_says_which_database_and_which_home(database, home, tmp_path, monkeypatch):
     """The home is that of the file, else of the environment, as the server takes it; what is typed wins."""
     file, other = tmp_path / "server.yaml", tmp_path / "other"
-    told = "address: 127.0.0.1:8000\ncertificate: c\nkey: k\nauthority: a\n"
-    file.write_text(f"{told}database: {database}\nhome: {home}\n")
+    file.write_text(f"{TOLD}database: {database}\nhome: {home}\n")
     monkeypatch.setenv("FLWR_HOME", str(other))
     wiped(server=file, home=other)
     assert left(database.parent) == []
@@ -176,12 +181,117 @@ def test_the_file_of_the_server_says_which_database_and_which_home(database, hom
     wiped(server=file)
     assert not (home / "apps").exists()
     (other / "apps").mkdir(parents=True)
-    file.write_text(f"{told}database: {database}\n")
+    file.write_text(f"{TOLD}database: {database}\n")
     wiped(server=file)
     assert not (other / "apps").exists()
     file.write_text("databse: x\n")
     with pytest.raises(SettingError, match=r"databse.*server\.yaml"):
         wiped(server=file)
+
+
+@pytest.fixture
+def started(database, home, tmp_path, monkeypatch):
+    """The file of a server that noted its database and, by its environment, its home when it started."""
+    (tmp_path / "unit").mkdir()
+    monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path / 'unit'}:/another")
+    monkeypatch.setenv("FLWR_HOME", str(home))
+    note(tmp_path / "server.yaml", str(database), None)
+    monkeypatch.delenv("FLWR_HOME")
+    return tmp_path / "server.yaml"
+
+
+@pytest.mark.parametrize("text", [None, "databse: x\n", "database: [", f"{TOLD}database: relative.db\n"])
+def test_what_a_server_noted_is_removed_where_its_file_cannot_be_read_any_more(
+    started, database, home, capsys, text
+):
+    if text is not None:
+        started.write_text(text)
+    assert guard(lambda: wiped(server=started)) == 2
+    said = capsys.readouterr()
+    assert f"removed {database}\n" in said.out
+    assert said.err.startswith("error: ")
+    assert "Nothing was removed" not in said.err
+    assert left(database.parent) == []
+    assert not (home / "apps").exists()
+
+
+def test_what_a_server_noted_is_removed_beside_what_its_file_says_now(started, database, home, tmp_path):
+    """Also what an earlier start of several used; afterwards nothing is noted any more."""
+    later = database.with_name("later.db")
+    for end in ("", "-wal"):
+        shutil.copy(f"{database}{end}", f"{later}{end}")
+    note(started, str(tmp_path / "run" / "gone.db"), None)
+    started.write_text(f"{TOLD}database: {later}\n")
+    wiped(server=started)
+    assert left(database.parent) == left(tmp_path / "unit") == []
+    assert not (home / "apps").exists()
+
+
+def test_what_another_server_noted_is_left_alone(started, database, home, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(f"{TOLD}database: {tmp_path / 'other.db'}\n")
+    wiped(server=other)
+    assert database.exists()
+    assert (home / "apps").exists()
+    assert len(left(tmp_path / "unit")) == 1
+
+
+def test_what_a_server_noted_stays_noted_until_it_is_gone(started, database, home, capsys):
+    started.write_text(f"{TOLD}database: {database}\n")
+    (home / ".git").mkdir()
+    assert guard(lambda: wiped(server=started)) == 2
+    assert "holds .git/" in capsys.readouterr().err
+    assert left(database.parent) == []
+    assert (home / "apps").exists()
+    (home / ".git").rmdir()
+    wiped(server=started)
+    assert not (home / "apps").exists()
+
+
+def test_a_note_names_nothing_that_is_no_superlinks(started, database, tmp_path, capsys):
+    database.write_text("-----BEGIN PRIVATE KEY-----")
+    started.write_text(f"{TOLD}database: {tmp_path / 'none.db'}\n")
+    assert guard(lambda: wiped(server=started)) == 2
+    assert "SQLite did not write" in capsys.readouterr().err
+    assert database.read_text() == "-----BEGIN PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"databases": ["a.db"], "homes": []}'])
+def test_a_note_that_cannot_be_read_is_said_and_what_the_file_names_is_removed(
+    started, database, tmp_path, capsys, text
+):
+    (name,) = left(tmp_path / "unit")
+    (tmp_path / "unit" / name).write_text(text)
+    started.write_text(f"{TOLD}database: {database}\n")
+    with pytest.raises(SettingError, match="notes its database and home, cannot be read"):
+        note(started, str(database), None)
+    assert guard(lambda: wiped(server=started)) == 2
+    assert (
+        f"{name}, in which fedmf server notes its database and home, cannot be read"
+        in capsys.readouterr().err
+    )
+    assert left(database.parent) == []
+
+
+def test_a_home_with_other_content_leaves_no_database(database, home, capsys):
+    (home / ".git").mkdir()
+    before = left(home)
+    with pytest.raises(SettingError, match=r"holds \.git/, and Flower makes no such folder.*FLWR_HOME\.$"):
+        wiped(database, home)
+    assert capsys.readouterr().out.startswith(f"removed {database}\n")
+    assert (left(database.parent), left(home)) == ([], before)
+
+
+def test_what_cannot_be_removed_leaves_nothing_else(database, home, monkeypatch, capsys):
+    def denied(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(leftovers, "erase", denied)
+    with pytest.raises(
+        SettingError, match=r"superlink\.db cannot be used: Permission denied\..*apps.*Nothing"
+    ):
+        wiped(database, home)
+    assert capsys.readouterr().out == ""
 
 
 def test_a_home_in_use_is_not_removed_and_ones_own_is(home, monkeypatch):

@@ -161,10 +161,11 @@ def test_the_end_of_the_fork_server_costs_no_client_and_changes_no_bit(here, tmp
     assert sent == here | dict.fromkeys(failed, wire.NO_VALUES)
 
 
-def blocks_ctrl_c(pid):
-    """Say whether a process was begun with Ctrl-C blocked, as our fork servers are."""
+def is_shielded(pid):
+    """Say whether a process was begun with Ctrl-C and SIGHUP blocked, as our fork servers are."""
     (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "SigBlk" in line]
-    return bool(int(line.split()[1], 16) >> signal.SIGINT - 1 & 1)
+    blocked = int(line.split()[1], 16)
+    return all(blocked >> number - 1 & 1 for number in (signal.SIGINT, signal.SIGHUP))
 
 
 def test_a_fork_server_that_ends_between_rounds_costs_nothing_and_is_begun_anew_as_the_first_was(here):
@@ -177,7 +178,7 @@ def test_a_fork_server_that_ends_between_rounds_costs_nothing_and_is_begun_anew_
             os.waitid(os.P_PID, servers[-1], os.WEXITED | os.WNOWAIT)
             assert played(grid, *NAMES) == here
             assert fork_server() not in servers
-            assert blocks_ctrl_c(fork_server())
+            assert is_shielded(fork_server())
     assert heard == []
 
 

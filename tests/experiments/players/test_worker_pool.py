@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # In a folder whose own packages have the names of ours; what is printed says what went wrong.
 PROGRAM = """
 import os, random, signal, sys, threading, time
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 import numpy as np
 
 def told(path):
@@ -35,10 +35,13 @@ def main():
     began = forkserver.ensure_running
     def begin():
         began()
-        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGINT)  # Ctrl-C while it imports
+        for pid in (forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid):
+            for number in (signal.SIGINT, signal.SIGHUP):  # Ctrl-C, or a closed terminal, while it imports
+                os.kill(pid, number)
     forkserver.ensure_running = begin
     with WorkerPool(poison.app_of, None, 1):
         pass
+    assert resource_tracker._resource_tracker._check_alive(), "a closed terminal ends the resource tracker"
     server = forkserver._forkserver._forkserver_pid
     assert {"PYTHONSAFEPATH"} & set(os.environ) == set()
     os.environ["LATER"] = "set after the server began"
@@ -61,7 +64,7 @@ if __name__ == "__main__":
 
 
 def test_workers_are_forked_from_one_process_that_has_imported_and_done_nothing_else(tmp_path):
-    """It is found past folders of the user's own, is deaf to Ctrl-C, and gives no worker its environment or generators."""
+    """It is found past folders of the user's own, is deaf to a terminal's signals, and gives no worker its environment or generators."""
     for name in ("experiments", "client", "fedmf", "tasks", "torch"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong one was imported')")

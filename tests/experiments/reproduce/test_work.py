@@ -14,7 +14,7 @@ import tiny_cells
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Outcome, Trial
 from experiments.reproduce.tuning import Seeds, best_place, rate_at, tuned_rates, tuned_runs
-from experiments.reproduce.work import Progress
+from experiments.reproduce.work import Progress, _pool
 from fedmf.errors import RunDirectoryError
 
 CELL = tiny_cells.CHAINS[0][0]
@@ -262,3 +262,9 @@ def is_alive(process):
         return stat.read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_worker_leaves_what_a_terminal_sends_to_all_to_the_command():
+    with _pool(2) as pool:
+        for number in (signal.SIGINT, signal.SIGHUP):
+            assert pool.submit(signal.getsignal, number).result() == signal.SIG_IGN
