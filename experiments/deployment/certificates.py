@@ -183,18 +183,24 @@ def check_host(setting: str, name: str) -> None:
         letters = (
             "" if name.isascii() else " Other letters than a to z are written as DNS holds them: xn--..."
         )
+        scope = (
+            " What follows % in an address of IPv6 names an interface of one machine; leave it out."
+            if "%" in name
+            else ""
+        )
         raise SettingError(
             f"{setting} is {name!r}; it must be a host name such as fedmf.example.org, or an address, without a port and without "
-            f"https://.{letters}"
+            f"https://.{letters}{scope}"
         )
 
 
 def _is_address(name: str) -> bool:
+    """Say whether a name is an address; with a scope id after % it is one on a single machine alone, or anything at all."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
         return False
-    return True
+    return "%" not in name
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -28,6 +28,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
+from experiments.deployment.killing import has_ended, still_there
 from experiments.deployment.lifeline import end_with_parent, is_cut
 
 log = logging.getLogger(__name__)
@@ -130,8 +131,8 @@ class Executor:
     def _end_child(self) -> None:
         if self._child is not None:
             kill_group(self._child)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self._child, 0)
+            if not has_ended(self._child):
+                log.error("a task's process was %s", still_there([self._child]))
             self._child = None
 
 

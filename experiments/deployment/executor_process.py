@@ -64,7 +64,8 @@ def serve(settings: dict[str, Any], installed: Files) -> int:
         resident.refresh()
         warn_of_shared_generators(generators)
 
-    log.info("ready for messages after %.1f s", time.monotonic() - began)
+    said = "ready for messages" if resident.is_ready else "waits for messages, and is not ready,"
+    log.info("%s after %.1f s", said, time.monotonic() - began)
     plays = player(settings["address"], resident, installed)
     in_vain = waiting(settings["address"], resident)
     has_ended = Executor(source.acquire, plays, notice, pause, in_vain=in_vain).run()

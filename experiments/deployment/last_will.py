@@ -6,19 +6,16 @@ process whose Flower home lies in the folder, one that is stopped too, and remov
 part would still do is of no use any more.
 """
 
-import contextlib
-import os
 import shutil
 import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import experiments  # noqa: F401  the environment
+from experiments.deployment.killing import kill_at, still_there
 from experiments.deployment.lifeline import start_module, told, wait_for_starter
-from experiments.deployment.process_list import processes_at
 
-_PAUSE = 0.05  # seconds between two looks at processes that are ending
 _MODULE = "experiments.deployment.last_will"
 
 
@@ -28,12 +25,12 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def execute(folder: Path) -> None:
-    """Kill every process whose Flower home lies in `folder`, unmount what is mounted there, and remove it."""
-    while left := [number for home in folder.glob("*.home") for number in processes_at(home)]:
-        for number in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
-        time.sleep(_PAUSE)
+    """Kill every process whose Flower home lies in `folder`, unmount what is mounted there, and remove it.
+
+    Keys and database are removed also where a process stays that no signal ends.
+    """
+    if left := kill_at(folder.glob("*.home")):
+        print(f"warning: {still_there(left)}.", file=sys.stderr)
     for mount in _mounts_in(folder):
         subprocess.run(["umount", "--lazy", mount], capture_output=True, check=False)
     shutil.rmtree(folder, ignore_errors=True)

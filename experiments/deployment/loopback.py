@@ -22,8 +22,8 @@ from typing import Self
 
 from experiments.deployment import last_will
 from experiments.deployment.certificates import make_certificates, make_node_key
+from experiments.deployment.killing import KILLED, kill_at, still_there
 from experiments.deployment.lifeline import undisturbed
-from experiments.deployment.process_list import processes_at
 from experiments.settings.compose import CONF, split
 from fedmf.errors import RunStoppedError
 
@@ -183,13 +183,10 @@ class Loopback:
         process = self._processes.pop(name)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        home = self._homes.pop(name)
-        while left := processes_at(home):
-            for number in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGKILL)
-            time.sleep(0.05)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILLED)
+        if left := kill_at([self._homes.pop(name)]):
+            print(f"warning: {still_there(left)}.", file=sys.stderr)
 
     def is_known(self, name: str) -> bool:
         """Say whether a process was started under this name and not ended by this deployment since."""

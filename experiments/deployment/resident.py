@@ -52,7 +52,10 @@ def stamp_of(arguments: Mapping[str, Any]) -> Stamp | None:
 
 
 class Resident:
-    """The settings and the data of the node that `overrides` describe, kept for as long as they hold."""
+    """The settings and the data of the node that `overrides` describe, kept for as long as they hold.
+
+    `is_ready` says whether the node was ready when this was made, which stays what it tells the server.
+    """
 
     def __init__(self, overrides: str) -> None:
         self._overrides = overrides
@@ -60,7 +63,7 @@ class Resident:
         self._stamp: Stamp | None = None  # of the data that are kept
         self._run: tuple[str, Settings] | None = None
         self.refresh()
-        self._is_ready = self._found_ready()
+        self.is_ready = self._found_ready()
 
     def _found_ready(self) -> bool:
         """Say whether the node is ready, once for as long as this process lives: see `node.readiness`."""
@@ -135,7 +138,7 @@ class Resident:
         @app.query()
         def query(message: Message, context: Context) -> Message:
             node = self.node(context.node_config.get(OVERRIDES))
-            return answer_query(node, message, is_ready=self._is_ready)
+            return answer_query(node, message, is_ready=self.is_ready)
 
         return app
 

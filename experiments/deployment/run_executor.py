@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from experiments.deployment.executor import CODE_CHANGED, forked, kill_group
+from experiments.deployment.killing import KILLED, has_ended, still_there
 from experiments.deployment.lifeline import is_cut
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class RunExecutor:
             time.sleep(_LOOK)
         for child in self._children:
             kill_group(child)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(child, 0)
+        deadline = time.monotonic() + KILLED
+        if left := [child for child in self._children if not has_ended(child, deadline - time.monotonic())]:
+            log.error("of the runs in progress were %s", still_there(left))
         self._children.clear()

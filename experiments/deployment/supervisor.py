@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from experiments.deployment.killing import KILLED, still_there
 from experiments.deployment.lifeline import undisturbed
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,10 @@ class Supervisor:
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        process.wait(KILLED)
+    except subprocess.TimeoutExpired:
+        log.error("%s", still_there([process.pid]))
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

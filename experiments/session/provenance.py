@@ -133,7 +133,7 @@ def _first_round(sessions: list[Any]) -> float:
 
 
 def _earlier_sessions(file: Path) -> list[Any]:
-    """Return the entries of earlier sessions. A file that cannot be read keeps nobody from going on with a run."""
+    """Return the entries of earlier sessions. A damaged file keeps nobody from going on with a run: it is put aside."""
     if not file.exists():
         return []
     try:
@@ -143,7 +143,12 @@ def _earlier_sessions(file: Path) -> list[Any]:
         for entry in sessions:
             _refuse_malformed(entry)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"warning: {file} cannot be read ({error}): it begins anew", file=sys.stderr)
+        aside = file.with_name(f"{file.name}.damaged")
+        file.replace(aside)
+        print(
+            f"warning: {file} cannot be read ({error}); it is kept as {aside.name}, and another one is begun.",
+            file=sys.stderr,
+        )
         return []
     return sessions
 

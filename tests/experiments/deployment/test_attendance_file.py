@@ -51,6 +51,30 @@ def test_an_epoch_that_begins_again_with_other_nodes_is_written_anew(tmp_path, l
     assert read_attendance(tmp_path) == [{"epoch": 1, "nodes": {"hospital-1": 8}}]
 
 
+def test_an_epoch_that_begins_again_with_another_node_of_as_many_clients_is_written_anew(tmp_path, listed):
+    """Who takes part is told by the key."""
+    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
+    file.record(Roster(0, {listed.key: 8, "0" * 32: 8}))
+    file.record(Roster(0, {listed.key: 8, "1" * 32: 8}))
+    assert read_attendance(tmp_path) == [{"epoch": 1, "nodes": {"hospital-1": 8, "1" * 32: 8}}]
+
+
+def test_nodes_that_have_changed_their_numbers_are_written_anew(tmp_path, listed):
+    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
+    file.record(Roster(0, {listed.key: 8, "0" * 32: 6}))
+    file.record(Roster(0, {listed.key: 6, "0" * 32: 8}))
+    assert read_attendance(tmp_path) == [{"epoch": 1, "nodes": {"hospital-1": 6, "0" * 32: 8}}]
+
+
+def test_a_row_without_keys_is_read(tmp_path):
+    """As an older version of this code wrote it."""
+    rows = [{"epoch": 1, "nodes": {"hospital-1": 8}}]
+    (tmp_path / ATTENDANCE).write_text(json.dumps({"epochs": rows}))
+    assert read_attendance(tmp_path) == rows
+    AttendanceFile(tmp_path, EVERY_NODE).record(Roster(1, {"9f": 3}))
+    assert read_attendance(tmp_path) == [*rows, {"epoch": 2, "nodes": {"9f": 3}}]
+
+
 def test_a_damaged_file_is_put_aside_and_stops_no_run(tmp_path, listed, caplog):
     (tmp_path / ATTENDANCE).write_text("{")
     AttendanceFile(tmp_path, KnownNodes((listed,))).record(Roster(3, {listed.key: 8}))
@@ -76,11 +100,11 @@ def test_a_run_without_nodes_has_no_such_section_and_a_damaged_file_is_named(tmp
             read_attendance(tmp_path)
 
 
-def test_nothing_but_names_and_declared_numbers_stands_in_the_file(tmp_path):
+def test_nothing_but_names_keys_and_declared_numbers_stands_in_the_file(tmp_path):
     roster = Roster(0, {"9f": 3}, {"9f": "d" * 64}, ("9f",))
     AttendanceFile(tmp_path / "new", EVERY_NODE).record(roster)
     document = json.loads((tmp_path / "new" / ATTENDANCE).read_text())
-    assert document == {"epochs": [{"epoch": 1, "nodes": {"9f": 3}}]}
+    assert document == {"epochs": [{"epoch": 1, "nodes": {"9f": 3}, "keys": {"9f": "9f"}}]}
 
 
 @pytest.mark.parametrize(("numbers", "text"), [([4], "4"), ([1, 2], "1-2"), ([1, 3, 4], "1, 3-4")])

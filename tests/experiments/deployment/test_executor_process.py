@@ -1,11 +1,13 @@
 """What a task's process does about a run's code: it plays that which is installed, or says that it is another, and no more."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
+import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from experiments.deployment import executor_process, flower_parts, same_code
+from experiments.deployment import apps, executor, executor_process, flower_parts, resident, same_code
 from experiments.deployment.executor import CODE_CHANGED
 from experiments.deployment.executor_process import player
 from experiments.players.local_grid import set_identity
@@ -51,6 +53,27 @@ def played(monkeypatch):
         return data, reply, code, texts
 
     return run
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_only_a_node_that_is_ready_says_that_it_is(monkeypatch, caplog, is_ready):
+    """Whoever waits for these words in its log, as the page for hospitals says, waits for a node that takes part."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(
+        resident,
+        "Resident",
+        lambda overrides: SimpleNamespace(is_ready=is_ready, learn_run=None, refresh=None),
+    )
+    monkeypatch.setattr(apps, "show_logs", lambda: None)
+    monkeypatch.setattr(flower_parts, "TaskSource", lambda *given: SimpleNamespace(acquire=lambda: None))
+    monkeypatch.setattr(executor, "warn_of_shared_generators", lambda known: None)
+    monkeypatch.setattr(executor.Executor, "run", lambda self: True)
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    monkeypatch.setattr(logging.getLogger("flwr"), "filters", [])
+    settings = {"overrides": "", "address": "127.0.0.1:1", "secret": "00", "pause": 1.0}
+    assert executor_process.serve(settings, OURS) == 0
+    assert ("ready for messages" in caplog.text) is is_ready
+    assert ("waits for messages, and is not ready," in caplog.text) is not is_ready
 
 
 @pytest.mark.parametrize("kind", ["train", "query"])

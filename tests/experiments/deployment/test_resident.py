@@ -252,7 +252,7 @@ def test_data_that_are_not_kept_are_looked_at_in_a_process_of_their_own(tmp_path
     try:
         kept = Resident(overrides)
         assert module.stem not in sys.modules
-        assert kept._is_ready is False
+        assert kept.is_ready is False
     finally:
         sys.path.remove(str(tmp_path))
 
@@ -285,7 +285,7 @@ def test_a_node_whose_data_kill_the_process_that_looks_at_them_says_so(tmp_path,
     """The server tells people that the node's log says why."""
     monkeypatch.setattr(resident, "_is_ready", lambda node: os.kill(os.getpid(), signal.SIGKILL))
     kept = Resident(f"clients=2 dataset=by_user_csv dataset.path={tmp_path / 'people.csv'}")
-    assert kept._is_ready is False
+    assert kept.is_ready is False
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert "this node is not ready" in said
     assert "killed by SIGKILL" in said

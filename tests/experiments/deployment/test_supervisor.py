@@ -45,6 +45,31 @@ def is_running(pid):
         return False
 
 
+def test_a_process_that_no_signal_ends_is_not_waited_for_without_an_end(monkeypatch, caplog):
+    """As one that waits for a device: here the signal is not sent."""
+    monkeypatch.setattr(kept, "GRACE", 0.05)
+    monkeypatch.setattr(kept, "KILLED", 0.05)
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        f"print('deaf', flush=True); time.sleep({LIMIT})"
+    )
+    started = []
+    supervisor = Supervisor({"x": starting(deaf, started, subprocess.PIPE)})
+    supervisor.look()
+    process = started[0][1]
+    try:
+        with process.stdout as said:
+            said.readline()
+        with monkeypatch.context() as patched:
+            patched.setattr(kept.os, "killpg", lambda group, number: None)
+            supervisor.end()
+        assert process.poll() is None
+        assert f"killed, and still there: process {process.pid}; no signal ends what waits" in caplog.text
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_what_ends_is_started_again_after_growing_waits(monkeypatch, caplog):
     monkeypatch.setattr(kept, "_FIRST_WAIT", 0.2)
     started = []

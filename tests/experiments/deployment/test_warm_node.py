@@ -67,6 +67,10 @@ def test_settings_with_which_a_node_can_start_are_accepted(files):
         (f"{'a' * 64}.example.org:8443", "must be a host name"),
         ("10.0.0.256:8443", "must be a host name"),
         ("b\u00fccher.example:8443", "as DNS holds them: xn--"),
+        ("[fe80::1%eth0]:8443", "must be a host name"),
+        ("[fe80::1%\0]:8443", "must be a host name"),
+        ("[fe80::1%\n]:8443", "must be a host name"),
+        ("[fe80::1\n]:8443", "must be a host name"),
     ],
 )
 def test_addresses_that_no_connection_could_be_made_to_are_refused(superlink, said):

@@ -207,6 +207,7 @@ def test_a_damaged_record_keeps_nobody_from_resuming(tmp_path, capsys, text):
     assert record.end() >= 0
     assert [entry["first_round"] for entry in record.code()] == [1, 4]
     assert [session["first_round"] for session in sessions(tmp_path)] == [4]
+    assert (tmp_path / f"{PROVENANCE}.damaged").read_text() == text
 
 
 def test_a_record_of_an_older_version_that_left_things_out_is_kept(tmp_path, capsys):
