@@ -71,11 +71,20 @@ def named(loopback, text):
                 found.append(pid)
         except OSError:
             continue
-    return sorted(found)
+    return sorted(found, key=started)
+
+
+def stat_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def parent_of(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(stat_of(pid)[1])
+
+
+def started(pid):
+    """When a process was started; after the largest process id small ones come again."""
+    return int(stat_of(pid)[19])
 
 
 def said(loopback):
