@@ -68,10 +68,10 @@ def named(loopback, text):
     for pid in processes_at(loopback.home("superlink")):
         try:
             if text in Path(f"/proc/{pid}/cmdline").read_text():
-                found.append(pid)
+                found.append((started(pid), pid))
         except OSError:
             continue
-    return sorted(found, key=started)
+    return [pid for _, pid in sorted(found)]
 
 
 def stat_of(pid):
