@@ -21,7 +21,7 @@ import numba
 _log = logging.getLogger(__name__)
 
 SUFFIX = ".fedmf"  # numba's own files, beside which these lie, end otherwise
-_config: Any = import_module("numba.core.config")
+_options: Any = import_module("numba.core.config")
 _caching: Any = import_module("numba.core.caching")  # numba says of few of its functions what they take
 _dumps: Callable[..., bytes] = import_module("numba.core.serialize").dumps
 _DIGEST = hashlib.sha256().digest_size
@@ -41,7 +41,7 @@ class _GuardedCache(_caching.FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        named = _config.CACHE_DIR
+        named = _options.CACHE_DIR
         if named and not Path(self._cache_path).absolute().is_relative_to(Path(named).absolute()):
             _warn(
                 "elsewhere",
