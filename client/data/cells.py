@@ -54,8 +54,9 @@ def _is_number(cells: Any) -> Any:
 
 def _are_numbers(cells: Any) -> np.ndarray:
     """Return which cells [rows] are numbers, or true or false."""
-    numbers: np.ndarray = _is_number(cells).to_numpy()
-    return numbers | _are_word(cells, "true") | _are_word(cells, "false")
+    words = _are_word(cells, "true") | _are_word(cells, "false")
+    numbers: np.ndarray = words | _is_number(cells).to_numpy()
+    return numbers
 
 
 def _are_word(cells: Any, word: str) -> np.ndarray:
