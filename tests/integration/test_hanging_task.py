@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.deployment.loopback import Loopback, processes_at
+from experiments.deployment.loopback import Loopback
+from experiments.deployment.process_list import processes_at
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.deployment.loopback import APP, BIN, Loopback, processes_at
+from experiments.deployment.loopback import APP, BIN, Loopback
+from experiments.deployment.process_list import processes_at
 from experiments.run_files.reader import is_finished
 from runs import metrics
 

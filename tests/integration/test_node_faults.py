@@ -10,7 +10,8 @@ import pytest
 
 from experiments.deployment import flower_parts
 from experiments.deployment.certificates import make_certificates, make_node_key
-from experiments.deployment.loopback import HOST, Loopback, free_port, processes_at
+from experiments.deployment.loopback import HOST, Loopback, free_port
+from experiments.deployment.process_list import processes_at
 from experiments.deployment.reaching import AHEAD, BEHIND, OTHER_SESSION, Way, fault_on
 
 pytestmark = pytest.mark.deployment

@@ -14,7 +14,8 @@ import pytest
 
 from experiments.deployment.certificates import make_certificates
 from experiments.deployment.flower_parts import Giver, TaskSource
-from experiments.deployment.loopback import APP, BIN, Loopback, processes_at
+from experiments.deployment.loopback import APP, BIN, Loopback
+from experiments.deployment.process_list import processes_at
 from experiments.run_files.reader import is_finished
 from runs import metrics
 
