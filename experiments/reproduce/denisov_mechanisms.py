@@ -10,6 +10,7 @@ from experiments.reproduce import Means, Reproduction
 from experiments.reproduce.denisov_page import make
 from experiments.reproduce.denisov_paper import dry_run
 from experiments.reproduce.denisov_training import SIZES, Size
+from experiments.reproduce.page import asked
 from experiments.reproduce.tuning import FACTOR
 from fedmf.checks import check_choice
 
@@ -66,9 +67,8 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
 
 
 def _made_by(size_name: str) -> tuple[str, ...]:
-    asked = "" if size_name == next(iter(SIZES)) else f" size={size_name}"
     return (
-        f"Made by `python -m experiments.reproduce name={NAME}{asked} directory=docs/results workers=2 data=mnist_by_writer.npz`, which goes on",
+        f"Made by `python -m experiments.reproduce name={NAME}{asked(size_name, next(iter(SIZES)))} directory=docs/results workers=2 data=mnist_by_writer.npz`, which goes on",
         f"where it was cut short; `compute=false` only writes this page again. Every line of {NAME}.jsonl is one run; the data are described in [docs/data.md](../data.md#the-files-of-the-experiments).",
         "`size=laptop` trains a network with a hidden layer on smaller clients for 512 rounds, in some 15 CPU seconds a run and 3 CPU hours in all;",
         "`size=paper` trains nothing: it builds and accounts runs on Stack Overflow, and says what they would take.",

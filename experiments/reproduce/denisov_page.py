@@ -4,7 +4,6 @@ Made of whatever runs there are. What a mechanism leaves in the model follows fr
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from experiments.reproduce import Cell, Means, Reproduction, Section
@@ -27,12 +26,9 @@ from experiments.reproduce.denisov_training import (
     subject,
 )
 from experiments.reproduce.results import Results
-from experiments.reproduce.sgmf_page import is_finished, what_it_took
-from experiments.reproduce.study import compute, is_paired_above, order
-from experiments.reproduce.trials import play
-from experiments.reproduce.whole_run import FILES, check_data
+from experiments.reproduce.sgmf_page import is_finished, runs_made, what_it_took
+from experiments.reproduce.study import is_paired_above, order
 from fedmf.accounting import calibrate_noise_multiplier
-from fedmf.errors import SettingError
 from server.files import write_atomically
 
 TITLE = "One pass over the data: trees, optima, momentum and cooldown"
@@ -46,23 +42,8 @@ def make(directory: Path, means: Means, name: str, size_name: str, words: Sequen
     `words` are the paragraphs above the plot and, last, what is found, which stands there when every run has ended.
     """
     size = SIZES[size_name]
-    if means.compute and means.data is None and size.task.needs_data:
-        raise SettingError(
-            f"data is null, but {name} trains on handwriting by writer; set data=mnist_by_writer.npz, {FILES}."
-        )
     work = study(size)
-    if means.compute:
-        if means.data is not None:
-            check_data(means.data)
-        compute(
-            directory / f"{name}.jsonl",
-            work,
-            partial(play, data=means.data),
-            workers=means.workers,
-            mix_code=means.mix_code,
-        )
-    results = Results(directory / f"{name}.jsonl")
-    results.prefer(work.rates(results))
+    results = runs_made(directory / f"{name}.jsonl", work, means, name, needs_data=size.task.needs_data)
     subjects = [subject(size, schedule) for schedule in COMPARED]
     stem = pages.stem(name, means, next(iter(SIZES)))
     figure = draw(directory / f"{stem}.png", size, results)

@@ -31,6 +31,15 @@ def stem(name: str, means: Means, first: str) -> str:
     return name if means.size in (None, first) else f"{name}_{means.size}"
 
 
+def asked(size: str | None, first: str) -> str:
+    """Return how a command asks for a size, after other words; nothing for the `first`, which it has without asking.
+
+    >>> asked("laptop", "small"), asked("small", "small"), asked(None, "small")
+    (' size=laptop', '', '')
+    """
+    return "" if size in (None, first) else f" size={size}"
+
+
 def write(directory: Path, arguments: Sequence[str], result: Reproduction, took: Took) -> Path:
     """Write directory/STEM.md of a result that has words for a page, and return its path.
 

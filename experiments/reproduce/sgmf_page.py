@@ -11,6 +11,7 @@ from pathlib import Path
 
 from experiments.pages.estimate import Estimate
 from experiments.reproduce import Means, Reproduction, bytes_figure
+from experiments.reproduce import page as pages
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, estimated, section
 from experiments.reproduce.results import Results
 from experiments.reproduce.runs_made import code_words, time_words
@@ -51,30 +52,15 @@ class Page:
 
 def make(directory: Path, means: Means, page: Page, size_name: str, size: Size) -> Reproduction:
     """Make the runs of a page that are missing, then the page and its plot in `directory`; return its table."""
-    if means.compute and means.data is None and size.task.needs_data:
-        raise SettingError(
-            f"data is null, but {page.name} trains on handwriting by writer; set data=mnist_by_writer.npz, {FILES}."
-        )
     keeps = size.keep_probabilities[page.name]
     work = study(size, keeps, page.mechanisms)
-    if means.compute:
-        if means.data is not None:
-            check_data(means.data)
-        compute(
-            directory / f"{RUNS}.jsonl",
-            work,
-            partial(play, data=means.data),
-            workers=means.workers,
-            mix_code=means.mix_code,
-        )
-    results = Results(directory / f"{RUNS}.jsonl")
-    results.prefer(work.rates(results))
+    results = runs_made(directory / f"{RUNS}.jsonl", work, means, page.name, needs_data=size.task.needs_data)
     words = f"{size.task.words}, cohorts of {size.cohort}, {size.epochs} epochs of {size.rounds} rounds in which {size.cohort * size.rounds:,} clients take part, tested on other writers"
     cells = tuple(one for name in page.mechanisms for keep in keeps for epsilon in size.epsilons
                   for one in (cell(size, name, keep, epsilon),))  # fmt: skip
     subject = Subject(size.task.name, words, cells, size.seeds)
     rows = as_rows([subject], results)
-    stem = page.name if size_name == next(iter(SIZES)) else f"{page.name}_{size_name}"
+    stem = pages.stem(page.name, means, next(iter(SIZES)))
     figures = (
         (bytes_figure.draw(directory / f"{stem}.png", subject, size.dimension, results),) if rows else ()
     )
@@ -83,13 +69,31 @@ def make(directory: Path, means: Means, page: Page, size_name: str, size: Size) 
     return Reproduction(page.title, COLUMNS, rows, None, (), figures)
 
 
+def runs_made(path: Path, work: Study, means: Means, name: str, *, needs_data: bool) -> Results:
+    """Return the runs of a study in the file `path`, with those that were missing if `means` say so.
+
+    Raises `SettingError` for a result `name` whose handwriting by writer is missing, or is no such file.
+    """
+    if means.compute:
+        if means.data is not None:
+            check_data(means.data)
+        elif needs_data:
+            raise SettingError(
+                f"data is null, but {name} trains on handwriting by writer; set data=mnist_by_writer.npz, {FILES}."
+            )
+        player = partial(play, data=means.data)
+        compute(path, work, player, workers=means.workers, mix_code=means.mix_code)
+    results = Results(path)
+    results.prefer(work.rates(results))
+    return results
+
+
 def _lines(page: Page, size_name: str, size: Size, subject: Subject, work: Study, results: Results,
            figures: tuple[Path, ...]) -> Iterator[str]:  # fmt: skip
     """Yield the lines of a page."""
-    asked = "" if size_name == next(iter(SIZES)) else f" size={size_name}"
     yield from (f"# {page.title}", "")
     yield (
-        f"Made by `python -m experiments.reproduce name={page.name}{asked} directory=docs/results workers=2 "
+        f"Made by `python -m experiments.reproduce name={page.name}{pages.asked(size_name, next(iter(SIZES)))} directory=docs/results workers=2 "
         "data=mnist_by_writer.npz`, which goes on"
     )
     yield f"where it was cut short; `compute=false` only writes this page again. Every line of {RUNS}.jsonl is one run; the data are described in [docs/data.md](../data.md#the-files-of-the-experiments)."

@@ -29,7 +29,7 @@ COLUMNS = ("mechanism", "keep", "epsilon", "noise multiplier", "over keep", "byt
 def dry_run(page: Page, size: Size) -> Reproduction:
     """Return what each cell would be, and what all would cost; raises a `FedmfError` for what could not run as asked."""
     keeps = size.keep_probabilities[page.name]
-    rows = tuple(_rows(page, size, keeps))
+    rows = tuple(accounted(page, size, blank(size)))
     runs = len(rows) * (size.seeds + TRIALS * size.task.tuning)
     rounds = runs * size.rounds * size.epochs
     low, high = (rounds * seconds / 3600 for seconds in SECONDS)
@@ -43,8 +43,12 @@ def dry_run(page: Page, size: Size) -> Reproduction:
     return Reproduction(f"{page.title}: a dry run", COLUMNS, rows, None, notes)
 
 
-def _rows(page: Page, size: Size, keeps: tuple[float, ...]) -> Iterator[tuple[Cell, ...]]:
-    dataset = blank(size)
+def accounted(page: Page, size: Size, dataset: Dataset) -> Iterator[tuple[Cell, ...]]:
+    """Yield the row of each cell, see `COLUMNS`: built for `dataset` and accounted.
+
+    Raises `DataError` where the model has other parameters than the size says.
+    """
+    keeps = size.keep_probabilities[page.name]
     for mechanism, keep, epsilon in product(page.mechanisms, keeps, size.epsilons):
         settings = compose("config", [*cell(size, mechanism, keep, epsilon).overrides, "seed=0"], Settings)
         plan = build(settings, dataset).plan

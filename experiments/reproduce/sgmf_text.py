@@ -12,7 +12,7 @@ from experiments.pages.estimate import Estimate, estimate
 from experiments.reproduce import Means, Reproduction, bytes_figure, sgmf_page
 from experiments.reproduce import sgmf_text_task as task
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, estimated, section
-from experiments.reproduce.page import table_head, table_row
+from experiments.reproduce.page import asked, stem, table_head, table_row
 from experiments.reproduce.results import Results
 from experiments.reproduce.sgmf_page import ABOUT_BYTES, Page
 from experiments.reproduce.sgmf_text_paper import dry_run
@@ -66,16 +66,16 @@ def make(directory: Path, means: Means, page: Page, size_name: str, size: Size) 
     )
     subject = Subject(size.task.name, where, cells, size.seeds)
     rows = as_rows([subject], results)
-    stem = NAME if size_name == next(iter(SIZES)) else f"{NAME}_{size_name}"
-    picture = directory / f"{stem}.png"
+    name = stem(NAME, means, next(iter(SIZES)))
+    picture = directory / f"{name}.png"
     levels = beside(size, results)
     draw = partial(bytes_figure.draw, subject=subject, dimension=size.dimension, results=results)
     of_loss = partial(
         draw, measure=mean_loss, label="test loss (nats)", levels=beside(size, results, of_loss=True)
     )
-    figures = (draw(picture, levels=levels), of_loss(directory / f"{stem}_loss.png")) if rows else ()
+    figures = (draw(picture, levels=levels), of_loss(directory / f"{name}_loss.png")) if rows else ()
     lines = _lines(page, size_name, size, subject, work, results, figures)
-    write_atomically(directory / f"{stem}.md", ("\n".join(lines).rstrip() + "\n").encode())
+    write_atomically(directory / f"{name}.md", ("\n".join(lines).rstrip() + "\n").encode())
     return Reproduction(page.title, COLUMNS, rows, None, (), figures)
 
 
@@ -110,10 +110,9 @@ def beside(size: Size, results: Results, *, of_loss: bool = False) -> Mapping[st
 def _lines(page: Page, size_name: str, size: Size, subject: Subject, work: Study, results: Results,
            figures: tuple[Path, ...]) -> Iterator[str]:  # fmt: skip
     """Yield the lines of the page."""
-    asked = "" if size_name == next(iter(SIZES)) else f" size={size_name}"
     yield from (f"# {page.title}", "")
     yield (
-        f"Made by `python -m experiments.reproduce name={NAME}{asked} directory=docs/results workers=2 "
+        f"Made by `python -m experiments.reproduce name={NAME}{asked(size_name, next(iter(SIZES)))} directory=docs/results workers=2 "
         "data=stackexchange_by_user.jsonl.gz`, which goes"
     )
     yield f"on where it was cut short; `compute=false` only writes this page again. Every line of {RUNS} is one run; the data are described in [docs/data.md](../data.md#the-files-of-the-experiments);"

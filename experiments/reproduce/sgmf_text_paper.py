@@ -1,21 +1,14 @@
 """The size `paper` of next-word prediction: every cell is composed, built and accounted, and nothing is trained."""
 
-from collections.abc import Iterator
-from itertools import product
-
 import numpy as np
 
 from client.data import Dataset, Examples
 from client.data.dataset import NEXT_TOKEN, describe_unit
 from client.data.text import SPECIAL, UNCOUNTED
-from experiments.reproduce import Cell, Reproduction
+from experiments.reproduce import Reproduction
 from experiments.reproduce.sgmf_page import Page
-from experiments.reproduce.sgmf_paper import COLUMNS, TRIALS
+from experiments.reproduce.sgmf_paper import COLUMNS, TRIALS, accounted
 from experiments.reproduce.sgmf_training import Size, cell
-from experiments.settings.compose import compose
-from experiments.settings.experiment import build
-from experiments.settings.schema import Settings
-from fedmf.errors import DataError
 
 USERS = 342_477  # of Stack Overflow
 WORDS = 10_000  # of its benchmark's vocabulary
@@ -24,7 +17,7 @@ LENGTH = 20  # words of a sentence
 
 def dry_run(page: Page, size: Size) -> Reproduction:
     """Return what each cell would be, and how much work all would be; raises a `FedmfError` for what could not run as asked."""
-    rows = tuple(_rows(page, size))
+    rows = tuple(accounted(page, size, blank(size)))
     runs = len(rows) * (size.seeds + TRIALS * size.task.tuning)
     rounds = runs * size.rounds * size.epochs
     last = cell(size, page.mechanisms[-1], size.keep_probabilities[page.name][-1], size.epsilons[0])
@@ -35,19 +28,6 @@ def dry_run(page: Page, size: Size) -> Reproduction:
         f"of them: {' '.join(last.overrides)}",
     )
     return Reproduction(f"{page.title}: a dry run", COLUMNS, rows, None, notes)
-
-
-def _rows(page: Page, size: Size) -> Iterator[tuple[Cell, ...]]:
-    dataset = blank(size)
-    for mechanism, keep, epsilon in product(
-        page.mechanisms, size.keep_probabilities[page.name], size.epsilons
-    ):
-        settings = compose("config", [*cell(size, mechanism, keep, epsilon).overrides, "seed=0"], Settings)
-        plan = build(settings, dataset).plan
-        if plan.dimension != size.dimension:
-            raise DataError(f"the model has {plan.dimension} parameters; the size says {size.dimension}.")
-        z = plan.noise_multiplier
-        yield (mechanism, keep, epsilon, z, z / keep, plan.value_bytes)
 
 
 def blank(size: Size) -> Dataset:

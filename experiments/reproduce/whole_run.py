@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments.reproduce import Means, Reproduction
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, write_page
+from experiments.reproduce.page import asked, stem
 from experiments.reproduce.results import Results
 from experiments.reproduce.runs_made import code_words, time_words
 from experiments.reproduce.trials import Cell, play
@@ -169,9 +170,7 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
     """Make the runs that are missing, and return their table; the page and its plot go to `directory`."""
     check_choice("size", means.size or "full", SIZES)
     size = SIZES[means.size or "full"]
-    name = (
-        NAME if means.size in (None, "full") else f"{NAME}_{means.size}"
-    )  # no page takes the place of a larger one
+    name = stem(NAME, means, "full")
     notes = compute(directory, means, size) if means.compute else ()
     results = Results(directory / f"{NAME}.jsonl")
     results.prefer(
@@ -207,9 +206,8 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
 
 def made_by(size: str | None) -> str:
     """Return the words that say with what command the page is made."""
-    asked = "" if size in (None, "full") else f" size={size}"
     return f"""
-Made by `python -m experiments.reproduce name={NAME}{asked} directory=docs/results workers=3 data=mnist_by_writer.npz`, which
+Made by `python -m experiments.reproduce name={NAME}{asked(size, "full")} directory=docs/results workers=3 data=mnist_by_writer.npz`, which
 takes some hours and goes on where it was cut short; `compute=false` only writes this page again. Every line of
 {NAME}.jsonl is one run. The data are described in [docs/data.md](../data.md#the-files-of-the-experiments).
 """.strip()

@@ -15,6 +15,7 @@ from experiments.reproduce import (
     denisov_page,
     denisov_paper,
     denisov_plot,
+    sgmf_page,
     sgmf_paper,
 )
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce
@@ -206,7 +207,7 @@ def test_real_runs_become_a_page_a_plot_and_nothing_is_computed_twice(tmp_path, 
     assert "Unfinished" not in text
     assert "**What we find.** They differ." in text
     lines = (tmp_path / f"{NAME}.jsonl").read_bytes()
-    monkeypatch.setattr(denisov_page, "play", lambda trial, data: pytest.fail("it is there"))
+    monkeypatch.setattr(sgmf_page, "play", lambda trial, data: pytest.fail("it is there"))
     denisov_page.make(tmp_path, Means(), NAME, "small", words)
     assert (tmp_path / f"{NAME}.md").read_text() == text
     assert (tmp_path / f"{NAME}.jsonl").read_bytes() == lines
