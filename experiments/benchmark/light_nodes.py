@@ -31,7 +31,7 @@ from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_f
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.fleet_http_connection import http_request_response
 
-from experiments.deployment.flower_parts import Pauses
+from experiments.deployment.flower_parts import FIRST_AGAIN, Pauses
 from experiments.deployment.lifeline import is_cut, told
 from experiments.deployment.node import OVERRIDES, Node, answer_query, node_settings
 from experiments.deployment.node_app import Sources, reply_to, run_settings
@@ -90,7 +90,11 @@ class LightNode:
         head, tree = received
         run_id = head.metadata.run_id
         message = pull_and_inflate_object_from_tree(
-            tree, partial(pull_object, run_id), partial(confirm, run_id), return_type=Message
+            tree,
+            partial(pull_object, run_id),
+            partial(confirm, run_id),
+            return_type=Message,
+            initial_backoff=FIRST_AGAIN,
         )
         message.metadata.__dict__["_message_id"] = tree.object_id
         if run_id not in self.configs:

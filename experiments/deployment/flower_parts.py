@@ -6,6 +6,7 @@ one's own that asks for tasks. What it does not offer is named at each function.
 
 import importlib
 import logging
+import math
 import os
 import sys
 import time
@@ -27,7 +28,7 @@ VERSION = "1.41"
 
 UNACTIVATED = 2004  # Flower's code of a SuperLink that opens no session for a key
 
-_FIRST_AGAIN = 0.05  # seconds until a part of a message that is not there yet is asked for again
+FIRST_AGAIN = 0.05  # seconds until a part of a message that is not there yet is asked for again
 _IDLE = 1.0  # seconds: SuperNode's pauses from here on are those between two questions for a message
 _AWAKE = 60.0  # seconds after a message for which further ones are expected
 _TELLING = (
@@ -64,6 +65,7 @@ def run_supernode(arguments: list[str], secret: bytes, quick: float, refused: in
     file, so that it stands nowhere.
     """
     loop = importlib.import_module("flwr.supernode.start_client_internal")
+    _ask_again_soon(loop)
     loop.pull_objects = _noticing_the_end(loop.pull_objects, loop.RunNotRunningException)  # type: ignore[attr-defined]
     pauses = Pauses(quick, _LONGEST)
 
@@ -125,11 +127,41 @@ def _noticing_the_end(pull: Callable[..., Any], has_ended: type[BaseException]) 
 
 
 def run_superlink(arguments: list[str], secret: bytes) -> None:
-    """Run flower-superlink with `arguments` in this process; it ends the process. The secret goes through a pipe."""
+    """Run flower-superlink with `arguments` in this process; it ends the process. The secret goes through a pipe.
+
+    Flower looks for tasks whose process was not heard of for a minute at each request that asks for a run's state, which is
+    nearly all of them, and several times at some. It is done once a second here, for the one database that a SuperLink has.
+    """
+    state = importlib.import_module("flwr.supercore.corestate.sql_corestate").SqlCoreState
+    state._cleanup_expired_task_tokens = _seldom(state._cleanup_expired_task_tokens)
     sys.argv = ["flower-superlink", *arguments, *_isolation(secret)]
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
     flower_superlink()
+
+
+def _ask_again_soon(module: Any) -> None:
+    """Let `module` ask soon for a part of a message that was announced and is not there yet.
+
+    Flower asks again after 1, 2, 4 ... seconds, and whoever is told of a message at once asks before its parts have come: of a
+    round of 2.5 seconds with three nodes half was this.
+    """
+    module.pull_objects = partial(module.pull_objects, initial_backoff=FIRST_AGAIN)
+
+
+def _seldom(
+    look: Callable[[Any], None], pause: float = _IDLE, clock: Callable[[], float] = time.monotonic
+) -> Callable[[Any], None]:
+    """Return `look`, a method, that does nothing where it was done less than `pause` seconds ago."""
+    last = -math.inf
+
+    def looked(state: Any) -> None:
+        nonlocal last
+        if clock() - last >= pause:
+            look(state)
+            last = clock()
+
+    return looked
 
 
 def _isolation(secret: bytes) -> list[str]:
@@ -287,9 +319,9 @@ def play_task(
     process = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     process.install_from_fab = lambda content, **_: check(content)  # type: ignore[attr-defined]
     process.get_load_client_app_fn = lambda *_, **__: lambda *_: app  # type: ignore[attr-defined]
-    # A SuperNode offers a task before it has all of its message: Flower asks again after 1, 2, 4 ... seconds.
+    # A SuperNode offers a task before it has all of its message, see `_ask_again_soon`.
     process.pull_and_inflate_object_from_tree = partial(  # type: ignore[attr-defined]
-        process.pull_and_inflate_object_from_tree, initial_backoff=_FIRST_AGAIN, backoff_cap=_IDLE
+        process.pull_and_inflate_object_from_tree, initial_backoff=FIRST_AGAIN, backoff_cap=_IDLE
     )
     exit_handler.registered_exit_handlers.clear()
     process.run_clientapp(address, token, insecure=True, runtime_dependency_install=False)
@@ -325,6 +357,7 @@ def play_run(
     process.get_project_config = lambda _: project  # type: ignore[attr-defined]
     process.get_fused_config_from_dir = settings  # type: ignore[attr-defined]
     process.run_ = run  # type: ignore[attr-defined]
+    _ask_again_soon(importlib.import_module("flwr.superlink.grid.http_grid"))
     exit_handler.registered_exit_handlers.clear()
     lines: Queue[str | None] = Queue()
     mirror_output_to_queue(lines)

@@ -147,3 +147,92 @@ def test_a_supernode_that_ends_ends_its_process_though_a_thread_of_its_lives_on(
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert done.returncode == code
     assert ("the SuperNode failed: OSError: cut off in a handshake" in done.stderr) == ("raise" in ends)
+
+
+_ASKS = """
+import importlib, time
+from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError
+
+def asked(module):
+    asked = []
+    def pull(name):
+        asked.append(name)
+        if len(asked) == 1:
+            raise ObjectUnavailableError(name)
+        return b"it"
+    begun = time.monotonic()
+    assert importlib.import_module(module).pull_objects(["a part"], pull) == {"a part": b"it"}
+    print("waited", time.monotonic() - begun)
+"""
+_SUPERNODE = """
+cli = importlib.import_module("flwr.supernode.cli.flower_supernode")
+cli.flower_supernode = lambda: asked("flwr.supernode.start_client_internal")
+parts = importlib.import_module("experiments.deployment.flower_parts")
+parts.run_supernode([], b"x" * 32, .2, 76)
+"""
+_SERVER_APP = """
+process = importlib.import_module("flwr.superlink.runtime.run_serverapp")
+process.run_serverapp = lambda *_, **__: asked("flwr.superlink.grid.http_grid")
+parts = importlib.import_module("experiments.deployment.flower_parts")
+parts.play_run("127.0.0.1:9", "token", b"", lambda _: None, None)
+"""
+
+
+@pytest.mark.parametrize("plays", [_SUPERNODE, _SERVER_APP])
+def test_a_part_that_is_not_there_yet_is_asked_for_again_soon(plays):
+    """Flower alone asks after .8 seconds at the earliest: two such waits were most of a warm round."""
+    done = subprocess.run([sys.executable, "-c", _ASKS + plays], capture_output=True, text=True, timeout=60)
+    assert float(done.stdout.partition("waited ")[2].split()[0]) < 0.4, done.stderr
+
+
+@pytest.mark.parametrize("module", ["flwr.supernode.start_client_internal", "flwr.superlink.grid.http_grid"])
+def test_parts_are_pulled_by_the_name_that_is_replaced_with_no_pause_of_their_own(module):
+    source = inspect.getsource(importlib.import_module(module))
+    calls = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("pull_objects")
+    ]
+    assert [ast.unparse(call.func) for call in calls] == ["pull_objects"]
+    assert not {"initial_backoff", None} & {word.arg for word in calls[0].keywords}
+
+
+def test_tasks_that_nobody_was_heard_of_are_looked_for_once_a_second():
+    now, looked = [100.0], []
+    look = flower_parts._seldom(lambda state: looked.append((state, now[0])), 1.0, clock=lambda: now[0])
+    for now[0] in (100.0, 100.5, 100.9, 101.0, 101.5, 103.0):
+        look("state")
+    assert looked == [("state", 100.0), ("state", 101.0), ("state", 103.0)]
+
+
+def test_a_look_that_failed_is_made_again_at_once():
+    tried = []
+
+    def look(state):
+        tried.append(state)
+        raise OSError("the database is locked")
+
+    seldom = flower_parts._seldom(look)
+    for _ in range(2):
+        with pytest.raises(OSError, match="locked"):
+            seldom("state")
+    assert tried == ["state", "state"]
+
+
+def test_a_superlink_looks_for_lost_tasks_by_the_method_that_is_replaced():
+    program = (
+        "import importlib\n"
+        "parts = importlib.import_module('experiments.deployment.flower_parts')\n"
+        "state = importlib.import_module('flwr.supercore.corestate.sql_corestate').SqlCoreState\n"
+        "cli = importlib.import_module('flwr.superlink.cli.flower_superlink')\n"
+        "looks = []\n"
+        "state._cleanup_expired_task_tokens = looks.append\n"
+        "cli.flower_superlink = lambda: [state._cleanup_expired_task_tokens(name) for name in 'ab']\n"
+        "parts.run_superlink([], b'x' * 32)\n"
+        "print(*looks)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "a\n", done.stderr
+    assert "_cleanup_expired_task_tokens()" in inspect.getsource(
+        importlib.import_module("flwr.server.superlink.linkstate.sql_linkstate").SqlLinkState.get_run_status
+    )
