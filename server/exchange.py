@@ -48,13 +48,24 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iter
     announce, send slowly or never. A client that has not answered by then counts as silent in this round; late and duplicate replies are dropped; an unreadable one becomes an error reply.
     Raises `RunStoppedError` if no message could be sent, or if the grid raises it.
     """
-    ids = list(grid.push_messages(messages))
-    awaited = {sent: message for sent, message in zip(ids, messages, strict=False) if sent}
+    awaited = {sent: message for sent, message in zip(_sent(grid, messages), messages, strict=False) if sent}
     if messages and not awaited:
         raise RunStoppedError("none of the round's tasks could be sent; look at the log of the SuperLink.")
     if len(awaited) < len(messages):
         log.warning("%d of %d tasks could not be sent", len(messages) - len(awaited), len(messages))
     return _replies(grid, awaited, time.monotonic() + timeout)
+
+
+def _sent(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
+    """Send `messages`; return their ids, None or nothing for one that could not be sent.
+
+    Flower announces all messages of a call before it uploads the first of their parts. So each has a call of its own where the
+    grid is elsewhere: a node that is told of a message finds it whole soon, instead of asking for what the others get first,
+    and works while the next is sent. A grid in this process shares all of them among its workers.
+    """
+    if hasattr(grid, "is_exhausted"):
+        return list(grid.push_messages(messages))
+    return [next(iter(grid.push_messages([message])), None) for message in messages]
 
 
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:

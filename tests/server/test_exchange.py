@@ -1,4 +1,5 @@
 import time
+from itertools import count, islice
 
 import pytest
 from flwr.app import Message, MessageType, RecordDict
@@ -13,12 +14,14 @@ class Scripted:
     """A grid whose replies to question k are `script[k]`, one entry a pull: a list of replies, or an exception."""
 
     def __init__(self, script, ids=None):
-        self._script, self._ids = {key: list(steps) for key, steps in script.items()}, ids
+        self._script = {key: list(steps) for key, steps in script.items()}
+        self._ids = map(str, count()) if ids is None else iter(ids)
 
     def push_messages(self, messages):
-        for number, message in enumerate(messages):
-            message.metadata.__dict__["_message_id"] = str(number)
-        return [str(number) for number in range(len(messages))] if self._ids is None else self._ids
+        sent = list(islice(self._ids, len(messages)))
+        for message, number in zip(messages, sent, strict=False):
+            message.metadata.__dict__["_message_id"] = number
+        return sent
 
     def pull_messages(self, message_ids):
         (question,) = message_ids
@@ -55,6 +58,35 @@ def test_a_reply_that_cannot_be_read_is_an_error_of_that_client_alone():
     """Flower unpacks while pulling: hostile bytes raise there."""
     grid = Scripted({"0": [KeyError("shape")], "1": [[answer(1)]]})
     assert heard(grid, 2, timeout=5) == [("0", True), ("1", False)]
+
+
+class Calls(Scripted):
+    """A grid that notes how many messages each call sends; of those to node 2 it sends none, as Flower for one too large."""
+
+    def __init__(self, script):
+        super().__init__(script)
+        self.calls = []
+
+    def push_messages(self, messages):
+        self.calls.append([message.metadata.dst_node_id for message in messages])
+        return super().push_messages([message for message in messages if message.metadata.dst_node_id != 2])
+
+
+def test_each_message_is_sent_whole_before_the_next_is_announced():
+    """And one that is not sent takes no other one's place."""
+    unreadable = KeyError("shape")
+    grid = Calls({"0": [unreadable], "1": [unreadable]})
+    replies = exchange(grid, questions(3), timeout=5)
+    assert grid.calls == [[1], [2], [3]]
+    assert [reply.metadata.src_node_id for reply in replies] == [1, 3]
+
+
+def test_a_grid_in_this_process_shares_all_messages_among_its_workers():
+    grid = Calls({"0": [[answer(0)]], "1": [[answer(1)]]})
+    grid.is_exhausted = False
+    messages = [message for message in questions(3) if message.metadata.dst_node_id != 2]
+    assert len(list(exchange(grid, messages, timeout=5))) == 2
+    assert grid.calls == [[1, 3]]
 
 
 def test_a_broken_way_is_tried_again():

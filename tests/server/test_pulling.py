@@ -4,7 +4,7 @@ import gc
 import threading
 import time
 import weakref
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from flwr.app import Message, MessageType, RecordDict
@@ -82,11 +82,11 @@ class Elsewhere:
 
     def __init__(self, reply):
         self.reply, self.pulled, self.at_once, self.most = reply, [], 0, 0
-        self.lock = threading.Lock()
+        self.lock, self.numbers = threading.Lock(), count()
 
     def push_messages(self, messages):
-        for number, message in enumerate(messages):
-            message.metadata.__dict__["_message_id"] = str(number)
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = str(next(self.numbers))
         return [message.metadata.message_id for message in messages]
 
     def pull_messages(self, message_ids):
