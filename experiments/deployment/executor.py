@@ -188,7 +188,7 @@ def forked(play: Callable[[], int]) -> int:
         fresh_generators()
         code = play()
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = code_of(end)
     except BaseException:
         log.exception("a task's process failed")
     finally:
@@ -196,6 +196,24 @@ def forked(play: Callable[[], int]) -> int:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)  # no handler of the parent's, and no wait for its threads
+
+
+def exit_code(play: Callable[[], None]) -> int:
+    """Return the exit code with which `play` ends a process, 0 where it returns."""
+    try:
+        play()
+    except SystemExit as end:
+        return code_of(end)
+    return 0
+
+
+def code_of(end: SystemExit) -> int:
+    """Return the exit code of a process that `end` ends.
+
+    >>> [code_of(SystemExit(given)) for given in (3, None, "a sentence")]
+    [3, 0, 1]
+    """
+    return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
 def succeeds(check: Callable[[], bool], what: str) -> bool:

@@ -40,7 +40,8 @@ def serve(settings: dict[str, Any], installed: Files) -> int:
     from experiments.cli.command import without_traceback
     from experiments.deployment.apps import show_logs
     from experiments.deployment.executor import Executor, warn_of_shared_generators
-    from experiments.deployment.flower_parts import Pauses, TaskSource
+    from experiments.deployment.flower_parts import Pauses
+    from experiments.deployment.flower_tasks import TaskSource
     from experiments.deployment.resident import Resident
     from experiments.deployment.supervisor import RESTART
 
@@ -74,7 +75,7 @@ def serve(settings: dict[str, Any], installed: Files) -> int:
 
 def waiting(address: str, resident: Any) -> Callable[[str, str, float], str]:
     """Return what says why nobody waits for a task's answer: the SuperNode has given it up, or the run's server has."""
-    from experiments.deployment.flower_parts import is_known
+    from experiments.deployment.flower_tasks import is_known
 
     def in_vain(token: str, overrides: str, seconds: float) -> str:
         if is_known(address, token) is False:
@@ -97,8 +98,8 @@ def player(address: str, resident: Any, installed: Files) -> Callable[[str, Call
     """
     from flwr.app import Context, Message
 
-    from experiments.deployment.executor import CODE_CHANGED
-    from experiments.deployment.flower_parts import play_task
+    from experiments.deployment.executor import CODE_CHANGED, exit_code
+    from experiments.deployment.flower_tasks import play_task
     from experiments.deployment.node import OVERRIDES, answer_other_code
     from experiments.deployment.same_code import bundled_files
     from experiments.session import json_log
@@ -128,12 +129,8 @@ def player(address: str, resident: Any, installed: Files) -> Callable[[str, Call
             reply: Message = app(message, context)
             return reply
 
-        try:
-            play_task(address, token, check, heard)
-        except SystemExit as end:
-            if not changed:
-                return end.code if isinstance(end.code, int) else int(end.code is not None)
-        return CODE_CHANGED if changed else 0
+        code = exit_code(lambda: play_task(address, token, check, heard))
+        return CODE_CHANGED if changed else code
 
     return play
 

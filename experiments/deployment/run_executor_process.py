@@ -45,7 +45,7 @@ def serve(settings: dict[str, Any], installed: Files, has_changed: Callable[[], 
 
     import experiments.deployment.server  # noqa: F401
     from experiments.deployment.apps import show_logs
-    from experiments.deployment.flower_parts import Giver, TaskSource
+    from experiments.deployment.flower_tasks import Giver, TaskSource
     from experiments.deployment.run_executor import RunExecutor
     from experiments.deployment.supervisor import RESTART
 
@@ -66,8 +66,8 @@ def player(address: str, authority: bytes, installed: Files) -> Callable[[str], 
     """Return what plays one run in a child: its code is compared with the installed one, then it is played."""
     from experiments.cli.command import without_traceback
     from experiments.deployment.apps import server_app
-    from experiments.deployment.executor import CODE_CHANGED
-    from experiments.deployment.flower_parts import play_run
+    from experiments.deployment.executor import CODE_CHANGED, exit_code
+    from experiments.deployment.flower_tasks import play_run
 
     def play(token: str) -> int:
         changed = []
@@ -81,12 +81,8 @@ def player(address: str, authority: bytes, installed: Files) -> Callable[[str], 
             refuse_other_code(bundled_files(bundle, "serverapp"), installed, SERVER_WORK)
 
         logging.getLogger("flwr").addFilter(without_traceback)  # it logs what ends the app
-        try:
-            play_run(address, token, authority, check, server_app)
-        except SystemExit as end:
-            if not changed:
-                return end.code if isinstance(end.code, int) else int(end.code is not None)
-        return CODE_CHANGED if changed else 0
+        code = exit_code(lambda: play_run(address, token, authority, check, server_app))
+        return CODE_CHANGED if changed else code
 
     return play
 

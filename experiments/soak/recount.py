@@ -35,7 +35,7 @@ from experiments.soak.witness import digest_of
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates.vectors import Vector
-from server.cohort import Roster, node_of
+from server.cohort import Roster, SimulatedPopulation, node_of
 from server.exchange import tasks_per_message
 from server.messages import model_record
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, first_state
@@ -158,14 +158,11 @@ class _Attempt:
 
 
 @dataclass(frozen=True)
-class _Recorded:
-    """The population of an epoch as its roster had it."""
+class _Recorded(SimulatedPopulation):
+    """The population of an epoch as its roster had it, all of it in this process."""
 
     roster: Roster
     nodes: Mapping[str, Node]
-
-    def gather(self, plan: Plan, epoch: int, step: int, grid: Any, *, key: SecretKey) -> None:
-        """Do nothing: the roster is known."""
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
         """Return the clients that were asked, or would have been."""
@@ -177,21 +174,6 @@ class _Recorded:
         for client in clients:
             places.setdefault(1 + sorted(self.nodes).index(node_of(client)), []).append(client)
         return places
-
-    def presence(self) -> None:
-        """Return None: there is no network."""
-
-    def question(self, clients: Sequence[str]) -> dict[str, bytes]:
-        """Return nothing: who the clients are is not asked again."""
-        return {}
-
-    def declines(self, clients: Sequence[str], reply: Any) -> bool:
-        """Return False: only nodes that were heard are asked again."""
-        return False
-
-    def admits(self, clients: Sequence[str], reply: Any) -> bool:
-        """Return True."""
-        return True
 
 
 def _asked(strategy: FedMF, release: Release) -> dict[str, list[Message]]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from experiments.deployment.certificates import make_certificates
-from experiments.deployment.flower_parts import Giver, TaskSource
+from experiments.deployment.flower_tasks import Giver, TaskSource
 from experiments.deployment.loopback import APP, BIN, Loopback
 from experiments.deployment.process_list import processes_at
 from experiments.run_files.reader import is_finished

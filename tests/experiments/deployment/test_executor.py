@@ -310,7 +310,7 @@ def test_what_an_executor_imports_by_itself_shares_no_generator():
     program = (
         "import experiments, torch\n"
         "from experiments.deployment.resident import Resident\n"
-        "import experiments.deployment.flower_parts\n"
+        "import experiments.deployment.flower_tasks\n"
         "from experiments.deployment.executor import shared_generators\n"
         "Resident('clients=2 dataset=digits')\n"
         "print(shared_generators())"

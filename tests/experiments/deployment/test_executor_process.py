@@ -7,7 +7,7 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from experiments.deployment import apps, executor, executor_process, flower_parts, resident, same_code
+from experiments.deployment import apps, executor, executor_process, flower_tasks, resident, same_code
 from experiments.deployment.executor import CODE_CHANGED
 from experiments.deployment.executor_process import player
 from experiments.players.local_grid import set_identity
@@ -44,7 +44,7 @@ def played(monkeypatch):
             check(b"")
             replies.append(app(message, Context(7, 1, {}, RecordDict(), {"overrides": "seed=3"})))
 
-        monkeypatch.setattr(flower_parts, "play_task", play_task)
+        monkeypatch.setattr(flower_tasks, "play_task", play_task)
         monkeypatch.setattr(same_code, "bundled_files", lambda bundle: bundled)
         monkeypatch.setattr(executor_process, "installed_files", lambda: on_disk)
         data, replies, texts = Data(), [], []
@@ -65,7 +65,7 @@ def test_only_a_node_that_is_ready_says_that_it_is(monkeypatch, caplog, is_ready
         lambda overrides: SimpleNamespace(is_ready=is_ready, learn_run=None, refresh=None),
     )
     monkeypatch.setattr(apps, "show_logs", lambda: None)
-    monkeypatch.setattr(flower_parts, "TaskSource", lambda *given: SimpleNamespace(acquire=lambda: None))
+    monkeypatch.setattr(flower_tasks, "TaskSource", lambda *given: SimpleNamespace(acquire=lambda: None))
     monkeypatch.setattr(executor, "warn_of_shared_generators", lambda known: None)
     monkeypatch.setattr(executor.Executor, "run", lambda self: True)
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)

@@ -19,7 +19,8 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
 
 from experiments.deployment import flower_parts
-from experiments.deployment.flower_parts import VERSION, Pauses, TaskSource, is_known
+from experiments.deployment.flower_parts import VERSION, Pauses
+from experiments.deployment.flower_tasks import TaskSource, is_known
 from experiments.deployment.loopback import HOST, free_port
 
 SECRET = b"a secret of both"
@@ -173,8 +174,8 @@ parts.run_supernode([], b"x" * 32, .2, 76)
 _SERVER_APP = """
 process = importlib.import_module("flwr.superlink.runtime.run_serverapp")
 process.run_serverapp = lambda *_, **__: asked("flwr.superlink.grid.http_grid")
-parts = importlib.import_module("experiments.deployment.flower_parts")
-parts.play_run("127.0.0.1:9", "token", b"", lambda _: None, None)
+tasks = importlib.import_module("experiments.deployment.flower_tasks")
+tasks.play_run("127.0.0.1:9", "token", b"", lambda _: None, None)
 """
 
 

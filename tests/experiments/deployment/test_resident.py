@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
-from experiments.deployment import apps, flower_parts, resident
+from experiments.deployment import apps, flower_tasks, resident
 from experiments.deployment.executor_process import waiting
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.resident import Resident, stamp_of
@@ -160,10 +160,10 @@ PRELOADED = """
     import experiments
     import torch
     torch.set_num_threads(1)
-    from experiments.deployment import executor_process, flower_parts
+    from experiments.deployment import executor_process, flower_tasks
     from experiments.deployment.executor import Executor
     from experiments.deployment.resident import Resident
-    flower_parts.TaskSource("127.0.0.1:9", b"x").acquire()
+    flower_tasks.TaskSource("127.0.0.1:9", b"x").acquire()
     for overrides in sys.argv[1:]:
         kept = Resident(overrides)
         assert kept._stamp is not None, overrides
@@ -265,7 +265,7 @@ def test_a_plain_supernode_says_nothing_of_being_ready(file):
 
 def test_a_task_is_in_vain_when_twice_what_its_runs_server_waits_is_over(file, monkeypatch):
     kept, known = Resident(overrides_of(file)), [True]
-    monkeypatch.setattr(flower_parts, "is_known", lambda address, token: known[0])
+    monkeypatch.setattr(flower_tasks, "is_known", lambda address, token: known[0])
     in_vain = waiting("127.0.0.1:1", kept)
     run = "population.min_available=4 engine.round_timeout=30 engine.query_timeout=20"
     assert kept.longest(run) == 60
