@@ -25,8 +25,9 @@ from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.normals import FORM as NORMALS
 from fedmf.plan import Plan
-from server import journal, marks, origin, register_log, tables
+from server import marks, origin, register_log, tables
 from server.files import erase, sync_folder
+from server.history import History
 from server.optimizer import Optimizer
 from server.origin import ELSEWHERE, Clients, Origin, Place
 from server.register_log import RegisterLog
@@ -44,7 +45,6 @@ from server.state_files import (
     erase_secrets,
     read_added,
     read_secrets,
-    register_of,
     save_added,
     save_secrets,
 )
@@ -55,7 +55,6 @@ LOCK = "lock"
 _OURS = re.compile(
     rf"(base-\d+\.npz|{register_log.NAME.pattern}|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster|extension)\.json)(\.new)?"
 )
-_KEPT = 2  # base files: the newest and the one before it
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,11 @@ class Checkpoint:
     code: Mapping[str, str] = field(default_factory=dict)
     allow_version_change: bool = False
     register: RegisterLog = field(default_factory=RegisterLog, repr=False, compare=False)
+
+    @property
+    def history(self) -> History:
+        """The states that are saved, and the releases after them."""
+        return History(self.folder, self.register)
 
     def begin(self, state: ServerState) -> None:
         """Save the state before the first round, so that a crash before its release does not change the key.
@@ -116,7 +120,7 @@ class Checkpoint:
                     "directory; the same noise must not cover other replies. End this copy."
                 )
             # In this order: after a crash between them the next process sees the round and counts it.
-            journal.append(self._journal(self._bases()[-1]), release)
+            self.history.append(release)
             if begun.marked:
                 marks.write(begun.run, release.round)
 
@@ -132,11 +136,11 @@ class Checkpoint:
 
     def has_begun(self) -> bool:
         """Say whether a first state was saved here."""
-        return bool(self._bases())
+        return bool(self.history.bases())
 
     def has_released(self) -> bool:
         """Say whether any round was released here; before that a run may begin anew under another key."""
-        return any(self._bases()) or bool(self._releases(0))
+        return any(self.history.bases()) or bool(self.history.releases(0))
 
     def refuse_copy(self) -> None:
         """Raise `RunDirectoryError` unless this is the directory that the run began in, with all that it released.
@@ -150,8 +154,7 @@ class Checkpoint:
         ):
             return  # it never began, or is over: without its secrets nothing can be released
         place, counted = Place.of(self.folder.parent), marks.read(begun.run)
-        last = self._bases()[-1]
-        released = max([last, *(release.round for release in self._releases(last))])
+        released = self.history.released()
         where = begun.place.path if place.machine == begun.place.machine else "a directory of another machine"
         if not place.is_same(begun.place):
             wrong = f"this directory is a copy: the run began in {where}"
@@ -198,9 +201,9 @@ class Checkpoint:
         Of a run that is over the last extension does not count: it has ended, and is saved, or has not begun. Empty where
         no round was released.
         """
-        if not self.has_released() or not (bases := self._bases()):
+        if not self.has_released() or not self.has_begun():
             return []
-        saved = self._read_base(bases[-1], bases[:-1]).configuration
+        saved = self.history.read().configuration
         added = {} if is_over else read_added(self.folder)
         return [{key: held.get(key) for key in keys} for held in (saved, {**saved, **added})]
 
@@ -222,13 +225,12 @@ class Checkpoint:
         self, plan: Plan, optimizer: Optimizer, *, is_over: bool = False, besides: Sequence[str] = ()
     ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
         """Return the last released state, without secrets, and what led there from the newest base."""
-        if not (bases := self._bases()):
+        if not self.has_begun():
             raise RunDirectoryError(
                 f"{self.folder} holds no checkpoint, without which the run in {self.folder.parent} cannot go on; restore "
                 "the checkpoint folder."
             )
-        *others, newest = bases
-        base, run = self._read_base(newest, others), self.folder.parent
+        base, run = self.history.read(), self.folder.parent
         began = {**base.configuration, **({} if is_over else read_added(self.folder))}
         refuse_other_configuration(run, _without(began, besides), _without(self.configuration, besides))
         self._refuse_other_code(base.code)
@@ -237,7 +239,7 @@ class Checkpoint:
         refuse_other_events(self.folder.parent, plan, state.ledger)
         refuse_other_slots(self.folder.parent, optimizer, state)
         replayed: list[tuple[ServerState, Release]] = []
-        for release in self._releases(newest):
+        for release in self.history.releases(self.history.bases()[-1]):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
             replayed.append((state, release))
         return state, replayed
@@ -266,7 +268,7 @@ class Checkpoint:
         self._save_tables(state.secrets)
         self._save_secrets(state.secrets)
         self._save_base(state)
-        self._journal(state.round).unlink(missing_ok=True)  # at most a torn record: whole ones were replayed
+        self.history.begin_journal(state.round)
         sync_folder(self.folder)
 
     def forget_secrets(self) -> None:
@@ -301,30 +303,8 @@ class Checkpoint:
             marks.end(begun.run)
         origin.forget(self.folder)
 
-    def _releases(self, base: int) -> list[Release]:
-        """Return the releases after round `base`, from its journal and any later one."""
-        journals = sorted(self.folder.glob("journal-*.bin"))
-        found = [release for path in journals for release in journal.read(path)]
-        return [release for release in found if release.round > base]
-
     def _save_base(self, state: ServerState) -> None:
-        register = self.register.save(self.folder, state.round, state.register)
-        Base(state, self.configuration, self.calculated, self.code).save(
-            self.folder / _base_name(state.round), register
-        )
-        for old in self._bases()[:-_KEPT]:
-            (self.folder / _base_name(old)).unlink()
-            self._journal(old).unlink(missing_ok=True)
-        needed = [register_of(self.folder / _base_name(kept)) for kept in self._bases()]
-        register_log.remove_others(self.folder, needed)
-
-    def _read_base(self, number: int, others: list[int]) -> Base:
-        offer = (
-            f" The checkpoint of round {others[-1]} before it is kept: move this file away to use it."
-            if others
-            else ""
-        )
-        return Base.load(self.folder / _base_name(number), otherwise=offer)
+        self.history.save(Base(state, self.configuration, self.calculated, self.code))
 
     def _save_tables(self, secrets: Secrets | None) -> None:
         """Keep the tables of the epoch under way; before its key, so that no round of it is without them."""
@@ -374,13 +354,6 @@ class Checkpoint:
         """Return the fingerprint of the factorization of `epoch`; empty where none are known."""
         return self.mechanisms[epoch].fingerprint if self.mechanisms else ""
 
-    def _bases(self) -> list[int]:
-        """Return the rounds of the base files, increasing."""
-        return sorted(int(path.stem.removeprefix("base-")) for path in self.folder.glob("base-*.npz"))
-
-    def _journal(self, base: int) -> Path:
-        return self.folder / f"journal-{base:06d}.bin"
-
 
 def _goes_on(plan: Plan, state: ServerState) -> bool:
     """Say whether another round can follow: not after the last one, a spent budget or a diverged model.
@@ -398,7 +371,3 @@ def _goes_on(plan: Plan, state: ServerState) -> bool:
 
 def _without(configuration: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in configuration.items() if key not in keys}
-
-
-def _base_name(number: int) -> str:
-    return f"base-{number:06d}.npz"
