@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
+from deployments import DATA, finished, released, wait_for
 from experiments.benchmark.tcp_counter import TcpCounter
 from experiments.benchmark.wire import count as count_bytes
 from experiments.deployment.certificates import make_node_key
 from experiments.deployment.loopback import Loopback, free_port
-from experiments.run_files.reader import is_finished
 from runs import metrics, summary
 from server.cohort import Roster
 from server.known_nodes import KnownNode, KnownNodes
@@ -38,36 +38,12 @@ ANNOUNCES_ONLY = [
     "internal.push_object_contents_from_iterable = announce_only\n"
     "from flwr.supernode.cli.flower_supernode import flower_supernode; flower_supernode()",
 ]
-LIMIT = 900  # seconds: nothing takes so long, it only ends a test that hangs
-
-
-def wait_for(happened, loopback, process=None):
-    """Return when `happened()` is true; fail with the logs when it takes too long or the run ends before."""
-    deadline = time.monotonic() + LIMIT
-    while not happened():
-        has_ended = process is not None and process.poll() is not None and not happened()
-        if has_ended or time.monotonic() > deadline:
-            logs = "\n".join(
-                f"== {file.name}\n{loopback.tail(file.stem)}" for file in loopback.folder.glob("*.log")
-            )
-            pytest.fail(f"{'the run ended' if has_ended else 'too slow'}\n{logs}")
-        time.sleep(0.1)
-
-
-def released(directory):
-    return len(metrics(directory)) if (directory / "metrics.jsonl").exists() else 0
-
-
-def finish(loopback, process, directory):
-    wait_for(lambda: process.poll() is not None, loopback)
-    wait_for(lambda: is_finished(directory), loopback, process)
 
 
 def test_killed_nodes_and_killed_servers(tmp_path):
     directory = tmp_path / "r"
-    data = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
     settings = (
-        f"run.directory={directory} {data} population.min_available=12 population.cohort_size=6 "
+        f"run.directory={directory} {DATA} population.min_available=12 population.cohort_size=6 "
         "population.epochs=2 run.checkpoint_every=100"
     )
     with Loopback() as loopback:
@@ -75,7 +51,7 @@ def test_killed_nodes_and_killed_servers(tmp_path):
         loopback.start_superlink()
         for node, first in (("a", 0), ("b", 6)):
             loopback.register(node)
-            loopback.start_supernode(node, f"clients=6 first={first} {data}", command=SHORT_HEARTBEAT)
+            loopback.start_supernode(node, f"clients=6 first={first} {DATA}", command=SHORT_HEARTBEAT)
         process = loopback.submit(settings)
 
         # A node killed in round 2 counts as zero vectors; its clients are spent.
@@ -85,7 +61,7 @@ def test_killed_nodes_and_killed_servers(tmp_path):
         assert [row["replies"] for row in metrics(directory)] == [6, 6]
 
         # Started again, it takes part in the next epoch, which waits for it.
-        loopback.start_supernode("b", f"clients=6 first=6 {data}", command=SHORT_HEARTBEAT)
+        loopback.start_supernode("b", f"clients=6 first=6 {DATA}", command=SHORT_HEARTBEAT)
         wait_for(lambda: released(directory) == 3, loopback, process)
         assert "ROUND 3" in loopback.log("b").read_text()
         roster = (directory / "checkpoint/roster.json").read_text()
@@ -98,7 +74,7 @@ def test_killed_nodes_and_killed_servers(tmp_path):
         loopback.stop("run")
         loopback.start_superlink()
         process = loopback.submit(f"{settings} run.resume=true")
-        finish(loopback, process, directory)
+        finished(loopback, directory, process)
         assert (directory / "checkpoint/roster.json").read_text() == roster
     assert [row["round"] for row in metrics(directory)] == [1, 2, 3, 4]
     assert [row["replies"] for row in metrics(directory)] == [6] * 4
@@ -112,19 +88,16 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
 
     Both are in the list of nodes, the other one for fewer clients than it declares, and a third node is not.
     """
-    directory, data = (
-        tmp_path / "r",
-        "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3",
-    )
+    directory = tmp_path / "r"
     settings = (
-        f"run.directory={directory} {data} population.min_available=12 population.cohort_size=6 "
+        f"run.directory={directory} {DATA} population.min_available=12 population.cohort_size=6 "
         f"population.epochs=1 engine.round_timeout=25 population.nodes={tmp_path / 'nodes.json'}"
     )
     with Loopback() as loopback:
         loopback.start_superlink()
         for node, clients, first, command in (("a", 8, 0, ()), ("b", 6, 6, ANNOUNCES_ONLY), ("c", 2, 0, ())):
             loopback.register(node)
-            loopback.start_supernode(node, f"clients={clients} first={first} {data}", command=command)
+            loopback.start_supernode(node, f"clients={clients} first={first} {DATA}", command=command)
         keys = {name: (loopback.folder / f"{name}.pub").read_text() for name in "ab"}
         KnownNodes(tuple(KnownNode(f"hospital-{name}", key, 6) for name, key in keys.items())).save(
             tmp_path / "nodes.json"
@@ -137,7 +110,7 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
         ):
             wait_for(happened, loopback, process)
             times.append(time.monotonic())
-        finish(loopback, process, directory)
+        finished(loopback, directory, process)
         assert "ROUND 1" in loopback.log("b").read_text()
         said = loopback.log("run").read_text()
         assert "node hospital-a declares 8 clients; most_clients=6 were agreed, and take part" in said

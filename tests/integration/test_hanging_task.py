@@ -3,17 +3,15 @@
 import contextlib
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
+from deployments import named, wait_for
 from experiments.deployment.loopback import Loopback
-from experiments.deployment.process_list import processes_at
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
-LIMIT = 300  # seconds: nothing takes so long, it only ends a test that hangs
 DATA = "dataset=synthetic dataset.clients=16 dataset.features=5 dataset.classes=3"
 RUN = (
     "population.min_available=8 population.cohort_size=4 population.epochs=400 run.evaluations=1 privacy.epsilon=null "
@@ -21,27 +19,15 @@ RUN = (
 )
 
 
-def wait_for(happened, loopback):
-    deadline = time.monotonic() + LIMIT
-    while not (found := happened()):
-        assert time.monotonic() < deadline, f"{loopback.tail('a')}\n{loopback.tail('run')}"
-        time.sleep(0.005)
-    return found
+def executor_of_a(loopback):
+    """Return the process that forks for the messages of node a: its forks, started later, have its command line."""
+    return named(loopback.home("a"), "executor_process")[0]
 
 
 def children(pid):
     with contextlib.suppress(OSError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
-
-
-def executor_of(loopback, node):
-    """Return the process that forks for the node's messages."""
-    for pid in processes_at(loopback.home(node)):
-        with contextlib.suppress(OSError):
-            if b"executor_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return pid
-    return None
 
 
 def test_a_task_that_is_frozen_costs_its_node_a_minute_and_not_the_run(tmp_path):
@@ -53,12 +39,12 @@ def test_a_task_that_is_frozen_costs_its_node_a_minute_and_not_the_run(tmp_path)
         loopback.submit(f"run.directory={tmp_path / 'run'} {DATA} {RUN}")
         log = loopback.log("a")
         wait_for(lambda: log.is_file() and log.read_text().count("Sent successfully") >= 3, loopback)
-        executor = executor_of(loopback, "a")
-        (child, *_) = wait_for(lambda: children(executor), loopback)
+        executor = executor_of_a(loopback)
+        (child, *_) = wait_for(lambda: children(executor), loopback, look=0.005)
         os.kill(child, signal.SIGSTOP)
         wait_for(lambda: "a task's process is ended, after" in log.read_text(), loopback)
         wait_for(lambda: not Path(f"/proc/{child}").exists(), loopback)
         before = log.read_text().count("Sent successfully")
         wait_for(lambda: log.read_text().count("Sent successfully") >= before + 3, loopback)
-        assert executor_of(loopback, "a") == executor
+        assert executor_of_a(loopback) == executor
         assert "killed by SIGKILL" not in log.read_text()

@@ -4,12 +4,12 @@ import os
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from deployments import DATA, EXACT, finished, named, ready, released, start_two, wait_for
 from experiments.deployment.loopback import APP, BIN, Loopback
 from experiments.deployment.process_list import processes_at
 from experiments.run_files.reader import is_finished
@@ -17,54 +17,12 @@ from runs import metrics
 
 pytestmark = pytest.mark.deployment
 
-LIMIT = 600  # seconds: nothing takes so long, it only ends a test that hangs
-DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
-# Without noise and with all coordinates kept, what is random in a run is public: its model says what the nodes did.
-EXACT = (
-    f"{DATA} population.min_available=12 population.cohort_size=6 population.epochs=2 privacy.epsilon=null "
-    "privacy.noise_multiplier=0 compression.keep_probability=1"
-)
 
-
-def wait_for(happened, loopback, process=None):
-    deadline = time.monotonic() + LIMIT
-    while not happened():
-        has_ended = process is not None and process.poll() is not None and not happened()
-        if has_ended or time.monotonic() > deadline:
-            logs = (f"== {file.name}\n{loopback.tail(file.stem)}" for file in loopback.folder.glob("*.log"))
-            pytest.fail(f"{'the run ended' if has_ended else 'too slow'}\n" + "\n".join(logs))
-        time.sleep(0.1)
-
-
-def trained(loopback, directory, more=""):
+def trained(loopback, directory):
     """Train a run to its end and return its model as one vector."""
-    process = loopback.submit(f"{EXACT} run.directory={directory} {more}")
-    wait_for(lambda: is_finished(directory), loopback, process)
-    wait_for(lambda: process.poll() is not None, loopback)
-    with np.load(directory / "model.npz") as model:
-        return np.concatenate([model[name].ravel() for name in sorted(model.files)])
-
-
-def executor_of(loopback, node):
-    """The process ids whose command line names the executor's module: itself, and its child at work."""
-    found = []
-    for pid in processes_at(loopback.home(node)):
-        try:
-            if b"executor_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-        except OSError:
-            continue
-    return sorted(found)
-
-
-def nodes(loopback, start):
-    for node, first in (("a", 0), ("b", 6)):
-        start(node, f"clients=6 first={first} {DATA}")
-
-
-def ready(loopback):
-    for node in "ab":
-        wait_for(lambda node=node: "ready for messages" in loopback.log(node).read_text(), loopback)
+    return finished(
+        loopback, directory, loopback.submit(f"{EXACT} population.epochs=2 run.directory={directory}")
+    )
 
 
 def test_a_warm_node_trains_as_a_cold_one_and_survives_what_is_killed(tmp_path):
@@ -72,7 +30,7 @@ def test_a_warm_node_trains_as_a_cold_one_and_survives_what_is_killed(tmp_path):
         loopback.start_superlink()
         for node in "ab":
             loopback.register(node)
-        nodes(loopback, loopback.start_node)
+        start_two(loopback, loopback.start_node)
         ready(loopback)
         warm = trained(loopback, tmp_path / "warm")
         rows = metrics(tmp_path / "warm")
@@ -85,11 +43,11 @@ def test_a_warm_node_trains_as_a_cold_one_and_survives_what_is_killed(tmp_path):
             assert b"secret" not in line
 
         # The executor is killed: another one takes over, and the next run is the same.
-        (executor,) = executor_of(loopback, "a")
+        (executor,) = named(loopback.home("a"), "executor_process")
         os.kill(executor, signal.SIGKILL)
         wait_for(lambda: loopback.log("a").read_text().count("ready for messages") == 2, loopback)
         assert "the executor ended (killed by SIGKILL)" in loopback.log("a").read_text()
-        assert executor not in executor_of(loopback, "a")
+        assert executor not in named(loopback.home("a"), "executor_process")
         assert np.array_equal(trained(loopback, tmp_path / "again"), warm)
 
         # The command itself is killed: SuperNode and executor end, and none is left.
@@ -105,7 +63,7 @@ def test_a_warm_node_trains_as_a_cold_one_and_survives_what_is_killed(tmp_path):
         assert processes_at(loopback.home("b")) == []
 
         # The cold way comes to the same bits.
-        nodes(loopback, loopback.start_supernode)
+        start_two(loopback, loopback.start_supernode)
         assert np.array_equal(trained(loopback, tmp_path / "cold"), warm)
 
 
@@ -128,15 +86,17 @@ def test_a_run_with_other_code_gets_no_work_done(tmp_path):
         loopback.start_superlink(warm=False)  # a warm one refuses such a run itself
         for node in "ab":
             loopback.register(node)
-        nodes(loopback, loopback.start_node)
+        start_two(loopback, loopback.start_node)
         ready(loopback)
-        overrides = f'overrides="{EXACT} run.directory={directory} engine.node_timeout=10"'
+        overrides = (
+            f'overrides="{EXACT} population.epochs=2 run.directory={directory} engine.node_timeout=10"'
+        )
         run = loopback.start(
             "run", [BIN / "flwr", "run", other, "loopback", "--stream", "-c", overrides], home="operator"
         )
         wait_for(lambda: run.poll() is not None, loopback)
         assert not is_finished(directory)
-        assert metrics(directory) == [] if (directory / "metrics.jsonl").exists() else True
+        assert released(directory) == 0
         for node in "ab":
             said = loopback.log(node).read_text()
             assert "the run's code is not the code installed here: client/app.py differs" in said
@@ -160,14 +120,12 @@ def test_a_node_that_gets_other_code_in_mid_epoch_is_silent_and_named(tmp_path):
             loopback.register(node)
             loopback.start_node(node, f"clients=200 first={first} {data}")
         ready(loopback)
-        run = loopback.submit(f"{overrides} run.directory={directory} population.cohort_size=4")
+        run = loopback.submit(
+            f"{overrides} population.epochs=2 run.directory={directory} population.cohort_size=4"
+        )
 
         def replies():
-            return (
-                [row["replies"] for row in metrics(directory)]
-                if (directory / "metrics.jsonl").exists()
-                else []
-            )
+            return [row["replies"] for row in metrics(directory)] if released(directory) else []
 
         wait_for(lambda: replies() and replies()[-1] == 4, loopback, run)
         loopback.stop("b")

@@ -5,39 +5,21 @@ import os
 import re
 import shutil
 import signal
-import time
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from deployments import EXACT, finished, named, parent_of, ready, released, start_two, wait_for
 from experiments.deployment.certificates import make_certificates
 from experiments.deployment.flower_tasks import Giver, TaskSource
 from experiments.deployment.loopback import APP, BIN, Loopback
 from experiments.deployment.process_list import processes_at
 from experiments.run_files.reader import is_finished
-from runs import metrics
+from runs import metrics, model
 
 pytestmark = pytest.mark.deployment
-
-LIMIT = 300  # seconds: nothing takes so long, it only ends a test that hangs
-DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
-# Without noise and with all coordinates kept, what is random in a run is public: its model says what was done.
-EXACT = (
-    f"{DATA} population.min_available=12 population.cohort_size=6 privacy.epsilon=null privacy.noise_multiplier=0 "
-    "compression.keep_probability=1"
-)
-
-
-def wait_for(happened, loopback, process=None):
-    deadline = time.monotonic() + LIMIT
-    while not happened():
-        has_ended = process is not None and process.poll() is not None and not happened()
-        if has_ended or time.monotonic() > deadline:
-            logs = (f"== {file.name}\n{loopback.tail(file.stem)}" for file in loopback.folder.glob("*.log"))
-            pytest.fail(f"{'the run ended' if has_ended else 'too slow'}\n" + "\n".join(logs))
-        time.sleep(0.1)
 
 
 def submit(loopback, directory, more="", *, epochs=2, app=APP, name="run"):
@@ -47,61 +29,20 @@ def submit(loopback, directory, more="", *, epochs=2, app=APP, name="run"):
     )
 
 
-def model(directory):
-    with np.load(directory / "model.npz") as arrays:
-        return np.concatenate([arrays[name].ravel() for name in sorted(arrays.files)])
-
-
-def finished(loopback, directory, process):
-    """Return the model of a run as one vector once it is finished."""
-    wait_for(lambda: is_finished(directory), loopback, process)
-    wait_for(lambda: process.poll() is not None, loopback)
-    return model(directory)
-
-
-def released(directory):
-    return len(metrics(directory)) if (directory / "metrics.jsonl").exists() else 0
-
-
-def named(loopback, text):
-    """The processes of the server in whose command line `text` stands, in the order in which they were started."""
-    found = []
-    for pid in processes_at(loopback.home("superlink")):
-        try:
-            if text in Path(f"/proc/{pid}/cmdline").read_text():
-                found.append((started(pid), pid))
-        except OSError:
-            continue
-    return [pid for _, pid in sorted(found)]
-
-
-def stat_of(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def parent_of(pid):
-    return int(stat_of(pid)[1])
-
-
-def started(pid):
-    """When a process was started; after the largest process id small ones come again."""
-    return int(stat_of(pid)[19])
-
-
 def said(loopback):
     return loopback.log("superlink").read_text()
 
 
-def ready(loopback, count=1):
+def wait_for_executor(loopback, count=1):
+    """Return once the executor of runs is ready, for the time `count`."""
     wait_for(lambda: said(loopback).count("ready for runs") == count, loopback)
 
 
 def start_nodes(loopback):
-    for node, first in (("a", 0), ("b", 6)):
-        loopback.register(node)
-        loopback.start_node(node, f"clients=6 first={first} {DATA}")
     for node in "ab":
-        wait_for(lambda node=node: "ready for messages" in loopback.log(node).read_text(), loopback)
+        loopback.register(node)
+    start_two(loopback, loopback.start_node)
+    ready(loopback)
 
 
 def run_ids(loopback):
@@ -134,11 +75,11 @@ def test_runs_at_once_a_killed_run_and_a_killed_superlink(tmp_path):
     with Loopback() as loopback:
         loopback.start_superlink()
         start_nodes(loopback)
-        ready(loopback)
+        wait_for_executor(loopback)
 
         # Two runs at once, and the same model from each; no secret and no token stands in a list of processes.
         runs = {tmp_path / name: submit(loopback, tmp_path / name, name=name) for name in ("one", "two")}
-        wait_for(lambda: len(named(loopback, "run_executor_process")) == 3, loopback)
+        wait_for(lambda: len(named(loopback.home("superlink"), "run_executor_process")) == 3, loopback)
         for pid in processes_at(loopback.home("superlink")):
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
             assert b"token" not in line
@@ -151,7 +92,7 @@ def test_runs_at_once_a_killed_run_and_a_killed_superlink(tmp_path):
         # The server app is killed: its run goes on where it was, with run.resume=true.
         run = submit(loopback, tmp_path / "killed")
         wait_for(lambda: released(tmp_path / "killed") == 1, loopback, run)
-        executor, child = named(loopback, "run_executor_process")
+        executor, child = named(loopback.home("superlink"), "run_executor_process")
         assert parent_of(child) == executor
         os.kill(child, signal.SIGKILL)
         wait_for(lambda: "the server app of a run was killed by SIGKILL" in said(loopback), loopback)
@@ -160,7 +101,7 @@ def test_runs_at_once_a_killed_run_and_a_killed_superlink(tmp_path):
 
         # The SuperLink is killed: it starts again, and the run goes on by itself.
         wait_for(lambda: released(tmp_path / "killed") == 2, loopback, run)
-        (superlink,) = named(loopback, "superlink_process")
+        (superlink,) = named(loopback.home("superlink"), "superlink_process")
         os.kill(superlink, signal.SIGKILL)
         assert np.array_equal(finished_without_log(loopback, tmp_path / "killed"), one)
         assert "the SuperLink ended (killed by SIGKILL)" in said(loopback)
@@ -194,7 +135,7 @@ def test_other_code_a_stopped_run_a_killed_executor_and_a_killed_command(tmp_pat
     with Loopback() as loopback:
         loopback.start_superlink()
         start_nodes(loopback)
-        ready(loopback)
+        wait_for_executor(loopback)
 
         # Other code: nothing is run and nothing written, and the operator reads which file differs.
         run = submit(loopback, tmp_path / "other", app=other)
@@ -211,7 +152,7 @@ def test_other_code_a_stopped_run_a_killed_executor_and_a_killed_command(tmp_pat
         wait_for(lambda: released(tmp_path / "stopped") == 1, loopback, run)
         number = str(run_ids(loopback)[0])
         loopback.call("flwr", "stop", number, "loopback")
-        wait_for(lambda: len(named(loopback, "run_executor_process")) == 1, loopback)
+        wait_for(lambda: len(named(loopback.home("superlink"), "run_executor_process")) == 1, loopback)
         assert re.search(r"round \d+/400", loopback.call("flwr", "log", number, "loopback", "--show"))
         assert not is_finished(tmp_path / "stopped")
         loopback.kill("run")
@@ -219,10 +160,10 @@ def test_other_code_a_stopped_run_a_killed_executor_and_a_killed_command(tmp_pat
         # The executor is killed with a run in progress: no child is left, another one takes over, the run goes on.
         run = submit(loopback, tmp_path / "on")
         wait_for(lambda: released(tmp_path / "on") == 1, loopback, run)
-        executor, child = named(loopback, "run_executor_process")
+        executor, child = named(loopback.home("superlink"), "run_executor_process")
         os.kill(executor, signal.SIGKILL)
-        ready(loopback, 2)
-        assert {executor, child}.isdisjoint(named(loopback, "run_executor_process"))
+        wait_for_executor(loopback, 2)
+        assert {executor, child}.isdisjoint(named(loopback.home("superlink"), "run_executor_process"))
         loopback.kill("run")
         run = submit(loopback, tmp_path / "on", "run.resume=true")
         finished(loopback, tmp_path / "on", run)
@@ -236,7 +177,7 @@ def test_other_code_a_stopped_run_a_killed_executor_and_a_killed_command(tmp_pat
         assert asked.wait(30) == 130
         assert processes_at(loopback.home("superlink")) == []
         loopback.start_superlink()
-        ready(loopback, 3)
+        wait_for_executor(loopback, 3)
         killed = loopback._processes["superlink"]
         killed.kill()
         killed.wait()

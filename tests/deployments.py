@@ -1,0 +1,80 @@
+"""Deployments with real processes on the loopback interface: small runs without chance, waiting, and finding processes."""
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.deployment.process_list import processes_at
+from experiments.run_files.reader import is_finished
+from runs import metrics, model
+
+LIMIT = 600  # seconds: nothing takes so long, it only ends a test that hangs
+DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
+# Without noise and with all coordinates kept, what is random in a run is public: its model says what was done.
+EXACT = (
+    f"{DATA} population.min_available=12 population.cohort_size=6 privacy.epsilon=null privacy.noise_multiplier=0 "
+    "compression.keep_probability=1"
+)
+
+
+def wait_for(happened, loopback, process=None, *, look=0.1, limit=LIMIT):
+    """Return what `happened()` returns once it is true; fail with the logs when that takes too long or the run ends before."""
+    deadline = time.monotonic() + limit
+    while not (found := happened()):
+        has_ended = process is not None and process.poll() is not None and not happened()
+        if has_ended or time.monotonic() > deadline:
+            logs = (f"== {file.name}\n{loopback.tail(file.stem)}" for file in loopback.folder.glob("*.log"))
+            pytest.fail(f"{'the run ended' if has_ended else 'too slow'}\n" + "\n".join(logs))
+        time.sleep(look)
+    return found
+
+
+def released(directory):
+    """Return how many rounds a run has shown."""
+    return len(metrics(directory)) if (directory / "metrics.jsonl").exists() else 0
+
+
+def finished(loopback, directory, process):
+    """Return the model of a run as one vector once it is finished and its command has ended."""
+    wait_for(lambda: is_finished(directory), loopback, process)
+    wait_for(lambda: process.poll() is not None, loopback)
+    return model(directory)
+
+
+def start_two(loopback, start):
+    """Start nodes a and b by `start`, a method of the loopback's, with six of the twelve clients each."""
+    for node, first in (("a", 0), ("b", 6)):
+        start(node, f"clients=6 first={first} {DATA}")
+
+
+def ready(loopback):
+    """Return once both nodes take messages."""
+    for node in "ab":
+        wait_for(lambda node=node: "ready for messages" in loopback.log(node).read_text(), loopback)
+
+
+def named(home, text):
+    """Return the processes of a Flower home in whose command line `text` stands, in the order in which they were started."""
+    found = []
+    for pid in processes_at(home):
+        with contextlib.suppress(OSError):
+            if text in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append((started(pid), pid))
+    return [pid for _, pid in sorted(found)]
+
+
+def stat_of(pid):
+    """Return the fields of a process's stat file after its name."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def parent_of(pid):
+    """Return the parent of a process."""
+    return int(stat_of(pid)[1])
+
+
+def started(pid):
+    """Return when a process was started: after the largest process id small ones come again."""
+    return int(stat_of(pid)[19])
