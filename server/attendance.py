@@ -96,10 +96,13 @@ class DeployedPopulation:
         """
         assert self._roster is not None  # gather is called first
         nodes, deadline = self._attendance.nodes, time.monotonic() + self._attendance.timeout
+        said = False
         while (
             not (places := _places(clients, there := admitted(grid, nodes))) and time.monotonic() < deadline
         ):
-            log.warning("waiting: no node of this round is connected")
+            if not said:
+                log.warning("waiting: no node of this round is connected")
+            said = True
             time.sleep(gathering.PAUSE)
         self._presence = presence(nodes, self._roster, there)
         missing = {node_of(client) for client in clients} - {*there}

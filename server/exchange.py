@@ -11,7 +11,7 @@ therefore sent a query whose answer is discarded.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import httpx
@@ -30,6 +30,7 @@ _LAST_SLOW = 0.05  # the same after the deadline
 _GRACE = 0.8  # seconds after the deadline for what is being pulled then
 _PATIENCE = 30.0  # seconds without any reply before nodes are nudged; doubled after each nudge
 _LEAST_MESSAGE = 4 << 20  # bytes of values; below this the overhead of a message dominates
+_CALLED = 10  # nodes that a line of the log names
 _UNREADABLE = 0  # Flower's code for an unknown error
 
 
@@ -71,6 +72,10 @@ def _sent(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
     with Pulls(grid) as pulls:
         yield from _pulled(grid, pulls, awaited, deadline)
+    if awaited and not hasattr(grid, "is_exhausted"):
+        log.warning(
+            "%s not answered in time", _called({one.metadata.dst_node_id for one in awaited.values()})
+        )
 
 
 def _pulled(grid: Grid, pulls: Pulls, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
@@ -100,10 +105,23 @@ def _pulled(grid: Grid, pulls: Pulls, awaited: dict[str, Message], deadline: flo
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
+def _called(nodes: Collection[int]) -> str:
+    """Return who has, or have, done something: nodes by their ids, which the log of an epoch's beginning gives names.
+
+    >>> _called([7]), _called(range(30))[:48]
+    ('node 7 has', '30 nodes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and more)')
+    """
+    ids = sorted(nodes)
+    if len(ids) == 1:
+        return f"node {ids[0]} has"
+    more = " and more" if len(ids) > _CALLED else ""
+    return f"{len(ids)} nodes ({', '.join(map(str, ids[:_CALLED]))}{more}) have"
+
+
 def _nudge(pulls: Pulls, messages: Iterable[Message]) -> None:
     """Send the nodes of `messages` a query, so that they release the replies that they hold back."""
     nodes = {message.metadata.dst_node_id: message.metadata.group_id for message in messages}
-    log.warning("%d nodes have not answered yet; they are sent a query", len(nodes))
+    log.warning("%s not answered yet and %s sent a query", _called(nodes), "is" if len(nodes) == 1 else "are")
     with suppress(OSError, httpx.HTTPError):  # connection failed; the next nudge tries again
         pulls.push(
             [Message(RecordDict(), node, MessageType.QUERY, group_id=group) for node, group in nodes.items()]

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import httpx
+from flwr.common.constant import Status, SubStatus
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ UNACTIVATED = 2004  # Flower's code of a SuperLink that opens no session for a k
 FIRST_AGAIN = 0.05  # seconds until a part of a message that is not there yet is asked for again
 _IDLE = 1.0  # seconds: SuperNode's pauses from here on are those between two questions for a message
 _AWAKE = 60.0  # seconds after a message for which further ones are expected
+_UNDER_WAY = (Status.PENDING, Status.STARTING, Status.RUNNING)
 _ANSWER = 10.0  # seconds for a SuperLink to answer
 _LONGEST = 3.0  # seconds between two questions of a node that nothing was asked of: SuperNode's own
 
@@ -59,6 +61,8 @@ def run_supernode(arguments: list[str], secret: bytes, quick: float, refused: in
     constants of Flower: they are shortened to `quick` while there is work. The secret goes through a pipe instead of a
     file, so that it stands nowhere.
     """
+    _answer_for_failed_tasks(importlib.import_module("flwr.supernode.nodestate.in_memory_nodestate"))
+    logging.getLogger("flwr").addFilter(_says_nothing_of_questions)
     loop = importlib.import_module("flwr.supernode.start_client_internal")
     ask_again_soon(loop)
     loop.pull_objects = _noticing_the_end(loop.pull_objects, loop.RunNotRunningException)  # type: ignore[attr-defined]
@@ -108,7 +112,7 @@ def _to_its_end(flower: Callable[[], None]) -> NoReturn:
 def _noticing_the_end(pull: Callable[..., Any], has_ended: type[BaseException]) -> Callable[..., Any]:
     """Return `pull` that fails in the ordinary way where a run has ended while a message of it is fetched.
 
-    Flower drops the message then and leaves its task: who plays it waits for the message for eight minutes, and meanwhile
+    Flower drops the message then and leaves its task: who plays it waits for the message for hours, and meanwhile
     an executor plays no other one, of the same run going on say. After an ordinary failure it ends the task.
     """
 
@@ -119,6 +123,37 @@ def _noticing_the_end(pull: Callable[..., Any], has_ended: type[BaseException]) 
             raise RuntimeError("the run has ended") from error
 
     return pulled
+
+
+def _answer_for_failed_tasks(module: Any) -> None:
+    """Let the state of a SuperNode answer a message whose task failed without an answer, as Flower does where a process dies.
+
+    Otherwise it waits for the answer for ever, and the node takes part in nothing any more: where the task could not fetch
+    its message from the SuperNode, say. A message for which another task is under way is left to that.
+    """
+    state, failed = module.InMemoryNodeState, SubStatus.FAILED
+    finish = state.finish_task
+
+    def finished(self: Any, task_id: int, sub_status: str, details: str) -> bool:
+        is_over: bool = finish(self, task_id, sub_status, details)
+        if not (is_over and sub_status == failed):
+            return is_over
+        (task,) = self.get_tasks(task_ids=[task_id])
+        if not self.get_tasks(run_ids=[task.run_id], statuses=_UNDER_WAY):
+            with self.lock_msg_store:
+                for entry in self.msg_store.values():
+                    is_question = not entry.message.metadata.reply_to_message_id
+                    if is_question and entry.message.metadata.run_id == task.run_id:
+                        entry.is_retrieved = True  # nobody else will
+            self._store_error_replies({task.run_id}, module.CLIENT_APP_CRASHED_ERROR)
+        return is_over
+
+    state.finish_task = finished
+
+
+def _says_nothing_of_questions(record: logging.LogRecord) -> bool:
+    """Say whether a line of the log is none of those about the questions of `flower_tasks.is_known`, which are refused."""
+    return "[/v1/runtime/get-nodes]" not in record.getMessage()
 
 
 def run_superlink(arguments: list[str], secret: bytes) -> None:

@@ -197,7 +197,12 @@ class Loopback:
         return name in self._processes and self._processes[name].poll() is None
 
     def refuse_ended(self) -> None:
-        """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself."""
+        """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself.
+
+        So it does where nothing would end them and remove the keys any more, were this process killed.
+        """
+        if (code := self._will.poll()) is not None:
+            raise RunStoppedError(f"the process that cleans up after a killed one ended with {code}.")
         for name, process in self._processes.items():
             if name != "run" and process.poll() is not None:
                 raise RunStoppedError(f"{name} ended with {process.returncode}:\n{self.tail(name)}")

@@ -154,6 +154,19 @@ def test_who_answers_in_time_is_not_nudged(monkeypatch):
     assert len(grid.messages) == 1
 
 
+def test_the_log_says_who_has_not_answered_yet_and_who_never_did(monkeypatch, caplog):
+    monkeypatch.setattr("server.exchange._PATIENCE", 0.05)
+    assert heard(Scripted({"1": [[answer(1)]]}), 3, timeout=0.2) == [("1", False)]
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == "2 nodes (1, 3) have not answered yet and are sent a query"
+    assert said[-1] == "2 nodes (1, 3) have not answered in time"
+
+
+def test_nothing_is_said_of_who_answered(caplog):
+    assert heard(Scripted({"0": [[answer(0)]]}), 1, timeout=5) == [("0", False)]
+    assert not caplog.records
+
+
 def test_a_nudge_that_cannot_be_sent_ends_nothing(monkeypatch):
     monkeypatch.setattr("server.exchange._PATIENCE", 0.01)
     grid = Scripted({"0": [[], [], [], [answer(0)]]})

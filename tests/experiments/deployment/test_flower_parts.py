@@ -13,6 +13,8 @@ from contextlib import closing
 import flwr
 import pytest
 import uvicorn
+from flwr.app import Message, MessageType, RecordDict
+from flwr.common.constant import SubStatus
 from flwr.supercore.constant import TaskType
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.main import create_app
@@ -22,6 +24,7 @@ from experiments.deployment import flower_parts
 from experiments.deployment.flower_parts import VERSION, Pauses
 from experiments.deployment.flower_tasks import TaskSource, is_known
 from experiments.deployment.loopback import HOST, free_port
+from experiments.players.local_grid import set_identity
 
 SECRET = b"a secret of both"
 
@@ -237,3 +240,116 @@ def test_a_superlink_looks_for_lost_tasks_by_the_method_that_is_replaced():
     assert "_cleanup_expired_task_tokens()" in inspect.getsource(
         importlib.import_module("flwr.server.superlink.linkstate.sql_linkstate").SqlLinkState.get_run_status
     )
+
+
+@pytest.fixture
+def node_state(monkeypatch):
+    """The state of a SuperNode, as `fedmf node` has it, and two messages of run 1 for it."""
+    module = importlib.import_module("flwr.supernode.nodestate.in_memory_nodestate")
+    monkeypatch.setattr(module.InMemoryNodeState, "finish_task", module.InMemoryNodeState.finish_task)
+    flower_parts._answer_for_failed_tasks(module)
+    set_identity()
+    messages = [Message(RecordDict(), node, MessageType.TRAIN) for node in (1, 2)]
+    for message in messages:
+        message.metadata.__dict__["_message_id"] = message.object_id
+        message.metadata.__dict__["_run_id"] = 1
+    return module.InMemoryNodeState(ObjectStoreFactory().store()), messages
+
+
+def new_task(state):
+    number = state.create_task(task_type=TaskType.CLIENT_APP, run_id=1, fab_hash="00")
+    assert state.claim_task(number) is not None
+    assert state.activate_task(number)
+    return number
+
+
+@pytest.mark.parametrize("is_fetched", [False, True])
+def test_a_task_that_fails_without_an_answer_is_answered_for(node_state, is_fetched):
+    """Or the SuperNode waits for an answer for ever; Flower answers for processes that die, and not for these."""
+    state, (message, _) = node_state
+    number = new_task(state)
+    state.store_message(message)
+    if is_fetched:
+        assert state.get_messages_legacy(is_reply=False) == [message]
+    assert state.finish_task(number, SubStatus.FAILED, "no parts")
+    (reply,) = state.get_messages_legacy(is_reply=True)
+    assert reply.has_error()
+    assert reply.metadata.reply_to_message_id == message.metadata.message_id
+
+
+def test_a_task_that_fails_leaves_the_answer_that_it_gave_and_other_tasks_messages(node_state):
+    state, (message, following) = node_state
+    number = new_task(state)
+    state.store_message(message)
+    own = Message(RecordDict(), reply_to=message)
+    own.metadata.__dict__["_message_id"] = own.object_id
+    state.store_message(own)
+    assert state.finish_task(number, SubStatus.FAILED, "the app raised")
+    assert state.get_messages_legacy(is_reply=True) == [own]
+    state.delete_messages(message_ids=[own.metadata.message_id, message.metadata.message_id])
+
+    last = new_task(state)
+    new_task(state)
+    state.store_message(following)
+    assert state.finish_task(last, SubStatus.FAILED, "late")
+    assert not state.get_messages_legacy(is_reply=True)
+    assert state.get_messages_legacy(is_reply=False) == [following]
+
+
+def test_a_task_that_is_done_is_not_answered_for(node_state):
+    state, (message, _) = node_state
+    number = new_task(state)
+    state.store_message(message)
+    assert state.finish_task(number, SubStatus.COMPLETED, "")
+    assert not state.get_messages_legacy(is_reply=True)
+
+
+_CHANGED = """
+import importlib, logging
+parts = importlib.import_module("experiments.deployment.flower_parts")
+state = importlib.import_module("flwr.supernode.nodestate.in_memory_nodestate").InMemoryNodeState
+loop = importlib.import_module("flwr.supernode.start_client_internal")
+cli = importlib.import_module("flwr.supernode.cli.flower_supernode")
+before = state.finish_task
+class Ends(BaseException): pass
+loop.RunNotRunningException = Ends
+
+def ends(*given, **more):
+    raise Ends
+
+loop.pull_objects = ends
+
+def look():
+    try:
+        loop.pull_objects([], None)
+    except Exception as error:
+        print(error)
+    print(state.finish_task is not before)
+    for path in ("get-nodes", "pull-messages"):
+        logging.getLogger("flwr").error("[/v1/runtime/%s][ApiError:3005] no", path)
+
+cli.flower_supernode = look
+parts.run_supernode([], b"x" * 32, .2, 76)
+"""
+
+
+def test_a_supernode_ends_tasks_of_runs_that_ended_answers_for_failed_ones_and_logs_no_questions():
+    done = subprocess.run([sys.executable, "-c", _CHANGED], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[:2] == ["the run has ended", "True"], done.stderr
+    assert "get-nodes" not in done.stderr + done.stdout
+    assert "pull-messages" in done.stderr + done.stdout
+
+
+def test_a_task_waits_for_its_message_as_long_as_the_supernode_fetches_it_and_asks_soon():
+    program = (
+        "import importlib\n"
+        "process = importlib.import_module('flwr.supernode.runtime.run_clientapp')\n"
+        "process.run_clientapp = lambda *_, **__: print(process.pull_and_inflate_object_from_tree.keywords)\n"
+        "tasks = importlib.import_module('experiments.deployment.flower_tasks')\n"
+        "tasks.play_task('127.0.0.1:9', 'token', lambda _: None, None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    asked = ast.literal_eval(done.stdout)
+    assert asked["max_tries_per_object"] is None
+    assert asked["initial_backoff"] < 0.1
+    assert asked["backoff_cap"] <= 1
