@@ -252,13 +252,22 @@ def test_a_grid_without_public_keys_is_refused():
         connected(Plain())
 
 
-def test_a_round_waits_for_the_first_of_its_nodes_to_come_back(tmp_path, monkeypatch):
+def test_a_round_waits_for_the_first_of_its_nodes_to_come_back_and_says_so_once(
+    tmp_path, monkeypatch, caplog
+):
     strategy, grid, releases = deployed(tmp_path, {"a": 12}, timeout=60)
     strategy.start(grid, num_rounds=1, timeout=0.1)
     grid.away.add("a")
-    monkeypatch.setattr(gathering.time, "sleep", lambda seconds: grid.away.clear())
+    looks = iter([None, None, grid.away.clear])
+
+    def sleep(seconds):
+        if (comes_back := next(looks)) is not None:
+            comes_back()
+
+    monkeypatch.setattr(gathering.time, "sleep", sleep)
     strategy.start(grid, num_rounds=1, timeout=0.1)
     assert [len(release.answered) for release in releases] == [3, 3]
+    assert caplog.text.count("waiting: no node of this round is connected") == 1
 
 
 class People:

@@ -11,6 +11,7 @@ import pytest
 
 from experiments.deployment import last_will
 from experiments.deployment.loopback import Loopback
+from fedmf.errors import RunStoppedError
 
 pytestmark = pytest.mark.long
 
@@ -66,4 +67,17 @@ def test_a_deployment_that_ends_takes_its_last_will_with_it(monkeypatch):
         assert loopback.folder.exists()
         assert started[0].poll() is None
     assert started[0].returncode == 0
+    assert not loopback.folder.exists()
+
+
+def test_a_deployment_without_its_last_will_goes_no_further(monkeypatch):
+    """Nothing would end its processes and remove its keys, were this process killed then."""
+    started, start = [], last_will.start
+    monkeypatch.setattr(last_will, "start", lambda folder: started.append(start(folder)) or started[0])
+    with Loopback() as loopback:
+        loopback.refuse_ended()
+        started[0].kill()
+        started[0].wait()
+        with pytest.raises(RunStoppedError, match=r"cleans up after a killed one ended with -9"):
+            loopback.refuse_ended()
     assert not loopback.folder.exists()
