@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deployments import released
 from experiments.deploy_demo import write_clients
 from experiments.deployment.loopback import APP, BIN, free_port
 from experiments.run_files.reader import is_finished
@@ -378,10 +379,6 @@ def test_every_section_with_commands_is_followed():
         for heading, blocks in sections(page).items():
             if blocks:
                 assert f'follow("{page}", "{heading}"' in source, (page, heading)
-
-
-def released(directory):
-    return len(metrics(directory)) if (directory / "metrics.jsonl").exists() else 0
 
 
 def listens(host):
