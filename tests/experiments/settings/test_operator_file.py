@@ -104,6 +104,29 @@ def test_what_is_no_file_of_settings_is_refused_with_its_name(written, text):
     assert str(file) in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('root_certificates: "a\\0b"\n', "root_certificates"),
+        ('dataset: {name: by_user_npz, path: "/a\\0b/x.npz"}\n', "dataset.path"),
+        ('dataset: {name: by_user_csv, features: [a, "b\\0"]}\n', "dataset.features"),
+        ('dataset:\n  name: my.package:load\n  settings: {of: {it: "a\\0b"}}\n', "dataset.settings"),
+        ('private_key: "a\\ud800b"\n', "private_key"),
+    ],
+)
+def test_characters_that_no_path_holds_are_refused_with_their_key(written, text, key):
+    file = written(text)
+    with pytest.raises(SettingError) as refused:
+        overrides_of(file)
+    assert str(refused.value).startswith(f"{file} gives {key} a value with the character '\\")
+    assert str(refused.value).isprintable()
+
+
+def test_a_tab_is_a_delimiter(written):
+    file = written(NODE + 'dataset: {name: by_user_csv, path: x.csv, delimiter: "\\t"}\n')
+    assert node(overrides_of(file)).dataset.delimiter == "\t"
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(SettingError, match=r"none\.yaml, which cannot be read: No such file"):
         overrides_of(tmp_path / "none.yaml")
