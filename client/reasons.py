@@ -37,12 +37,12 @@ def reason(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the type and message of `error` on one line of printable text.
+    """Return the type and message of `error` on one line of printable text, without a full stop, for a sentence of ours.
 
-    >>> one_line(ValueError("a\\nb")), one_line(KeyError())
+    >>> one_line(ValueError("a\\nb.")), one_line(KeyError())
     ('ValueError: a b', 'KeyError')
     """
-    said = _message(error)
+    said = _message(error).removesuffix(".")
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 

@@ -2,7 +2,8 @@
 
 Starts Flower's SuperNode and an executor of ours beside it, which has imported everything and forks for each message
 at a fifteenth of the CPU of a new process; starts again what ends, and ends both. The keys of the data are those of
-node_check, which to run first; docs/deployment.md has an example.
+node_check, which to run first; docs/deployment.md has an example. A mistake in the settings ends it at once (exit code 2);
+data that cannot be loaded do not: the node starts, and tells the server that it is not ready.
 
 The code installed here must be the run's own, file by file: a run with other code gets no work done, and the log says
 which files differ. While the SuperLink cannot be reached, or refuses this node, the log says why and what to do, once, and the
@@ -25,7 +26,7 @@ def node(settings: NodeCommandSettings, overrides: str = "") -> None:
     if settings.log is LogForm.json:
         json_log.install()  # and in the processes that it starts
     check(settings)
-    Node.of(node_settings(overrides))  # what both processes are going to do with the text
+    Node.of(node_settings(overrides)).refuse_mistakes()  # the text is what both processes are given
     with Supervisor(starts(settings, overrides), MEANINGS) as supervisor:
         supervisor.run()
 

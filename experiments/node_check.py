@@ -6,8 +6,9 @@ Exits 2 with one sentence where the data cannot be loaded or hold fewer clients 
 trained on. With `model=...` it counts the parameters, which must be those of the server.
 
 `loads_only=true` is for what starts a node (unit, container): it looks at what the node itself looks at when it starts, the data set
-as a whole and no client's values, and exits 0 whatever it finds. A node that is not ready has to start and say so: one that
-stayed away for one client's values would let that client decide who takes part.
+as a whole and no client's values, and exits 0 whatever it finds there. A node that is not ready has to start and say so: one that
+stayed away for one client's values would let that client decide who takes part. A mistake in the settings, which no data
+decide, exits 2 here as it does there.
 """
 
 from rich.table import Table
@@ -40,7 +41,9 @@ def node_check(settings: NodeSettings) -> None:
 
 def print_readiness(settings: NodeSettings) -> None:
     """Print what the node is going to say of itself when it starts."""
-    why = readiness(Node.of(settings))
+    node = Node.of(settings)
+    node.refuse_mistakes()  # with which the node would not start either
+    why = readiness(node)
     if settings.output is Output.json:
         output.print_json({"ready": not why, "why": why})
     else:

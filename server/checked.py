@@ -43,7 +43,7 @@ class Checked(Optimizer):
                 value = getattr(self.own, attribute)
             except (Exception, SystemExit) as error:  # a property is their code
                 raise SettingError(
-                    f"{attribute} of {self.name} raised {type(error).__name__}: {error}."
+                    f"{attribute} of {self.name} raised {type(error).__name__}: {str(error).removesuffix('.')}."
                 ) from error
             object.__setattr__(self, attribute, value)
         if isinstance(self.momentum, bool) or not isinstance(self.momentum, Real):
@@ -111,7 +111,7 @@ class Checked(Optimizer):
             yield
         except (Exception, SystemExit) as error:
             raise RunStoppedError(
-                f"{method} of {self.name} raised {type(error).__name__}: {error}."
+                f"{method} of {self.name} raised {type(error).__name__}: {str(error).removesuffix('.')}."
             ) from error
 
     def _vector(self, method: str, found: object, like: npt.NDArray[Any]) -> Vector:

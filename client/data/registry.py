@@ -50,6 +50,9 @@ def _entry(module: ModuleType) -> Entry:
     return Entry(module.load, summary, module.LICENCE, module.SOURCE, module.TEST_USERS)
 
 
+LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
+"""What every data set can be cut to; a loader that takes one of them does it itself."""
+
 DATASETS: dict[str, Entry] = {
     "digits": _entry(digits),
     "synthetic": _entry(synthetic),
@@ -91,25 +94,14 @@ def load(
     The examples of a client are checked when it is read: see `client.data.checked`.
     """
     loader = _loader(name)
-    limits = {
-        "max_examples_per_user": max_examples_per_user,
-        "examples_per_client": examples_per_client,
-        "max_test_examples": max_test_examples,
-    }
-    own = {key: limits.pop(key) for key in list(limits) if key in inspect.signature(loader).parameters}
-    given = {"path": path, "vocabulary": vocabulary, **own, **settings}
-    given = {key: value for key, value in given.items() if value is not None}
-    if clients_only and "clients_only" in inspect.signature(loader).parameters:
-        given["clients_only"] = True
-    _refuse_two_orders(name, given, max_examples_per_user)
-    check_takes(loader, given, who=f"dataset {name}")
-    for key, parameter in inspect.signature(loader).parameters.items():
-        if (
-            parameter.default is parameter.empty
-            and parameter.kind is not parameter.VAR_KEYWORD
-            and key not in given
-        ):
-            raise SettingError(f"{key} is missing; dataset {name} needs it.")
+    limits = dict(zip(LIMITS, (max_examples_per_user, examples_per_client, max_test_examples), strict=True))
+    given = _given(
+        name,
+        loader,
+        {"path": path, "vocabulary": vocabulary, **limits, **settings},
+        clients_only=clients_only,
+    )
+    limits = {key: value for key, value in limits.items() if key not in inspect.signature(loader).parameters}
     is_own = ":" in name
     with found(name, given) as located:
         dataset = _call(loader, located, name) if is_own else loader(**located)
@@ -122,6 +114,39 @@ def load(
         check_counted(dataset)
     dataset = replace(dataset, notes=tuple(as_given(note, given, located) for note in dataset.notes))
     return checked(limited(dataset, **limits), path=path, is_own=is_own)
+
+
+def check(name: str, **arguments: Any) -> None:
+    """Raise `SettingError` for arguments with which `load` could load no data, whatever the data are: none are read.
+
+    Of a loader of the user's own nothing is said, because it would have to be imported.
+    """
+    if ":" not in name:
+        _given(name, _loader(name), arguments, clients_only=True)
+
+
+def _given(
+    name: str, loader: Callable[..., Dataset], arguments: Mapping[str, Any], *, clients_only: bool
+) -> dict[str, Any]:
+    """Return what of the arguments of `load` its loader is given. Raises `SettingError` where it lacks or ignores one."""
+    parameters = inspect.signature(loader).parameters
+    given = {
+        key: value
+        for key, value in arguments.items()
+        if value is not None and (key in parameters or key not in LIMITS)
+    }
+    if clients_only and "clients_only" in parameters:
+        given["clients_only"] = True
+    _refuse_two_orders(name, given, arguments.get("max_examples_per_user"))
+    check_takes(loader, given, who=f"dataset {name}")
+    for key, parameter in parameters.items():
+        if (
+            parameter.default is parameter.empty
+            and parameter.kind is not parameter.VAR_KEYWORD
+            and key not in given
+        ):
+            raise SettingError(f"{key} is missing; dataset {name} needs it.")
+    return given
 
 
 def _call(loader: Callable[..., Dataset], given: Mapping[str, Any], name: str) -> Dataset:

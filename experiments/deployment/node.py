@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from experiments.settings.compose import compose, split
-from experiments.settings.data import DatasetSettings, ModelSettings, arguments, load_dataset
+from experiments.settings.data import DatasetSettings, ModelSettings, arguments, check_dataset, load_dataset
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
@@ -72,6 +72,10 @@ class Node:
             clients_only,
         )
 
+    def refuse_mistakes(self) -> None:
+        """Raise `SettingError` for settings that no data could be loaded with. No data are read: none decide on it."""
+        check_dataset(self.arguments, self.model)
+
     @property
     def dataset(self) -> "Dataset":
         """The node's data set. Raises what its loader raised where it cannot be loaded."""
@@ -119,6 +123,8 @@ def asked_digest(node: Node, message: Message) -> dict[str, str]:
 def readiness(node: Node) -> str:
     """Return why the node is not ready, "" where it is: its data set loads, and holds the clients that it declares.
 
+    It has no full stop, because it stands in sentences of others.
+
     What is claimed is of the moment when `fedmf node` started, and of the data set as a whole: its files are there, can be
     read and have the form that they should have, and there are as many clients as its operator declared. Values that
     cannot be trained on, and whatever happens to the data after the start, cost zero updates as before. With `classes`
@@ -134,7 +140,7 @@ def readiness(node: Node) -> str:
     try:
         held = len(node.dataset.clients) - node.first
     except (Exception, SystemExit) as error:  # whatever a loader of one's own raises
-        return f"its data cannot be loaded: {error or type(error).__name__}"
+        return f"its data cannot be loaded: {str(error).removesuffix('.') or type(error).__name__}"
     if held < node.clients:
         return f"it declares {node.clients} clients, and from number {node.first} on its data hold {max(held, 0)}"
     return ""

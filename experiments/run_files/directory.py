@@ -4,8 +4,10 @@ import io
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,31 @@ def refuse_unmakeable(name: str, path: Path) -> None:
         raise RunDirectoryError(
             f"{name} is {path}, but nothing may be written to {place}; name another directory."
         )
+
+
+def try_out(name: str, path: Path) -> None:
+    """Raise `RunDirectoryError` unless the directory of the setting `name` can be made and written to.
+
+    It is tried, because rights alone do not tell it (of /proc, or of a file system that is mounted read-only for root);
+    what is made for that is removed again.
+    """
+    made: list[Path] = []
+    try:
+        for place in reversed((path, *path.parents)):
+            if not place.exists():
+                place.mkdir()
+                made.append(place)
+        with TemporaryDirectory(dir=path):
+            pass
+    except OSError as error:
+        what = "written to" if os.path.isdir(path) else "made"
+        raise RunDirectoryError(
+            f"{name} is {path}, which cannot be {what}: {error.strerror}; name another directory."
+        ) from error
+    finally:
+        for place in reversed(made):
+            with suppress(OSError):
+                place.rmdir()
 
 
 @dataclass(frozen=True)

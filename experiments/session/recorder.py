@@ -221,7 +221,7 @@ class Recorder:
                 )
             except (Exception, SystemExit) as error:
                 raise RunStoppedError(
-                    f"the model could not be scored after round {state.round}: {reason(error)}."
+                    f"the model could not be scored after round {state.round}: {reason(error).removesuffix('.')}."
                 ) from error
             if not math.isfinite(result.loss):
                 raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")

@@ -304,6 +304,15 @@ def load_dataset(
     return replace(dataset, uncovered=uncovered, notes=notes)
 
 
+def check_dataset(arguments: Mapping[str, Any], model: str | None = None) -> None:
+    """Raise `SettingError` for a group `dataset` with which `load_dataset` could load no data; none are read."""
+    from client.data.registry import check
+
+    arguments = _at_level(arguments, model)
+    with keyed("dataset", arguments.keys()):
+        check(**arguments)
+
+
 def print_notes(dataset: "Dataset") -> None:
     """Print on stderr what there is to know of the public part of a data set that was loaded."""
     for note in dataset.notes:

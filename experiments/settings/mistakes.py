@@ -9,7 +9,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.settings.reference import RUN, called, reference
-from experiments.settings.suggestions import refusal, refuse_flag
+from experiments.settings.suggestions import refusal, refuse_flag, unfit
 from fedmf.errors import SettingError
 
 _COMMAND = {"config": RUN}  # the others are called as their file in conf/
@@ -20,8 +20,9 @@ _GRAMMAR = (
     "'key=\"a=1 b=2\"'."
 )
 _SEVERAL = re.compile(r"Ambiguous value for argument '(.*?)'(?:$|\n)")
-_MERGED = re.compile(r"Error merging override ([\w.]+)=(.*)")
-_SINGLE = re.compile(r"Cannot convert '(list|dict)' to ")
+_MERGED = re.compile(r"Error merging override \+{0,2}([\w.]+)=(.*)")
+_QUOTED = re.compile(r"'([^']*)'")  # a value as an override holds it
+_OF_A_LIST = "Cannot convert 'list' to "
 _COORDINATES = ("full_key:", "object_type=", "reference_type=", "See https", "Set the env")
 
 
@@ -65,8 +66,20 @@ def refuse_added(conf: str, overrides: Sequence[str], recorded: Sequence[str] = 
 
 def _said(error: BaseException, conf: str | None, overrides: Sequence[str], recorded: Sequence[str]) -> str:
     """Return what is wrong with the overrides, or else what Hydra said."""
-    known = None if conf is None else refusal(_COMMAND.get(conf, conf), overrides, recorded=recorded)
-    return known or sentence(error)
+    if conf is None:
+        return sentence(error)
+    command = _COMMAND.get(conf, conf)
+    return refusal(command, overrides, recorded=recorded) or _of_merge(error, command) or sentence(error)
+
+
+def _of_merge(error: BaseException, command: str) -> str | None:
+    """Return what is wrong with a value that did not fit its setting, None where the error is another one."""
+    found = _MERGED.match(str(error))
+    if found is None or str(error.__cause__).startswith(_OF_A_LIST):
+        return None
+    value = found[2].removesuffix(f": {error.__cause__}")
+    quoted = _QUOTED.fullmatch(value)
+    return unfit(command, found[1], quoted[1] if quoted else value)
 
 
 def _pointer(command: str, text: str) -> str | None:
@@ -83,22 +96,14 @@ def sentence(error: BaseException) -> str:
         return f"{error.override} is not understood; {_GRAMMAR}"
     if found := _SEVERAL.match(str(error)):
         return f"{found[1]} has several values; as a list they are given as key=[a,b], and simulate tries them in turn with -m."
-    if (merged := _MERGED.match(str(error))) and (single := _SINGLE.match(str(error.__cause__))):
-        return _of_single(merged[1], merged[2], is_list=single[1] == "list")
+    if (merged := _MERGED.match(str(error))) and str(error.__cause__).startswith(_OF_A_LIST):
+        return f"{merged[1]} is {merged[2]}, a list; it must be one value."
     lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
     kept = [line for line in lines if line and not line.startswith(_COORDINATES)]
     said = _ADVICE.sub("", " ".join(kept)).strip() or type(error).__name__
     if isinstance(error, HydraException) and error.__cause__ is not None:
         return f"{said}{'' if said.endswith('.') else ':'} {sentence(error.__cause__)}"
     return f"{said} Lists are given as key=[a,b]." if "is not a ListConfig" in said else said
-
-
-def _of_single(key: str, value: str, *, is_list: bool) -> str:
-    """Return what is wrong with a list, or keys below it, for a setting that takes one value."""
-    if is_list:
-        return f"{key} is {value}, a list; it must be one value."
-    outer = key.rpartition(".")[0] or key
-    return f"{key}={value} gives {outer} keys of its own; it must be one value, as {outer}=VALUE."
 
 
 def _comes_from_hydra(error: BaseException) -> bool:

@@ -25,6 +25,9 @@ from fedmf.errors import SettingError
 
 KEY = "config"  # of the commands that read such a file
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")  # a key, with dots
+_IN_NO_PATH = re.compile(
+    "[\0\ud800-\udfff]"
+)  # a NUL, and halves of a character, which no file's name can hold
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
@@ -35,6 +38,10 @@ def overrides_of(file: Path) -> list[str]:
     for key, value in document.items():
         for override in _overrides(file, key, value):
             name = override.partition("=")[0]
+            if odd := _IN_NO_PATH.search(override):
+                raise SettingError(
+                    f"{file} gives {name} a value with the character {odd[0]!a}, which no path or text may hold; leave it out."
+                )
             if name in given:
                 raise SettingError(f"{file} gives {name} twice; write it once, nested or with dots.")
             given[name] = override

@@ -146,6 +146,33 @@ def _in_group(word: str, last: str, keys: Sequence[str]) -> list[str]:
     return [*exact, *called] or get_close_matches(word, keys, n=1, cutoff=NEAR)
 
 
+def unfit(command: str, key: str, value: str) -> str | None:
+    """Return what a setting must be that was given a value, or keys below it, of another kind; None for what is none.
+
+    >>> unfit("simulate", "seed", "1e9")
+    'seed is 1e9; it must be a whole number in digits. `fedmf simulate --help seed` says more.'
+    """
+    known = reference(command).keys
+    setting = next((name for name in _outward(key) if name in known), None)
+    if setting is None:
+        return None
+    about = reference(command).of_key(setting)[0]
+    kind = about.type.removesuffix(" or null") if value[:1] == "[" else about.type
+    must = (
+        f"one of {', '.join(about.choices)}"
+        if kind.startswith("choice")
+        else _a(kind).replace("whole number", "whole number in digits")
+    )
+    said = f"{key} is {value}" if setting == key else f"{key}={value} gives {setting} keys of its own"
+    return f"{said}; it must be {must}. `{called(command)} --help {setting}` says more."
+
+
+def _outward(key: str) -> list[str]:
+    """Return a key and the keys that it lies below, from the inside."""
+    parts = key.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+
+
 def choices_sentence(command: str, key: str, value: str, choices: Iterable[str]) -> str:
     """Return that a value is none of the choices, which is nearest, and where help is."""
     choices = list(choices)

@@ -38,6 +38,10 @@ def test_an_error_of_ours_is_its_own_sentence():
     assert reason(DataError("There is no file.")) == "There is no file."
 
 
+def test_a_sentence_of_others_brings_no_full_stop_of_its_own():
+    assert reason(ValueError("There is none.")) == "ValueError: There is none"
+
+
 def test_whatever_an_exception_says_is_one_short_printable_line():
     said = reason(ValueError("a\n\x1b[31m" + "b" * 1000))
     assert said.startswith("ValueError: a [31mbbb")

@@ -116,13 +116,13 @@ def test_what_is_no_step_or_state_is_refused_before_a_run(name):
 def test_an_error_in_a_later_round_stops_the_run_and_can_be_resumed():
     def late(model, slots, mean):
         if slots["count"] > 5:
-            raise ValueError("too late")
+            raise ValueError("too late.")
         return model, {**slots, "count": slots["count"] + 1}
 
     optimizer = wrong(**stepping(late))
     rehearse(optimizer, START)
     slots = {**optimizer.first(START), "count": np.array(6)}
-    with pytest.raises(RunStoppedError, match="step of mine:Wrong raised ValueError: too late"):
+    with pytest.raises(RunStoppedError, match=r"step of mine:Wrong raised ValueError: too late\.$"):
         optimizer.step(START, slots, START)
 
 

@@ -68,6 +68,11 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
         ("deploy_demo", ['overrides="a\'b"'], "whose quotes are not closed"),
         ("deploy_demo", ["nodes=2000"], "nodes is 2000"),
         ("deploy_demo", [f"directory={__file__}/r"], "is a file"),
+        (
+            "deploy_demo",
+            ["directory=/proc/x"],
+            "directory is /proc/x, which cannot be made: No such file or directory; name another directory.",
+        ),
     ],
 )
 def test_mistakes_are_said_in_one_sentence_before_anything_is_started(

@@ -13,7 +13,8 @@ import yaml
 import small_files
 from experiments.cli.command import guard
 from experiments.deployment.holdings import UNGIVEN
-from experiments.deployment.node import NodeSettings
+from experiments.deployment.node import Node, NodeSettings, readiness
+from experiments.deployment.resident import Resident
 from experiments.node_check import node_check
 from experiments.settings.compose import compose
 
@@ -61,6 +62,21 @@ def test_the_check_says_that_a_node_is_not_ready_and_lets_it_start(tmp_path, cap
     assert "not ready: its data cannot be loaded: The data file" in capsys.readouterr().out
     assert checked(*check_of_the_unit(), *data, "output=json") == 0
     assert json.loads(capsys.readouterr().out)["ready"] is False
+
+
+def test_why_a_node_is_not_ready_ends_in_one_full_stop(tmp_path, capsys, caplog):
+    data = ("clients=3", "dataset=by_user_npz", f"dataset.path={tmp_path / 'no.npz'}")
+    assert checked(*check_of_the_unit(), *data) == 0
+    assert capsys.readouterr().out.count(". It starts all the same, and says so.\n") == 1
+    assert not Resident(" ".join(data)).is_ready
+    for said in (caplog.text, readiness(Node.of(compose("node_check", data, NodeSettings))) + "."):
+        assert ".." not in said
+
+
+def test_a_mistake_in_the_settings_is_no_reading_of_data(capsys):
+    """Without data to look at, the check says what the node is going to refuse."""
+    assert checked(*check_of_the_unit(), "clients=3", "dataset=by_user_npz") == 2
+    assert capsys.readouterr() == ("", "error: dataset.path is missing; dataset by_user_npz needs it.\n")
 
 
 @pytest.mark.parametrize("code", [0, 2, 137])

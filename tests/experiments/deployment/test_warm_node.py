@@ -12,7 +12,7 @@ from flwr.common.config import parse_config_args
 from experiments.cli.command import guard, run_form
 from experiments.deployment import warm_node
 from experiments.deployment.certificates import make_certificates, make_node_key
-from experiments.deployment.node import NodeSettings, node_settings
+from experiments.deployment.node import Node, NodeSettings, node_settings
 from experiments.deployment.warm_node import (
     NodeCommandSettings,
     check,
@@ -160,6 +160,48 @@ def test_a_mistake_in_the_data_is_said_before_anything_starts(files, monkeypatch
     monkeypatch.setattr(warm_node, "start_module", lambda *given: started.append(given))
     assert guard(lambda: form(["clients=0"]).function(composed(files))) == 2
     assert started == []
+
+
+WRONG_DATA = {
+    "dataset=by_user_npz": "dataset.path is missing; dataset by_user_npz needs it.",
+    "dataset=digits dataset.path=x": "dataset.path is 'x', but dataset digits does not use it",
+    "dataset=by_user_text dataset.path=x dataset.level=words model=char_lstm": "dataset.level is 'words', but model=char_lstm",
+}
+
+
+@pytest.mark.parametrize("data", WRONG_DATA)
+def test_settings_that_no_data_could_be_loaded_with_start_nothing(files, monkeypatch, capsys, data):
+    monkeypatch.setattr(warm_node, "start_module", lambda *given: pytest.fail("started"))
+    words = ["clients=3", *data.split()]
+    assert guard(lambda: form(words).function(composed(files, *words[1:]))) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {WRONG_DATA[data]}")
+    with pytest.raises(SettingError) as refusal:
+        Node.of(node_settings(" ".join(words))).dataset  # noqa: B018  what node_check does
+    assert said == f"error: {refusal.value}\n"
+
+
+class Started(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "dataset=by_user_npz dataset.path=/none.npz",
+        "dataset=by_user_npz dataset.path=FILE",
+        "dataset=custom dataset.name=no_such_module:load",
+    ],
+)
+def test_data_that_cannot_be_loaded_keep_no_node_from_starting(files, tmp_path, monkeypatch, data):
+    def start(*given):
+        raise Started
+
+    (tmp_path / "x.npz").write_bytes(b"no array")
+    words = ["clients=3", *data.replace("FILE", str(tmp_path / "x.npz")).split()]
+    monkeypatch.setattr(warm_node, "start_module", start)
+    with pytest.raises(Started):
+        form(words).function(composed(files, *words[1:]))
 
 
 def test_both_processes_are_told_the_same_secret_and_port_and_no_list_shows_it(files, monkeypatch):

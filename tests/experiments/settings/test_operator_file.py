@@ -1,5 +1,7 @@
 """An operator's YAML file becomes the overrides of its command, and what is no such file is refused by file and key."""
 
+import re
+
 import pytest
 
 from experiments.deployment.warm_node import NodeCommandSettings
@@ -15,6 +17,7 @@ private_key: /etc/fedmf/node
 clients: 479
 pause: 1e-1
 """
+OTHERS = ["superlink=a:1", "root_certificates=b", "private_key=c", "clients=3"]
 FORMS = {
     "nested": 'dataset:\n  name: by_user_npz\n  path: /srv/my "own" data\'s\\x.npz\n  classes: 10\n',
     "dotted": 'dataset: by_user_npz\ndataset.path: /srv/my "own" data\'s\\x.npz\ndataset.classes: 10\n',
@@ -102,6 +105,50 @@ def test_what_is_no_file_of_settings_is_refused_with_its_name(written, text):
         overrides_of(file)
     assert REFUSED[text] in str(refused.value)
     assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('root_certificates: "a\\0b"\n', "root_certificates"),
+        ('dataset: {name: by_user_npz, path: "/a\\0b/x.npz"}\n', "dataset.path"),
+        ('dataset: {name: by_user_csv, features: [a, "b\\0"]}\n', "dataset.features"),
+        ('dataset:\n  name: my.package:load\n  settings: {of: {it: "a\\0b"}}\n', "dataset.settings"),
+        ('private_key: "a\\ud800b"\n', "private_key"),
+    ],
+)
+def test_characters_that_no_path_holds_are_refused_with_their_key(written, text, key):
+    file = written(text)
+    with pytest.raises(SettingError) as refused:
+        overrides_of(file)
+    assert str(refused.value).startswith(f"{file} gives {key} a value with the character '\\")
+    assert str(refused.value).isprintable()
+
+
+def test_a_tab_is_a_delimiter(written):
+    file = written(NODE + 'dataset: {name: by_user_csv, path: x.csv, delimiter: "\\t"}\n')
+    assert node(overrides_of(file)).dataset.delimiter == "\t"
+
+
+UNFIT = {
+    "private_key:\n": "private_key is null; it must be a text.",
+    "clients: 1e9\n": "clients is 1e9; it must be a whole number in digits.",
+    "log: {a: {b: 1}}\n": "log.a.b=1 gives log keys of its own; it must be one of text, json.",
+    "private_key: {a: {b: 1}}\n": "private_key.a.b=1 gives private_key keys of its own; it must be a text.",
+    "dataset: {name: by_user_csv, features: [a, null]}\n": "dataset.features is [a,null]; it must be a list of texts.",
+    "dataset: {name: by_user_npz, classes: 1e2}\n": "dataset.classes is 1e2; it must be a whole number in digits or null.",
+}
+
+
+@pytest.mark.parametrize("text", UNFIT)
+def test_a_value_of_another_kind_is_refused_in_our_words(written, text):
+    file = written(text)
+    with pytest.raises(SettingError) as refused, naming_file(file):
+        node([*OTHERS, *overrides_of(file)])
+    key = re.match(r"[a-z_]+(\.(classes|features))?", UNFIT[text])[0]
+    assert str(refused.value) == (
+        f"{UNFIT[text]} `fedmf node --help {key}` says more. (Settings are those of {file} and of the command line.)"
+    )
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
