@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import httpx
-from flwr.common.constant import Status, SubStatus
+from flwr.common.constant import Status
 
 log = logging.getLogger(__name__)
 
@@ -52,26 +52,59 @@ class Pauses:
         return self._quick if self._clock() - self._worked < _AWAKE else self._slow
 
 
+class Hope:
+    """Whether the reply that a SuperNode waits for can still come: from a task that is under way, or was a moment ago.
+
+    Flower replies in the place of a task whose process is no longer heard of, and of none that failed: it would wait for
+    ever, at rest, and the node would take part in nothing any more.
+    """
+
+    def __init__(self, patience: float = 15.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience, self._clock = patience, clock
+        self._state: Any = None
+        self._since: float | None = None
+
+    def of(self, state: Any) -> None:
+        """Begin to wait for a reply in the SuperNode's `state`."""
+        self._state, self._since = state, None
+
+    def refuse_none(self) -> None:
+        """Raise `RuntimeError` where no task was under way for some seconds."""
+        if self._state.get_tasks(statuses=_UNDER_WAY):
+            return
+        if self._since is None:
+            self._since = self._clock()
+        if self._clock() - self._since >= self._patience:
+            raise RuntimeError("a task ended without the reply that is waited for")
+
+
 def run_supernode(arguments: list[str], secret: bytes, quick: float, refused: int) -> None:
     """Run flower-supernode with `arguments` in this process; it ends the process.
 
     Where the SuperLink refuses to activate the node the exit code is `refused`, and the SuperNode says nothing of it.
 
     Its pauses, of 3 seconds between two questions for a message and of half a second between two looks for a reply, are
-    constants of Flower: they are shortened to `quick` while there is work. The secret goes through a pipe instead of a
+    constants of Flower: they are shortened to `quick` while there is work. Where it waits for a reply that cannot come it
+    ends, to be started again. The secret goes through a pipe instead of a
     file, so that it stands nowhere.
     """
-    _answer_for_failed_tasks(importlib.import_module("flwr.supernode.nodestate.in_memory_nodestate"))
     logging.getLogger("flwr").addFilter(_says_nothing_of_questions)
     loop = importlib.import_module("flwr.supernode.start_client_internal")
     ask_again_soon(loop)
     loop.pull_objects = _noticing_the_end(loop.pull_objects, loop.RunNotRunningException)  # type: ignore[attr-defined]
-    pauses = Pauses(quick, _LONGEST)
+    pauses, hope, push = Pauses(quick, _LONGEST), Hope(), loop._push_messages
+
+    def pushed(**given: Any) -> None:
+        hope.of(given["state"])
+        push(**given)
 
     def sleep(seconds: float) -> None:
         if seconds < _IDLE:  # it waits for a reply or for an object
             pauses.worked()
+            hope.refuse_none()
         time.sleep(min(seconds, pauses.seconds()))
+
+    loop._push_messages = pushed  # type: ignore[attr-defined]
 
     loop.time = SimpleNamespace(sleep=sleep)  # type: ignore[attr-defined]
     connection = importlib.import_module("flwr.supernode.fleet_http_connection")
@@ -123,32 +156,6 @@ def _noticing_the_end(pull: Callable[..., Any], has_ended: type[BaseException]) 
             raise RuntimeError("the run has ended") from error
 
     return pulled
-
-
-def _answer_for_failed_tasks(module: Any) -> None:
-    """Let the state of a SuperNode answer a message whose task failed without an answer, as Flower does where a process dies.
-
-    Otherwise it waits for the answer for ever, and the node takes part in nothing any more: where the task could not fetch
-    its message from the SuperNode, say. A message for which another task is under way is left to that.
-    """
-    state, failed = module.InMemoryNodeState, SubStatus.FAILED
-    finish = state.finish_task
-
-    def finished(self: Any, task_id: int, sub_status: str, details: str) -> bool:
-        is_over: bool = finish(self, task_id, sub_status, details)
-        if not (is_over and sub_status == failed):
-            return is_over
-        (task,) = self.get_tasks(task_ids=[task_id])
-        if not self.get_tasks(run_ids=[task.run_id], statuses=_UNDER_WAY):
-            with self.lock_msg_store:
-                for entry in self.msg_store.values():
-                    is_question = not entry.message.metadata.reply_to_message_id
-                    if is_question and entry.message.metadata.run_id == task.run_id:
-                        entry.is_retrieved = True  # nobody else will
-            self._store_error_replies({task.run_id}, module.CLIENT_APP_CRASHED_ERROR)
-        return is_over
-
-    state.finish_task = finished
 
 
 def _says_nothing_of_questions(record: logging.LogRecord) -> bool:

@@ -120,7 +120,8 @@ def play_task(
     process = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     process.install_from_fab = lambda content, **_: check(content)  # type: ignore[attr-defined]
     process.get_load_client_app_fn = lambda *_, **__: lambda *_: app  # type: ignore[attr-defined]
-    # A SuperNode offers a task before it has all of its message, see `ask_again_soon`: this waits for as long as it fetches.
+    # A SuperNode offers a task before it has all of its message, see `ask_again_soon`: this waits while it fetches them,
+    # for up to two hours.
     process.pull_and_inflate_object_from_tree = partial(  # type: ignore[attr-defined]
         process.pull_and_inflate_object_from_tree,
         initial_backoff=FIRST_AGAIN,

@@ -69,17 +69,21 @@ def _said(error: BaseException, conf: str | None, overrides: Sequence[str], reco
     if conf is None:
         return sentence(error)
     command = _COMMAND.get(conf, conf)
-    return refusal(command, overrides, recorded=recorded) or _of_merge(error, command) or sentence(error)
+    return (
+        refusal(command, overrides, recorded=recorded)
+        or _of_merge(error, command, [*recorded, *overrides])
+        or sentence(error)
+    )
 
 
-def _of_merge(error: BaseException, command: str) -> str | None:
+def _of_merge(error: BaseException, command: str, overrides: Sequence[str]) -> str | None:
     """Return what is wrong with a value that did not fit its setting, None where the error is another one."""
     found = _MERGED.match(str(error))
     if found is None or str(error.__cause__).startswith(_OF_A_LIST):
         return None
     value = found[2].removesuffix(f": {error.__cause__}")
     quoted = _QUOTED.fullmatch(value)
-    return unfit(command, found[1], quoted[1] if quoted else value)
+    return unfit(command, found[1], quoted[1] if quoted else value, overrides)
 
 
 def _pointer(command: str, text: str) -> str | None:

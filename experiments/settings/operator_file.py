@@ -25,9 +25,8 @@ from fedmf.errors import SettingError
 
 KEY = "config"  # of the commands that read such a file
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")  # a key, with dots
-_IN_NO_PATH = re.compile(
-    "[\0\ud800-\udfff]"
-)  # a NUL, and halves of a character, which no file's name can hold
+# A NUL, and halves of a character, but for those by which Python names a file that is not in UTF-8.
+_IN_NO_PATH = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 

@@ -146,17 +146,20 @@ def _in_group(word: str, last: str, keys: Sequence[str]) -> list[str]:
     return [*exact, *called] or get_close_matches(word, keys, n=1, cutoff=NEAR)
 
 
-def unfit(command: str, key: str, value: str) -> str | None:
+def unfit(command: str, key: str, value: str, overrides: Sequence[str] = ()) -> str | None:
     """Return what a setting must be that was given a value, or keys below it, of another kind; None for what is none.
+
+    `overrides` make the choices that it goes with.
 
     >>> unfit("simulate", "seed", "1e9")
     'seed is 1e9; it must be a whole number in digits. `fedmf simulate --help seed` says more.'
     """
-    known = reference(command).keys
-    setting = next((name for name in _outward(key) if name in known), None)
+    known = reference(command)
+    setting = next((name for name in _outward(key) if name in known.keys), None)
     if setting is None:
         return None
-    about = reference(command).of_key(setting)[0]
+    variants = known.of_key(setting)
+    about = next(iter(_fitting(variants, _chosen(overrides, known))), variants[0])
     kind = about.type.removesuffix(" or null") if value[:1] == "[" else about.type
     must = (
         f"one of {', '.join(about.choices)}"
@@ -200,9 +203,7 @@ def _wrong(
         inside = any(key.startswith(f"{name}.") for name in known.keys)  # a mapping of one's own
         return None if inside else unknown(command, f"{key}={value}" if value else key, chosen)
     settings = known.of_key(key)
-    group = settings[0].group
-    made = str(chosen.get(group)).split(",")  # several in a sweep
-    fitting = [item for item in settings if any(item.is_of(choice) for choice in made)]
+    group, fitting = settings[0].group, _fitting(settings, chosen)
     if not fitting:
         have = [f"{group}={choice}" for item in settings for choice in item.of]
         return (
@@ -212,6 +213,12 @@ def _wrong(
     if mark == "+":
         return f"{key} is there already; give it as {key}={value}, without +."
     return _value(command, fitting[0], value or "")
+
+
+def _fitting(settings: Sequence[Setting], chosen: Mapping[str, str | None]) -> list[Setting]:
+    """Return those of the settings of one key that go with the choice made of its group."""
+    made = str(chosen.get(settings[0].group)).split(",")  # several in a sweep
+    return [item for item in settings if any(item.is_of(choice) for choice in made)]
 
 
 def _value(command: str, setting: Setting, value: str) -> str | None:

@@ -13,7 +13,6 @@ from contextlib import closing
 import flwr
 import pytest
 import uvicorn
-from flwr.app import Message, MessageType, RecordDict
 from flwr.common.constant import SubStatus
 from flwr.supercore.constant import TaskType
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -24,7 +23,6 @@ from experiments.deployment import flower_parts
 from experiments.deployment.flower_parts import VERSION, Pauses
 from experiments.deployment.flower_tasks import TaskSource, is_known
 from experiments.deployment.loopback import HOST, free_port
-from experiments.players.local_grid import set_identity
 
 SECRET = b"a secret of both"
 
@@ -242,75 +240,53 @@ def test_a_superlink_looks_for_lost_tasks_by_the_method_that_is_replaced():
     )
 
 
-@pytest.fixture
-def node_state(monkeypatch):
-    """The state of a SuperNode, as `fedmf node` has it, and two messages of run 1 for it."""
-    module = importlib.import_module("flwr.supernode.nodestate.in_memory_nodestate")
-    monkeypatch.setattr(module.InMemoryNodeState, "finish_task", module.InMemoryNodeState.finish_task)
-    flower_parts._answer_for_failed_tasks(module)
-    set_identity()
-    messages = [Message(RecordDict(), node, MessageType.TRAIN) for node in (1, 2)]
-    for message in messages:
-        message.metadata.__dict__["_message_id"] = message.object_id
-        message.metadata.__dict__["_run_id"] = 1
-    return module.InMemoryNodeState(ObjectStoreFactory().store()), messages
-
-
-def new_task(state):
+@pytest.mark.parametrize("ends", [SubStatus.FAILED, SubStatus.COMPLETED])
+def test_a_supernode_waits_no_longer_than_a_moment_for_the_reply_of_a_task_that_has_ended(ends):
+    now, state = [0.0], NodeStateFactory(objectstore_factory=ObjectStoreFactory()).state()
+    hope = flower_parts.Hope(clock=lambda: now[0])
     number = state.create_task(task_type=TaskType.CLIENT_APP, run_id=1, fab_hash="00")
+    hope.of(state)
+    for now[0] in (0.0, 1000.0):  # nobody has taken it yet
+        hope.refuse_none()
     assert state.claim_task(number) is not None
+    hope.refuse_none()
     assert state.activate_task(number)
-    return number
+    for now[0] in (2000.0, 3000.0):
+        hope.refuse_none()
+    assert state.finish_task(number, ends, "")
+    for now[0] in (3001.0, 3015.0):
+        hope.refuse_none()
+    now[0] = 3016.0
+    with pytest.raises(RuntimeError, match="a task ended without the reply"):
+        hope.refuse_none()
 
 
-@pytest.mark.parametrize("is_fetched", [False, True])
-def test_a_task_that_fails_without_an_answer_is_answered_for(node_state, is_fetched):
-    """Or the SuperNode waits for an answer for ever; Flower answers for processes that die, and not for these."""
-    state, (message, _) = node_state
-    number = new_task(state)
-    state.store_message(message)
-    if is_fetched:
-        assert state.get_messages_legacy(is_reply=False) == [message]
-    assert state.finish_task(number, SubStatus.FAILED, "no parts")
-    (reply,) = state.get_messages_legacy(is_reply=True)
-    assert reply.has_error()
-    assert reply.metadata.reply_to_message_id == message.metadata.message_id
+def test_waiting_for_the_next_reply_begins_anew():
+    now, state = [0.0], NodeStateFactory(objectstore_factory=ObjectStoreFactory()).state()
+    hope = flower_parts.Hope(clock=lambda: now[0])
+    for now[0] in (0.0, 20.0):
+        hope.of(state)
+        hope.refuse_none()
 
 
-def test_a_task_that_fails_leaves_the_answer_that_it_gave_and_other_tasks_messages(node_state):
-    state, (message, following) = node_state
-    number = new_task(state)
-    state.store_message(message)
-    own = Message(RecordDict(), reply_to=message)
-    own.metadata.__dict__["_message_id"] = own.object_id
-    state.store_message(own)
-    assert state.finish_task(number, SubStatus.FAILED, "the app raised")
-    assert state.get_messages_legacy(is_reply=True) == [own]
-    state.delete_messages(message_ids=[own.metadata.message_id, message.metadata.message_id])
-
-    last = new_task(state)
-    new_task(state)
-    state.store_message(following)
-    assert state.finish_task(last, SubStatus.FAILED, "late")
-    assert not state.get_messages_legacy(is_reply=True)
-    assert state.get_messages_legacy(is_reply=False) == [following]
-
-
-def test_a_task_that_is_done_is_not_answered_for(node_state):
-    state, (message, _) = node_state
-    number = new_task(state)
-    state.store_message(message)
-    assert state.finish_task(number, SubStatus.COMPLETED, "")
-    assert not state.get_messages_legacy(is_reply=True)
+def test_a_supernode_pushes_by_the_name_that_is_replaced_and_with_these_words():
+    source = inspect.getsource(importlib.import_module("flwr.supernode.start_client_internal"))
+    (call,) = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "_push_messages"
+    ]
+    assert not call.args
+    assert "state" in {word.arg for word in call.keywords}
 
 
 _CHANGED = """
 import importlib, logging
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supernode.nodestate import NodeStateFactory
 parts = importlib.import_module("experiments.deployment.flower_parts")
-state = importlib.import_module("flwr.supernode.nodestate.in_memory_nodestate").InMemoryNodeState
 loop = importlib.import_module("flwr.supernode.start_client_internal")
 cli = importlib.import_module("flwr.supernode.cli.flower_supernode")
-before = state.finish_task
 class Ends(BaseException): pass
 loop.RunNotRunningException = Ends
 
@@ -318,13 +294,24 @@ def ends(*given, **more):
     raise Ends
 
 loop.pull_objects = ends
+now, hope = [0.0], parts.Hope
+parts.Hope = lambda: hope(clock=lambda: now[0])
+
+def push(state):
+    for now[0] in (0.0, 10.0, 20.0):
+        loop.time.sleep(0)
+
+loop._push_messages = push
 
 def look():
     try:
         loop.pull_objects([], None)
     except Exception as error:
         print(error)
-    print(state.finish_task is not before)
+    try:
+        loop._push_messages(state=NodeStateFactory(objectstore_factory=ObjectStoreFactory()).state())
+    except RuntimeError as error:
+        print(error)
     for path in ("get-nodes", "pull-messages"):
         logging.getLogger("flwr").error("[/v1/runtime/%s][ApiError:3005] no", path)
 
@@ -333,9 +320,10 @@ parts.run_supernode([], b"x" * 32, .2, 76)
 """
 
 
-def test_a_supernode_ends_tasks_of_runs_that_ended_answers_for_failed_ones_and_logs_no_questions():
+def test_a_supernode_ends_tasks_of_runs_that_ended_waits_for_no_failed_ones_and_logs_no_questions():
     done = subprocess.run([sys.executable, "-c", _CHANGED], capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines()[:2] == ["the run has ended", "True"], done.stderr
+    said = ["the run has ended", "a task ended without the reply that is waited for"]
+    assert done.stdout.splitlines()[:2] == said, done.stderr
     assert "get-nodes" not in done.stderr + done.stdout
     assert "pull-messages" in done.stderr + done.stdout
 
