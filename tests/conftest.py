@@ -4,6 +4,7 @@ import functools
 import gc
 import io
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ import experiments  # noqa: F401
 # Designs, and the marks of runs under way, are kept between test runs, never in the home of whoever runs the tests.
 os.environ["FEDMF_CACHE"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "fedmf")
 os.environ["FEDMF_STATE"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "fedmf_state")
+
+# Tests of what a closed terminal ends hold under nohup as well, where all that they start would be deaf to it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No test cuts the power, so waiting for the disk decides nothing; a descriptor that cannot be synced is an error as before.
 # Tests of what is synced, and when, put their own function here; processes that a test starts sync in earnest.
