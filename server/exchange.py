@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 
 from fedmf.errors import RunStoppedError
 from fedmf.plan import Plan
-from server.pulling import Pulls
+from server.pulling import Pulls, is_here
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def _sent(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
     grid is elsewhere: a node that is told of a message finds it whole soon, instead of asking for what the others get first,
     and works while the next is sent. A grid in this process shares all of them among its workers.
     """
-    if hasattr(grid, "is_exhausted"):
+    if is_here(grid):
         return list(grid.push_messages(messages))
     return [next(iter(grid.push_messages([message])), None) for message in messages]
 
@@ -72,7 +72,7 @@ def _sent(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
     with Pulls(grid) as pulls:
         yield from _pulled(grid, pulls, awaited, deadline)
-    if awaited and not hasattr(grid, "is_exhausted"):
+    if awaited and not is_here(grid):
         log.warning(
             "%s not answered in time", _called({one.metadata.dst_node_id for one in awaited.values()})
         )

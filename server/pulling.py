@@ -36,16 +36,20 @@ def pulls_under_way() -> int:
     return len(_busy)
 
 
+def is_here(grid: Grid) -> bool:
+    """Whether a grid plays its clients in this process, which it says by an attribute `is_exhausted`: that no more replies can come."""
+    return hasattr(grid, "is_exhausted")
+
+
 class Pulls:
     """The pulls of one exchange with a grid, to be closed at its end.
 
-    A grid in this process, which says so by an attribute `is_exhausted`, has its clients' work done by a pull: it is called
-    in this thread, and waited for.
+    A grid in this process (`is_here`) has its clients' work done by a pull: it is called in this thread, and waited for.
     """
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._is_here = hasattr(grid, "is_exhausted")
+        self._is_here = is_here(grid)
         self._idle: list[_Worker] = []
         self._slow: dict[int, tuple[str, _Worker]] = {}  # by node: the question under way, and who pulls it
         self._waited: dict[int, float] = {}  # by node: the seconds that its replies took

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from experiments.deployment.killing import has_ended, still_there
-from experiments.deployment.lifeline import end_with_parent, is_cut
+from experiments.deployment.lifeline import code_of, end_with_parent, is_cut
 
 log = logging.getLogger(__name__)
 
@@ -205,15 +205,6 @@ def exit_code(play: Callable[[], None]) -> int:
     except SystemExit as end:
         return code_of(end)
     return 0
-
-
-def code_of(end: SystemExit) -> int:
-    """Return the exit code of a process that `end` ends.
-
-    >>> [code_of(SystemExit(given)) for given in (3, None, "a sentence")]
-    [3, 0, 1]
-    """
-    return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
 def succeeds(check: Callable[[], bool], what: str) -> bool:

@@ -22,6 +22,8 @@ from typing import Any, NoReturn
 import httpx
 from flwr.common.constant import Status
 
+from experiments.deployment.lifeline import code_of
+
 log = logging.getLogger(__name__)
 
 VERSION = "1.41"
@@ -128,18 +130,18 @@ def _to_its_end(flower: Callable[[], None]) -> NoReturn:
     The thread in which a SuperNode answers executors outlives what it raises (a connection that is cut in a TLS handshake): the
     process would stay, at rest for ever, and nobody would start it again.
     """
-    code: int | str | None = 1
+    code = 1
     try:
         flower()
         code = 0
     except SystemExit as end:
-        code = end.code
+        code = code_of(end)
     except BaseException as error:
         log.error("the SuperNode failed: %s: %s", type(error).__name__, error)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else int(code is not None))
+        os._exit(code)
 
 
 def _noticing_the_end(pull: Callable[..., Any], has_ended: type[BaseException]) -> Callable[..., Any]:

@@ -127,3 +127,12 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def code_of(end: SystemExit) -> int:
+    """Return the exit code of a process that `end` ends.
+
+    >>> [code_of(SystemExit(given)) for given in (3, None, "a sentence")]
+    [3, 0, 1]
+    """
+    return end.code if isinstance(end.code, int) else int(end.code is not None)
