@@ -36,8 +36,8 @@ def rows(run):
     """A function of arguments that returns the JSON rows of the command by family."""
 
     def call(*arguments):
-        code, out, _ = run(*arguments, "output=json")
-        assert code == 0
+        code, out, err = run(*arguments, "output=json")
+        assert code == 0, err
         return {row["family"]: row for row in json.loads(out)}
 
     return call

@@ -141,7 +141,7 @@ def test_families_are_fitted_to_the_run_or_keep_their_matrix(rows):
 
 
 def test_a_family_of_ones_own_is_fitted_to_every_epoch(rows, tmp_path, monkeypatch):
-    (tmp_path / "mine_of_the_run_tests.py").write_text(
+    (tmp_path / "mine_of_the_mechanisms_tests.py").write_text(
         "import numpy as np\nfrom fedmf.mechanisms import strategy_family\n"
         "def matrix(workload):\n"
         "    return np.eye(workload.rounds) + workload.later.c / 100 * np.eye(workload.rounds, k=-1)\n"
@@ -149,7 +149,7 @@ def test_a_family_of_ones_own_is_fitted_to_every_epoch(rows, tmp_path, monkeypat
     )
     monkeypatch.syspath_prepend(tmp_path)
     table = rows(
-        "rounds=5", "epochs=3", "workload=run", "families=[mine_of_the_run_tests:FAMILY]", f"export={tmp_path}"
+        "rounds=5", "epochs=3", "workload=run", "families=[mine_of_the_mechanisms_tests:FAMILY]", f"export={tmp_path}"
     )  # fmt: skip
     S, squares = np.tril(np.ones((15, 15))), 0.0
     with np.load(tmp_path / "mine.npz") as arrays:

@@ -52,10 +52,15 @@ def make(input_shape: tuple[int, ...], classes: int) -> torch.nn.Module:
 
 @contextmanager
 def writing_json():
-    """Write JSON in this process; give a function that returns what was logged since it was last called."""
+    """Write JSON in this process; give a function that returns what was logged since it was last called.
+
+    Flower's logger has one handler, as when Flower is imported, whatever other tests of this process gave it.
+    """
     before, sys.stderr = sys.stderr, io.StringIO()
     stream, of_pytest = sys.stderr, logging.root.handlers[:]
     logging.root.handlers[:] = []
+    of_flower, propagated = FLOWER_LOGGER.handlers[:], FLOWER_LOGGER.propagate
+    FLOWER_LOGGER.handlers[:], FLOWER_LOGGER.propagate = [logging.StreamHandler()], True
     json_log.install()
 
     def read():
@@ -70,6 +75,7 @@ def writing_json():
         json_log.uninstall()
         assert (sys.stderr, logging.root.handlers) == (stream, [])
         sys.stderr, logging.root.handlers[:] = before, of_pytest
+        FLOWER_LOGGER.handlers[:], FLOWER_LOGGER.propagate = of_flower, propagated
 
 
 def test_a_record_is_one_object_with_its_run_and_its_traceback_inside():
@@ -96,7 +102,6 @@ def test_flowers_own_lines_are_objects_once_each_even_of_handlers_made_later():
         FLOWER_LOGGER.addHandler(late)
         FLOWER_LOGGER.warning("again")
         assert {said["message"] for said in log()} == {"again"}
-        FLOWER_LOGGER.removeHandler(late)
 
 
 def test_lines_of_the_http_server_are_objects_as_it_sets_its_handlers_up_when_it_starts():
@@ -153,10 +158,11 @@ def test_after_it_loggers_are_as_they_were(monkeypatch):
 def test_a_handler_of_a_file_is_left_alone(tmp_path):
     file = tmp_path / "flower.log"
     handler = logging.FileHandler(file)
-    FLOWER_LOGGER.addHandler(handler)
     with writing_json():
+        FLOWER_LOGGER.addHandler(handler)
+        json_log.install()
         FLOWER_LOGGER.warning("plain")
-    FLOWER_LOGGER.removeHandler(handler)
+        assert handler in FLOWER_LOGGER.handlers
     handler.close()
     assert file.read_text() == "plain\n"
 
