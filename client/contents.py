@@ -55,7 +55,10 @@ def contents(held: object) -> object:
     >>> before == contents(attribute)
     False
     """
-    return None if type(held) in _PLAIN else _contents(held, set())
+    kind = type(held)
+    if kind in _PLAIN:
+        return None
+    return kind if kind in _BUILTIN and not held else _contents(held, set())  # each module has an empty set
 
 
 def _contents(held: object, above: set[int]) -> object:
