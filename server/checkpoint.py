@@ -25,11 +25,12 @@ from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.normals import FORM as NORMALS
 from fedmf.plan import Plan
-from server import marks, origin, register_log, tables
+from server import register_log, tables
 from server.files import erase, sync_folder
 from server.history import History
+from server.only_copy import OnlyCopy
 from server.optimizer import Optimizer
-from server.origin import ELSEWHERE, Clients, Origin, Place
+from server.origin import ELSEWHERE, Clients
 from server.register_log import RegisterLog
 from server.same_run import (
     other_code,
@@ -86,16 +87,20 @@ class Checkpoint:
         """The states that are saved, and the releases after them."""
         return History(self.folder, self.register)
 
+    @property
+    def _only(self) -> OnlyCopy:
+        return OnlyCopy(self.folder, self.clients, self.accept_copy)
+
     def begin(self, state: ServerState) -> None:
         """Save the state before the first round, so that a crash before its release does not change the key.
 
         Files of an earlier process that released nothing are removed.
         """
-        self._forget_origin()
+        self._only.forget()  # while the origin that names its count is there
         for path in self.folder.iterdir():
             if _OURS.fullmatch(path.name):
                 erase(path)
-        self._count(Origin.of(self.folder.parent, self.clients), state.round)
+        self._only.begin(state.round)
         self._save_tables(state.secrets)
         self._save_secrets(state.secrets)
         self._save_base(state)
@@ -106,23 +111,8 @@ class Checkpoint:
         Then it is counted outside the directory as well. Raises `RunDirectoryError`, with nothing released, where it
         was counted already (another copy of this run has released that round) or the count is lost.
         """
-        begun = self._origin()
-        with marks.held(begun.run):
-            counted = marks.read(begun.run)
-            if begun.marked and counted is None:
-                raise RunDirectoryError(
-                    f"{marks.folder()} no longer says how many rounds of the run in {self.folder.parent} were released; "
-                    f"round {release.round} was not. Only if you know that no other copy goes on: set accept_copy=True."
-                )
-            if begun.marked and counted is not None and counted >= release.round:
-                raise RunDirectoryError(
-                    f"round {release.round} of the run in {self.folder.parent} was released from another copy of this "
-                    "directory; the same noise must not cover other replies. End this copy."
-                )
-            # In this order: after a crash between them the next process sees the round and counts it.
+        with self._only.counting(release.round):
             self.history.append(release)
-            if begun.marked:
-                marks.write(begun.run, release.round)
 
     def settle(self, plan: Plan, state: ServerState) -> None:
         """Save a base if one is due after `state.round`; at an epoch's end its key is overwritten by the next one."""
@@ -147,30 +137,9 @@ class Checkpoint:
 
         With `accept_copy` a copy is let pass with a warning, and a run without secrets always is: it can only end.
         """
-        if (
-            not self.has_begun()
-            or read_secrets(self.folder) is None
-            or (begun := origin.load(self.folder)) is None
-        ):
+        if not self.has_begun() or read_secrets(self.folder) is None:
             return  # it never began, or is over: without its secrets nothing can be released
-        place, counted = Place.of(self.folder.parent), marks.read(begun.run)
-        released = self.history.released()
-        where = begun.place.path if place.machine == begun.place.machine else "a directory of another machine"
-        if not place.is_same(begun.place):
-            wrong = f"this directory is a copy: the run began in {where}"
-        elif begun.marked and counted is None:
-            wrong = f"{marks.folder()} does not say how many of its rounds were released"
-        elif begun.marked and counted is not None and counted > released:
-            wrong = f"this is an older state: {counted} of its rounds were released"
-        else:
-            return
-        said = f"the run in {self.folder.parent} ends at round {released}, but {wrong}. "
-        if not self.accept_copy:
-            raise RunDirectoryError(
-                f"{said}Two copies would release the same noise on other replies. Only if you know that nobody saw a "
-                f"later round than {released}, and that no other copy goes on: set accept_copy=True."
-            )
-        log.warning("%sIt goes on all the same, because accept_copy was set.", said)
+        self._only.refuse(self.history)
 
     def restore(
         self, plan: Plan, optimizer: Optimizer
@@ -184,7 +153,7 @@ class Checkpoint:
         if not _goes_on(plan, state):
             return replace(state, secrets=None), replayed
         held = self._load_secrets(plan, state.round)
-        self._origin().refuse_other_clients(self.folder.parent, self.clients)
+        self._only.origin().refuse_other_clients(self.folder.parent, self.clients)
         return replace(state, secrets=secrets_at(plan, held, state.round)), replayed
 
     def ended(self, plan: Plan, optimizer: Optimizer, besides: Sequence[str] = ()) -> ServerState:
@@ -216,8 +185,7 @@ class Checkpoint:
         """
         assert state.secrets is not None
         save_added(self.folder, changed)
-        self._forget_origin()
-        self._count(Origin.of(self.folder.parent, self.clients), state.round)
+        self._only.begin(state.round)
         self._save_tables(state.secrets)
         self._save_secrets(state.secrets)
 
@@ -261,10 +229,7 @@ class Checkpoint:
         The next releases then go to a new journal, which holds no torn record.
         """
         if state.secrets is not None:
-            begun, place = self._origin(), Place.of(self.folder.parent)
-            if begun.place != place or not begun.marked or marks.read(begun.run) != state.round:
-                with marks.held(begun.run):
-                    self._count(replace(begun, place=place), state.round)
+            self._only.go_on(state.round)
         self._save_tables(state.secrets)
         self._save_secrets(state.secrets)
         self._save_base(state)
@@ -278,30 +243,7 @@ class Checkpoint:
         """
         self._save_secrets(None)
         self._save_tables(None)
-        self._forget_origin()
-
-    def _count(self, begun: Origin, released: int) -> None:
-        """Count the rounds of a run outside its directory from here on, and save its origin."""
-        replace(begun, marked=marks.write(begun.run, released)).save(self.folder)
-
-    def _origin(self) -> Origin:
-        """Return the run's origin. Raises `RunDirectoryError` where it is lost."""
-        if (begun := origin.load(self.folder)) is None:
-            raise RunDirectoryError(
-                f"{self.folder / origin.ORIGIN} is missing, so that nothing tells whether these are the run's clients; "
-                "restore the checkpoint folder."
-            )
-        return begun
-
-    def _forget_origin(self) -> None:
-        """End the count of the run's rounds and remove its origin; a damaged origin is removed as well."""
-        try:
-            begun = origin.load(self.folder)
-        except RunDirectoryError:
-            begun = None
-        if begun is not None:
-            marks.end(begun.run)
-        origin.forget(self.folder)
+        self._only.forget()
 
     def _save_base(self, state: ServerState) -> None:
         self.history.save(Base(state, self.configuration, self.calculated, self.code))

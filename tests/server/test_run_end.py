@@ -193,6 +193,16 @@ def test_a_run_without_secrets_that_has_rounds_left_does_not_go_on(tmp_path):
         resume(plan, checkpoint)
 
 
+def test_a_run_that_begins_again_ends_the_count_of_its_first_beginning(tmp_path, state_folder):
+    plan = small_plan()
+    checkpoint, state = begin(plan, tmp_path / "run")
+    first = origin.load(checkpoint.folder).run
+    checkpoint.begin(state)
+    second = origin.load(checkpoint.folder).run
+    assert second != first
+    assert [(state_folder / run).read_text() for run in (first, second)] == ["0 over\n", "0\n"]
+
+
 def test_a_crash_before_the_journal_is_written_leaves_the_round_uncounted(tmp_path, monkeypatch):
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
