@@ -81,9 +81,10 @@ def test_each_message_is_sent_whole_before_the_next_is_announced():
     assert [reply.metadata.src_node_id for reply in replies] == [1, 3]
 
 
-def test_a_grid_in_this_process_shares_all_messages_among_its_workers():
+@pytest.mark.parametrize(("says", "so"), [("is_exhausted", False), ("takes_rounds", True)])
+def test_a_grid_in_this_process_is_given_all_messages_in_one_call(says, so):
     grid = Calls({"0": [[answer(0)]], "1": [[answer(1)]]})
-    grid.is_exhausted = False
+    setattr(grid, says, so)
     messages = [message for message in questions(3) if message.metadata.dst_node_id != 2]
     assert len(list(exchange(grid, messages, timeout=5))) == 2
     assert grid.calls == [[1, 3]]

@@ -13,11 +13,13 @@ from experiments.players.failures import Failure, with_failures
 from experiments.players.faults import Faults
 from experiments.players.faulty_player import FaultyPlayer
 from experiments.players.local_grid import InProcessPlayer, LocalGrid, call_app, set_identity
+from experiments.players.progress import ClientCount
 from experiments.players.ray import _WatchedGrid
 from experiments.players.worker_pool import WorkerPool
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
+from server.exchange import exchange
 
 
 def echo_app(text="echo"):
@@ -143,6 +145,23 @@ def test_the_strategy_sees_ray_replies_without_what_they_tell_of_failures():
         Failure("b", "why not"),
         Failure("raise", "ValueError", has_sent=False),
     ]
+
+
+class OfFlower:
+    """A grid that does not say when no more replies can come, as Flower's own, which Ray's workers answer."""
+
+    def __init__(self, grid):
+        self.push_messages, self.pull_messages = grid.push_messages, grid.pull_messages
+
+
+def test_all_clients_of_a_round_on_ray_are_counted_and_told_of_whichever_message_they_share():
+    heard, told = [], []
+    count = ClientCount(lambda *counts: told.append(counts))
+    grid = _WatchedGrid(OfFlower(LocalGrid(InProcessPlayer(echo_app()))), Event(), heard.append, count)
+    replies = list(exchange(grid, tasks("raise", "a", "b"), timeout=5))
+    assert len(replies) == 3
+    assert heard == [Failure("raise", "ValueError", has_sent=False)]
+    assert (told[0], told[-1]) == ((0, 3), (3, 3))
 
 
 def test_a_client_whose_process_dies_is_told_of_as_an_error_and_no_other_is():
