@@ -107,7 +107,7 @@ def until_stopped(
 class _WatchedGrid:
     """A Grid that ends the thread that uses it once `stop` is set, and tells of the clients that failed."""
 
-    takes_rounds = True  # all messages of a round in one call (`server.exchange`): its clients are those who are counted
+    takes_rounds = True  # one call has all messages of a round, and its clients are those who are counted
 
     def __init__(
         self, grid: Grid, stop: Event, on_failure: OnFailure, count: ClientCount | None = None
