@@ -26,16 +26,8 @@ from client.data.fields import FLOATS, INTEGERS, Field, numbers
 from client.data.prepared import Part, Prepared, prepared
 from client.data.reading import Unreadable, reading, user_names
 from client.data.split import SPLIT_SEED, fifth_of_each
-from client.data.stores import (
-    Columns,
-    TffFiles,
-    active_users,
-    first_examples,
-    given_path,
-    open_test,
-    open_training,
-    stored_clients,
-)
+from client.data.stores import Columns, active_users, first_examples, given_path, stored_clients
+from client.data.tff_files import TffFiles, open_test, open_training
 from fedmf.errors import DataError
 
 LICENCE = "NIST SD 19: public domain; LEAF and hub copies BSD-2-Clause"

@@ -24,7 +24,7 @@ from client.data.fields import TEXTS, Field, texts
 from client.data.prepared import Part, Prepared, prepared
 from client.data.reading import Unreadable, user_names
 from client.data.split import SPLIT_SEED, fifth_of_each
-from client.data.stores import Columns, Store, TffFiles, converted, given_path, open_test, open_training
+from client.data.stores import Columns, Store, converted, given_path
 from client.data.text import (
     LEAF_CHARACTERS,
     UNCOUNTED,
@@ -34,6 +34,7 @@ from client.data.text import (
     separate_pieces,
     windows,
 )
+from client.data.tff_files import TffFiles, open_test, open_training
 from fedmf.errors import DataError
 
 LICENCE = "text: public domain; LEAF and hub copies BSD-2-Clause"

@@ -13,18 +13,9 @@ from client.data.dataset import (
 )
 from client.data.fields import TEXTS, Field, texts
 from client.data.split import SPLIT_SEED
-from client.data.stores import (
-    Columns,
-    Store,
-    TffFiles,
-    active_users,
-    first_examples,
-    given_path,
-    open_test,
-    open_training,
-    stored_clients,
-)
+from client.data.stores import Columns, Store, active_users, first_examples, given_path, stored_clients
 from client.data.text import UNCOUNTED, Vocabulary, note_unknown, read_words, windows
+from client.data.tff_files import TffFiles, open_test, open_training
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
 

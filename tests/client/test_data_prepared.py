@@ -17,7 +17,7 @@ from PIL import Image
 
 import big_data
 import small_files
-from client.data import by_user_npz, converted, hub, leaf, load, sqlite_index, stores
+from client.data import by_user_npz, converted, hub, leaf, load, sqlite_index, sqlite_store
 from client.data.dataset import Dataset, as_float32
 from client.data.maps import ArrayFile, as_bytes, mapped
 from client.data.split import fifth_of_each
@@ -327,8 +327,8 @@ def test_a_sqlite_file_without_an_index_of_clients_gets_one_in_the_cache_alone(
         ["cache", path.name],
     )
     store = dataset.clients.held.store  # type: ignore[attr-defined]
-    plan = stores._sqlite(path, os.getpid(), store.index, store.state).execute(
-        f"EXPLAIN QUERY PLAN {stores._BY_INDEX}", ("all_train", "ann", 9, 0)
+    plan = sqlite_store._sqlite(path, os.getpid(), store.index, store.state).execute(
+        f"EXPLAIN QUERY PLAN {sqlite_store._BY_INDEX}", ("all_train", "ann", 9, 0)
     )
     assert not [row for row in plan if "SCAN" in row[-1]]
     assert entry / "index.sqlite" == store.index
