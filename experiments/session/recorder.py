@@ -1,43 +1,32 @@
 """Writes what a run does, round by round: metrics, progress, and at the end model, statement and summary."""
 
-import math
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from client.losses import find_loss
 from client.metrics import NamedMetric
-from client.parameters import model_arrays, set_parameters
-from client.reasons import reason
-from client.scoring import Score, score
-from client.training import pick_device
+from client.parameters import model_arrays
+from client.scoring import Score
 from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
-from experiments.run_files.finite import finite
 from experiments.run_files.releases import KeptReleases
 from experiments.session.logger import Log, no_log
+from experiments.session.mechanism_file import mechanism_file
 from experiments.session.progress import View
 from experiments.session.provenance import Provenance
-from experiments.session.schedule import Schedule, last_scored
+from experiments.session.schedule import Schedule
+from experiments.session.scorer import Scorer
 from experiments.session.standing import Standing
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
 from fedmf.accounting import Ledger
 from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
-from fedmf.mechanisms import design_run, run_lower_bound
-from fedmf.plan import Plan
 from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.state import Release, ServerState
-
-# Rounds of a run up to which the least possible error is solved for where the mechanism is not the optimum itself.
-_LONGEST_CERTIFIED = 2**14
-_REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_rate."
 
 
 class Recorder:
@@ -53,8 +42,6 @@ class Recorder:
         view: View | None = None,
     ) -> None:
         self._log = log
-        self._metrics = metrics
-        self._failed_metrics: set[str] = set()
         self._optimized_metric = run.optimized_metric
         self._experiment = experiment
         self._directory = directory
@@ -65,15 +52,12 @@ class Recorder:
         self._kept = KeptReleases(directory.path) if run.keep_releases else None
         rounds, test = experiment.plan.participation.rounds, experiment.dataset.test
         self._schedule = Schedule.of(run, rounds, len(test))
-        self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
-        self._loss = find_loss(experiment.training.loss)
         self._view = view or View(rounds)
         self._view.plans(self._schedule)
+        self._scorer = Scorer(experiment, self._schedule, metrics, self._view)
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
         self._last_release = time.perf_counter()
-        self._scored: tuple[int, bool, Score] | None = None  # round, whether on all test examples, and score
-        self._shown: tuple[int, Mapping[str, Any]] | None = None  # the last scored round, and its values
         self._state: ServerState | None = None
         self._provenance: Provenance | None = None
         self._is_stated = False  # by this session, with its code
@@ -114,19 +98,21 @@ class Recorder:
         """
         recorded = self.refuse_rounds_shown_after(state.round)
         self._directory.write_model(MODEL_INITIAL, self._arrays(self._experiment.initial))
-        self._write_mechanism()
+        self._directory.write_json(
+            MECHANISM, mechanism_file(self._experiment.plan, self._experiment.misgivings)
+        )
         self._state, self._provenance = state, provenance
         if self._kept is not None:
             self._kept.go_on([release for _, release in replayed])
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
-        self._shown = last_scored(self._directory.path, self._score_names)
+        self._scorer.go_on(self._directory.path)
         self._view.begin(state.round)
         for sentence in self._schedule.sentences() if state.round == 0 else ():  # said when the run began
             self.say(sentence)
         if state.round:
-            self._score_if_due(state)  # a crash may have come before what it found ended the run
+            self._scorer.score_if_due(state)  # a crash may have come before what it found ended the run
 
     def on_reply(self, client: str, data: object) -> None:
         """Measure what a client sent, for run.unprotected_metrics: the size reveals how much its mask kept."""
@@ -153,7 +139,7 @@ class Recorder:
             self._is_stated = True
         scored, ended = None, None
         try:
-            scored = self._score_if_due(state)
+            scored = self._scorer.score_if_due(state)
         except (DivergedError, RunStoppedError) as error:  # the round was released: its row comes first
             ended = error
         # The model goes down, and from the second epoch on what clients scale by, if they do.
@@ -171,7 +157,7 @@ class Recorder:
         }
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
-            row["test_examples"] = self._examples(state.round)
+            row["test_examples"] = self._schedule.examples(state.round)
         if self._measured:
             row["measured_value_bytes"] = sum(self._measured.values())
             self._measured = {}
@@ -184,7 +170,7 @@ class Recorder:
         """Write model, statement and summary; return the summary. The session's clock stops once the model is scored."""
         assert self._state is not None
         assert self._provenance is not None
-        scored = self._evaluate(self._state, is_last=True)
+        scored = self._scorer.score(self._state, is_last=True)
         summary = self._summary(self._state, scored, self._provenance.end())
         self._directory.write_model(MODEL, self._arrays(self._state.model))
         self._directory.write_json(PRIVACY, self._statement(self._state))
@@ -195,63 +181,6 @@ class Recorder:
         """Return a whole model: `vector` as what trains, and what does not as it was before the first round."""
         return model_arrays(self._experiment.model, vector)
 
-    def _score_if_due(self, state: ServerState) -> Score | None:
-        """Return the score of the new model on the test set, if this round is one to evaluate."""
-        _check_finite(state)
-        if not self._schedule.is_due(state.round):
-            return None
-        return self._evaluate(state, is_last=state.round == self._schedule.rounds)
-
-    def _evaluate(self, state: ServerState, *, is_last: bool) -> Score:
-        """Return the score of the state's model, of the last one on the whole test set; the last score is remembered."""
-        rows = None if is_last else self._schedule.rows
-        is_whole = rows is None
-        if self._scored is None or self._scored[:2] != (state.round, is_whole):
-            started = time.perf_counter()
-            set_parameters(self._model, state.model)
-            dataset = self._experiment.dataset
-            try:
-                result = score(
-                    self._model,
-                    dataset.test,
-                    loss=self._loss,
-                    uncounted=dataset.uncounted,
-                    metrics=self._metrics,
-                    rows=rows,
-                )
-            except (Exception, SystemExit) as error:
-                raise RunStoppedError(
-                    f"the model could not be scored after round {state.round}: {reason(error).removesuffix('.')}."
-                ) from error
-            if not math.isfinite(result.loss):
-                raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")
-            self._say_what_failed(state.round, result)
-            self._scored = (state.round, is_whole, result)
-            values = {"accuracy": result.accuracy, **result.metrics}
-            self._shown = (state.round, finite(values))
-            examples = len(dataset.test) if rows is None else len(rows)
-            self._view.scored(time.perf_counter() - started, examples)
-        return self._scored[2]
-
-    @property
-    def _score_names(self) -> tuple[str, ...]:
-        return ("accuracy", *(metric.name for metric in self._metrics))
-
-    def _examples(self, number: int) -> int:
-        """Return of how many test examples the score after a round is."""
-        is_last = number == self._schedule.rounds
-        return self._schedule.test_examples if is_last else self._schedule.between
-
-    def _say_what_failed(self, number: int, scored: Score) -> None:
-        """Name the metrics that could not be computed, each once in a run: the run itself goes on."""
-        for name, why in scored.failures.items():
-            if name not in self._failed_metrics:
-                print(
-                    f"metric {name} failed after round {number} and is recorded as null: {why}",
-                    file=sys.stderr,
-                )
-        self._failed_metrics.update(scored.failures)
-
     def _epsilon(self, state: ServerState) -> float:
         """Return what the epochs in the state's own ledger have spent: what began, not what was planned."""
         if self._spent[0] != state.ledger:
@@ -260,7 +189,7 @@ class Recorder:
 
     def _standing(self, state: ServerState) -> Standing:
         plan = self._experiment.plan
-        scored, values = self._shown or (None, {})
+        scored, values = self._scorer.shown
         return Standing(
             state.round,
             plan.participation.rounds,
@@ -274,29 +203,6 @@ class Recorder:
             plan.value_bytes + ENVELOPE_BYTES,
             plan.sigma > 0,
             self._reproducible,
-        )
-
-    def _write_mechanism(self) -> None:
-        """Write the error of every round of the run, and what it would be with independent noise, for the report."""
-        plan = self._experiment.plan
-        factorization = plan.factorization
-        independent = design_run("independent", factorization.workloads)
-        rounds = len(factorization.per_round_error)
-        is_certified = factorization.family == "optimal" or rounds <= _LONGEST_CERTIFIED
-        best = run_lower_bound(factorization.workloads) / math.sqrt(rounds) if is_certified else None
-        self._directory.write_json(
-            MECHANISM,
-            {
-                "family": factorization.family,
-                "epochs": len(factorization.epochs),
-                "rounds_per_epoch": factorization.rounds,
-                "per_round_error": factorization.per_round_error.tolist(),
-                "independent_per_round_error": independent.per_round_error.tolist(),
-                "rms_error": factorization.rms_error,
-                "lowest_rms_error": best,
-                "update_noise_std": _update_noise_std(plan),
-                "misgivings": list(self._experiment.misgivings),
-            },
         )
 
     def _summary(self, state: ServerState, scored: Score, wall_seconds: float) -> dict[str, Any]:
@@ -355,24 +261,3 @@ class Recorder:
             "paragraph": statement.paragraph(),
             "provenance": self._provenance.code(),
         }
-
-
-def _update_noise_std(plan: Plan) -> float | None:
-    """Return z Delta_2/(gamma n) for the radius accounted, None without noise: what one independent round leaves on a coordinate of the mean update.
-
-    In units of the update. Times `per_round_error`, which counts the sensitivity, it is the noise in the accumulated updates.
-    """
-    if plan.noise_multiplier == 0:
-        return None
-    assert plan.counted_radius is not None  # make_plan refuses noise without an L2 bound
-    return plan.noise_multiplier * plan.counted_radius / plan.denominator
-
-
-def _check_finite(state: ServerState) -> None:
-    """Raise `DivergedError` if the model, or the optimizer's state, is no longer finite."""
-    if not np.isfinite(state.model).all():
-        raise DivergedError(f"the model is no longer finite after round {state.round}; {_REMEDY}")
-    if not state.is_finite:
-        raise DivergedError(
-            f"the state of the optimizer is no longer finite after round {state.round}; {_REMEDY}"
-        )

@@ -50,6 +50,10 @@ class Schedule:
         """
         return number == self.rounds or self._due_up_to(number) > self._due_up_to(number - 1)
 
+    def examples(self, number: int) -> int:
+        """Return on how many test examples the model after round `number` is scored, if it is."""
+        return self.test_examples if number == self.rounds else self.between
+
     def examples_after(self, number: int) -> int:
         """Return how many examples are still to be scored after round `number`, counting each as often as it is."""
         if number >= self.rounds:

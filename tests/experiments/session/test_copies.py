@@ -11,7 +11,7 @@ import pytest
 from crashes import Crash
 from experiments import run as door
 from experiments.cli.command import guard
-from experiments.session.recorder import Recorder
+from experiments.session.scorer import Scorer
 from fedmf.errors import DivergedError
 from runs import metrics, model, run, summary
 from server import marks, origin
@@ -293,14 +293,14 @@ def test_a_divergence_that_a_crash_hid_after_its_row_ends_the_run_as_well(
         patched.setattr("server.checkpoint.Checkpoint.settle", crash)
         with pytest.raises(Crash):
             run(tmp_path / "r", *own)
-    real = Recorder._evaluate
+    real = Scorer.score
 
     def evaluate(self, state, *, is_last):  # type: ignore[no-untyped-def]
         real(self, state, is_last=is_last)
         raise DivergedError(f"the test loss is nan after round {state.round}.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Recorder, "_evaluate", evaluate)
+        patched.setattr(Scorer, "score", evaluate)
         assert guard(lambda: run(tmp_path / "r", *own, "run.resume=true")) == 2
     assert not list(tmp_path.rglob("secrets*"))
     assert guard(lambda: run(tmp_path / "r", *own, "run.resume=true")) == 2

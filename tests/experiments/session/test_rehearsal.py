@@ -12,7 +12,7 @@ from client.losses import cross_entropy
 from client.rehearsal import rehearse
 from client.training import Trainer, flat_parameters
 from experiments.cli.command import guard
-from experiments.session import recorder
+from experiments.session import scorer
 from experiments.settings.experiment import build
 from fedmf.errors import SettingError
 from runs import composed, metrics, model, run, simulate
@@ -272,13 +272,13 @@ def test_a_loss_that_is_a_sum_is_refused_where_batches_are_cut():
 
 def test_a_model_that_cannot_be_scored_later_stops_the_run_in_a_sentence(tmp_path, capsys, monkeypatch):
     options = (*SMALL, *IMAGES, "model=custom", "model.name=own_models:Switched")
-    real, scored = recorder.score, []
+    real, scored = scorer.score, []
 
     def score(*given, **options):
         scored.append("once")
         return own_models.raising(None) if len(scored) == 2 else real(*given, **options)
 
-    monkeypatch.setattr(recorder, "score", score)
+    monkeypatch.setattr(scorer, "score", score)
     assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", *options))) == 1
     error = capsys.readouterr().err
     assert "the model could not be scored after round 2: ValueError: the secret 42 (" in error
