@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import yaml
 
-from experiments.session.watched import GAUGES, INFO, table
+from experiments.session.figures import GAUGES, INFO, table
 from test_documentation import ROOT
 
 RULES, SCRAPE = ROOT / "docs/prometheus/fedmf-alerts.yml", ROOT / "docs/prometheus/prometheus.yml"

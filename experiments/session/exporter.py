@@ -1,6 +1,6 @@
 """A run's figures for Prometheus, and whether it goes on, over HTTP on the loopback interface of this machine.
 
-    GET /metrics    the figures of `session.watched`, in Prometheus' format
+    GET /metrics    the figures of `session.figures`, in Prometheus' format
     GET /health     one JSON object: 200 while rounds end in time, 503 when none has for too long
 
 Off unless run.metrics_port is given; the package is an extra. Every request has a thread of its own, which reads one value
@@ -20,7 +20,8 @@ from types import ModuleType
 from typing import Any
 
 from client.imports import need
-from experiments.session.watched import GAUGES, INFO, Figures, Watch, health
+from experiments.session.figures import GAUGES, INFO, Figures, health
+from experiments.session.watched import Watch
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings

@@ -15,7 +15,7 @@ import scraping
 from crashes import Crash
 from experiments.session import exporter, watched
 from experiments.session.exporter import HOST, listen
-from experiments.session.watched import GAUGES, Figures, health
+from experiments.session.figures import GAUGES, Figures, health
 from fedmf.errors import SettingError
 from scraping import OF_A_SIMULATION, OF_NODES, WITH_A_LIMIT, after_each_round, ports, samples  # noqa: F401  fixtures
 from server.strategy import FedMF
