@@ -41,8 +41,8 @@ if TYPE_CHECKING:
         prefix_sum,
     )
     from fedmf.outlook import misgivings
-    from fedmf.participation import rounds_that_fit
-    from fedmf.plan import Participation, Plan, PrivacyTarget, make_plan
+    from fedmf.participation import Participation, rounds_that_fit
+    from fedmf.plan import Plan, PrivacyTarget, make_plan
     from fedmf.randomness import PublicSeed, SecretKey
     from fedmf.statement import Statement
     from fedmf.updates.client_plan import ClientPlan, make_client_plan
@@ -87,8 +87,8 @@ else:
                 "prefix_sum",
             ],
             "fedmf.outlook": ["misgivings"],
-            "fedmf.participation": ["rounds_that_fit"],
-            "fedmf.plan": ["Participation", "Plan", "PrivacyTarget", "make_plan"],
+            "fedmf.participation": ["Participation", "rounds_that_fit"],
+            "fedmf.plan": ["Plan", "PrivacyTarget", "make_plan"],
             "fedmf.randomness": ["PublicSeed", "SecretKey"],
             "fedmf.statement": ["Statement"],
             "fedmf.updates.client_plan": ["ClientPlan", "make_client_plan"],

@@ -6,15 +6,16 @@ gives at most one; the register refuses a second one at the moment of release, w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import overload
+from itertools import pairwise
+from typing import Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_at_least
-from fedmf.errors import ParticipationError
+from fedmf.errors import ParticipationError, SettingError
 from fedmf.permutation import Permutation
 from fedmf.randomness import PublicSeed
 
@@ -50,6 +51,75 @@ def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None
             + (f", the largest cohort_size that fits is {smaller}." if smaller else ".")
         )
     return rounds_per_epoch
+
+
+@dataclass(frozen=True)
+class Part:
+    """Epochs that were planned together: `epochs` of them from number `first` (0-based) on."""
+
+    first: int
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Who takes part: `clients` N, cohorts of `cohort_size` n, `rounds_per_epoch` T, `epochs` E; n T <= N.
+
+    `added` is empty but for a run that was extended after it had ended: `extended` makes one. Raises `SettingError` for
+    a number below 1, `ParticipationError` where the cohorts do not fit.
+    """
+
+    clients: int
+    cohort_size: int
+    rounds_per_epoch: int
+    epochs: int
+    added: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_at_least("epochs", self.epochs, 1)
+        rounds_that_fit(self.clients, self.cohort_size, self.rounds_per_epoch)
+
+    @property
+    def rounds(self) -> int:
+        """All rounds of the run, E T."""
+        return self.epochs * self.rounds_per_epoch
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The run in the parts in which it was planned: one, but for a run that was extended."""
+        return self.added or (Part(0, self.epochs),)
+
+    @property
+    def epochs_of_parts(self) -> tuple[int, ...]:
+        """How many epochs of each part there are; they add up to `epochs`."""
+        starts = [part.first for part in self.parts]
+        return tuple(end - start for start, end in pairwise([*starts, self.epochs]))
+
+    def extended(self, after: int, epochs: int) -> Self:
+        """Return the participation of a run that ended after `after` epochs and goes on for `epochs` more.
+
+        Raises `SettingError` where the last part cannot have ended there.
+
+        >>> Participation(100, 10, 10, 8).extended(8, 2).epochs_of_parts
+        (8, 2)
+        """
+        check_at_least("epochs", epochs, 1)
+        last = self.parts[-1]
+        if not last.first < after <= self.epochs:
+            raise SettingError(
+                f"after is {after}; a part of the epochs {last.first + 1} to {self.epochs} ends with one of them."
+            )
+        return replace(self, epochs=after + epochs, added=(*self.parts, Part(after, epochs)))
+
+    def progress(self, rounds: int) -> float:
+        """Return how far a learning-rate schedule is when `rounds` are done, in [0, 1): it runs anew over each part.
+
+        >>> longer = Participation(100, 10, 10, 8).extended(8, 2)
+        >>> [longer.progress(rounds) for rounds in (0, 40, 80, 90)]
+        [0.0, 0.5, 0.0, 0.5]
+        """
+        part = next(part for part in reversed(self.parts) if part.first * self.rounds_per_epoch <= rounds)
+        return (rounds - part.first * self.rounds_per_epoch) / (part.epochs * self.rounds_per_epoch)
 
 
 @dataclass(frozen=True)
