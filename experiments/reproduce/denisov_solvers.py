@@ -16,6 +16,7 @@ from experiments.pages.figures import COLOURS, DASHES, STYLE
 from experiments.reproduce import Cell, Means, Reproduction, Section, solvers
 from experiments.reproduce.page import stem
 from experiments.reproduce.solvers import Point
+from experiments.reproduce.steps import told
 from fedmf.checks import check_choice
 from fedmf.mechanisms import momentum, of_run, prefix_sum
 from fedmf.mechanisms.workload import Workload
@@ -23,6 +24,8 @@ from fedmf.mechanisms.workload import Workload
 NAME = "denisov_solvers"
 GAP = 1e-6
 EPOCHS, BETA = 8, 0.9
+EVALUATIONS = {"prefix sums": 100, f"momentum {BETA:g}": 800, "whole run": 1500}
+"""About how many a fixed point takes, by which the time left is told."""
 OURS = "ours, O(T)"
 SOLVERS = {  # name: iteration, diagonal
     "fixed point, dense": (solvers.plain, solvers.dense),
@@ -85,7 +88,8 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
     check_choice("size", means.size or "small", SIZES)
     size = SIZES[means.size or "small"]
     name = stem(NAME, means, "small")
-    traces = {(words, workload.rounds): traced(workload, size.seconds) for words, workload in problems(size)}
+    todo = told(problems(size), in_words, lambda problem: EVALUATIONS[problem[0]] * problem[1].rounds ** 3.0)
+    traces = {(words, workload.rounds): traced(workload, size.seconds) for words, workload in todo}
     rows = tuple(
         row(words, rounds, solver, points, found[OURS])
         for (words, rounds), found in traces.items()
@@ -107,7 +111,14 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
                 "Longer, ours alone",
                 "From the start that the solver chooses by itself, a profile near the optimum of prefix sums:",
                 ("problem", "rounds", "evaluations", "CPU seconds", "gap reached", "root loss"),
-                tuple(longer(words, workload) for words, workload in long_problems(size)),
+                tuple(
+                    longer(*problem)
+                    for problem in told(
+                        long_problems(size),
+                        in_words,
+                        lambda problem: EVALUATIONS[problem[0]] * problem[1].rounds,
+                    )
+                ),
             ),
         ),
     )
@@ -120,6 +131,12 @@ def problems(size: Size) -> list[tuple[str, Workload]]:
         *((f"momentum {BETA:g}", momentum(rounds, BETA)) for rounds in size.momentum),
         *(("whole run", of_run(rounds, EPOCHS, BETA)[0]) for rounds in size.run),
     ]
+
+
+def in_words(problem: tuple[str, Workload]) -> str:
+    """Return what a problem is called while it is solved."""
+    words, workload = problem
+    return f"{words}, {workload.rounds} rounds"
 
 
 def long_problems(size: Size) -> list[tuple[str, Workload]]:

@@ -6,6 +6,7 @@ approximation of Appendix H, whose fit is not unique: ours must only be no worse
 """
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 
 from experiments.pages.figures import COLOURS, STYLE
 from experiments.reproduce import Cell, Reproduction, Section
+from experiments.reproduce.steps import told
 from fedmf.mechanisms import design, design_run, of_run, prefix_sum, restarted, run_lower_bound
 from fedmf.mechanisms.optimum.fixed_point import certified
 
@@ -65,7 +67,7 @@ def reproduce(directory: Path) -> Reproduction:
     The worst relative error is over the Honaker and the converged optimal entries, which have one digit after
     the point.
     """
-    rows = tuple(row(rounds) for rounds in PUBLISHED)
+    rows = tuple(row(rounds) for rounds in in_turn("errors"))
     errors = [
         abs(ours / published - 1)
         for item in rows
@@ -91,7 +93,7 @@ def reproduce(directory: Path) -> Reproduction:
                 "Bands and rank",
                 "Root loss of the banded-plus-low-rank fit by (bands, rank):",
                 ("rounds", "efficient, published", *map(str, SHAPES)),
-                tuple(by_shape(rounds) for rounds in PUBLISHED),
+                tuple(by_shape(rounds) for rounds in in_turn("bands and rank")),
             ),
             Section(
                 f"A run of {EPOCHS} epochs",
@@ -104,10 +106,15 @@ def reproduce(directory: Path) -> Reproduction:
                     "lower bound",
                     "one epoch over whole run",
                 ),
-                tuple(on_a_run(rounds) for rounds in PUBLISHED),
+                tuple(on_a_run(rounds) for rounds in in_turn(f"a run of {EPOCHS} epochs")),
             ),
         ),
     )
+
+
+def in_turn(table: str) -> Iterator[int]:
+    """Return the numbers of rounds of a table, each told as its turn comes."""
+    return told(tuple(PUBLISHED), lambda rounds: f"{table}, {rounds} rounds", float)
 
 
 def row(rounds: int) -> tuple[int, float, float, float, float, float, float, float, float, str]:

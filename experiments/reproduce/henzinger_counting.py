@@ -5,6 +5,7 @@ which the tree is worse in the limit, and what it is where anybody counts. Besid
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from experiments.pages.estimate import estimate
 from experiments.reproduce import Cell, Means, Reproduction, Section
 from experiments.reproduce.counting_plot import draw
 from experiments.reproduce.page import stem
+from experiments.reproduce.steps import told
 from fedmf.checks import check_choice
 from fedmf.counting import continual_counter
 from fedmf.mechanisms import bounds, design, design_run, of_run, prefix_sum, restarted
@@ -83,7 +85,7 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
     check_choice("size", means.size or "small", SIZES)
     size = SIZES[means.size or "small"]
     name = stem(NAME, means, "small")
-    rows = tuple(row(doublings) for doublings in range(1, size.doublings + 1))
+    rows = tuple(row(doublings) for doublings in in_turn("errors", range(1, size.doublings + 1)))
     formulas = [
         abs(ours / formula - 1) for item in rows for ours, formula in ((item[1], item[5]), (item[3], item[6]))
     ]
@@ -101,12 +103,17 @@ def reproduce(directory: Path, means: Means) -> Reproduction:
                     tuple(beyond(doublings) for doublings in BEYOND)),
             Section("Real counters", "Mean squared error as measured, over the squared noise multiplier, beside what is expected:",
                     ("rounds", "mechanism", "measured", "standard error", "expected", "tree / this one, measured"),
-                    tuple(line for doublings in size.counted for line in counted(doublings, size.seeds))),
+                    tuple(line for doublings in in_turn("real counters", size.counted) for line in counted(doublings, size.seeds))),
             Section(f"Counting in {EPOCHS} epochs", f"{EPOCHS} epochs of so many rounds; the noise restarts in each and the count goes on, one participation an epoch:",
                     ("rounds an epoch", "binary tree", "square root", "optimum of one epoch", "whole run", "tree / whole run"),
-                    tuple(on_a_run(doublings) for doublings in size.runs)),
+                    tuple(on_a_run(doublings) for doublings in in_turn(f"{EPOCHS} epochs", size.runs))),
         ),
     )  # fmt: skip
+
+
+def in_turn(table: str, doublings: Sequence[int]) -> Iterator[int]:
+    """Return the lengths of a table, as doublings, each told as its turn comes."""
+    return told(doublings, lambda power: f"{table}, 2^{power} rounds", lambda power: 2.0**power)
 
 
 def row(doublings: int) -> tuple[float, ...]:
