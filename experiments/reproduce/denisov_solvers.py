@@ -26,6 +26,7 @@ GAP = 1e-6
 EPOCHS, BETA = 8, 0.9
 EVALUATIONS = {"prefix sums": 100, f"momentum {BETA:g}": 800, "whole run": 1500}
 """About how many a fixed point takes, by which the time left is told."""
+ACROSS = 4  # problems side by side in the plot
 OURS = "ours, O(T)"
 SOLVERS = {  # name: iteration, diagonal
     "fixed point, dense": (solvers.plain, solvers.dense),
@@ -68,8 +69,8 @@ def about(size: Size) -> str:
 **What is computed.** The optimal factorization of prefix sums, of momentum {BETA:g}, and of the first of {EPOCHS} epochs with momentum {BETA:g}
 whose noise restarts while the model goes on (`whole run`), until the loss is certified to a relative gap of {GAP:g} by duality,
 the same certificate for all. An evaluation is one diagonal of X(v), by an eigendecomposition (`dense`) or in O(T) a pole. CPU
-seconds, so that other work on the machine does not count, without what numba compiles at a first call; at most {size.seconds:g} for a solver.
-All begin at the column norms of the workload. Nothing is drawn at random: there are no seeds.
+seconds, so that other work on the machine does not count, without what numba compiles at a first call; at most {size.seconds:g} for a solver, and of what
+takes less than a second the least of three runs. All begin at the column norms of the workload. Nothing is drawn at random: there are no seeds.
 
 **What the paper shows.** Figure 4 of Denisov et al. draws how their fixed point converges beside L-BFGS. No number was read off it.
 
@@ -174,12 +175,19 @@ def longer(words: str, workload: Workload) -> tuple[Cell, ...]:
 
 
 def draw(path: Path, traces: dict[tuple[str, int], dict[str, list[Point]]]) -> Path:
-    """Draw to `path`, a PNG, the certified gap of each solver by evaluations and by time, a column for each problem."""
+    """Draw to `path`, a PNG, the certified gap of each solver by evaluations and, below, by time; four problems side by side."""
     style: Any = STYLE
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(1.0 + 3.4 * len(traces), 7.0), layout="constrained")
-        panels = figure.subplots(2, len(traces), squeeze=False, sharey=True)
-        for (above, below), ((words, rounds), found) in zip(panels.T, traces.items(), strict=True):
+        columns, bands = min(len(traces), ACROSS), -(-len(traces) // ACROSS)
+        figure = Figure(figsize=(1.0 + 3.4 * columns, 7.0 * bands), layout="constrained")
+        panels = figure.subplots(2 * bands, columns, squeeze=False, sharey=True)
+        pairs = [pair for band in range(bands) for pair in zip(*panels[2 * band : 2 * band + 2], strict=True)]
+        for unused in pairs[len(traces) :]:
+            for axes in unused:
+                axes.remove()
+        for (above, below), ((words, rounds), found) in zip(
+            pairs[: len(traces)], traces.items(), strict=True
+        ):
             for index, (solver, points) in enumerate(found.items()):
                 look: Any = {
                     "color": COLOURS[index],

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from experiments.reproduce import Means, denisov_solvers, solvers
 from experiments.reproduce.denisov_solvers import OURS, SOLVERS, Size
@@ -83,6 +84,33 @@ def test_a_solver_that_is_out_of_time_says_how_far_it_came():
     assert all(a.gap >= b.gap for a, b in pairwise(points))
     *_, ratio = denisov_solvers.row("prefix sums", 16, "fixed point, dense", points, points)
     assert ratio is None
+
+
+def test_of_what_takes_less_than_a_second_the_quickest_of_three_runs_counts():
+    def timed(*seconds):
+        left = iter(seconds)
+        return lambda: [solvers.Point(7, next(left), 1e-7, 1.0)], left
+
+    timing, left = timed(0.7, 0.2, 0.3, 0.1)
+    assert solvers.quickest(timing)[-1].seconds == 0.2
+    assert list(left) == [0.1]
+    timing, left = timed(1.5, 0.2)
+    assert solvers.quickest(timing)[-1].seconds == 1.5
+    assert list(left) == [0.2]
+
+
+@pytest.mark.parametrize("problems", [1, 4, 5, 8])
+def test_the_plot_has_two_panels_for_each_problem_four_problems_across(problems, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: drawn.append(figure))
+    points = [solvers.Point(1, 0.1, 0.5, 2.0), solvers.Point(2, 0.2, 1e-7, 1.0)]
+    denisov_solvers.draw(tmp_path / "x.png", {("prefix sums", 2**k): {OURS: points} for k in range(problems)})
+    (figure,) = drawn
+    labels = [axes.get_xlabel() for axes in figure.axes]
+    assert labels.count("evaluations") == labels.count("CPU seconds") == problems
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert titles == [f"prefix sums, {2**k} rounds" for k in range(problems)]
+    assert len({axes.get_subplotspec().colspan.start for axes in figure.axes}) == min(problems, 4)
 
 
 def test_lbfgs_ends_by_itself_where_rounding_leaves_nothing_lower():
