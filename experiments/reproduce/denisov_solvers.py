@@ -78,6 +78,10 @@ takes less than a second the least of three runs. All begin at the column norms 
 numbers without constraints, begun again where its line search finds nothing lower; near the optimum that is rounding of the dual, and
 a dash stands where it could go no further, or the time was over. Both of theirs run with either diagonal, so that what the iteration gains and what the diagonal gains
 are told apart. Ours is the fixed point with Anderson's acceleration. Their hardware is not ours.
+
+**What we find.** Most is gained by the diagonal in O(T): more than a hundredfold from 1,024 rounds on, nothing with momentum at 256. Then by the
+iteration: the papers' fixed point takes 6 to 27 times the evaluations of ours. L-BFGS with the diagonal in O(T) is close behind:
+within twice our time on prefix sums, and as quick on the whole run. With momentum it ends just above the gap, after eight times our time.
 """
 
 
