@@ -89,14 +89,30 @@ def test_a_solver_that_is_out_of_time_says_how_far_it_came():
 def test_of_what_takes_less_than_a_second_the_quickest_of_three_runs_counts():
     def timed(*seconds):
         left = iter(seconds)
-        return lambda: [solvers.Point(7, next(left), 1e-7, 1.0)], left
+        # the run that ends first is not the one whose first point came first
+        return lambda: [
+            solvers.Point(1, 2 - (end := next(left)), 1e-2, 1.0),
+            solvers.Point(7, end, 1e-7, 1.0),
+        ], left
 
-    timing, left = timed(0.7, 0.2, 0.3, 0.1)
+    timing, left = timed(0.99, 0.2, 0.3, 0.1)
     assert solvers.quickest(timing)[-1].seconds == 0.2
     assert list(left) == [0.1]
-    timing, left = timed(1.5, 0.2)
-    assert solvers.quickest(timing)[-1].seconds == 1.5
+    timing, left = timed(1.0, 0.2)
+    assert solvers.quickest(timing)[-1].seconds == 1.0
     assert list(left) == [0.2]
+
+
+def test_every_solver_is_timed_so(monkeypatch):
+    """Each point of ours is a run of its own; the others are timed from start to end."""
+    runs = []
+    monkeypatch.setattr(solvers, "quickest", lambda timed: runs.append(timed) or timed())
+    workload = prefix_sum(8)
+    start = solvers.column_norms(workload)
+    for solver, diagonal in SOLVERS.values():
+        solvers.recorded(solver, diagonal(workload), start, gap=1e-6, seconds=20.0)
+    assert len(runs) == len(SOLVERS)
+    assert len(solvers.ours(workload, start, gap=1e-6)) == len(runs) - len(SOLVERS) == len(solvers.GAPS)
 
 
 @pytest.mark.parametrize("problems", [1, 4, 5, 8])
@@ -106,6 +122,7 @@ def test_the_plot_has_two_panels_for_each_problem_four_problems_across(problems,
     points = [solvers.Point(1, 0.1, 0.5, 2.0), solvers.Point(2, 0.2, 1e-7, 1.0)]
     denisov_solvers.draw(tmp_path / "x.png", {("prefix sums", 2**k): {OURS: points} for k in range(problems)})
     (figure,) = drawn
+    assert len(figure.axes) == 2 * problems  # no empty ones
     labels = [axes.get_xlabel() for axes in figure.axes]
     assert labels.count("evaluations") == labels.count("CPU seconds") == problems
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from experiments.reproduce import Means, steps
+from experiments.reproduce import Means, denisov_table2, steps
 from experiments.reproduce.steps import PAUSE, told
 
 
@@ -64,8 +64,8 @@ def test_results_of_minutes_tell_of_each_of_their_tables_on_stderr_alone(name, t
         lines(capsys)
         == {
             "denisov_solvers": [
-                "0/3 | time left unknown | prefix sums, 16 rounds",
-                "0/2 | time left unknown | prefix sums, 32 rounds",
+                "0/3 | time left unknown | all solvers, prefix sums, 16 rounds",
+                "0/2 | time left unknown | ours alone, prefix sums, 32 rounds",
             ],
             "henzinger_counting": [
                 "0/3 | time left unknown | errors, 2^1 rounds",
@@ -74,3 +74,13 @@ def test_results_of_minutes_tell_of_each_of_their_tables_on_stderr_alone(name, t
             ],
         }[name]
     )
+
+
+def test_the_tables_of_denisov_table_2_are_told_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(steps, "PAUSE", 1e9)
+    monkeypatch.setattr(denisov_table2, "PUBLISHED", {256: denisov_table2.PUBLISHED[256]})
+    denisov_table2.reproduce(tmp_path)
+    assert lines(capsys) == [
+        f"0/1 | time left unknown | {table}, 256 rounds"
+        for table in ("errors", "bands and rank", "a run of 8 epochs")
+    ]
