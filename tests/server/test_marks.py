@@ -1,7 +1,10 @@
 """How far a run got, as it is counted outside its directory."""
 
+import contextlib
 import os
 import stat
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -82,3 +85,44 @@ def test_marks_of_runs_that_ended_a_year_ago_are_removed_and_no_others(state):
         os.utime(state / run, (long_ago, long_ago))
     marks.end("young")
     assert sorted(path.name for path in state.iterdir()) == ["going", "young"]
+
+
+def test_who_waited_for_a_mark_holds_the_one_that_took_its_place(state):
+    """Else a third copy would hold the new one at the same time."""
+    run, inside = "a" * 32, threading.Event()
+    marks.write(run, 1)
+
+    def wait_for_it():
+        with marks.held(run):
+            inside.set()
+
+    waiting = threading.Thread(target=wait_for_it)
+    with contextlib.ExitStack() as new:
+        with marks.held(run):
+            waiting.start()
+            time.sleep(0.3)
+            marks.write(run, 2)
+            new.enter_context(marks.held(run))
+        assert not inside.wait(0.5)
+    assert inside.wait(30)
+    waiting.join()
+
+
+def test_copies_write_their_count_aside_under_names_of_their_own(state, monkeypatch):
+    names, real = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (names.append(old), real(old, new)))
+    for released in (1, 2):
+        marks.write("a" * 32, released)
+    assert len(set(names)) == 2
+    assert [path.read_text() for path in state.iterdir()] == ["2\n"]
+
+
+def test_what_ended_a_year_ago_is_removed_and_a_run_under_way_is_not(state):
+    for run, text in (("a" * 32, "3\n"), ("b" * 32, "8 over\n"), ("c" * 32, "9 over\n"), ("d.1.new", "")):
+        state.mkdir(parents=True, exist_ok=True)
+        (state / run).write_text(text)
+        if run[0] != "c":
+            os.utime(state / run, (0, time.time() - 370 * 24 * 3600))
+    marks.write("e" * 32, 2)
+    marks.end("e" * 32)
+    assert sorted(path.name[0] for path in state.iterdir()) == ["a", "c", "e"]

@@ -1,13 +1,10 @@
 """A run that is over stays over, and can be finished, whatever the instant of a crash at its end."""
 
-import contextlib
 import itertools
 import json
 import multiprocessing
 import os
 import shutil
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -283,47 +280,6 @@ def test_two_copies_that_release_at_one_instant_release_each_round_once(tmp_path
         process.join()
     assert released == list(range(1, 61))
     assert [path.read_text() for path in state_folder.iterdir()] == ["60\n"]
-
-
-def test_who_waited_for_a_mark_holds_the_one_that_took_its_place(state_folder):
-    """Else a third copy would hold the new one at the same time."""
-    run, inside = "a" * 32, threading.Event()
-    marks.write(run, 1)
-
-    def wait_for_it():
-        with marks.held(run):
-            inside.set()
-
-    waiting = threading.Thread(target=wait_for_it)
-    with contextlib.ExitStack() as new:
-        with marks.held(run):
-            waiting.start()
-            time.sleep(0.3)
-            marks.write(run, 2)
-            new.enter_context(marks.held(run))
-        assert not inside.wait(0.5)
-    assert inside.wait(30)
-    waiting.join()
-
-
-def test_copies_write_their_count_aside_under_names_of_their_own(state_folder, monkeypatch):
-    names, real = [], os.replace
-    monkeypatch.setattr(os, "replace", lambda old, new: (names.append(old), real(old, new)))
-    for released in (1, 2):
-        marks.write("a" * 32, released)
-    assert len(set(names)) == 2
-    assert [path.read_text() for path in state_folder.iterdir()] == ["2\n"]
-
-
-def test_what_ended_a_year_ago_is_removed_and_a_run_under_way_is_not(tmp_path, state_folder):
-    for run, text in (("a" * 32, "3\n"), ("b" * 32, "8 over\n"), ("c" * 32, "9 over\n"), ("d.1.new", "")):
-        state_folder.mkdir(exist_ok=True)
-        (state_folder / run).write_text(text)
-        if run[0] != "c":
-            os.utime(state_folder / run, (0, time.time() - 370 * 24 * 3600))
-    marks.write("e" * 32, 2)
-    marks.end("e" * 32)
-    assert sorted(path.name[0] for path in state_folder.iterdir()) == ["a", "c", "e"]
 
 
 def test_device_and_path_that_both_differ_are_a_copy():
