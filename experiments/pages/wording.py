@@ -1,10 +1,12 @@
 """How pages and tables say a number: digits, shares, bytes, times and ratios."""
 
+from itertools import pairwise
 from typing import Any
 
 from fedmf.rounding import rounded_up
 
 _WHOLE = 1e4  # from here on a measured number is said without decimals
+_TIMES = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))  # units and their seconds
 
 
 def number(value: Any) -> str:
@@ -100,11 +102,20 @@ def duration(seconds: float | None) -> str:
         return "–"
     if seconds < 59.95:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    return whole_duration(seconds)
+
+
+def whole_duration(seconds: float) -> str:
+    """Return a time in whole numbers of its two largest units.
+
+    >>> whole_duration(0.4), whole_duration(12.4), whole_duration(61), whole_duration(7260), whole_duration(90000)
+    ('0 s', '12 s', '1 min 1 s', '2 h 1 min', '1 d 1 h')
+    """
     left = round(seconds)
-    first = next(place for place, (_, length) in enumerate(units) if left >= length)
-    (unit, length), (smaller, part) = units[first : first + 2]
-    return f"{left // length} {unit} {left % length // part} {smaller}"
+    for (unit, length), (smaller, part) in pairwise(_TIMES):
+        if left >= length:
+            return f"{left // length} {unit} {left % length // part} {smaller}"
+    return f"{left} s"
 
 
 def _scaled(count: float, units: tuple[str, ...]) -> tuple[str, str]:

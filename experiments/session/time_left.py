@@ -15,11 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from experiments.pages.wording import whole_duration
+
 _LATEST = 30  # rounds
 _PATIENCE = 30.0  # seconds; a run shows nothing before its first score is timed or these have passed
 _FEW, _MANY = 3, 10  # rounds: below the first nothing is shown, below the other more than the estimate
 _TOO_SLOW = 1.25  # times as much left as is shown
-_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 class TimeLeft:
@@ -99,20 +100,4 @@ class TimeLeft:
         left *= 1 + max(0.0, (_MANY - known) / (2 * _MANY))
         self._shown = left if self._shown is None else min(self._shown, left)
         is_slow = left > _TOO_SLOW * self._shown and left > self._shown + 1
-        return f"{'over ' if is_slow else ''}{duration(self._shown)} left"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in its two largest units.
-
-    >>> duration(0.4), duration(12.4), duration(61), duration(7260), duration(90000)
-    ('0 s', '12 s', '1 min 1 s', '2 h 1 min', '1 d 1 h')
-    """
-    left = round(seconds)
-    place = next((place for place, (_, length) in enumerate(_UNITS) if left >= length), len(_UNITS) - 1)
-    unit, length = _UNITS[place]
-    said = f"{left // length} {unit}"
-    if place + 1 < len(_UNITS):
-        smaller, part = _UNITS[place + 1]
-        said += f" {left % length // part} {smaller}"
-    return said
+        return f"{'over ' if is_slow else ''}{whole_duration(self._shown)} left"
