@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.pages.figures import COLOURS, DASHES, STYLE
@@ -25,7 +26,7 @@ NAME = "denisov_solvers"
 GAP = 1e-6
 EPOCHS, BETA = 8, 0.9
 EVALUATIONS = {"prefix sums": 100, f"momentum {BETA:g}": 500, "whole run": 800}
-"""About how many the solvers take together, over 2, by which the time left is told."""
+"""About how those that the problems take compare, by which the time left is told."""
 ACROSS = 4  # problems side by side in the plot
 OURS = "ours, O(T)"
 SOLVERS = {  # name: iteration, diagonal
@@ -187,13 +188,12 @@ def draw(path: Path, traces: dict[tuple[str, int], dict[str, list[Point]]]) -> P
         columns, bands = min(len(traces), ACROSS), -(-len(traces) // ACROSS)
         figure = Figure(figsize=(1.0 + 3.4 * columns, 7.0 * bands), layout="constrained")
         panels = figure.subplots(2 * bands, columns, squeeze=False, sharey=True)
-        pairs = [pair for band in range(bands) for pair in zip(*panels[2 * band : 2 * band + 2], strict=True)]
-        for unused in pairs[len(traces) :]:
-            for axes in unused:
-                axes.remove()
-        for (above, below), ((words, rounds), found) in zip(
-            pairs[: len(traces)], traces.items(), strict=True
-        ):
+        used, unused = np.split(
+            panels.reshape(bands, 2, columns).swapaxes(1, 2).reshape(-1, 2), [len(traces)]
+        )
+        for axes in unused.flat:
+            axes.remove()
+        for (above, below), ((words, rounds), found) in zip(used, traces.items(), strict=True):
             for index, (solver, points) in enumerate(found.items()):
                 look: Any = {
                     "color": COLOURS[index],
