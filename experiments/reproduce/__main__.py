@@ -40,6 +40,10 @@ class ReproduceSettings:
     def __post_init__(self) -> None:
         if self.name is not None:
             check_choice("name", self.name, NAMES)
+        if not self.directory.strip():
+            raise SettingError(
+                "directory is empty; it must name the folder for figures and pages, such as reproduced."
+            )
         check_at_least("workers", self.workers, 1)
         given = {"data": self.data is not None, "size": self.size is not None,
                  "workers": self.workers > 1, "compute": not self.compute, "mix_code": self.mix_code}  # fmt: skip

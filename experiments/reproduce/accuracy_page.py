@@ -15,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.pages.estimate import Estimate, estimate
-from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE
+from experiments.pages.figures import STYLE
 from experiments.reproduce import Cell as Entry
+from experiments.reproduce.looks import LOOKS
 from experiments.reproduce.page import NONE, table_head, table_row
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Cell
@@ -199,13 +200,13 @@ def draw(path: Path, subjects: Sequence[Subject], results: Results) -> Path:
 
 def _panel(axes: Axes, subject: Subject, keep: float, results: Results) -> None:
     """Draw one line for each mechanism, with a band of one standard error."""
-    for index, mechanism in enumerate(subject.mechanisms):
+    for mechanism in subject.mechanisms:
         found = {
             epsilon: item
             for epsilon in subject.epsilons
             if (item := estimated(results, subject.cell(mechanism, keep, epsilon)))
         }
-        draw_line(axes, index, mechanism, found)
+        draw_line(axes, mechanism, found)
     axes.set_xscale("log")
     axes.set_xticks(subject.epsilons, [f"{epsilon:g}" for epsilon in subject.epsilons])
     axes.set_xticks([], minor=True)
@@ -213,14 +214,13 @@ def _panel(axes: Axes, subject: Subject, keep: float, results: Results) -> None:
     axes.set_title(f"{subject.name}, keep probability {keep:g}", fontsize=12)
 
 
-def draw_line(axes: Axes, index: int, label: str, found: Mapping[float, Estimate]) -> None:
-    """Draw line number `index` of a panel, {x: estimate}, with a band of one standard error."""
+def draw_line(axes: Axes, mechanism: str, found: Mapping[float, Estimate]) -> None:
+    """Draw the line of a mechanism, {x: estimate}, with a band of one standard error."""
     x, mean = list(found), np.array([item.mean for item in found.values()])
     error = np.array([item.error or 0.0 for item in found.values()])
-    colour = COLOURS[index % len(COLOURS)]
-    look: Any = {"linestyle": DASHES[index % len(DASHES)], "marker": MARKERS[index % len(MARKERS)]}
-    axes.plot(x, mean, color=colour, label=label, markersize=5, **look)
-    axes.fill_between(x, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+    look = LOOKS[mechanism].points
+    axes.plot(x, mean, label=mechanism, markersize=5, **look)
+    axes.fill_between(x, mean - error, mean + error, color=look["color"], alpha=0.2, linewidth=0)
 
 
 def estimated(results: Results, cell: Cell) -> Estimate | None:

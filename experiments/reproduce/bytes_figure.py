@@ -62,7 +62,7 @@ def _panel(
 ) -> None:
     """Draw one line for each mechanism at an epsilon; a mechanism without any run has none."""
     ticks: dict[float, float] = {}
-    for index, mechanism in enumerate(subject.mechanisms):
+    for mechanism in subject.mechanisms:
         cells = [cell for cell in subject.cells if (cell.mechanism, cell.epsilon) == (mechanism, epsilon)]
         found = {
             cell.keep_probability: item
@@ -70,7 +70,7 @@ def _panel(
             if (item := measure(results, cell))
         }
         ticks |= {keep: sent(dimension, keep) for keep in found}
-        draw_line(axes, index, mechanism, {ticks[keep]: item for keep, item in found.items()})
+        draw_line(axes, mechanism, {ticks[keep]: item for keep, item in found.items()})
     axes.set_xscale("log")
     axes.set_xticks(
         list(ticks.values()), [f"{bytes_:,.0f}\n{keep:g}" for keep, bytes_ in ticks.items()], fontsize=10

@@ -27,7 +27,7 @@ def draw(path: Path, rows: Sequence[Sequence[float]], ratio: Callable[[float], f
         left.set_xscale("log", base=2)
         left.set_ylim(bottom=0)
         left.set_xlabel("rounds")
-        left.set_ylabel("mean squared error of a count")
+        left.set_ylabel("mean squared error of a count (units of (z C)²)")
         left.legend()
         doublings = np.unique(np.geomspace(1, FURTHEST, 200).round())
         measured = [row[1] / row[3] for row in rows]

@@ -1,11 +1,12 @@
 """The size `paper` of the one-pass experiments: every cell is composed, built and accounted, and nothing is trained."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from client.data import Dataset
 from client.data.dataset import NEXT_TOKEN, stand_in
 from experiments.reproduce import Cell, Reproduction
 from experiments.reproduce.denisov_training import COMPARED, COOLED, WORDS, Size, cell
+from experiments.reproduce.page import once
 from experiments.settings.compose import compose
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
@@ -65,15 +66,6 @@ def _rows(size: Size) -> Iterator[tuple[Cell, ...]]:
                     error,
                     plan.value_bytes,
                 )
-
-
-def once(overrides: Sequence[str]) -> list[str]:
-    """Return overrides with one for each key, the last, which is the one that counts.
-
-    >>> once(["a=1", "b=2", "a=3"])
-    ['a=3', 'b=2']
-    """
-    return [f"{key}={value}" for key, value in dict(line.split("=", 1) for line in overrides).items()]
 
 
 def blank(size: Size) -> Dataset:

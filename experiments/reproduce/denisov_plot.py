@@ -9,15 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.pages.estimate import Estimate
-from experiments.pages.figures import COLOURS, DASHES, STYLE
+from experiments.pages.figures import STYLE
 from experiments.reproduce.accuracy_page import draw_line, estimated
-from experiments.reproduce.denisov_training import COMPARED, MECHANISMS, WORDS, Size, factorization, subject
+from experiments.reproduce.denisov_training import COMPARED, WORDS, Size, factorization, subject
+from experiments.reproduce.looks import LOOKS
 from experiments.reproduce.results import Results
 
-TICKS = (8, 10, 12, 15, 20, 30, 40)  # percent of examples misclassified
+TICKS = (6, 7, 8, 10, 12, 15, 20, 30, 40)  # percent of examples misclassified
 MARGIN = 1.1  # factor left and right of the epsilons
 LEAST = 3.0  # of the error that is drawn: below are only first rounds
-PLACES = {name: place for place, name in enumerate(MECHANISMS)}  # a mechanism looks the same in all panels
 
 
 def draw(path: Path, size: Size, results: Results) -> Path:
@@ -46,7 +46,7 @@ def draw_accuracy(axes: Axes, size: Size, schedule: str, results: Results) -> No
             for epsilon in shown.epsilons
             if (item := estimated(results, shown.cell(mechanism, 1.0, epsilon)))
         }
-        draw_line(axes, PLACES[mechanism], mechanism, found)
+        draw_line(axes, mechanism, found)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(shown.epsilons[0] / MARGIN, shown.epsilons[-1] * MARGIN)
@@ -61,9 +61,8 @@ def draw_noise(axes: Axes, size: Size, schedule: str) -> None:
     """Draw the standard deviation of a coordinate of the noise in the model after each round."""
     rounds = np.arange(1, size.rounds + 1)
     for mechanism in COMPARED[schedule]:
-        place = PLACES[mechanism]
-        look: Any = {"color": COLOURS[place], "linestyle": DASHES[place % len(DASHES)], "linewidth": 1.3}
-        axes.plot(rounds, factorization(size, schedule, mechanism).per_round_error, label=mechanism, **look)
+        error = factorization(size, schedule, mechanism).per_round_error
+        axes.plot(rounds, error, label=mechanism, linewidth=1.3, **LOOKS[mechanism].line)
     axes.set_yscale("log")
     axes.set_ylim(bottom=LEAST)
     axes.set_xlabel("round")

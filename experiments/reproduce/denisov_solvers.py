@@ -78,7 +78,7 @@ takes less than a second the least of three runs. All begin at the column norms 
 **What differs.** Their L-BFGS is not ours: here it is SciPy's, with a memory of {solvers.MEMORY}, on the negative dual in log v, a problem of T
 numbers without constraints, begun again where its line search finds nothing lower; near the optimum that is rounding of the dual, and
 a dash stands where it could go no further, or the time was over. Both of theirs run with either diagonal, so that what the iteration gains and what the diagonal gains
-are told apart. Ours is the fixed point with Anderson's acceleration. Their hardware is not ours.
+are told apart; by evaluations the two mostly take the same course, one line on the other in the upper panels. Ours is the fixed point with Anderson's acceleration. Their hardware is not ours.
 
 **What we find**, in both sizes together (`size=laptop` has 512, 1,024 and 2,048 rounds besides). From 512 rounds on most is gained by the diagonal in O(T):
 at 1,024 an evaluation takes less than a hundredth of the time. The papers' fixed point takes 6 to 27 times the evaluations of ours. L-BFGS with the diagonal in

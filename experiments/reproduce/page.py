@@ -40,6 +40,15 @@ def asked(size: str | None, first: str) -> str:
     return "" if size in (None, first) else f" size={size}"
 
 
+def once(overrides: Sequence[str]) -> list[str]:
+    """Return overrides with one for each key, the last, which is the one that counts.
+
+    >>> once(["a=1", "b=2", "a=3"])
+    ['a=3', 'b=2']
+    """
+    return [f"{key}={value}" for key, value in dict(line.split("=", 1) for line in overrides).items()]
+
+
 def write(directory: Path, arguments: Sequence[str], result: Reproduction, took: Took) -> Path:
     """Write directory/STEM.md of a result that has words for a page, and return its path.
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from experiments.reproduce.results import Results, in_words
 from experiments.reproduce.trials import Cell
 
@@ -33,4 +35,12 @@ def time_words(results: Results, cells: Sequence[Cell]) -> str:
         )
     else:
         said += " Wall time was not measured."
-    return f"{said} A run takes a fifth more or less, as there is other work on the machine or not."
+    return f"{said} {_spread([outcome.seconds for outcome in every])}".strip()
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    """Say how far apart the CPU times of single runs are: machines and what else they had to do differ."""
+    if len(seconds) < 2:
+        return ""
+    low, high = np.quantile(seconds, [0.05, 0.95]).tolist()
+    return f"Nine runs of ten took {low:.1f} to {high:.1f} CPU seconds, as the machine was and what else it had to do."

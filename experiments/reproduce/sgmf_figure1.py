@@ -26,6 +26,7 @@ EPSILON = 5.0
 DELTA = 1e-8
 GAMMA_LEFT = 0.01
 RATIO_RIGHT = 1000.0
+POINTS = 49  # of a curve
 
 # Delta_2/Delta_inf -> noise multiplier at gamma = .01.
 EXPECTED_LEFT = {
@@ -115,11 +116,11 @@ def draw(path: Path) -> Path:
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(9.0, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
-        ratios = np.geomspace(1, 5000, 16)
+        ratios = np.geomspace(1, 5000, POINTS)
         _panel(left, ratios, [sparsified(ratio, GAMMA_LEFT) for ratio in ratios], EXPECTED_LEFT)
         left.set_xlabel("Delta_2 / Delta_inf (no unit)")
         left.set_title(f"keep probability {GAMMA_LEFT:g}")
-        gammas = np.geomspace(1e-4, 0.5, 16)
+        gammas = np.geomspace(1e-4, 0.5, POINTS)
         _panel(right, gammas, [sparsified(RATIO_RIGHT, gamma) for gamma in gammas], EXPECTED_RIGHT)
         right.set_xlabel("keep probability gamma")
         right.set_title(f"Delta_2 / Delta_inf = {RATIO_RIGHT:g}")
@@ -137,4 +138,7 @@ def _panel(
     axes.set_ylabel("noise multiplier z / gamma")
     top = max(y)
     axes.set_ylim(0.9, 1.5 * top if math.isfinite(top) else None)
+    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100) if tick < 1.5 * top]
+    axes.set_yticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
     axes.legend()

@@ -97,7 +97,7 @@ def _lines(page: Page, size_name: str, size: Size, subject: Subject, work: Study
         "data=mnist_by_writer.npz`, which goes on"
     )
     yield f"where it was cut short; `compute=false` only writes this page again. Every line of {RUNS}.jsonl is one run; the data are described in [docs/data.md](../data.md#the-files-of-the-experiments)."
-    yield "`size=laptop` trains a network with a hidden layer for 8 epochs of 32 rounds, in about 30 CPU seconds a run and 5 CPU hours for a page;"
+    yield "`size=laptop` trains a network with a hidden layer for 8 epochs of 32 rounds, in 15 to 30 CPU seconds a run and 3 to 5 CPU hours for a page;"
     yield "`size=paper` trains nothing: it builds and accounts runs as long as the paper's, and says what they would take."
     yield from ("", page.head.strip(), "", tuning(size), "")
     for figure in figures:

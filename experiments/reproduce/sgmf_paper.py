@@ -8,6 +8,7 @@ import numpy as np
 
 from client.data import Dataset, Examples
 from experiments.reproduce import Cell, Reproduction
+from experiments.reproduce.page import once
 from experiments.reproduce.sgmf_page import Page
 from experiments.reproduce.sgmf_training import Size, cell
 from experiments.settings.compose import compose
@@ -37,8 +38,8 @@ def dry_run(page: Page, size: Size) -> Reproduction:
         "Composed, built and accounted; nothing was trained, and no page written. The data are stood in for by blank images.",
         f"It would take about {runs:,} runs with tuning, {rounds:,} rounds and {rounds * size.cohort:,} trainings of a client: "
         f"{low:,.0f} to {high:,.0f} hours at the {SECONDS[0]:g} to {SECONDS[1]:g} s a round that two busy cores took for this network.",
-        "Set path of Federated EMNIST's files with `simulate` to train one of them: "
-        f"{' '.join(cell(size, page.mechanisms[-1], keeps[-1], size.epsilons[0]).overrides)}",
+        "Set dataset.path to Federated EMNIST's files with `simulate` to train one of them: "
+        f"{' '.join(once(cell(size, page.mechanisms[-1], keeps[-1], size.epsilons[0]).overrides))}",
     )
     return Reproduction(f"{page.title}: a dry run", COLUMNS, rows, None, notes)
 

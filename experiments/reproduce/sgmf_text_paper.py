@@ -6,6 +6,7 @@ from client.data import Dataset, Examples
 from client.data.dataset import NEXT_TOKEN, describe_unit
 from client.data.text import SPECIAL, UNCOUNTED
 from experiments.reproduce import Reproduction
+from experiments.reproduce.page import once
 from experiments.reproduce.sgmf_page import Page
 from experiments.reproduce.sgmf_paper import COLUMNS, TRIALS, accounted
 from experiments.reproduce.sgmf_training import Size, cell
@@ -24,8 +25,8 @@ def dry_run(page: Page, size: Size) -> Reproduction:
     notes = (
         "Composed, built and accounted; nothing was trained, and no page written. The data are stood in for by blank texts.",
         f"It would take about {runs:,} runs with tuning, {rounds:,} rounds and {rounds * size.cohort:,} trainings of a client.",
-        "Cohorts, rounds and epochs are our choice. Set path and vocabulary of Stack Overflow's files with `simulate` to train one "
-        f"of them: {' '.join(last.overrides)}",
+        "Cohorts, rounds and epochs are our choice. Set dataset.path and dataset.vocabulary to Stack Overflow's files with `simulate` to train one "
+        f"of them: {' '.join(once(last.overrides))}",
     )
     return Reproduction(f"{page.title}: a dry run", COLUMNS, rows, None, notes)
 

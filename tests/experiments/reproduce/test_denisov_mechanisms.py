@@ -8,7 +8,6 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.cli import command
-from experiments.pages.figures import COLOURS
 from experiments.reproduce import (
     Means,
     denisov_mechanisms,
@@ -34,6 +33,7 @@ from experiments.reproduce.denisov_training import (
     factorization,
     study,
 )
+from experiments.reproduce.looks import LOOKS
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Outcome, Trial
 from experiments.reproduce.whole_run import COMMON, Task
@@ -328,7 +328,7 @@ def test_a_mechanism_looks_the_same_in_all_panels_and_errors_are_what_lacks_to_a
         denisov_plot.draw_noise(exact, size, schedule)
     drawn = [line for panel in (*above, *below) for line in panel.lines if line.get_label() == FITTED]
     assert len(drawn) == 4
-    assert {line.get_color() for line in drawn} == {COLOURS[list(MECHANISMS).index(FITTED)]}
+    assert {line.get_color() for line in drawn} == {LOOKS[FITTED].line["color"]}
     assert list(drawn[0].get_ydata()) == pytest.approx([10.0])
     np.testing.assert_array_equal(
         drawn[2].get_ydata(), factorization(size, "constant", FITTED).per_round_error

@@ -31,6 +31,18 @@ def test_the_list_is_json_for_programs(capsys, tmp_path, monkeypatch):
     assert all(entry["about"].endswith(".") and "\n" not in entry["about"] for entry in document)
 
 
+@pytest.mark.parametrize("given", ["directory=", "directory='  '"])
+def test_an_empty_folder_is_refused_and_nothing_is_written_here(capsys, tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        command.run(
+            reproduce, "reproduce", ReproduceSettings, "", ["name=sgmf_femnist", "compute=false", given]
+        )
+    assert end.value.code == 2
+    assert "directory is empty; it must name the folder" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_list_has_no_use_of_is_refused(capsys):
     with pytest.raises(SystemExit) as end:
         command.run(reproduce, "reproduce", ReproduceSettings, "", ["size=small"])

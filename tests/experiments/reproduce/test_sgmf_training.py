@@ -67,8 +67,10 @@ def test_all_that_the_issue_asks_for_is_compared():
         assert size.cohort == 100
         assert size.seeds >= 5
         assert size.seeds + size.more >= 10
-        seeds = sgmf_training.study(size, (1.0,), (EPOCH,)).seeds
-        assert not {*seeds.tuning} & {*range(10)}
+        work = sgmf_training.study(size, (1.0,), (EPOCH,))
+        assert work.seeds.final == tuple(range(size.seeds))
+        assert work.more == tuple(range(size.seeds, size.seeds + size.more))
+        assert not {*work.seeds.tuning} & {*range(10)}
     assert (SIZES["paper"].rounds, SIZES["paper"].epochs) == (32, 16)
     assert set(sgmf_femnist.PAGE.mechanisms) == {INDEPENDENT, HONAKER, EPOCH, WHOLE_RUN}
     assert set(sgmf_csgm.PAGE.mechanisms) == {
