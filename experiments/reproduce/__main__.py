@@ -45,7 +45,7 @@ class ReproduceSettings:
                 "directory is empty; it must name the folder for figures and pages, such as reproduced."
             )
         check_at_least("workers", self.workers, 1)
-        given = {"data": self.data is not None, "size": self.size is not None,
+        given = {"data": self.data is not None, "size": self.size is not None and not self._is_only_size,
                  "workers": self.workers > 1, "compute": not self.compute, "mix_code": self.mix_code}  # fmt: skip
         for key in [key for key, is_given in given.items() if is_given]:
             takers = SIZED if key == "size" else LONG
@@ -65,9 +65,14 @@ class ReproduceSettings:
             )
 
     @property
+    def _is_only_size(self) -> bool:
+        """Whether the size is that of a result which comes in this one."""
+        return self.size == "small" and self.name is not None and self.name not in SIZED
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """What the command is given to compute the result again."""
-        size = () if self.size is None else (f"size={self.size}",)
+        size = () if self.size is None or self._is_only_size else (f"size={self.size}",)
         return (f"name={self.name}", f"directory={self.directory}", *size)
 
     @property

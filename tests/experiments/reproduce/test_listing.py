@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.cli import command
-from experiments.reproduce import NAMES
+from experiments.reproduce import NAMES, Reproduction, sgmf_figure1
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce
 
 
@@ -48,3 +48,13 @@ def test_what_a_list_has_no_use_of_is_refused(capsys):
         command.run(reproduce, "reproduce", ReproduceSettings, "", ["size=small"])
     assert end.value.code == 2
     assert "a list of the results trains no models" in capsys.readouterr().err
+
+
+def test_what_comes_in_one_size_is_small_and_its_page_does_not_name_it(tmp_path, monkeypatch):
+    computed = Reproduction("One", ("a",), ((1,),), None, stem="one", about="What it is.")
+    monkeypatch.setattr(sgmf_figure1, "reproduce", lambda directory: computed)
+    arguments = ["name=sgmf_figure1", "size=small", f"directory={tmp_path}"]
+    with pytest.raises(SystemExit) as end:
+        command.run(reproduce, "reproduce", ReproduceSettings, "", arguments)
+    assert end.value.code == 0
+    assert f"name=sgmf_figure1 directory={tmp_path}`" in (tmp_path / "one.md").read_text()

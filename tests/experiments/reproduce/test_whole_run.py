@@ -135,7 +135,7 @@ def test_the_command_writes_the_page_and_the_table_from_the_runs_that_are_there(
         (["name=whole_run", "size=huge"], "size is 'huge'; it must be one of full, small."),
         (["name=whole_run", "workers=0"], "workers is 0"),
         (["name=whole_run", "data=/nowhere.npz"], "data is /nowhere.npz, which does not exist"),
-        (["name=sgmf_figure1", "size=small"], "size is small, but sgmf_figure1 comes in one size"),
+        (["name=sgmf_figure1", "size=laptop"], "size is laptop, but sgmf_figure1 comes in one size"),
         (["name=sgmf_figure1", "workers=2"], "workers is 2, but sgmf_figure1 trains no models"),
     ],
 )
