@@ -40,9 +40,8 @@ def test_an_entry_agrees_only_to_the_last_digit_printed(result):
 def test_the_printed_epsilons_agree_by_integer_orders_and_are_lower_exactly(result):
     for way, finding in (("integer orders", "agrees"), ("exact", "ours is lower")):
         assert len(lines(result, way)) == 5
-        assert {line["finding"] for line in lines(result, way)} == {
-            finding
-        }  # .759 is no .8, though it is printed so
+        # .759 is no .8, though it is printed so
+        assert {line["finding"] for line in lines(result, way)} == {finding}
     (first,) = lines(result, "0.341, exact")
     assert first["ours"] == pytest.approx(17.648, abs=6e-4)
     assert first["deviation, %"] == pytest.approx(100 * (17.648 / 18.9 - 1), abs=0.01)

@@ -14,11 +14,7 @@ from experiments.reproduce import LONG, Means, sgmf_text_task, sgmf_training
 from experiments.reproduce.results import Results
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "results"
-STUDIES = {
-    "sgmf_femnist": "sgmf",
-    "sgmf_csgm": "sgmf",
-    "sgmf_text": "sgmf_text",
-}  # by name of the file of runs
+STUDIES = {"sgmf_femnist": "sgmf", "sgmf_csgm": "sgmf", "sgmf_text": "sgmf_text"}  # name: file of runs
 PAGES = [
     (name, size)
     for name in LONG
