@@ -8,7 +8,7 @@ from experiments.reproduce.results import Results, in_words
 from experiments.reproduce.trials import Cell
 
 
-def code_words(results: Results, cells: Sequence[Cell], unnamed: str) -> str:
+def code_words(results: Results, cells: Sequence[Cell], unnamed: str = "") -> str:
     """Return which code played the runs of these cells; `unnamed` is said where some of the lines do not name theirs."""
     codes = results.codes(cells)
     if not codes:

@@ -25,7 +25,6 @@ from fedmf.errors import SettingError
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.files import write_atomically
 
-SAME_NOW = "Some of them, played again with commit 63a390c, came out the same to the last digit."
 RUNS = "sgmf"  # RUNS.jsonl has the runs of both names
 ABOUT_BYTES = (
     f"Bytes are those of one message: 4 for each value that a client is expected to send, and {ENVELOPE_BYTES} of envelope. "
@@ -235,7 +234,7 @@ def differs(page: Page, found: Mapping[str, Mapping[int, float]]) -> str:
 def what_it_took(work: Study, results: Results) -> Iterator[str]:
     """Yield which code played the runs, how many there are and their time, those that tune included."""
     yield from ("## What it took", "")
-    yield from (code_words(results, work.cells, SAME_NOW), "", time_words(results, work.cells))
+    yield from (code_words(results, work.cells), "", time_words(results, work.cells))
 
 
 def tuning(size: Size) -> str:
