@@ -116,7 +116,7 @@ def _lines(page: Page, size_name: str, size: Size, subject: Subject, work: Study
         "data=stackexchange_by_user.jsonl.gz`, which goes"
     )
     yield f"on where it was cut short; `compute=false` only writes this page again. Every line of {RUNS} is one run; the data are described in [docs/data.md](../data.md#the-files-of-the-experiments);"
-    yield f"{WORDS} is the vocabulary, made by `python -m experiments.vocabulary file=docs/results/{WORDS} size={VOCABULARY}`. `size=laptop` trains larger cohorts at smaller epsilons and more keep probabilities, for some hours; `size=paper` trains"
+    yield f"{WORDS} is the vocabulary, made by `python -m experiments.vocabulary file=docs/results/{WORDS} size={VOCABULARY}`. `size=laptop` trains larger cohorts at smaller epsilons and more keep probabilities, for an hour or two; `size=paper` trains"
     yield "nothing: it builds and accounts runs with the network and the number of users of Stack Overflow."
     yield from ("", page.head.strip(), "", tuning(size), "")
     for figure in figures:
