@@ -6,8 +6,10 @@ data=mnist_by_writer.npz`; a call that was cut short goes on where it was.
 """
 
 import ast
+import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -59,10 +61,10 @@ class ReproduceSettings:
                 raise SettingError(
                     f"{key} is {getattr(self, key)}, but size=paper trains nothing and has no use of it; leave it out."
                 )
-        if self.data is not None and not Path(self.data).exists():
-            raise SettingError(
-                f"data is {self.data}, which does not exist; it must name the file of the data."
-            )
+        if self.data is not None and not Path(self.data).is_file():
+            lack = "is no file" if Path(self.data).exists() else "does not exist"
+            said = f"{self.data}, which {lack}" if self.data.strip() else "empty"
+            raise SettingError(f"data is {said}; it must name the file of the data.")
 
     @property
     def _is_only_size(self) -> bool:
@@ -90,10 +92,10 @@ def reproduce(settings: ReproduceSettings) -> None:
     logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
     module = import_module(f"experiments.reproduce.{settings.name}")
     directory = Path(settings.directory)
-    directory.mkdir(parents=True, exist_ok=True)
     means = (settings.means,) if settings.name in SIZED else ()
     wall, cpu = time.monotonic(), time.process_time()
-    result: Reproduction = module.reproduce(directory, *means)
+    with folder(directory):
+        result: Reproduction = module.reproduce(directory, *means)
     if result.about:
         took = page.Took(time.monotonic() - wall, time.process_time() - cpu)
         page.write(directory, settings.arguments, result, took)
@@ -101,6 +103,20 @@ def reproduce(settings: ReproduceSettings) -> None:
         output.print_json(as_document(settings.name, result))
     else:
         print_text(result)
+
+
+@contextlib.contextmanager
+def folder(directory: Path) -> Iterator[None]:
+    """Make a folder for the block; where the block fails with nothing in it, what was made of its path goes again."""
+    made = [one for one in (directory, *directory.parents) if not one.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty: what is in it stays
+            for one in made:
+                one.rmdir()
+        raise
 
 
 def show_list(form: Output) -> None:

@@ -57,7 +57,7 @@ The same as in small, and clearer, with twice the rounds and a hidden layer. The
 last named here. The optimum for momentum is above the tree's online estimator by 2.6 points at epsilon 8 and by 5 to 6 at epsilon 1, and does better
 than that at half the epsilon; independent noise at epsilon 8 is below that optimum at epsilon 1. `honaker_full`, which needs every row of its noise, gains more
 than half of the way from the one tree to that optimum at a constant rate, a third to seven tenths of it with the cooldown; putting the momentum into the workload is worth .5 to .9 points.
-With a constant rate the optimum for prefix sums is above `honaker_full` by no more than .5 points, and at epsilon 4 not at all: its error is less by a
+With a constant rate the optimum for prefix sums is above `honaker_full` by no more than .6 points, and at epsilon 4 not at all: its error is less by a
 sixth over all rounds, but 1.4 % more after the last one, and it is the last model that is scored. With the cooldown it is less by 16 % there
 too, and the optimum is .6 to .9 points above. The cooldown brings the trees and the optima .1 to 2 points, and takes up to half a point from independent noise. That the
 mechanism knows the cooldown costs .1 points at every epsilon, as in small: its error over all rounds is .2 % less, after

@@ -19,6 +19,16 @@ from server.files import sync_folder, write_atomically
 _OF_OUTCOME = tuple(field.name for field in fields(Outcome) if field.name != "wall")  # that old lines lack
 Code = tuple[str, str]
 """Version of fedmf and digest of its code."""
+_NUMBER = (float, int)
+_TYPES = {
+    **dict.fromkeys(("task", "mechanism", "settings"), (str,)),
+    **dict.fromkeys(("keep", "epsilon", "rate", "held_out", "accuracy", "loss", "seconds"), _NUMBER),
+    "seed": (int,),
+    "wall": _NUMBER,
+    **dict.fromkeys(("fedmf", "code"), (str,)),
+}
+_LATER = ("wall", "fedmf", "code")  # what lines lack that were written before it was there
+_BEGIN = b'{"task": "'  # of every line
 
 
 class Results:
@@ -31,10 +41,16 @@ class Results:
     def __init__(self, path: Path, *, mix_code: bool = False) -> None:
         self._path, self._mix_code = path, mix_code
         self._codes: dict[str, Code | None] = {}  # None: the line does not say
-        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+        whole, _, torn = path.read_bytes().rpartition(b"\n") if path.exists() else (b"", b"", b"")
         self._size = len(whole) + bool(whole)
         self._tuned: dict[Cell, float] = {}
-        self._outcomes = dict(self._read(number, line) for number, line in enumerate(whole.splitlines(), 1))
+        lines = whole.splitlines()
+        self._outcomes = dict(self._read(number, line) for number, line in enumerate(lines, 1))
+        if not torn.startswith(_BEGIN[: len(torn)]):
+            raise RunDirectoryError(
+                f"line {len(lines) + 1} of {path} is no result, nor the beginning of one; it must be a line that this command wrote: "
+                "remove it, or name another directory."
+            )
 
     def __len__(self) -> int:
         """Return how many trials are there, of whatever cells."""
@@ -120,12 +136,11 @@ class Results:
     def _read(self, number: int, line: bytes) -> tuple[str, Outcome]:
         try:
             document = json.loads(line)
+            _check(document)
             outcome = Outcome(
                 **{name: document.pop(name) for name in _OF_OUTCOME}, wall=document.pop("wall", None)
             )
             code = document.pop("fedmf", None), document.pop("code", None)
-            if not {"rate", "seed", "held_out"} <= set(document):
-                raise ValueError("it names no trial")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise RunDirectoryError(
                 f"line {number} of {self._path} is no result ({error}); it must be a line that this command wrote: "
@@ -134,6 +149,18 @@ class Results:
         key = json.dumps(document)
         self._codes[key] = None if None in code else code
         return key, outcome
+
+
+def _check(document: Mapping[str, object]) -> None:
+    """Raise `ValueError` for a line that lacks a field of a trial or its outcome, and `TypeError` for a value of another type."""
+    if lacking := [name for name in _TYPES if name not in document and name not in _LATER]:
+        raise ValueError(f"it lacks {', '.join(lacking)}")
+    for name, types in _TYPES.items():
+        value = document.get(name)
+        missing = value is None and (name in _LATER or name == "loss")
+        if not missing and (isinstance(value, bool) or not isinstance(value, types)):
+            kind = {str: "a text", int: "an integer"}.get(types[0], "a number")
+            raise TypeError(f"its {name} is {value!r}, which is not {kind}")
 
 
 def _line(key: str, outcome: Outcome, code: Code | None) -> str:

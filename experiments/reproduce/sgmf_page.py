@@ -28,6 +28,7 @@ from server.files import write_atomically
 RUNS = "sgmf"  # RUNS.jsonl has the runs of both names
 ABOUT_BYTES = (
     f"Bytes are those of one message: 4 for each value that a client is expected to send, and {ENVELOPE_BYTES} of envelope. "
+    "The values are those of the rotated vector, for which the model is padded to a power of two. "
     "With epochs a client sends at most one in each."
 )
 

@@ -246,8 +246,9 @@ def check_data(path: Path) -> None:
             for name in ARRAYS:
                 digest.update(np.ascontiguousarray(arrays[name]).tobytes())
     except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        # NumPy's own words for a file of another kind advise to load it unsafely
         raise DataError(
-            f"{path} is no file of {', '.join(ARRAYS)} ({error}); data must be handwriting by writer, {FILES}."
+            f"{path} is no file of {', '.join(ARRAYS)}, which an .npz file must hold; data must be handwriting by writer, {FILES}."
         ) from error
     if digest.hexdigest() != WRITERS:
         raise DataError(

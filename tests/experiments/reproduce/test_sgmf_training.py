@@ -229,7 +229,7 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path, capsys):
     code, _, err = called(capsys, "name=sgmf_csgm", f"data={other}", f"directory={tmp_path}/new")
     assert code == 2
     assert f"{other} is no file of" in err
-    assert not any((tmp_path / "new").glob("*"))
+    assert not (tmp_path / "new").exists()
 
 
 def test_two_calls_at_once_do_not_write_into_one_file(tmp_path):
@@ -255,7 +255,7 @@ def test_the_paper_size_is_built_and_accounted_and_trains_nothing(tmp_path, caps
 
 
 def test_a_page_of_no_run_changes_no_result(tmp_path):
-    (tmp_path / "sgmf.jsonl").write_text('{"torn')  # another process is writing
+    (tmp_path / "sgmf.jsonl").write_text('{"task": "torn')  # another process is writing
     sgmf_csgm.reproduce(tmp_path, Means(compute=False))
-    assert (tmp_path / "sgmf.jsonl").read_text() == '{"torn'
+    assert (tmp_path / "sgmf.jsonl").read_text() == '{"task": "torn'
     assert len(Results(tmp_path / "sgmf.jsonl")) == 0

@@ -110,9 +110,9 @@ def test_the_page_can_be_made_before_any_run_has_ended_and_changes_no_result(tmp
     whole_run.reproduce(tmp_path, Means(compute=False))
     assert "No run has ended yet" in (tmp_path / "whole_run.md").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["whole_run.md"]
-    (tmp_path / "whole_run.jsonl").write_text('{"torn')  # another process is writing
+    (tmp_path / "whole_run.jsonl").write_text('{"task": "torn')  # another process is writing
     whole_run.reproduce(tmp_path, Means(compute=False))
-    assert (tmp_path / "whole_run.jsonl").read_text() == '{"torn'
+    assert (tmp_path / "whole_run.jsonl").read_text() == '{"task": "torn'
 
 
 def test_the_command_writes_the_page_and_the_table_from_the_runs_that_are_there(tmp_path, capsys):
@@ -135,6 +135,11 @@ def test_the_command_writes_the_page_and_the_table_from_the_runs_that_are_there(
         (["name=whole_run", "size=huge"], "size is 'huge'; it must be one of full, small."),
         (["name=whole_run", "workers=0"], "workers is 0"),
         (["name=whole_run", "data=/nowhere.npz"], "data is /nowhere.npz, which does not exist"),
+        (["name=whole_run", "data="], "data is empty; it must name the file of the data."),
+        (
+            ["name=whole_run", f"data={Path(__file__).parent}"],
+            "which is no file; it must name the file of the data.",
+        ),
         (["name=sgmf_figure1", "size=laptop"], "size is laptop, but sgmf_figure1 comes in one size"),
         (["name=sgmf_figure1", "workers=2"], "workers is 2, but sgmf_figure1 trains no models"),
     ],
@@ -143,10 +148,20 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path, capsys, argum
     code, _, err = called(capsys, f"directory={tmp_path}/new", *arguments)
     assert code == 2
     assert said in err
-    assert not any((tmp_path / "new").glob("*"))
+    assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("content", ["other", "arrays missing", "text", "folder"])
+def test_what_a_refused_call_made_of_its_folder_goes_again_and_nothing_else(tmp_path, capsys):
+    kept = tmp_path / "there"
+    kept.mkdir()
+    arguments = ("name=whole_run", "size=huge")
+    assert called(capsys, f"directory={kept}/a/b", *arguments)[0] == 2
+    assert called(capsys, f"directory={kept}", *arguments)[0] == 2
+    assert list(tmp_path.iterdir()) == [kept]
+    assert list(kept.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["other", "arrays missing", "text"])
 def test_data_of_another_kind_are_refused_before_the_first_run(tmp_path, capsys, content):
     path = tmp_path / "data.npz"
     arrays = {name: np.zeros(3, "u1") for name in whole_run.ARRAYS}
@@ -154,15 +169,14 @@ def test_data_of_another_kind_are_refused_before_the_first_run(tmp_path, capsys,
         np.savez(path, **arrays)
     elif content == "arrays missing":
         np.savez(path, x=arrays["x"])
-    elif content == "text":
-        path.write_text("x,y")
     else:
-        path.mkdir()
+        path.write_text("x,y")
     code, _, err = called(capsys, f"directory={tmp_path}/new", "name=whole_run", f"data={path}")
     assert code == 2
     assert str(path) in err
+    assert "pickle" not in err  # what NumPy says of files of another kind is a bad advice
     assert "other data than" in err if content == "other" else "is no file of x, y, user, split" in err
-    assert not any((tmp_path / "new").glob("*"))
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_smaller_size_writes_a_page_of_its_own(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -128,6 +129,52 @@ def test_an_outcome_takes_the_place_of_a_torn_line(tmp_path):
         Results(path).add(Trial(CELL, 0.3, seed), Outcome(0.5, 1.0, 2.0))
     assert Results(path).final(CELL)[1] == {0: 0.5, 1: 0.5}
     assert "torn" not in path.read_text()
+
+
+LINE = {**json.loads(Trial(CELL, 0.3, 0).key), "accuracy": 0.5, "loss": 1.0, "seconds": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"accuracy": "abc"}, "its accuracy is 'abc', which is not a number"),
+        ({"accuracy": None}, "its accuracy is None"),
+        ({"accuracy": True}, "its accuracy is True"),
+        ({"loss": "1.0"}, "its loss is '1.0'"),
+        ({"seconds": "x"}, "its seconds is 'x'"),
+        ({"wall": "x"}, "its wall is 'x'"),
+        ({"seed": 0.5}, "its seed is 0.5, which is not an integer"),
+        ({"rate": "0.3"}, "its rate is '0.3'"),
+        ({"held_out": "yes"}, "its held_out is 'yes'"),
+        ({"mechanism": 7}, "its mechanism is 7, which is not a text"),
+        ({"fedmf": "0.1.0", "code": 5}, "its code is 5"),
+    ],
+)
+def test_a_line_with_a_value_of_another_type_is_refused_by_its_number(tmp_path, changed, said):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (LINE, {**LINE, "seed": 1, **changed})))
+    with pytest.raises(RunDirectoryError, match=re.escape(f"line 2 of {path} is no result ({said}")):
+        Results(path)
+
+
+@pytest.mark.parametrize("field", sorted(LINE))
+def test_a_line_that_lacks_a_field_is_refused(tmp_path, field):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({name: value for name, value in LINE.items() if name != field}) + "\n")
+    with pytest.raises(RunDirectoryError, match=f"it lacks {field}"):
+        Results(path)
+
+
+def test_another_file_is_not_taken_for_a_torn_line_and_written_over(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for content in ("a note of mine", json.dumps(LINE) + "\na note of mine"):
+        path.write_text(content)
+        with pytest.raises(RunDirectoryError, match="is no result, nor the beginning of one"):
+            Results(path)
+        assert path.read_text() == content
+    for end in range(len(json.dumps(LINE))):
+        path.write_text(json.dumps(LINE)[:end])
+        assert len(Results(path)) == 0
 
 
 def test_the_sorted_file_does_not_tell_in_which_order_trials_ended(tmp_path):

@@ -26,7 +26,7 @@ def test_the_sum_starts_at_two_and_as_printed_it_does_not_vanish_with_growing_no
 def test_the_last_display_has_the_order_where_the_count_belongs():
     order, t, gamma = 5, 0.3, 0.1
     slip = math.log(printed(order, t, gamma, 2, exponent=order)) / (order - 1)
-    assert slip > 1.5 * rdp_per_coordinate(order, t, gamma)
+    assert slip / rdp_per_coordinate(order, t, gamma) == pytest.approx(24.04, abs=0.01)
 
 
 def normal(x, mean):
