@@ -41,11 +41,9 @@ PLAY = partial(play, data=None)
 
 def work(path, workers=1, player=PLAY):
     """Carry out the chains with the results in the file `path`, and return it."""
-    results = Results(path)
-    carry_out(
-        [tuned_runs(cells, 0.3, SEEDS) for cells in CHAINS], results, player, workers=workers, runs=RUNS
-    )
-    results.sort()
+    with Results.alone(path, mix_code=False) as results:
+        chains = [tuned_runs(cells, 0.3, SEEDS) for cells in CHAINS]
+        carry_out(chains, results, player, workers=workers, runs=RUNS)
     return path
 
 

@@ -109,12 +109,12 @@ def reproduce(settings: ReproduceSettings) -> None:
 def folder(directory: Path) -> Iterator[None]:
     """Make a folder for the block; where the block fails with nothing in it, what was made of its path goes again."""
     made = [one for one in (directory, *directory.parents) if not one.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
     try:
+        directory.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
-        with contextlib.suppress(OSError):  # not empty: what is in it stays
-            for one in made:
+        for one in made:
+            with contextlib.suppress(OSError):  # not empty: what is in it stays
                 one.rmdir()
         raise
 

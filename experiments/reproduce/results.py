@@ -8,27 +8,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from contextlib import contextmanager
 from pathlib import Path
 
+from experiments.reproduce.result_line import Code, ResultLine, may_be_torn, parsed
 from experiments.reproduce.trials import Cell, Outcome, Trial
 from experiments.run_files.provenance import own_code
 from fedmf.errors import RunDirectoryError, SettingError
-from server.files import sync_folder, write_atomically
-
-_OF_OUTCOME = tuple(field.name for field in fields(Outcome) if field.name != "wall")  # that old lines lack
-Code = tuple[str, str]
-"""Version of fedmf and digest of its code."""
-_NUMBER = (float, int)
-_TYPES = {
-    **dict.fromkeys(("task", "mechanism", "settings"), (str,)),
-    **dict.fromkeys(("keep", "epsilon", "rate", "held_out", "accuracy", "loss", "seconds"), _NUMBER),
-    "seed": (int,),
-    "wall": _NUMBER,
-    **dict.fromkeys(("fedmf", "code"), (str,)),
-}
-_LATER = ("wall", "fedmf", "code")  # what lines lack that were written before it was there
-_BEGIN = b'{"task": "'  # of every line
+from server.files import locked, sync_folder, write_atomically
 
 
 class Results:
@@ -46,11 +33,20 @@ class Results:
         self._tuned: dict[Cell, float] = {}
         lines = whole.splitlines()
         self._outcomes = dict(self._read(number, line) for number, line in enumerate(lines, 1))
-        if not torn.startswith(_BEGIN[: len(torn)]):
-            raise RunDirectoryError(
-                f"line {len(lines) + 1} of {path} is no result, nor the beginning of one; it must be a line that this command wrote: "
-                "remove it, or name another directory."
-            )
+        if not may_be_torn(torn):
+            raise self._refused(len(lines) + 1, ", nor the beginning of one")
+
+    @classmethod
+    @contextmanager
+    def alone(cls, path: Path, *, mix_code: bool) -> Iterator["Results"]:
+        """Yield the results in a file that no other process is adding to, and put them in order when all of the block is done."""
+        cls(path)  # a file of something else is refused before a lock stands beside it
+        lock = path.parent / ".running" / path.stem
+        lock.parent.mkdir(exist_ok=True)
+        with locked(lock):
+            results = cls(path, mix_code=mix_code)
+            yield results
+            results.sort()
 
     def __len__(self) -> int:
         """Return how many trials are there, of whatever cells."""
@@ -64,7 +60,7 @@ class Results:
         """Append an outcome, with the code that runs here, and return when it is on disk."""
         self.check_code()
         code = _code()
-        line = _line(trial.key, outcome, code)
+        line = ResultLine(trial.key, outcome, code).text
         with self._path.open("ab") as file:
             file.truncate(self._size)  # a torn line is written over
             file.write(line.encode())
@@ -93,8 +89,10 @@ class Results:
 
     def sort(self) -> None:
         """Put the lines in order, so that the file does not tell in which order processes were done."""
-        lines = [_line(key, outcome, self._codes[key]) for key, outcome in sorted(self._outcomes.items())]
-        text = "".join(lines).encode()
+        lines = [
+            ResultLine(key, outcome, self._codes[key]) for key, outcome in sorted(self._outcomes.items())
+        ]
+        text = "".join(line.text for line in lines).encode()
         if lines:
             write_atomically(self._path, text)
             self._size = len(text)
@@ -135,42 +133,17 @@ class Results:
 
     def _read(self, number: int, line: bytes) -> tuple[str, Outcome]:
         try:
-            document = json.loads(line)
-            _check(document)
-            outcome = Outcome(
-                **{name: document.pop(name) for name in _OF_OUTCOME}, wall=document.pop("wall", None)
-            )
-            code = document.pop("fedmf", None), document.pop("code", None)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise RunDirectoryError(
-                f"line {number} of {self._path} is no result ({error}); it must be a line that this command wrote: "
-                "remove it, or name another directory."
-            ) from error
-        key = json.dumps(document)
-        self._codes[key] = None if None in code else code
-        return key, outcome
+            found = parsed(line)
+        except ValueError as error:
+            raise self._refused(number, f" ({error})") from error
+        self._codes[found.key] = found.code
+        return found.key, found.outcome
 
-
-def _check(document: Mapping[str, object]) -> None:
-    """Raise `ValueError` for a line that lacks a field of a trial or its outcome, and `TypeError` for a value of another type."""
-    if lacking := [name for name in _TYPES if name not in document and name not in _LATER]:
-        raise ValueError(f"it lacks {', '.join(lacking)}")
-    for name, types in _TYPES.items():
-        value = document.get(name)
-        missing = value is None and (name in _LATER or name == "loss")
-        if not missing and (isinstance(value, bool) or not isinstance(value, types)):
-            kind = {str: "a text", int: "an integer"}.get(types[0], "a number")
-            raise TypeError(f"its {name} is {value!r}, which is not {kind}")
-
-
-def _line(key: str, outcome: Outcome, code: Code | None) -> str:
-    """Return a line of the file; one that was read without wall time or code is written without."""
-    document = {**json.loads(key), **asdict(outcome)}
-    if outcome.wall is None:
-        del document["wall"]
-    if code is not None:
-        document |= {"fedmf": code[0], "code": code[1]}
-    return json.dumps(document) + "\n"
+    def _refused(self, number: int, why: str) -> RunDirectoryError:
+        return RunDirectoryError(
+            f"line {number} of {self._path} is no result{why}; it must be a line that this command wrote: "
+            "remove it, or name another directory."
+        )
 
 
 def _code() -> Code:

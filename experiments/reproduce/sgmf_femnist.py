@@ -41,7 +41,7 @@ A larger model pays less for sending less. With 50,890 parameters keep .01, whic
 times fewer, 1.1 to 3.4, where the 7,850 parameters of `small` lose 2 to 4 and 6 to 16: the noise grows to 1.1 to 1.4 times at keep .01, to 1.4 to
 2.7 times at .003, least at epsilon 2. With a million parameters, says the table of the noise, it would grow by no more than a tenth at keep .01.
 The mechanisms stand in the same order in all 15 rows, and runs of the same seed tell every neighbour apart: the optimum of the whole run, that of
-one epoch, the tree of DP-FTRL, independent noise. The whole run is .6 to 1.5 points above one epoch, most at epsilon 8 and with much sent, and with a hundredth of the values it
+one epoch, the tree of DP-FTRL, independent noise. Between runs of the same seed the whole run is .6 to 1.5 points above one epoch, most at epsilon 8 and with much sent, and with a hundredth of the values it
 reaches what that of one epoch reaches with all of them. One epoch is .2 to .6 points above the tree, at every keep probability, and 2.5 to 4.9 above independent noise.
 """,
 }

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from client.data.dataset import IGNORED_TARGET
 from client.data.public_text import python_words
+from client.data.reading import PARSERS_RAISE, brief
 from client.data.text import SPECIAL
 from client.losses import find_loss
 from client.metrics import Metric, NamedMetric
@@ -109,9 +110,9 @@ def check_texts(path: Path) -> None:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, EOFError) as error:
+    except PARSERS_RAISE as error:
         raise DataError(
-            f"{path} cannot be read ({error}); data must be {NAME}'s texts by user, {FILES}."
+            f"{path} cannot be read ({brief(error)}); data must be {NAME}'s texts by user, {FILES}."
         ) from error
     if digest != TEXTS:
         raise DataError(

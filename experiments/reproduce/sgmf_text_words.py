@@ -29,7 +29,7 @@ FOUND = {
 The model learns more than word frequencies, if little: without noise 27.0 % against 20.6 % for the five most frequent words, and
 a loss of 4.66 against 4.93. Both optimal factorizations are above `honaker_online` at each keep probability and epsilon, by .6 to 1.8 points; with everything sent
 it is 1.3 points above independent noise. The whole run's optimum is told apart from one epoch's in accuracy at keep 1 and epsilon 64 alone, by
-.3 points; its loss is lower by .01 to .04 in all four rows: there are two epochs. A hundredth of the bytes costs the optima 2.2 points at epsilon 16 and 3.4 to
+.3 points; its loss is lower by .01 to .03 in all four rows: there are two epochs. A hundredth of the bytes costs the optima 2.2 points at epsilon 16 and 3.4 to
 3.8 at epsilon 64, because a vector of 128,435 coordinates spreads too thin to be kept at .01 without more noise ("The noise"). There, independent noise
 is no better than the five most frequent words. The loss is above that of the frequencies alone at keep .01 throughout, and with everything
 sent for independent noise and, at epsilon 16, for the tree; there one epoch's optimum is level with it and the whole run's .02 below.

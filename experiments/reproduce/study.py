@@ -12,7 +12,6 @@ from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Cell, Trial
 from experiments.reproduce.tuning import Chain, Seeds, tuned_rates, tuned_runs
 from experiments.reproduce.work import Play, carry_out
-from server.files import locked
 
 CLOSE = 2.0  # standard errors of the difference
 
@@ -49,17 +48,13 @@ class Study:
 
 def compute(path: Path, study: Study, play: Play, *, workers: int, mix_code: bool = False) -> None:
     """Make the runs of a study that the file of results `path` lacks; beside those of other code only with `mix_code`."""
-    lock = path.parent / ".running" / path.stem
-    lock.parent.mkdir(exist_ok=True)
-    with locked(lock):
-        results = Results(path, mix_code=mix_code)
+    with Results.alone(path, mix_code=mix_code) as results:
         runs = len(study.cells) * len(study.seeds.final)
         carry_out(study.tuned(), results, play, workers=workers, runs=runs)
         rates = study.rates(results)
         close = close_cells(study, results, rates)
         chains = [_runs(cell, rates[cell], study.more) for cell in close]
         carry_out(chains, results, play, workers=workers, runs=len(close) * len(study.more))
-        results.sort()
 
 
 def _runs(cell: Cell, rate: float, seeds: Sequence[int]) -> Chain[None]:

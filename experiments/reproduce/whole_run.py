@@ -6,7 +6,6 @@ the server's learning rate tuned for each setting, on training clients held out 
 """
 
 import hashlib
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from client.data.reading import PARSERS_RAISE, brief
 from experiments.reproduce import Means, Reproduction
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, write_page
 from experiments.reproduce.page import asked, stem
@@ -24,7 +24,6 @@ from experiments.reproduce.tuning import FACTOR, Seeds, tuned_rates, tuned_runs
 from experiments.reproduce.work import carry_out
 from fedmf.checks import check_choice
 from fedmf.errors import DataError
-from server.files import locked
 
 NAME = "whole_run"
 ARRAYS = ("x", "y", "user", "split")  # of the handwriting by writer, whose bytes have the digest WRITERS
@@ -229,12 +228,8 @@ def compute(directory: Path, means: Means, size: Size) -> tuple[str, ...]:
         for chain in chains_of(task, size)
     ]
     runs = size.seeds * sum(len(list(cells_of(task, size))) for task in tasks)
-    lock = directory / ".running" / NAME
-    lock.parent.mkdir(exist_ok=True)
-    with locked(lock):
-        results = Results(directory / f"{NAME}.jsonl", mix_code=means.mix_code)
+    with Results.alone(directory / f"{NAME}.jsonl", mix_code=means.mix_code) as results:
         carry_out(chains, results, partial(play, data=means.data), workers=means.workers, runs=runs)
-        results.sort()
     return tuple(notes)
 
 
@@ -245,11 +240,14 @@ def check_data(path: Path) -> None:
         with np.load(path, allow_pickle=False) as arrays:
             for name in ARRAYS:
                 digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except PARSERS_RAISE as error:
         # NumPy's own words for a file of another kind advise to load it unsafely
-        raise DataError(
-            f"{path} is no file of {', '.join(ARRAYS)}, which an .npz file must hold; data must be handwriting by writer, {FILES}."
-        ) from error
+        why = (
+            f"cannot be read ({brief(error)})"
+            if isinstance(error, OSError)
+            else f"is no file of {', '.join(ARRAYS)}, which an .npz file must hold"
+        )
+        raise DataError(f"{path} {why}; data must be handwriting by writer, {FILES}.") from error
     if digest.hexdigest() != WRITERS:
         raise DataError(
             f"{path} holds other data than the handwriting by writer of {NAME}.md, whose results would be mixed with its own; data must be the file {FILES}."

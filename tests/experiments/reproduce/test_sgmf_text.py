@@ -233,10 +233,12 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path, capsys):
     assert (code, new.exists()) == (2, False)
     assert "holds other data than the texts by user" in err
     torn = tmp_path / "torn.gz"
-    torn.write_bytes(b"none")
-    code, _, err = called(capsys, f"name={NAME}", f"data={torn}", f"directory={new}")
-    assert (code, new.exists()) == (2, False)
-    assert f"{torn} cannot be read" in err
+    damaged = gzip.compress(bytes(range(256)) * 9, mtime=0)
+    for content in (b"none", damaged[:50], damaged[:10] + b"\xff" * 99):
+        torn.write_bytes(content)
+        code, _, err = called(capsys, f"name={NAME}", f"data={torn}", f"directory={new}")
+        assert (code, new.exists()) == (2, False)
+        assert f"{torn} cannot be read" in err
     code, _, err = called(capsys, f"name={NAME}", "size=huge", f"directory={new}")
     assert code == 2
     assert "size is 'huge'; it must be one of small, laptop, paper." in err

@@ -9,12 +9,13 @@ import pytest
 import runs
 from experiments.cli import command
 from experiments.reproduce import Means, whole_run
-from experiments.reproduce.__main__ import ReproduceSettings, reproduce
+from experiments.reproduce.__main__ import ReproduceSettings, folder, reproduce
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Outcome, Trial, prepare
 from experiments.run_files.same_settings import fixed
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
+from fedmf.errors import SettingError
 
 pytestmark = pytest.mark.long
 
@@ -161,7 +162,32 @@ def test_what_a_refused_call_made_of_its_folder_goes_again_and_nothing_else(tmp_
     assert list(kept.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", ["other", "arrays missing", "text"])
+def fail_in(directory, error, content):
+    """Fail in a folder, with a file in it if there is content for one."""
+    with folder(directory):
+        if content:
+            (directory / "runs.jsonl").write_text(content)
+        raise error
+
+
+def test_a_call_that_fails_keeps_a_folder_in_which_something_is(tmp_path):
+    for error in (SettingError, KeyboardInterrupt):
+        for name in ("empty", "full"):
+            new = tmp_path / name / "new"
+            with pytest.raises(error):
+                fail_in(new, error, "hours of work" if name == "full" else None)
+        assert not (tmp_path / "empty").exists()
+        assert (tmp_path / "full" / "new" / "runs.jsonl").read_text() == "hours of work"
+
+
+def test_a_folder_that_cannot_be_made_leaves_none_of_its_path(tmp_path):
+    for path in (tmp_path / "new" / ("x" * 300), tmp_path / "a" / ".." / "b"):
+        with pytest.raises((OSError, SettingError)):
+            fail_in(path, SettingError("refused"), None)
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["other", "arrays missing", "text", "damaged", "locked"])
 def test_data_of_another_kind_are_refused_before_the_first_run(tmp_path, capsys, content):
     path = tmp_path / "data.npz"
     arrays = {name: np.zeros(3, "u1") for name in whole_run.ARRAYS}
@@ -169,6 +195,14 @@ def test_data_of_another_kind_are_refused_before_the_first_run(tmp_path, capsys,
         np.savez(path, **arrays)
     elif content == "arrays missing":
         np.savez(path, x=arrays["x"])
+    elif content in ("damaged", "locked"):
+        np.savez_compressed(path, **{name: np.arange(5000) for name in arrays})
+        stored = bytearray(path.read_bytes())
+        if content == "damaged":
+            stored[100:200] = b"\xff" * 100  # of what zlib reads
+        else:
+            stored[stored.index(b"PK\1\2") + 8] |= 1  # the flag of a password
+        path.write_bytes(stored)
     else:
         path.write_text("x,y")
     code, _, err = called(capsys, f"directory={tmp_path}/new", "name=whole_run", f"data={path}")

@@ -140,7 +140,16 @@ LINE = {**json.loads(Trial(CELL, 0.3, 0).key), "accuracy": 0.5, "loss": 1.0, "se
         ({"accuracy": "abc"}, "its accuracy is 'abc', which is not a number"),
         ({"accuracy": None}, "its accuracy is None"),
         ({"accuracy": True}, "its accuracy is True"),
+        ({"accuracy": float("nan")}, "its accuracy is nan, which is not a number"),
+        ({"accuracy": 86.5}, "its accuracy is 86.5, which is not between 0 and 1"),
+        ({"accuracy": -0.1}, "its accuracy is -0.1, which is not between 0 and 1"),
         ({"loss": "1.0"}, "its loss is '1.0'"),
+        ({"loss": float("inf")}, "its loss is inf, which is not a number"),
+        ({"epsilon": "8"}, "its epsilon is '8', which is not a number"),
+        ({"epsilon": 10**400}, "its epsilon is 1000"),
+        ({"keep": [0.1]}, "its keep is [0.1], which is not a number"),
+        ({"task": None}, "its task is None, which is not a text"),
+        ({"settings": 12345678}, "its settings is 12345678, which is not a text"),
         ({"seconds": "x"}, "its seconds is 'x'"),
         ({"wall": "x"}, "its wall is 'x'"),
         ({"seed": 0.5}, "its seed is 0.5, which is not an integer"),
@@ -148,6 +157,8 @@ LINE = {**json.loads(Trial(CELL, 0.3, 0).key), "accuracy": 0.5, "loss": 1.0, "se
         ({"held_out": "yes"}, "its held_out is 'yes'"),
         ({"mechanism": 7}, "its mechanism is 7, which is not a text"),
         ({"fedmf": "0.1.0", "code": 5}, "its code is 5"),
+        ({"fedmf": 0.1, "code": "0123456789abcdef"}, "its fedmf is 0.1"),
+        ({"note": "mine"}, "it has note besides"),
     ],
 )
 def test_a_line_with_a_value_of_another_type_is_refused_by_its_number(tmp_path, changed, said):
@@ -167,14 +178,33 @@ def test_a_line_that_lacks_a_field_is_refused(tmp_path, field):
 
 def test_another_file_is_not_taken_for_a_torn_line_and_written_over(tmp_path):
     path = tmp_path / "a.jsonl"
-    for content in ("a note of mine", json.dumps(LINE) + "\na note of mine"):
-        path.write_text(content)
-        with pytest.raises(RunDirectoryError, match="is no result, nor the beginning of one"):
-            Results(path)
-        assert path.read_text() == content
-    for end in range(len(json.dumps(LINE))):
+    for before in ("", json.dumps(LINE) + "\n"):
+        for note in ("a note of mine", '{"task": "buy milk"}'):
+            path.write_text(before + note)
+            number = len(path.read_text().splitlines())
+            with pytest.raises(
+                RunDirectoryError, match=f"line {number} of .* is no result, nor the beginning of one"
+            ):
+                Results(path)
+            assert path.read_text() == before + note
+    for end in range(len(json.dumps(LINE)) + 1):
         path.write_text(json.dumps(LINE)[:end])
         assert len(Results(path)) == 0
+
+
+def test_whole_numbers_are_the_same_run_as_with_a_point(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({**LINE, "epsilon": int(LINE["epsilon"]), "held_out": 0}) + "\n")
+    assert LINE["epsilon"] == int(LINE["epsilon"])
+    assert Results(path).find(Trial(CELL, 0.3, 0)) == Outcome(0.5, 1.0, 2.0)
+
+
+def test_a_refused_file_leaves_nothing_beside_it(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("a note of mine")
+    with pytest.raises(RunDirectoryError):
+        tiny_cells.work(path, player=made_up)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_sorted_file_does_not_tell_in_which_order_trials_ended(tmp_path):
@@ -253,7 +283,7 @@ def test_the_table_shows_the_runs_at_the_rate_that_tuning_chose(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["nonsense", "[1]", '{"accuracy": 1, "loss": 1, "seconds": 1}', '{"rate": 1}']
+    "line", ["nonsense", "[1]", "5", "[" * 100_000, '{"accuracy": 1, "loss": 1, "seconds": 1}', '{"rate": 1}']
 )
 def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path, line):
     path = tmp_path / "a.jsonl"
