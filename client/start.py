@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from client.data.reading import PARSERS_RAISE
 from client.parameters import set_arrays
 from fedmf.errors import SettingError
 
@@ -56,7 +57,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except PARSERS_RAISE as error:
         raise SettingError(
             f"start is {str(path)!r}, which cannot be read ({error}); it must be an .npz file of numbers."
         ) from error

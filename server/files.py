@@ -9,6 +9,7 @@ import pwd
 import stat
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,22 @@ def unpacked(path: Path) -> dict[str, np.ndarray]:
 
 def unpacked_bytes(data: bytes) -> dict[str, np.ndarray]:
     """Return the arrays in the bytes of an .npz file by name. Raises one of `UNREADABLE` where they are damaged."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+    with archive(io.BytesIO(data)) as stored:
         return {name: stored[name] for name in stored.files}
+
+
+@contextlib.contextmanager
+def archive(source: Path | io.BytesIO) -> Iterator[Any]:
+    """Open an .npz file whose arrays are read within the block. One of `UNREADABLE` is raised where it is damaged.
+
+    A single flipped bit makes zipfile take a file for one with a password or of a method that it lacks, which it says by
+    a RuntimeError, and zlib read what was never compressed.
+    """
+    try:
+        with np.load(source, allow_pickle=False) as stored:
+            yield stored
+    except (RuntimeError, zlib.error) as error:
+        raise ValueError(str(error)) from error
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -17,7 +17,7 @@ from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.normals import FORM as NORMALS
 from fedmf.randomness import SecretKey
 from server import register_log
-from server.files import UNREADABLE, erase, packed, temporary_path, unpacked, write_atomically
+from server.files import UNREADABLE, archive, erase, packed, temporary_path, unpacked, write_atomically
 from server.state import Secrets, ServerState
 
 FORMAT = "fedmf-checkpoint-4"
@@ -76,7 +76,7 @@ class Base:
 def register_of(path: Path) -> str | None:
     """Return which file of the register the base at `path` refers to; None where it cannot be read."""
     try:
-        with np.load(path, allow_pickle=False) as stored:  # of all arrays this one alone is read
+        with archive(path) as stored:  # of all arrays this one alone is read
             return str(json.loads(str(stored["about"]))["register"]["file"])
     except (*UNREADABLE, TypeError):
         return None

@@ -9,6 +9,7 @@ import io
 import os
 import tomllib
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def bundled_files(bundle: bytes, component: str = "clientapp") -> dict[str, str]
             files = {name: archive.read(name) for name in names if not name.startswith(_BESIDES)}
             project = tomllib.loads(archive.read("pyproject.toml").decode())
         app = project["tool"]["flwr"]["app"]["components"][component]
-    except (KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
+    except (KeyError, TypeError, ValueError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise OtherCodeError(f"the run's bundle cannot be read ({type(error).__name__}: {error}).") from error
     kind, ours = APPS[component]
     if app != ours:

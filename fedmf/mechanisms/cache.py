@@ -17,6 +17,7 @@ import logging
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
@@ -30,6 +31,11 @@ _log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parent
 LIBRARIES = ("numpy", "scipy")
+
+# What reading a damaged file raises; RuntimeError where a flipped bit asks for a password or an unknown method.
+_DAMAGED = (
+    OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def cached(kind: str, settings: Mapping[str, object], compute: Callable[[], Arrays]) -> Arrays:
@@ -84,7 +90,7 @@ def _read(path: Path) -> Arrays | None:
             return _checked({name: archive[name] for name in archive.files})
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         _log.warning("cannot read the cached result %s (%s): it is computed again", path, error)
         return None
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import zip_heads
 from client.models import build, parameter_count
 from client.parameters import (
     check_trainable,
@@ -338,6 +339,14 @@ def test_a_start_that_is_no_npz_is_refused(tmp_path):
     for path, said in ((tmp_path / "missing.npz", "is no file"), (tmp_path / "text", "cannot be read")):
         with pytest.raises(SettingError, match=f"^start is '.*{said}"):
             start_from(two_layers(), path)
+
+
+@pytest.mark.parametrize("head", zip_heads.HEADS)
+def test_a_start_with_a_damaged_head_is_refused(tmp_path, head):
+    path = saved(tmp_path / "start.npz", weight=np.zeros(3))
+    path.write_bytes(zip_heads.flipped(path.read_bytes(), head))
+    with pytest.raises(SettingError, match=r"^start is .* cannot be read"):
+        start_from(two_layers(), path)
 
 
 def test_two_values_of_a_tied_parameter_are_refused(tmp_path):

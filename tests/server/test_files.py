@@ -4,8 +4,10 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
+import zip_heads
 from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 from server import files
 from server.files import (
@@ -16,6 +18,7 @@ from server.files import (
     wait_until_unlocked,
     write_atomically,
 )
+from server.state_files import register_of
 
 
 def recorded(monkeypatch):
@@ -242,3 +245,28 @@ def test_a_file_that_cannot_be_written_is_called_by_its_own_name(tmp_path):
     with pytest.raises(NotADirectoryError) as refusal:
         write_atomically(closed, b"x", erase_old=True)
     assert refusal.value.filename == str(closed)
+
+
+def test_whatever_bit_of_a_file_of_arrays_is_flipped_it_is_unreadable_or_the_same():
+    stored = files.packed(model=np.array([1.5]))
+    unreadable = 0
+    for bit in range(8 * len(stored)):
+        changed = bytearray(stored)
+        changed[bit // 8] ^= 1 << bit % 8
+        try:
+            found = files.unpacked_bytes(bytes(changed))
+        except files.UNREADABLE:
+            unreadable += 1
+        else:
+            assert [(name, found[name].tolist()) for name in found] == [("model", [1.5])]
+    assert unreadable > len(stored)
+
+
+@pytest.mark.parametrize("head", zip_heads.HEADS)
+def test_a_damaged_head_is_one_of_the_errors_of_a_damaged_file(head, tmp_path):
+    """Not RuntimeError or zlib.error, as which zipfile says it and which is no damage that a checkpoint is known to have."""
+    path = tmp_path / "base.npz"
+    path.write_bytes(zip_heads.flipped(files.packed(about=np.array("{}")), head))
+    with pytest.raises(files.UNREADABLE):
+        files.unpacked(path)
+    assert register_of(path) is None

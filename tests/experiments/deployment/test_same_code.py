@@ -7,6 +7,7 @@ import zipfile
 import pytest
 from flwr.cli.build import build_fab_from_disk
 
+import zip_heads
 from experiments.deployment.same_code import (
     ROOT,
     OtherCodeError,
@@ -101,6 +102,15 @@ def test_a_file_that_was_changed_or_removed_changes_the_stamp(tmp_path):
 def test_what_is_no_bundle_is_refused(content):
     with pytest.raises(OtherCodeError, match="cannot be read"):
         bundled_files(content)
+
+
+@pytest.mark.parametrize("head", zip_heads.HEADS)
+def test_a_bundle_with_a_damaged_head_is_refused(head):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("pyproject.toml", "[tool.flwr.app.components]\n")
+    with pytest.raises(OtherCodeError, match="cannot be read"):
+        bundled_files(zip_heads.flipped(content.getvalue(), head))
 
 
 def test_a_bundle_without_settings_is_refused(bundle):

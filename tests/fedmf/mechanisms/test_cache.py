@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 
+import zip_heads
 from fedmf.mechanisms import cache, design, momentum, of_run, prefix_sum
 from fedmf.mechanisms.cache import cached
 from fedmf.mechanisms.optimum.fixed_point import certified
@@ -103,6 +104,18 @@ def test_a_flipped_byte_is_noticed(directory, caplog):
     with caplog.at_level(logging.WARNING):
         result = cached("kind", {}, lambda: {"value": np.ones(1000)})
     np.testing.assert_array_equal(result["value"], 1)
+    assert "computed again" in caplog.text
+
+
+@pytest.mark.parametrize("head", zip_heads.HEADS)
+def test_a_damaged_head_is_computed_again_with_a_warning(directory, caplog, head):
+    compute = Counting()
+    cached("kind", {}, compute)
+    (file,) = directory.iterdir()
+    file.write_bytes(zip_heads.flipped(file.read_bytes(), head))
+    with caplog.at_level(logging.WARNING):
+        cached("kind", {}, compute)
+    assert compute.calls == 2
     assert "computed again" in caplog.text
 
 
