@@ -1,7 +1,7 @@
 """Whether numba (the extra `fast`) can be used, and how loops are compiled with it: one answer for all of fedmf.
 
-When a compiled loop is worth its loading `fedmf.kernels`, `fedmf.updates.compiled` and `fedmf.mechanisms.compiled` say
-for themselves.
+Where numba is there, the loops of a run (`fedmf.kernels`, `fedmf.updates.kernels`) are the compiled ones, however short
+a vector is. Those of the designs are used where they are worth their loading: `fedmf.mechanisms.compiled`.
 """
 
 import logging
@@ -9,6 +9,8 @@ import signal
 import threading
 from collections.abc import Callable
 from functools import cache, partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any, cast
 
 _log = logging.getLogger(__name__)
@@ -28,6 +30,12 @@ def available() -> bool:
         _log.warning("numba compiles nothing, because NUMBA_DISABLE_JIT is set; numpy is used in its place")
         return False
     return True
+
+
+@cache  # asked for several times a reply, and what an import costs each time counts there
+def loops(module: str) -> ModuleType | None:
+    """Return the module of that name, whose loops are compiled; None without numba: its caller then takes numpy."""
+    return import_module(module) if available() else None
 
 
 def version() -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedmf.accounting import Ledger
-from fedmf.accounting.caveats import CHOICE, LONGER, NOT_COVERED, delta_warning
+from fedmf.accounting.caveats import CHOICE, LARGEST, LONGER, NOT_COVERED, delta_warning, epsilon_warning
 from fedmf.errors import SettingError
 from fedmf.plan import Plan
 from fedmf.statement import SECRETS_FROM_SYSTEM, Statement, counted
@@ -38,6 +38,14 @@ WARNING_STOP = (
     "This run stops where all clients of a round fail in training: what a stop, or that there was none, reveals about a "
     "client is not bounded by epsilon."
 )
+NOT_COVERED_UNREADY = (
+    "which nodes an epoch began with: with unready_nodes=without a node whose data could not be loaded is left out, which "
+    "its data alone can decide"
+)
+WARNING_COPY = (
+    "This run was resumed with accept_copy=true, which lets a copy of a run, or an older state of it, continue: if anybody "
+    "saw later rounds of another copy, the same noise has covered other replies, and epsilon does not hold."
+)
 WARNING_NOT_PRIVATE = "NOT private: the noise multiplier is 0, epsilon is infinite."
 WARNING_REPRODUCIBLE = (
     "NOT private as run: masks and noise follow from a public seed, so anyone can recompute and remove them; the "
@@ -53,7 +61,9 @@ class Conduct:
     participation_observed: the largest number of epochs any one client took part in, None before that is known.
     unprotected_metrics: figures that no noise covers were recorded.  optimized_metric: the figure that is handed to
     whoever chooses settings by several runs, None for none.  stops_if_all_fail: the run would have stopped before a
-    round in which every client failed in training.  unit_of_privacy: what one client is; say so where a large
+    round in which every client failed in training.  accepts_copy: a session was resumed with the
+    permission to continue a copy.  leaves_out_unready: epochs began without nodes whose data could not be loaded.
+    unit_of_privacy: what one client is; say so where a large
     user was cut into several.  uncovered: a sentence for each thing learnt from the training users
     outside the mechanism.  ledger: the events of the epochs started, from which epsilon is computed; None where all
     are the plan's.  Raises `SettingError` for a ledger of another number of epochs.
@@ -65,6 +75,8 @@ class Conduct:
     unprotected_metrics: bool = False
     optimized_metric: str | None = None
     stops_if_all_fail: bool = False
+    accepts_copy: bool = False
+    leaves_out_unready: bool = False
     unit_of_privacy: str = UNIT_OF_PRIVACY
     uncovered: tuple[str, ...] = ()
     ledger: Ledger | None = None
@@ -86,7 +98,7 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
     spent = plan.spent(conduct.epochs) if conduct.ledger is None else plan.spent_on(conduct.ledger)
     noisy = event.noise_multiplier > 0 and spent.is_private
     return Statement(
-        private=noisy and not conduct.reproducible,
+        private=noisy and not conduct.reproducible and spent.epsilon <= LARGEST,
         unit_of_privacy=conduct.unit_of_privacy,
         adjacency=spent.adjacency,
         released=RELEASED,
@@ -114,13 +126,14 @@ def write_statement(plan: Plan, conduct: Conduct) -> Statement:
         epsilon_exact=spent.epsilon_exact,
         epsilon_tight=spent.epsilon_tight,
         delta=spent.delta,
+        floating_point=plan.floating_point,
         order=spent.order,
         accountant=spent.accountant,
         participation_planned=who.epochs,
         participation_observed=conduct.participation_observed,
         secrets=SECRETS_REPRODUCIBLE if conduct.reproducible else SECRETS_FROM_SYSTEM,
         not_covered=(*NOT_COVERED, *_not_covered_besides(plan, conduct)),
-        warnings=_warnings(plan, conduct, noisy=noisy),
+        warnings=_warnings(plan, conduct, spent.epsilon if noisy else None),
     )
 
 
@@ -132,16 +145,24 @@ def _not_covered_besides(plan: Plan, conduct: Conduct) -> Iterator[str]:
         yield NOT_COVERED_METRICS
     if conduct.stops_if_all_fail:
         yield NOT_COVERED_STOP
+    if conduct.leaves_out_unready:
+        yield NOT_COVERED_UNREADY
     if conduct.optimized_metric is not None:
         yield CHOICE.format(metric=conduct.optimized_metric)
 
 
-def _warnings(plan: Plan, conduct: Conduct, *, noisy: bool) -> tuple[str, ...]:
-    about_delta = delta_warning(plan.privacy.delta, plan.participation.clients) if noisy else None
+def _warnings(plan: Plan, conduct: Conduct, epsilon: float | None) -> tuple[str, ...]:
+    """Return the warnings of a run of this `epsilon`, None without noise."""
+    about = (
+        [epsilon_warning(epsilon), delta_warning(plan.privacy.delta, plan.participation.clients)]
+        if epsilon
+        else []
+    )
     said = (
-        None if noisy else WARNING_NOT_PRIVATE,
+        WARNING_NOT_PRIVATE if epsilon is None else None,
         WARNING_REPRODUCIBLE if conduct.reproducible else None,
-        None if about_delta is None else f"Warning: {about_delta}",
+        *(f"Warning: {sentence}" for sentence in about if sentence is not None),
+        WARNING_COPY if conduct.accepts_copy else None,
         WARNING_METRICS if conduct.unprotected_metrics else None,
         WARNING_STOP if conduct.stops_if_all_fail else None,
         _other_events(plan, conduct),

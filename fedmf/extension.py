@@ -23,7 +23,8 @@ from fedmf.rounding import rounded_up
 def spent_with(plan: Plan, ledger: Ledger, epochs: int) -> PrivacySpent:
     """Return what the epochs in `ledger` and `epochs` more of the plan's cost together.
 
-    The plan's event counts as the ledger's last one where both agree but for rounding, as when an epoch begins.
+    The plan's event counts as the ledger's last one where both agree but for rounding, as when an epoch begins. What
+    finite precision costs is that of the plan's epochs: give the plan that holds all of them (`Plan.extended`).
     """
     check_at_least("epochs", epochs, 0)
     event = plan.epoch_event

@@ -1,134 +1,169 @@
-"""Independent standard normals from uniform words by Box and Muller's transform, in blocks that fit the cache.
+"""Normal numbers on a lattice: half-integers v + 1/2 of standard deviation 2^44, whose law is known in every point.
 
-Four words of 32 bits make a pair: the first two, as w with the lower half first, u = (w + 1/2) / 2^64, and the top 24
-bits of the last one a turn of (bits + 1/2) / 2^24; these give sqrt(-2 log u) times cosine and sine. The radius reaches 9.49 standard deviations. A block is planar: the cosines of
-its pairs come first, then the sines.
+A ziggurat in integers. `LAYERS` layers of equal area cover the graph of exp(-x^2/2), 0 <= x < `REACH`. A 64-bit word
+gives a layer (8 bits) and a place in it: the whole part of 56 bits times the number of places, with Lemire's exact
+rejection (Lemire 2019), so that every place of a layer has the same number of words. A word that is rejected for this
+gives way to other 56 bits in the SAME layer: layers lose different shares of their words, up to 0.7 %, and drawing
+the layer again would weigh them by what is left. A place inside the next narrower layer is taken at once (98.2 %); any other
+is compared with the curve at a uniform height of 192 bits, three words, and one above it gives way to a new layer.
 
-Nothing here is a function of a library: logarithm, sine and cosine are polynomials, made of additions and
-multiplications of IEEE numbers in a stated order. So the bits are the same on every machine, with any version of
-numpy, and with numba or without. Of the exact transform a normal is off by less than 3e-7 of its pair's radius
-(`tests/fedmf/test_normals.py`).
+Let g(m) = exp(-x^2/2) at x = (m + 1/2) 2^-44. The probability of +-(m + 1/2) is proportional to g(m) (1 + r_m) with
+|r_m| <= `LAW_ERROR`/2 for every m below `REACH` 2^44:
+
+- layers are equally likely and the places of a layer too, exactly; the heights are those at which the layers' areas are
+  equal, and rounding them to float64 moves them by 2^-53;
+- the comparison with the curve errs by 2^-51 of the curve, and by what `exp_minus` does: 2^-53 t for the rounding of
+  x^2, t = x^2/2 <= 98, and 2^-51 for the rest;
+- an edge is the nearest lattice point to the true one, and the curve is taken at the middle of a place, so that no
+  place lies on the wrong side of its edge;
+- a height of 192 bits resolves the probability of being taken, at least 2^-131, to 2^-62;
+- the highest layer ends within 2^-49 of 1, the top of the curve.
+
+Beyond `REACH` lies a mass of 2^-145 (`TAIL`). The mass of floor(2^44 z) + 1/2 for a real normal z is g(m) up to 2^-80.
+
+Nothing here is a function of a library: only whole numbers, and additions and multiplications of IEEE numbers in a
+stated order. The bits are the same on every machine, with numba or without. The law, its edges and a toy of the
+algorithm are computed exactly in `tests/fedmf/test_normals.py`.
 """
+
+import decimal
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmf.kernels import kernel
 
-FORM = 2  # of what words make of normals: rows of another form are other noise (1: in pairs, by numpy's functions)
-PAIRS = 1 << 13  # in a block: words and normals together stay in the second-level cache
-
-# m = t 2^-e lies in [sqrt(1/2), sqrt(2)): adding the exponent bits of 8 keeps all numbers of the search unsigned.
-OFFSET = np.uint64(0x3FE6A09E00000000 - (8 << 52))
-EIGHT = np.uint64(8)
-FRACTION = np.uint64(52)  # bits of a float64 below its exponent
-WHOLE = np.uint64(0x4330000000000000)  # the bits of 2^52: or'ed with k < 2^52 they are those of 2^52 + k
-EXPONENT = 2.0**52 + 8 + 64  # what 2^52 + k stands for when t is u 2^64
-# log(1 + x) = x - x^2/2 + x^3 P(x) on [sqrt(1/2) - 1, sqrt(2) - 1]; P by Chebyshev interpolation, highest power first.
-L7, L6, L5, L4, L3, L2, L1, L0 = (
-    np.float32(c)
-    for c in (
-        -0.081015587,
-        0.12712307,
-        -0.12972239,
-        0.14202175,
-        -0.16642247,
-        0.20001468,
-        -0.25000298,
-        0.33333328,
-    )
+FORM = (
+    3  # rows of another form are other noise (2: Box and Muller's transform in float32, which is not private)
 )
-HALF, ONE, MINUS_TWO = np.float32(0.5), np.float32(1), np.float32(-2)
-LN2_HIGH = np.float32(0.693359375)  # so short that its product with an exponent is exact
-LN2_LOW = np.float32(np.log(2) - 0.693359375)
-HIGH = 2.0**32  # what the higher half of a word counts
-SPARE = np.uint32(8)  # bits of the last word that are not used
-QUARTER = np.float32(2.0**22)  # a quarter turn in steps
-TURN = np.float32(2 * np.pi / 2**24)  # a step in radians
-QUARTERS = np.float32(2.0**-22)
-ROUND = np.float32(1.5 * 2**23)  # added and taken away again it rounds to a whole number
-# sin y = y + y^3 S(y^2) and cos y = 1 - y^2/2 + y^4 C(y^2) on [-pi/4, pi/4], by interpolation likewise.
-S2, S1, S0 = (np.float32(c) for c in (-0.00019587924, 0.0083327489, -0.16666664))
-C2, C1, C0 = (np.float32(c) for c in (2.4547966e-05, -0.0013888304, 0.041666664))
+LOG2_STD, LAYERS, REACH = 44, 256, 14
+AREA = (
+    "0.00494323457066864356697273630"  # of a layer, under exp(-x^2/2), x >= 0: the stack of layers ends at 1
+)
+LAW_ERROR = 2.0**-45  # of the logarithm of the probability of any point within REACH
+TAIL = 1.6e-44  # two-sided mass of a normal number beyond REACH standard deviations
+BLOCK = 1 << 14  # numbers of a block: words and numbers stay in the second-level cache
+SPARE = 5 << 9  # words after those of a block, for the places that are not taken at once
+TRY = 4  # words of another try: three of a height, and the next candidate
 
-Words = npt.NDArray[np.uint32]
-Normals = npt.NDArray[np.float32]
+S8, S28, ONE = np.uint64(8), np.uint64(28), np.uint64(1)
+LOW28, LAYER = np.uint64((1 << 28) - 1), np.uint64(LAYERS - 1)
+STEP, WORD = 2.0**-LOG2_STD, 2.0**-64
+LOG2E, LN2_HIGH, LN2_LOW = (
+    1 / np.log(2),
+    float.fromhex("0x1.62e42fee00000p-1"),
+    float.fromhex("0x1.a39ef35793c76p-33"),
+)
+ROUND = 1.5 * 2.0**52  # added and subtracted again it rounds to a whole number
+TAYLOR = tuple(
+    1.0 / n for n in (479001600, 39916800, 3628800, 362880, 40320, 5040, 720, 120, 24, 6, 2, 1, 1)
+)  # 1/n!
 
-
-def fill_normals(words: Words, cosines: Normals, sines: Normals) -> None:
-    """Fill `cosines` and `sines`, (k,) float32 each, with the normals of `words`, (4 k,) uint32; k is at most `PAIRS`."""
-    compiled = kernel("box_muller", 2 * len(cosines))
-    if compiled is None:
-        box_muller(words, cosines, sines)
-    else:
-        compiled(words, cosines, sines)
-
-
-def box_muller(words: Words, cosines: Normals, sines: Normals) -> None:
-    """Do what `fill_normals` does, in numpy."""
-    radius = _radius(words[0::4], words[1::4])
-    step = (words[3::4] >> SPARE).astype(np.int32).astype(np.float32)
-    quarter = step * QUARTERS
-    quarter += ROUND
-    number = quarter.view(np.int32).copy()  # its lowest two bits tell how many quarter turns
-    quarter -= ROUND
-    quarter *= QUARTER
-    step -= quarter
-    step += HALF
-    step *= TURN  # an angle in [-pi/4, pi/4] now, behind that many quarter turns
-    square = step * step
-    sine = _horner(square, S2, S1, S0)
-    sine *= square
-    sine *= step
-    sine += step
-    cosine = _horner(square, C2, C1, C0)
-    cosine *= square
-    cosine *= square
-    cosine -= HALF * square
-    cosine += ONE
-    # After an odd number of quarter turns they change places: all bits of what differs, or none.
-    odd = -(number & 1)
-    odd &= cosine.view(np.int32) ^ sine.view(np.int32)
-    cosine.view(np.int32)[:] ^= odd
-    sine.view(np.int32)[:] ^= odd
-    np.multiply(cosine, radius, out=cosines)
-    np.multiply(sine, radius, out=sines)
-    # The second bit of the number is the sign of the sine, and of the cosine a quarter turn before.
-    sines.view(np.int32)[:] ^= (number & 2) << 30
-    number += 1
-    cosines.view(np.int32)[:] ^= (number & 2) << 30
+Words = npt.NDArray[np.uint64]
+Reals = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+Tables = tuple[Words, Words, Words, Reals, Reals]
 
 
-def _radius(low: Words, high: Words) -> Normals:
-    """Return sqrt(-2 log((w + 1/2) / 2^64)) for w = low + 2^32 high, (k,) float32: as exact for w at either end."""
-    scaled = high.astype(np.float64)
-    scaled *= HIGH
-    scaled += low.astype(np.float64) + 0.5
-    bits = scaled.view(np.uint64)
-    power = bits - OFFSET
-    power >>= FRACTION
-    bits -= (power - EIGHT) << FRACTION  # `scaled` lies in [sqrt(1/2), sqrt(2)) now
-    power |= WHOLE
-    exponent = (power.view(np.float64) - EXPONENT).astype(np.float32)
-    scaled -= 1.0
-    x = scaled.astype(np.float32)
-    square = x * x
-    logarithm = _horner(x, L7, L6, L5, L4, L3, L2, L1, L0)
-    logarithm *= x
-    logarithm *= square
-    logarithm += exponent * LN2_LOW
-    logarithm -= HALF * square
-    logarithm += x
-    logarithm += exponent * LN2_HIGH
-    logarithm *= MINUS_TWO
-    return np.sqrt(logarithm, out=logarithm)
+def stack(
+    area: decimal.Decimal, log2_std: int, layers: int, reach: int
+) -> tuple[list[int], list[decimal.Decimal]]:
+    """Return the widths of the layers in lattice steps, widest first and 0 last, and the heights at which they begin."""
+    with decimal.localcontext(decimal.Context(prec=50)):
+        scale = decimal.Decimal(2) ** log2_std
+        widths, heights = [reach << log2_std], [decimal.Decimal(0)]
+        for layer in range(layers):
+            heights.append(heights[-1] + area * scale / widths[-1])
+            inside = -2 * heights[-1].ln() if layer + 1 < layers else decimal.Decimal(0)
+            widths.append(int((inside.sqrt() * scale).to_integral_value()))
+    return widths, heights
 
 
-def _horner(x: Normals, *coefficients: np.float32) -> Normals:
-    """Return the polynomial of `coefficients`, highest power first, at x (k,)."""
-    value = coefficients[0] * x
-    for coefficient in coefficients[1:-1]:
-        value += coefficient
-        value *= x
-    value += coefficients[-1]
-    return value
+@cache
+def tables() -> Tables:
+    """Return, by layer: places with both signs, those inside the next layer, the words to reject, foot and height."""
+    widths, heights = stack(decimal.Decimal(AREA), LOG2_STD, LAYERS, REACH)
+    places = np.array([2 * width for width in widths], np.uint64)
+    reject = np.array([(1 << 56) % (2 * width) for width in widths[:-1]], np.uint64)
+    foot = np.array([float(height) for height in heights[:-1]])
+    rise = np.array([float(upper - lower) for lower, upper in pairwise(heights)])
+    return places[:-1], places[1:].copy(), reject, foot, rise
+
+
+def fill_normals(words: Words, out: Reals, draw: Callable[[int], Words]) -> None:
+    """Write the half-integers of `words` into `out`, (BLOCK,) float64; `words`, (BLOCK + SPARE,) uint64, is overwritten.
+
+    `draw` gives more words, for about one block in 10^5. Every word is used once.
+    """
+    take, settle = kernel("take_at_once") or take_at_once, kernel("settle_open") or settle_open
+    left = np.empty(BLOCK + 1, np.int64)  # the places that are still open
+    count = take(words[:BLOCK], out, left, *tables()[:3])
+    count = settle(words[:BLOCK], left, count, words[BLOCK:], out, *tables())
+    while count:
+        count = settle(words[:BLOCK], left, count, draw(TRY * count), out, *tables())
+
+
+def take_at_once(words: Words, out: Reals, left: Indices, places: Words, inner: Words, reject: Words) -> int:
+    """Write the number of every word into `out`; return how many of them are not valid yet, with their places in `left`."""
+    place, rest, layer = _candidates(words, places)
+    out[:] = _signed(place)
+    is_open = np.flatnonzero((place >= inner[layer]) | (rest < reject[layer]))
+    left[: len(is_open)] = is_open
+    return len(is_open)
+
+
+def settle_open(
+    words: Words, left: Indices, count: int, spare: Words, out: Reals,
+    places: Words, inner: Words, reject: Words, foot: Reals, rise: Reals,
+) -> int:  # fmt: skip
+    """Settle the places `left[:count]`, all of them once and those still open again; return how many stay open.
+
+    A try takes three words of `spare` for a height and one for the next candidate, which replaces the place's word, but
+    for the layer where the word was rejected for its remainder.
+    """
+    at = 0
+    while 0 < TRY * count <= len(spare) - at:
+        more = spare[at : at + TRY * count].reshape(count, TRY)
+        at += TRY * count
+        place, rest, layer = _candidates(words[left[:count]], places)
+        x = ((place >> ONE).astype(np.float64) + 0.5) * STEP
+        height = more[:, 1].astype(np.float64) + (more[:, 2].astype(np.float64) + 0.5) * WORD
+        height = (more[:, 0].astype(np.float64) + height * WORD) * WORD
+        is_good = (place < inner[layer]) | (foot[layer] + rise[layer] * height < exp_minus(0.5 * (x * x)))
+        is_good &= rest >= reject[layer]
+        out[left[:count][is_good]] = _signed(place[is_good])
+        still, following = left[:count][~is_good], more[~is_good, 3]
+        keeps = (rest < reject[layer])[~is_good]
+        words[still] = np.where(keeps, following & ~LAYER | words[still] & LAYER, following)
+        count = len(still)
+        left[:count] = still
+    return count
+
+
+def exp_minus(t: Reals) -> Reals:
+    """Return exp(-t) for 0 <= t <= 98, (n,) float64: relative error below 2^-50 for t as it is given."""
+    k = t * -LOG2E + ROUND - ROUND
+    r = (-t - k * LN2_HIGH) - k * LN2_LOW
+    value = r * TAYLOR[0] + TAYLOR[1]
+    for coefficient in TAYLOR[2:]:
+        value = value * r + coefficient
+    return np.asarray(np.ldexp(value, k.astype(np.int32)))
+
+
+def _candidates(words: Words, places: Words) -> tuple[Words, Words, npt.NDArray[np.intp]]:
+    """Return place (its lowest bit is the sign), remainder and layer: the upper 56 bits times the layer's places."""
+    layer = (words & LAYER).astype(np.intp)
+    bits, count = words >> S8, places[layer]
+    low = (bits & LOW28) * (count & LOW28)
+    middle = (bits >> S28) * (count & LOW28) + (bits & LOW28) * (count >> S28) + (low >> S28)
+    place = (bits >> S28) * (count >> S28) + (middle >> S28)
+    return place, ((middle & LOW28) << S28) | (low & LOW28), layer
+
+
+def _signed(place: Words) -> Reals:
+    """Return m + 1/2 for place 2 m, and -(m + 1/2) for place 2 m + 1."""
+    size = (place >> ONE).astype(np.float64) + 0.5
+    return np.where(place & ONE, -size, size)

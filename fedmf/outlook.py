@@ -11,7 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fedmf.accounting import EpochEvent, calibrate_noise_multiplier, delta_warning, mean_noise_std
+from fedmf.accounting import (
+    EpochEvent,
+    calibrate_noise_multiplier,
+    delta_warning,
+    epsilon_warning,
+    mean_noise_std,
+)
 
 if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import than these sentences should
     from fedmf.plan import Plan
@@ -36,9 +42,12 @@ def misgivings(plan: "Plan") -> tuple[str, ...]:
         cut_short=plan.affordable_epochs < who.epochs,
         rare_masks=lambda: _masks_add_noise(plan),
     )
-    delta = delta_warning(plan.privacy.delta, who.clients) if plan.noise_multiplier > 0 else None
+    delta = epsilon = None
+    if plan.noise_multiplier > 0:
+        delta = delta_warning(plan.privacy.delta, who.clients)
+        epsilon = epsilon_warning(plan.spent(plan.affordable_epochs).epsilon)
     unasked = about_unasked(who.clients, cohort_size=who.cohort_size, rounds_per_epoch=who.rounds_per_epoch)
-    said = (noise, delta, unasked, about_cohort(who.cohort_size))
+    said = (epsilon, noise, delta, unasked, about_cohort(who.cohort_size))
     return tuple(sentence for sentence in said if sentence is not None)
 
 

@@ -7,13 +7,17 @@ from typing import Self
 
 from fedmf.accounting import (
     EpochEvent,
+    FloatingPoint,
     Ledger,
     PrivacySpent,
     calibrate_noise_multiplier,
     counted_radius,
     counted_ratio,
+    finite_precision,
     privacy_spent,
 )
+from fedmf.accounting.caveats import LARGEST
+from fedmf.accounting.floating_point import MOST
 from fedmf.checks import (
     check_choice,
     check_non_negative,
@@ -149,6 +153,25 @@ class Plan:
         """The largest `sigma_in` any epoch: where columns are unit in all of them they differ by rounding only."""
         return max(self.sigma_in(epoch) for epoch in range(self.participation.epochs))
 
+    @cached_property
+    def floating_point(self) -> FloatingPoint | None:
+        """What finite precision adds to epsilon over all planned epochs; None of a run without noise."""
+        if self.noise_multiplier == 0:
+            return None
+        return finite_precision(
+            [epoch.precision for epoch in self.factorization.epochs],
+            dimension=self.dimension,
+            rounds=self.participation.rounds_per_epoch,
+            cohort_size=self.participation.cohort_size,
+            noise_multiplier=self.noise_multiplier,
+            delta=self.privacy.delta,
+        )
+
+    @property
+    def precision(self) -> float:
+        """The `a` of `floating_point`, at most `MOST`: `make_plan` refuses more where an epsilon is claimed."""
+        return 0.0 if self.floating_point is None else min(self.floating_point.a, MOST)
+
     @property
     def epoch_event(self) -> EpochEvent:
         """The event that the ledger records when an epoch begins."""
@@ -179,12 +202,16 @@ class Plan:
             delta=self.privacy.delta,
             adjacency=self.privacy.adjacency,
             accountant=self.privacy.accountant,
+            precision=self.precision,
         )
 
     def spent_on(self, ledger: Ledger) -> PrivacySpent:
         """Return what the epochs in `ledger` cost, whatever this plan would have recorded."""
         return ledger.spent(
-            delta=self.privacy.delta, adjacency=self.privacy.adjacency, accountant=self.privacy.accountant
+            delta=self.privacy.delta,
+            adjacency=self.privacy.adjacency,
+            accountant=self.privacy.accountant,
+            precision=self.precision,
         )
 
     def start_epoch(self, ledger: Ledger) -> Ledger:
@@ -204,6 +231,7 @@ class Plan:
                 delta=self.privacy.delta,
                 adjacency=self.privacy.adjacency,
                 accountant=self.privacy.accountant,
+                precision=self.precision,
             )
         return ledger.record(event)
 
@@ -222,11 +250,38 @@ class Plan:
         own epochs, as if it were a run: what earlier noise left in the model is the same whatever it is
         (`fedmf.mechanisms.run_factorization.followed_by`).
         """
-        return replace(
+        plan = replace(
             self,
             participation=self.participation.extended(after, len(factorization.epochs)),
             factorization=followed_by(self.factorization, after, factorization),
         )
+        plan.check_precision()
+        return plan
+
+    def calibrated(self, epsilon: float, *, precision: float) -> Self:
+        """Return the plan with the least noise that all planned epochs cost at most `epsilon` with."""
+        noise_multiplier = calibrate_noise_multiplier(
+            epsilon=epsilon,
+            delta=self.privacy.delta,
+            keep_probability=self.compression.keep_probability,
+            linf_over_l2=self.linf_over_l2,
+            epochs=self.participation.epochs,
+            adjacency=self.privacy.adjacency,
+            accountant=self.privacy.accountant,
+            precision=precision,
+        )
+        return self.with_noise_multiplier(noise_multiplier)
+
+    def check_precision(self) -> None:
+        """Raise `SettingError` where finite precision adds more than `2 MOST` to an epsilon that is claimed."""
+        if self.floating_point is None or self.floating_point.a <= MOST:
+            return
+        if self.spent().epsilon <= LARGEST:
+            raise SettingError(
+                f"the rounding of {self.participation.rounds} rounds of {self.factorization.family} with {self.dimension} "
+                f"parameters adds {2 * self.floating_point.a:.2g} to epsilon; it must add at most {2 * MOST:g}. Take shorter "
+                "epochs, a better conditioned mechanism or a larger delta."
+            )
 
     def with_noise_multiplier(self, noise_multiplier: float) -> Self:
         """Return the plan with another noise multiplier."""
@@ -265,16 +320,8 @@ def make_plan(
             "give a norm, or set epsilon=None and noise_multiplier=0 "
             "for a run that is not private."
         )
-    if privacy.epsilon is None:
-        return plan
-    return plan.with_noise_multiplier(
-        calibrate_noise_multiplier(
-            epsilon=privacy.epsilon,
-            delta=privacy.delta,
-            keep_probability=compression.keep_probability,
-            linf_over_l2=plan.linf_over_l2,
-            epochs=participation.epochs,
-            adjacency=privacy.adjacency,
-            accountant=privacy.accountant,
-        )
-    )
+    if privacy.epsilon is not None:
+        plan = plan.calibrated(privacy.epsilon, precision=0.0)
+        plan = plan.calibrated(privacy.epsilon, precision=plan.precision)  # which more noise makes no larger
+    plan.check_precision()
+    return plan

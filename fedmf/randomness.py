@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from fedmf.normals import PAIRS, fill_normals
+from fedmf.normals import BLOCK, SPARE, fill_normals
 
 KEY_BYTES = 32
 
@@ -115,29 +115,23 @@ def uniform_words(key: SecretKey, count: int, *, first: int = 0) -> npt.NDArray[
     return np.frombuffer(stream.update(bytes(8 * (count + skip))), "<u8", count, 8 * skip)
 
 
-def gaussian_row(
-    key: SecretKey, row: int, dimension: int, *, out: npt.NDArray[np.float32] | None = None
-) -> npt.NDArray[np.float32]:
-    """Return fresh row `row` of the epoch that `key` belongs to: (dimension,) independent N(0, 1), float32.
+def gaussian_row(key: SecretKey, row: int, dimension: int) -> npt.NDArray[np.float64]:
+    """Return fresh row `row` of the epoch that `key` belongs to: (dimension,) float64 of independent half-integers.
 
-    Box-Muller on an AES-256 counter stream keyed by (epoch key, row), see `fedmf.normals`: block b of it makes the
-    coordinates from 2^14 b on, with 64 bits for a pair's radius (tails reach 9.4 standard deviations) and 24 for its
-    angle. The same bits on every platform. With `out`, (dimension,) float32, they are put there. The arithmetic is that
-    of floating point: the known attacks on its lowest bits (Mironov 2012) are not addressed.
+    They are normal numbers times 2^44 on a lattice, of the law that `fedmf.normals` states, from an AES-256 counter
+    stream keyed by (epoch key, row). The same bits on every machine; a shorter row is the beginning of a longer one.
     """
-    normals = np.empty(dimension, np.float32) if out is None else out
-    raw = bytearray(16 * PAIRS + 15)  # update_into asks for one block less a byte to spare
-    words = np.frombuffer(raw, "<u4", 4 * PAIRS)
-    stream, zeros = _keystream(key.derive("noise row", row), 0), bytes(16 * PAIRS)
-    for start in range(0, dimension, 2 * PAIRS):
-        block = normals[start : start + 2 * PAIRS]
-        pairs = min(len(block), PAIRS)
-        stream.update_into(zeros[: 16 * pairs], raw)
-        sines = block[PAIRS:] if len(block) == 2 * PAIRS else np.empty(pairs, np.float32)
-        fill_normals(words[: 4 * pairs], block[:pairs], sines)
-        if len(block) < 2 * PAIRS:  # the last one: fewer sines than cosines
-            block[pairs:] = sines[: len(block) - pairs]
-    return normals
+    numbers, block = np.empty(dimension), np.empty(BLOCK)
+    raw = bytearray(8 * (BLOCK + SPARE) + 15)  # update_into asks for one block less a byte to spare
+    words = np.frombuffer(raw, "<u8", BLOCK + SPARE)
+    stream, zeros = _keystream(key.derive("noise row", row), 0), bytes(8 * (BLOCK + SPARE))
+    for start in range(0, dimension, BLOCK):
+        stream.update_into(zeros, raw)
+        whole = numbers[start : start + BLOCK] if start + BLOCK <= dimension else block
+        fill_normals(words, whole, lambda count: np.frombuffer(stream.update(bytes(8 * count)), "<u8"))
+    if rest := dimension % BLOCK:
+        numbers[dimension - rest :] = block[:rest]
+    return numbers
 
 
 def _keystream(key: SecretKey, block: int):  # type: ignore[no-untyped-def]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedmf.accounting.caveats import TIGHT
+from fedmf.accounting.floating_point import FloatingPoint
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.rounding import rounded_up
@@ -20,12 +21,12 @@ SECRETS_FROM_SYSTEM = "from the operating system"
 class Statement:
     """Everything a reader needs to judge one run's privacy; epsilon is in nats.
 
-    private: noise was added and nobody can recompute it; False for a seeded run, whose epsilon is that of
-    the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
+    private: noise was added, nobody can recompute it, and epsilon is at most `caveats.LARGEST`; False for a seeded run, whose
+    epsilon is that of the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
     * l2_norm, or with geometry "linf" * sqrt(coordinates) linf_norm: `fedmf.accounting.geometry`; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
     K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
     the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run began,
-    and how many were added each time that it was extended.  Raises `SettingError` for impossible values, also for an
+    and how many were added each time that it was extended.  floating_point: what finite precision adds, which epsilon contains.  Raises `SettingError` for impossible values, also for an
     observed participation above the epochs started: the accounting would not cover it.
     """
 
@@ -57,6 +58,7 @@ class Statement:
     epsilon_exact: float | None
     epsilon_tight: float | None
     delta: float
+    floating_point: FloatingPoint | None
     order: float | None
     accountant: str
     participation_planned: int
@@ -94,6 +96,7 @@ class Statement:
         parts = [
             self._headline(),
             self._mechanism(),
+            *self._precision(),
             self._participation(),
             f"Secrets: {self.secrets}.",
             *self.warnings,
@@ -108,11 +111,9 @@ class Statement:
                 f"{self.adjacency} as under any adjacency, for {self.unit_of_privacy}. Released: "
                 f"{self.released}."
             )
-        label = (
-            ""
-            if self.secrets == SECRETS_FROM_SYSTEM
-            else "NOT private as run (reproducible secrets); with secret keys: "
-        )
+        label = "" if self.private else "No privacy is claimed: "
+        if self.secrets != SECRETS_FROM_SYSTEM:
+            label = "NOT private as run (reproducible secrets); with secret keys: "
         relation = {
             "zero_out": "zero-out adjacency: one client's vector replaced by zero in its round",
             "replace": "replacement adjacency: one client's data changed to another's",
@@ -150,6 +151,16 @@ class Statement:
             f"sigma = {sigma} enters the sum (noise multiplier {self.noise_multiplier:.4g} of "
             f"the sum, {self.effective_noise_multiplier:.4g} of the mean; K = {self.ratio:.6g}).{self._counted()}"
         )
+
+    def _precision(self) -> list[str]:
+        """Say what floating point costs; nothing of a run without noise."""
+        if self.floating_point is None:
+            return []
+        return [
+            "The noise that is released lies on one lattice whatever the data are. Its law and that of the real numbers of the "
+            f"theorem differ by at most a factor e^a in the probability of any event, a = {self.floating_point.a:.2g}: 2 a is "
+            "contained in epsilon."
+        ]
 
     def _counted(self) -> str:
         """Say of the L-infinity geometry what epsilon is counted from; nothing of the other."""
@@ -199,6 +210,8 @@ def counted(number: int, noun: str = "epoch") -> str:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, FloatingPoint):
+        return dataclasses.asdict(value)
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, float) and not math.isfinite(value):

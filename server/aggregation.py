@@ -42,7 +42,7 @@ class FixedPoint:
 
     def add(self, total: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: Vector) -> None:
         """Add `values` (k,) float32 at distinct `coordinates` to `total`, in place, each clipped to the bound."""
-        if (compiled := kernel("add", len(coordinates))) is not None:
+        if (compiled := kernel("add")) is not None:
             compiled(total, coordinates, values, np.float32(self.bound), np.float32(2.0**self.bits))
             return
         scaled = np.clip(values, -self.bound, self.bound)
@@ -56,7 +56,7 @@ class FixedPoint:
         part beyond the bound that is accounted.
         """
         value = total.view(np.float64) if donate else np.empty(total.shape)
-        if (compiled := kernel("reals", len(total))) is not None:
+        if (compiled := kernel("reals")) is not None:
             compiled(total, 2.0**-self.bits, value)
             return value
         for block in blocks(len(total), 4):  # so that no second vector of the model's size is needed

@@ -98,7 +98,7 @@ class Sgd(Optimizer):
         is_single = np.result_type(model, slots["velocity"], mean, *numbers) == np.float32
         # Divergence is reported by the check on the model, not by a warning of numpy.
         with np.errstate(over="ignore", invalid="ignore"):
-            if is_single and (compiled := kernel("descend", len(model))) is not None:
+            if is_single and (compiled := kernel("descend")) is not None:
                 kinds = bool(decay), self.nesterov
                 compiled(model, slots["velocity"], mean, *map(np.float32, numbers), *kinds, velocity, moved)
                 return moved, {"velocity": velocity}

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from fedmf.accounting import Ledger
 from fedmf.errors import ReleaseOrderError, SettingError
-from fedmf.kernels import kernel
-from fedmf.mechanisms.noise import advanced, next_noise
-from fedmf.mechanisms.streams.protocol import StreamState, blocks
+from fedmf.mechanisms.noise import advanced, next_noise, released
+from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.register import Register
@@ -126,22 +125,9 @@ def make_release(
     stream = secrets.stream or mechanism.init(plan.dimension)
     noise, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension, donate=donate)
     unrotated = plan.rotation.unrotate(rotated_sum, donate=donate)
-    noisy_sum = _with_noise(unrotated, noise, plan.sigma_in(secrets.epoch))
+    noisy_sum = released(unrotated, noise, plan.sigma_in(secrets.epoch), np.float32)
     release = Release(state.round + 1, noisy_sum, tuple(answered), plan.participation.cohort_size)
     return release, replace(secrets, stream=stream)
-
-
-def _with_noise(unrotated: npt.NDArray[np.float64], noise: Vector, sigma: float) -> Vector:
-    """Return sum plus sigma times noise, (d,), rounded to float32 once; in blocks, which need no memory of that size."""
-    noisy_sum = np.empty(len(noise), np.float32)
-    # A sigma of one of numpy's types, unlike a number of Python, makes the product one of that type.
-    is_single = np.result_type(noise, sigma) == np.float32
-    if is_single and (compiled := kernel("noisy", len(noise))) is not None:
-        compiled(unrotated, noise, np.float32(sigma), noisy_sum)
-        return noisy_sum
-    for block in blocks(len(noise), 4):
-        noisy_sum[block] = unrotated[block] + sigma * noise[block]
-    return noisy_sum
 
 
 def apply_release(
@@ -165,29 +151,29 @@ def apply_release(
     progress = plan.participation.progress(state.round)
     slots = state.slots if state.round else optimizer.first(state.model)
     model, slots = optimizer.step(state.model, slots, mean, progress=progress)
-    released = replace(state, round=release.round, model=model, slots=slots, register=register)
+    following = replace(state, round=release.round, model=model, slots=slots, register=register)
     if optimizer.precondition and release.round % plan.participation.rounds_per_epoch == 0:
         # Only here: within an epoch every round is divided by the same numbers, or its noise would not cancel.
-        released = replace(released, scale=optimizer.scale(slots))
-    return replace(released, secrets=None if secrets is None else secrets_at(plan, secrets, release.round))
+        following = replace(following, scale=optimizer.scale(slots))
+    return replace(following, secrets=None if secrets is None else secrets_at(plan, secrets, release.round))
 
 
-def secrets_at(plan: Plan, secrets: Secrets, released: int) -> Secrets | None:
-    """Return what `secrets` become when `released` rounds have been released; None when the run is over.
+def secrets_at(plan: Plan, secrets: Secrets, done: int) -> Secrets | None:
+    """Return what `secrets` become when `done` rounds have been released; None when the run is over.
 
     Keys are ratcheted over the epochs that have ended, and the noise rows of released rounds are drawn again
     to advance the stream: after a crash the next round meets the noise that it would have met.
     """
-    epoch, step = divmod(released, plan.participation.rounds_per_epoch)
+    epoch, step = divmod(done, plan.participation.rounds_per_epoch)
     steps_done = secrets.stream.step if secrets.stream is not None else 0
     if secrets.epoch > epoch or (secrets.epoch == epoch and steps_done > step):
         raise ReleaseOrderError(
-            f"the secrets are {secrets.epoch + 1} epochs and {steps_done} rounds on, ahead of the {released} released "
+            f"the secrets are {secrets.epoch + 1} epochs and {steps_done} rounds on, ahead of the {done} released "
             "rounds that the journal holds; restore the journal: a released round must not be run again."
         )
     while secrets.epoch < epoch:
         secrets = Secrets(secrets.epoch + 1, secrets.key.ratchet(), None)
-    if released == plan.participation.rounds:
+    if done == plan.participation.rounds:
         return None
     mechanism, stream = plan.factorization.epochs[epoch].stream, secrets.stream
     if step and stream is None:

@@ -28,9 +28,10 @@ FILE = "mechanism.npz"
 
 def save(folder: Path, epoch: int, mechanisms: Sequence[Factorization]) -> None:
     """Keep the tables of `epoch` (0-based) in the folder of checkpoints, in place of those of the epoch before."""
-    if epoch >= len(mechanisms) or (tables := tables_of(mechanisms[epoch])) is None:
+    if epoch >= len(mechanisms):
         return
-    data = packed(epoch=np.array(epoch), family=np.array(mechanisms[epoch].family), tables=tables)
+    tables, family = tables_of(mechanisms[epoch]), np.array(mechanisms[epoch].family)
+    data = packed(epoch=np.array(epoch), family=family, tables=tables)
     write_atomically(folder / FILE, data)
 
 

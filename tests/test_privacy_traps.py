@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TRAPS = 25
+TRAPS = 28
 ERRATA = 16
 DEFINED = {
     name

@@ -147,12 +147,19 @@ def _sensitivities(scene: Scene, plan: Plan, pair: Pair) -> Iterator[Finding]:
 
 
 def _difference(plan: Plan, pair: Pair) -> tuple[Float64, Float64]:
-    """Return the difference of a pair's noisy sums and the bound on its error, both (E, T, d)."""
+    """Return the difference of a pair's noisy sums and the bound on its error, both (E, T, d).
+
+    A client takes the start away from what it trained, so that a known vector is rounded to 2^-24 of the two: by others in
+    the two worlds, whose models differ. Bounded to a norm of 1, each moves a sum by at most 2^-22 (1 + norm of the start).
+    """
     (inside, error), (outside, other_error) = (
         recovered(plan, played.models) for played in (pair.inside, pair.outside)
     )
-    with np.errstate(invalid="ignore"):
-        return inside - outside, error + other_error
+    with np.errstate(invalid="ignore", over="ignore"):
+        norms = sum(np.linalg.norm(played.models[:-1], axis=1) for played in (pair.inside, pair.outside))
+        rounded = 2.0**-22 * plan.participation.cohort_size * np.nan_to_num(2 + norms, posinf=0)
+        shape = (plan.participation.epochs, plan.participation.rounds_per_epoch, 1)
+        return inside - outside, error + other_error + rounded.reshape(shape)
 
 
 def _whole(scene: Scene, plan: Plan, played: list[Pair], sabotage: Sabotage, seed: int) -> Finding:

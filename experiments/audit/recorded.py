@@ -35,8 +35,9 @@ from fedmf.audit.finding import smallest
 from fedmf.audit.residual import FALSE_ALARM
 from fedmf.errors import FedmfError, RunDirectoryError
 from fedmf.mechanisms.noise import next_noise
+from fedmf.normals import STEP
 from fedmf.plan import Plan
-from fedmf.randomness import SecretKey, gaussian_row
+from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.clipping import l2_norm
 from server.state import Release, apply_release, begin_epoch, first_state
@@ -150,11 +151,10 @@ def _without_noise(plan: Plan, key: SecretKey, releases: list[Release]) -> list[
         if step == 0:
             key, stream = (key.ratchet() if epoch else key), None
         mechanism, d = plan.factorization.epochs[epoch].stream, plan.dimension
-        z = gaussian_row(key, mechanism.rows_of(step)[0], d).astype(np.float64)
-        noise, stream = next_noise(mechanism, stream or mechanism.init(d), key, dimension=d)
-        added = np.asarray(plan.sigma_in(epoch) * noise, np.float64)
+        row, stream = next_noise(mechanism, stream or mechanism.init(d), key, dimension=d)
+        z, added = STEP * row.fresh, plan.sigma_in(epoch) * STEP * (row.mean + row.own * row.fresh)
         total = release.noisy_sum.astype(np.float64) - added
-        # The product rounds the noisy sum to float32; the transforms of float64 sums are below 2^-40 of what they turn.
+        # The release rounds the noisy sum to float32; the transforms of float64 sums are below 2^-40 of what they turn.
         error = _UNIT * np.abs(release.noisy_sum).astype(np.float64) + 2.0**-40 * np.abs(total).max()
         found.append(Left(release.round, total, error, z, key))
     return found

@@ -34,7 +34,6 @@ from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
 from experiments.cli import command, output
 from experiments.players.processes import keep_freed_memory
 from experiments.settings.output import Output
-from fedmf import kernels
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
 
@@ -142,7 +141,6 @@ def benchmark(settings: BenchmarkSettings) -> None:
     torch.set_num_threads(1)
     logging.getLogger("server").setLevel(logging.WARNING)  # a line a round would bury the progress
     keep_freed_memory()
-    kernels.load()  # compiled in the turn that warms a row up
     results: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(settings.names, start=1):
         _say(f"{number}/{len(settings.names)} {name}")

@@ -39,14 +39,11 @@ def correlation_step(buffers: int, dimension: int) -> Row:
     """One step of the optimal stream, in place."""
     stream = design("optimal", prefix_sum(1024), buffers=buffers).stream
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((buffers + 1, dimension), dtype=np.float32)
-    state = StreamState(512, rows[:-1], rows)
-    fresh = state.place_for_fresh()  # where the server draws it
-    assert fresh is not None
-    source = rng.standard_normal((buffers, dimension), dtype=np.float32)
+    fresh, state = rng.standard_normal(dimension), StreamState(512, rng.standard_normal((buffers, dimension)))
+    source = rng.standard_normal((buffers, dimension))
     return Row(
-        partial(stream.next, fresh, state, donate=True),
+        partial(stream.next, lambda number: fresh, state, donate=True),
         partial(np.copyto, source.copy(), source),
-        f"a copy of the state, {buffers} x {dimension:,} float32",
+        f"a copy of the state, {buffers} x {dimension:,} float64",
         2,
     )

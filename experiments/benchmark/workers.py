@@ -26,7 +26,6 @@ from experiments.players.local_grid import InProcessPlayer, Player
 from experiments.players.parts import clients_a_message
 from experiments.players.processes import process_context, start_process
 from experiments.players.worker_pool import WorkerPool
-from fedmf import kernels
 from fedmf.updates.client_plan import ClientPlan
 from server.exchange import tasks_per_message
 
@@ -82,7 +81,6 @@ def round_with(workers: int, federation: Federation, stack: ExitStack) -> "parti
 
 def measure(workers: list[int], repeats: int, federation: Federation = FEDERATION) -> dict[int, Walls]:
     """Return the walls of rounds by number of workers, each at least 2; what is compiled is used from the first on."""
-    kernels.load()
     with ExitStack() as stack:
         alone = round_with(1, federation, stack)
         together = {count: round_with(count, federation, stack) for count in workers}
@@ -140,7 +138,6 @@ def _apart(count: int, federation: Federation) -> Iterator[Callable[[], float]]:
 def _play_apart(federation: Federation, turn: Any, walls: Any) -> None:
     """Play rounds at the turns of `turn`, in a process of its own, until it is ended."""
     start_process()
-    kernels.load()
     with ExitStack() as stack:
         play = round_with(1, federation, stack)
         play()

@@ -12,6 +12,7 @@ from experiments.pages.wording import times_less
 from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
 from experiments.settings.output import Output
+from fedmf.accounting.caveats import LARGEST
 from fedmf.rounding import rounded_up
 from fedmf.statement import SECRETS_FROM_SYSTEM, counted
 
@@ -66,7 +67,9 @@ def _claim(privacy: dict[str, Any]) -> str:
     claim = f"epsilon = {rounded_up(privacy['epsilon'])} at delta = {rounded_up(privacy['delta'])}, {whose}"
     if privacy["accountant"] == "tight" and privacy["epsilon_exact"] is None:
         claim += "; by this project's own bound, which is not refereed"
-    if privacy["secrets"] != SECRETS_FROM_SYSTEM or not privacy["private"]:
+    if privacy["secrets"] == SECRETS_FROM_SYSTEM and not privacy["private"]:
+        return f"No privacy is claimed above epsilon = {LARGEST:g}: {claim}."
+    if not privacy["private"]:
         return f"NOT private as run (secrets: {privacy['secrets']}). With secret keys: {claim}."
     return f"Privacy: {claim}."
 
@@ -97,4 +100,6 @@ def _spent(run: Run) -> str:
     if run.privacy["epsilon"] is None:
         return "NOT private: no noise"
     spent = f"epsilon {rounded_up(run.privacy['epsilon'])} at delta {rounded_up(run.privacy['delta'])}"
-    return spent if run.privacy["private"] else f"NOT private as run; with secret keys {spent}"
+    if run.privacy["secrets"] != SECRETS_FROM_SYSTEM:
+        return f"NOT private as run; with secret keys {spent}"
+    return spent if run.privacy["private"] else f"no privacy is claimed: {spent}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedmf.errors import SettingError
 from fedmf.mechanisms import Factorization, RunFactorization
-from fedmf.mechanisms.arrays import Float32, Float64
+from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.streams.protocol import feed
 
 MOST_ROUNDS = 4096  # of an epoch; several epochs may have as many numbers together
@@ -24,7 +24,7 @@ def check_exportable(rounds: int, epochs: int) -> None:
 
 
 def export(run: RunFactorization, file: Path) -> None:
-    """Write encoder C (m, T), decoder B (T, m), float64, and what the stream emits for the identity, `noise` (T, m).
+    """Write encoder C (m, T), decoder B (T, m), float64, and what the stream emits for the identity, `noise` (T, T).
 
     For several epochs each array has a leading axis, one entry an epoch; B is that of the epoch's own rounds.
     """
@@ -36,6 +36,6 @@ def export(run: RunFactorization, file: Path) -> None:
     np.savez(file, encoder=encoder, decoder=decoder, noise=noise)
 
 
-def _dense(epoch: Factorization) -> tuple[Float64, Float64, Float32]:
+def _dense(epoch: Factorization) -> tuple[Float64, Float64, Float64]:
     decoder, encoder = epoch.materialize()
-    return decoder, encoder, feed(epoch.stream, np.eye(epoch.stream.fresh_rows, dtype=np.float32))
+    return decoder, encoder, feed(epoch.stream, np.eye(epoch.rounds))

@@ -115,9 +115,9 @@ def root_mean_square(values: Sequence[float]) -> float:
 
 
 def _above(own: float, best: float | None) -> str:
-    """Return how far the error is above the certified least of all mechanisms that restart every epoch."""
+    """Return how far the error is above the certified least of all that restart, with equal noise in every epoch."""
     if best is None:
         return ""
     above = 100 * (own / best - 1)
     share = "less than 0.01 %" if above < 0.01 else f"{above:.2g} %"
-    return f"; no mechanism that restarts every epoch has less than {number(best)}, and this one is {share} above"
+    return f"; with equal noise in every epoch no mechanism that restarts has less than {number(best)}, and this one is {share} above"

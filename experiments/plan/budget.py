@@ -9,6 +9,7 @@ from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.output import Output
 from fedmf.accounting import (
     EpochEvent,
+    FloatingPoint,
     PrivacySpent,
     calibrate_noise_multiplier,
     check_accountant,
@@ -18,6 +19,7 @@ from fedmf.accounting import (
     privacy_spent,
     resolve_linf_ratio,
 )
+from fedmf.accounting.floating_point import MOST
 from fedmf.checks import check_at_least, check_choice, check_keep_probability, check_open_unit, check_positive
 from fedmf.choices import ADJACENCIES, GEOMETRIES, ROTATIONS
 from fedmf.errors import SettingError
@@ -125,7 +127,7 @@ class Budget:
     """What every row of the table has in common.
 
     `linf_over_l2` is relative to the L2 radius that epsilon is counted with, `counted_over_l2` that radius over Delta_2:
-    1, but with geometry "linf".
+    1, but with geometry "linf". `floating_point` is what finite precision adds, None where too little is known to say.
     """
 
     linf_over_l2: float
@@ -135,6 +137,12 @@ class Budget:
     accountant: str
     geometry: str = "l2"
     counted_over_l2: float = 1.0
+    floating_point: FloatingPoint | None = None
+
+    @property
+    def precision(self) -> float:
+        """The `a` of `floating_point`, as far as it is known."""
+        return 0.0 if self.floating_point is None else min(self.floating_point.a, MOST)
 
     def event(self, noise_multiplier: float, keep_probability: float) -> EpochEvent:
         """Return one epoch with this noise and keep probability."""
@@ -143,7 +151,12 @@ class Budget:
     def spent(self, event: EpochEvent) -> PrivacySpent:
         """Return what all epochs cost."""
         return privacy_spent(
-            event, self.epochs, delta=self.delta, adjacency=self.adjacency, accountant=self.accountant
+            event,
+            self.epochs,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            accountant=self.accountant,
+            precision=self.precision,
         )
 
     def epsilon_tight(self, event: EpochEvent) -> float | None:
@@ -162,6 +175,7 @@ class Budget:
             epochs=self.epochs,
             adjacency=self.adjacency,
             accountant=self.accountant,
+            precision=self.precision,
         )
 
 

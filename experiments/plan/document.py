@@ -1,6 +1,7 @@
 """A plan as the JSON document of the command's contract."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from experiments.plan.budget import Budget, Planned
@@ -26,6 +27,7 @@ def as_document(planned: Planned) -> dict[str, Any]:
         "geometry": budget.geometry,
         "counted_over_l2": budget.counted_over_l2,
         "delta": spent.delta,
+        "floating_point": None if budget.floating_point is None else asdict(budget.floating_point),
         "order": spent.order,
         "adjacency": spent.adjacency,
         "unit_of_privacy": planned.unit,

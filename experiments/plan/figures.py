@@ -1,5 +1,7 @@
 """A plan from figures: `plan clients=3400 population.cohort_size=100 privacy.epsilon=3`. No data set is read."""
 
+from dataclasses import replace
+
 from experiments.plan.budget import (
     UNIT,
     Budget,
@@ -11,7 +13,14 @@ from experiments.plan.budget import (
 )
 from experiments.plan.model_noise import ModelNoise, model_noise, rounds_per_epoch
 from experiments.settings.keys import keyed
-from fedmf.accounting import EpochEvent, delta_warning, mean_noise_std
+from fedmf.accounting import (
+    EpochEvent,
+    FloatingPoint,
+    delta_warning,
+    epsilon_warning,
+    finite_precision,
+    mean_noise_std,
+)
 from fedmf.accounting.caveats import NOT_COVERED
 from fedmf.errors import ParticipationError
 from fedmf.outlook import about_cohort, about_noise, about_unasked, masks_add_noise, noise_over_signal
@@ -22,9 +31,10 @@ from fedmf.updates.rotation import padded_dimension
 def from_figures(settings: PlanSettings) -> Planned:
     """Return the plan that `settings` describe."""
     budget = make_budget(settings)
-    event = budget.event(_noise_multiplier(settings, budget), settings.compression.keep_probability)
     problem = participation_problem(settings)
     noise = model_noise(settings)
+    budget = replace(budget, floating_point=_floating_point(settings, budget, noise))
+    event = budget.event(_noise_multiplier(settings, budget), settings.compression.keep_probability)
     ratio = _noise_over_signal(settings, budget, event, noise)
     return Planned(
         budget=budget,
@@ -56,6 +66,26 @@ def _noise_multiplier(settings: PlanSettings, budget: Budget) -> float:
     return budget.noise_multiplier(settings.privacy.epsilon, settings.compression.keep_probability)
 
 
+def _floating_point(settings: PlanSettings, budget: Budget, noise: ModelNoise | None) -> FloatingPoint | None:
+    """Return what finite precision adds to epsilon; None where dimension, cohort or rounds are not known."""
+    cohort_size, dimension, rounds = (
+        settings.population.cohort_size,
+        settings.dimension,
+        rounds_per_epoch(settings),
+    )
+    noise_multiplier = _noise_multiplier(settings, budget)  # without it, and so no more than what it will be
+    if noise is None or cohort_size is None or dimension is None or rounds is None or noise_multiplier == 0:
+        return None
+    return finite_precision(
+        noise.precision,
+        dimension=dimension,
+        rounds=rounds,
+        cohort_size=cohort_size,
+        noise_multiplier=noise_multiplier,
+        delta=budget.delta,
+    )
+
+
 def _noise_over_signal(
     settings: PlanSettings, budget: Budget, event: EpochEvent, noise: ModelNoise | None
 ) -> float | None:
@@ -85,7 +115,9 @@ def _misgivings(
         settings.population.cohort_size,
         rounds_per_epoch(settings),
     )
-    said: list[str | None] = []
+    said: list[str | None] = (
+        [epsilon_warning(budget.spent(event).epsilon)] if event.noise_multiplier > 0 else []
+    )
     if ratio is not None:
         said.append(
             about_noise(

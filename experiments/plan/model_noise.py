@@ -22,8 +22,8 @@ class ModelNoise:
 
     `rms_error` and `last_error` are the mechanism's root mean square over all rounds of the run and its last round;
     `independent_rms_error` is the first of independent noise, `lowest_rms_error` the certificate: what no mechanism
-    that restarts every epoch goes below, None where it would take too long. `last_reach` is the longest that the last
-    round's sum can be.
+    that restarts every epoch, with equal noise in all, goes below, None where it would take too long. `last_reach` is the longest that the last
+    round's sum can be. `precision` has for each epoch what `finite_precision` must know of it.
     """
 
     rms_error: float
@@ -31,6 +31,7 @@ class ModelNoise:
     independent_rms_error: float
     lowest_rms_error: float | None
     last_reach: float
+    precision: tuple[tuple[float, float], ...]
 
 
 def model_noise(settings: PlanSettings) -> ModelNoise | None:
@@ -77,6 +78,7 @@ def errors_of(run: "RunFactorization", rounds: int | None = None) -> ModelNoise:
         design_run("independent", run.workloads).rms_error,
         run_lower_bound(run.workloads) / total**0.5 if certified else None,
         float(run.per_round_reach[last]),
+        tuple(epoch.precision for epoch in run.epochs),
     )
 
 

@@ -35,6 +35,7 @@ def from_run(settings: Settings) -> Planned:
             plan.privacy.accountant,
             plan.privacy.geometry,
             (plan.counted_radius or 1.0) / (plan.bounds.radius or 1.0),
+            plan.floating_point,
         ),
         event=plan.epoch_event,
         target=plan.privacy.epsilon,

@@ -69,7 +69,11 @@ def in_model(planned: Planned, document: dict[str, Any]) -> list[str]:
         return []
     std = document["model_noise_std"]
     absolute = "" if std is None else f" Per coordinate, at clip norm and learning rate 1: {std:.3g}."
-    least = "" if lowest is None else f", at least {lowest:.4g} with any that restarts every epoch"
+    least = (
+        ""
+        if lowest is None
+        else f", at least {lowest:.4g} with any that restarts every epoch and has equal noise in all"
+    )
     return [
         f"Noise in the model, root mean square over the run, per unit of noise multiplier and clip norm: {error:.4g} "
         f"with {planned.mechanism} (workload={planned.workload}), {document['independent_rms_error']:.4g} with "

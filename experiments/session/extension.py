@@ -81,6 +81,7 @@ def begin(
     """
     plan = experiment.plan
     part = plan.participation.parts[-1]
+    _refuse_another_population(directory.path, plan)  # from which all that is calculated follows
     state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
     _refuse_another_end(directory.path, plan, state)
     spent = allowed(plan, state)
@@ -107,16 +108,20 @@ def _limits(settings: Settings) -> dict[str, Any]:
     return {key: leaves[key] for key in EXTENDED}
 
 
+def _refuse_another_population(path: Path, plan: Plan) -> None:
+    """Raise `RunDirectoryError` unless there are as many clients and rounds in an epoch as there were."""
+    held = read_summary(path)
+    for name in ("clients", "rounds_per_epoch"):
+        if held.get(name) != getattr(plan.participation, name):
+            raise RunDirectoryError(
+                f"the run in {path} had {held.get(name)} {name}, and the data at hand give "
+                f"{getattr(plan.participation, name)}; extend it with data of as many clients."
+            )
+
+
 def _refuse_another_end(path: Path, plan: Plan, state: ServerState) -> None:
     """Raise `RunDirectoryError` unless the released rounds are those behind which the last part was planned."""
     who, part = plan.participation, plan.participation.parts[-1]
-    held = read_summary(path)
-    for name in ("clients", "rounds_per_epoch"):
-        if held.get(name) != getattr(who, name):
-            raise RunDirectoryError(
-                f"the run in {path} had {held.get(name)} {name}, and the data at hand give {getattr(who, name)}; extend it "
-                "with data of as many clients."
-            )
     if state.round != part.first * who.rounds_per_epoch or not state.is_finite:
         raise RunDirectoryError(
             f"the run in {path} ended after round {state.round}; it can be extended after {part.first} epochs of "

@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import NoneType
@@ -24,12 +24,14 @@ from experiments.run_files.directory import PRIVACY, PROVENANCE, RunDirectory
 from experiments.run_files.provenance import PACKAGES, machine, software
 from server.state import Release, ServerState
 
+ACCEPT_COPY, WITHOUT_UNREADY = "accept_copy", "unready_nodes=without"  # permissions that a statement names
 _EVERY = 10.0  # seconds between two records
 # What an entry holds that is read again, and its type; an older version of this code may have left out any of it.
 _TYPES: dict[str, tuple[type, ...]] = {
     "first_round": (int,),
     "wall_seconds": (int, float),
     "cpu_seconds": (int, float),
+    "allows": (list,),
     "software": (dict,),
     "machine": (dict,),
 }
@@ -73,6 +75,7 @@ class Provenance:
         accelerator: str | None,
         first_round: int,
         bundle: str | None = None,
+        allows: Sequence[str] = (),
     ) -> None:
         self._directory, self._clock = directory, clock
         self._earlier = _earlier_sessions(directory.path / PROVENANCE)
@@ -85,6 +88,7 @@ class Provenance:
         used = software() | {"bundle": bundle}
         self._fixed = {
             "first_round": first_round,
+            "allows": list(allows),
             "software": used,
             "machine": machine(accelerator),
         }
@@ -104,6 +108,10 @@ class Provenance:
         """Stop the session's clock; return the wall seconds of all recorded sessions, which then agree with the record."""
         self._ended = self._clock.read()
         return sum(float(session.get("wall_seconds") or 0) for session in (*self._earlier, self._ended))
+
+    def allowed(self, what: str) -> bool:
+        """Return whether any session of the run was started with this permission."""
+        return any(what in (session.get("allows") or ()) for session in (*self._earlier, self._fixed))
 
     def code(self) -> list[dict[str, Any]]:
         """Return with what each recorded session played, from which round on, as the statement names it."""

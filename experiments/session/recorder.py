@@ -15,7 +15,7 @@ from experiments.run_files.releases import KeptReleases
 from experiments.session.logger import Log, no_log
 from experiments.session.mechanism_file import mechanism_file
 from experiments.session.progress import View
-from experiments.session.provenance import Provenance
+from experiments.session.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
 from experiments.session.schedule import Schedule
 from experiments.session.scorer import Scorer
 from experiments.session.standing import Standing
@@ -251,6 +251,8 @@ class Recorder:
             unprotected_metrics=self._unprotected,
             optimized_metric=self._optimized_metric,
             stops_if_all_fail=self._stops_if_all_fail,
+            accepts_copy=self._provenance.allowed(ACCEPT_COPY),
+            leaves_out_unready=self._provenance.allowed(WITHOUT_UNREADY),
             unit_of_privacy=dataset.unit,
             uncovered=dataset.uncovered,
             ledger=state.ledger,

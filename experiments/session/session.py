@@ -25,7 +25,7 @@ from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger, to_both
 from experiments.session.metrics import say_what_choosing_costs, tried_metrics
 from experiments.session.progress import View
-from experiments.session.provenance import Clock, Provenance, accelerator_name
+from experiments.session.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Clock, Provenance, accelerator_name
 from experiments.session.recorder import Recorder
 from experiments.session.resuming import has_released, refuse_lost_config
 from experiments.session.schedule import last_row
@@ -40,7 +40,7 @@ from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server import tables
 from server.checkpoint import LOCK, Checkpoint
-from server.cohort import Population
+from server.cohort import Population, UnreadyNodes
 from server.files import locked
 from server.origin import Clients, no_digest
 from server.state import Release, ServerState, first_state
@@ -136,7 +136,9 @@ def run_session(
                 directory,
                 checkpoint,
                 recorder,
-                lambda first_round: Provenance(directory, clock, accelerator, first_round, bundle),
+                lambda first_round: Provenance(
+                    directory, clock, accelerator, first_round, bundle, _permissions(settings, first_round)
+                ),
             )
         watch.begin(experiment.plan, state, last_row(directory.path))
         if state.round == 0:
@@ -210,6 +212,15 @@ def _play(
             f"the engine ended after round {strategy.state.round} of {strategy.plan.participation.rounds}; "
             "go on with run.resume=true."
         )
+
+
+def _permissions(settings: Settings, first_round: int) -> list[str]:
+    """Return what this session may do that its statement must name."""
+    copies = settings.run.accept_copy and first_round > 1
+    return [
+        *([ACCEPT_COPY] if copies else []),
+        *([WITHOUT_UNREADY] if settings.population.unready_nodes == UnreadyNodes.without else []),
+    ]
 
 
 def _begin_or_restore(

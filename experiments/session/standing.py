@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from client.metric_names import ALWAYS
+from fedmf.accounting.caveats import LARGEST
 from fedmf.rounding import rounded_up
 
 LONGEST_LINE = 120  # characters
@@ -94,7 +95,10 @@ class Standing:
             spent += f" of {rounded_up(self.epsilon_end)} at delta {rounded_up(self.delta)}"
         elif not self.reproducible:
             spent += f" of {rounded_up(self.epsilon_end)}"
-        return f"{spent}, {NOT_PRIVATE}{' (reproducible)' if delta else ''}" if self.reproducible else spent
+        if not self.reproducible and self.epsilon_end <= LARGEST:
+            return spent
+        why = "reproducible" if self.reproducible else f"epsilon above {LARGEST:g}"
+        return f"{spent}, {NOT_PRIVATE}{f' ({why})' if delta else ''}"
 
 
 def _metric(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from experiments.session.figures import Figures
 from fedmf.accounting import Ledger
+from fedmf.accounting.caveats import LARGEST
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server.cohort import Population, Presence, node_of
@@ -43,7 +44,7 @@ class Watch:
             epsilon_planned=planned.epsilon,
             epsilon_limit=plan.privacy.max_epsilon,
             delta=plan.privacy.delta,
-            is_private=planned.is_private and plan.sigma > 0 and not reproducible,
+            is_private=plan.sigma > 0 and planned.epsilon <= LARGEST and not reproducible,
             session_started=time.time(),
             progress_clock=clock(),
         )

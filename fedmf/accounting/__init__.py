@@ -4,8 +4,9 @@ The theorem, its proof sketch and what it does not cover: docs/privacy.md.
 """
 
 from fedmf.accounting.calibration import calibrate_noise_multiplier
-from fedmf.accounting.caveats import NOT_COVERED, delta_warning
+from fedmf.accounting.caveats import NOT_COVERED, delta_warning, epsilon_warning
 from fedmf.accounting.epoch import EpochEvent
+from fedmf.accounting.floating_point import FloatingPoint, finite_precision
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fedmf.accounting.geometry import counted_radius, counted_ratio, linf_event
 from fedmf.accounting.ledger import Ledger
@@ -29,6 +30,7 @@ __all__ = [
     "GEOMETRIES",
     "NOT_COVERED",
     "EpochEvent",
+    "FloatingPoint",
     "Ledger",
     "PrivacySpent",
     "calibrate_noise_multiplier",
@@ -40,6 +42,8 @@ __all__ = [
     "counted_ratio",
     "delta_warning",
     "divergence",
+    "epsilon_warning",
+    "finite_precision",
     "gaussian_delta",
     "gaussian_epsilon",
     "linf_event",

@@ -32,6 +32,7 @@ def calibrate_noise_multiplier(
     epochs: int,
     adjacency: str = "zero_out",
     accountant: str = "rdp",
+    precision: float = 0.0,
 ) -> float:
     """Return the smallest z = sigma / kappa_2 with which `epochs` epochs cost at most `epsilon` at `delta`.
 
@@ -49,7 +50,7 @@ def calibrate_noise_multiplier(
     start = keep_probability * math.sqrt(epochs) / _gaussian_mu(epsilon, delta)
     if adjacency == "replace":
         start *= 2
-    cost = partial(privacy_spent, epochs=epochs, delta=delta, adjacency=adjacency)
+    cost = partial(privacy_spent, epochs=epochs, delta=delta, adjacency=adjacency, precision=precision)
     by_rdp = solve_noise_multiplier(
         lambda z: cost(EpochEvent(z, keep_probability, linf_over_l2)).epsilon,
         epsilon,

@@ -8,8 +8,7 @@ NOT_COVERED = (
     "hyper-parameter search",
     "any further run on the same clients: this statement covers ONE run, and runs compose",
     "which clients stayed silent, and timing",
-    "floating-point Gaussian samples, which have known attacks (Mironov 2012), and the float32 arithmetic of the stream "
-    "that correlates them",
+    "what is read from the server's memory, and random bits other than those of a perfect AES-256",
     "public constants: vocabulary, class list, shapes and scaling must not come from the training users",
 )
 
@@ -34,16 +33,34 @@ TIGHT = (
 )
 
 
-def delta_warning(delta: float, clients: int) -> str | None:
-    """Return a sentence where delta is at least 1/clients, else None.
+WEAK, LARGEST = 10.0, 20.0  # epsilon: above the first a warning, above the second no run is called private
 
-    Such a delta allows a mechanism that publishes one client's data whole. Raises `SettingError` unless
+
+def epsilon_warning(epsilon: float) -> str | None:
+    """Return a sentence where epsilon is above `WEAK`, else None."""
+    if epsilon <= WEAK:
+        return None
+    named = f"epsilon = {rounded_up(epsilon)} is above {LARGEST if epsilon > LARGEST else WEAK:g}"
+    if epsilon > LARGEST:
+        return f"{named}: no privacy is claimed. Every client's data may show in what is released."
+    return f"{named}: weak protection. One client's data may change the odds of what is released by e^{rounded_up(epsilon)}."
+
+
+def delta_warning(delta: float, clients: int) -> str | None:
+    """Return a sentence where delta is above 1/(10 clients), else None.
+
+    A delta of 1/clients allows a mechanism that publishes one client's data whole. Raises `SettingError` unless
     `clients` is a whole number of at least 1.
     """
     check_at_least("clients", clients, 1)
-    if delta < 1 / clients:
+    if delta * 10 * clients <= 1:
         return None
+    bound = (
+        f"at least 1/N = {1 / clients:.3g}"
+        if delta >= 1 / clients
+        else f"above 1/(10 N) = {0.1 / clients:.3g}"
+    )
     return (
-        f"delta = {rounded_up(delta)} is at least 1/N = {1 / clients:.3g}: it would allow publishing one client "
-        "outright; choose it well below."
+        f"delta = {rounded_up(delta)} is {bound}: from 1/N on it would allow publishing one client outright; choose it well "
+        "below."
     )

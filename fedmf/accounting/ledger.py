@@ -14,6 +14,7 @@ import dataclasses
 import json
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.spent import PrivacySpent, spent
@@ -35,9 +36,17 @@ class Ledger:
         """Return the ledger with one more started epoch; this one is left as it was."""
         return Ledger((*self.entries, event))
 
-    def spent(self, *, delta: float, adjacency: str = "zero_out", accountant: str = "rdp") -> PrivacySpent:
+    def spent(
+        self,
+        *,
+        delta: float,
+        adjacency: str = "zero_out",
+        accountant: str = "rdp",
+        precision: float = 0.0,
+    ) -> PrivacySpent:
         """Return what the recorded epochs cost together; claims and errors as in `privacy_spent`."""
-        return spent(Counter(self.entries), delta=delta, adjacency=adjacency, accountant=accountant)
+        counts = Counter(self.entries)
+        return spent(counts, delta=delta, adjacency=adjacency, accountant=accountant, precision=precision)
 
     def check_next(
         self,
@@ -47,15 +56,22 @@ class Ledger:
         delta: float,
         adjacency: str = "zero_out",
         accountant: str = "rdp",
+        precision: float = 0.0,
     ) -> PrivacySpent:
         """Return what would be spent with one more epoch, if that is within `max_epsilon`.
 
         Raises `PrivacyBudgetExhausted` otherwise, so that the epoch never begins.
         """
         check_positive("max_epsilon", max_epsilon)
-        after = self.record(event).spent(delta=delta, adjacency=adjacency, accountant=accountant)
+        terms: dict[str, Any] = {
+            "delta": delta,
+            "adjacency": adjacency,
+            "accountant": accountant,
+            "precision": precision,
+        }
+        after = self.record(event).spent(**terms)
         if after.epsilon > max_epsilon:
-            before = self.spent(delta=delta, adjacency=adjacency, accountant=accountant)
+            before = self.spent(**terms)
             raise PrivacyBudgetExhausted(
                 f"epoch {len(self.entries) + 1} would bring epsilon from {rounded_up(before.epsilon)} to "
                 f"{rounded_up(after.epsilon)} at delta={rounded_up(delta)} (one client, {adjacency}), above "

@@ -12,7 +12,7 @@ reported, RDP beside.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedmf.accounting.adjacency import best_replace_order, replace_divergence
 from fedmf.accounting.conversion import best_order
@@ -56,19 +56,32 @@ class PrivacySpent:
 
 
 def privacy_spent(
-    event: EpochEvent, epochs: int, *, delta: float, adjacency: str = "zero_out", accountant: str = "rdp"
+    event: EpochEvent,
+    epochs: int,
+    *,
+    delta: float,
+    adjacency: str = "zero_out",
+    accountant: str = "rdp",
+    precision: float = 0.0,
 ) -> PrivacySpent:
     """Return what `epochs` equal epochs cost at `delta`.
 
     Holds for adaptive streams and one participation per client and epoch, under the adjacency named. Raises
-    `SettingError` for a value out of range, `NotCoveredError` for accountant=tight under replacement.
+    `SettingError` for a value out of range, `NotCoveredError` for accountant=tight under replacement. `precision` is what
+    finite precision costs, the `a` of `fedmf.accounting.floating_point`: 0 for the theorem's real numbers.
     """
     check_at_least("epochs", epochs, 0)
-    return spent(Counter({event: int(epochs)}), delta=delta, adjacency=adjacency, accountant=accountant)
+    counts = Counter({event: int(epochs)})
+    return spent(counts, delta=delta, adjacency=adjacency, accountant=accountant, precision=precision)
 
 
 def spent(
-    counts: Counts, *, delta: float, adjacency: str = "zero_out", accountant: str = "rdp"
+    counts: Counts,
+    *,
+    delta: float,
+    adjacency: str = "zero_out",
+    accountant: str = "rdp",
+    precision: float = 0.0,
 ) -> PrivacySpent:
     """Return what the epochs in `counts` (event -> number) cost together; see `privacy_spent`.
 
@@ -79,6 +92,11 @@ def spent(
     relation = as_adjacency(adjacency)
     check_accountant(accountant, relation)
     held = {event: count for event, count in counts.items() if count > 0}
+    if held and precision:
+        at = spent(held, delta=(1 - 2 * precision) * delta, adjacency=adjacency, accountant=accountant)
+        names = ("epsilon", "epsilon_rdp", "epsilon_exact", "epsilon_tight")
+        values = {name: value for name in names if (value := getattr(at, name)) is not None}
+        return replace(at, delta=delta, **{name: value + 2 * precision for name, value in values.items()})
     exact = _exact(held, delta, relation)
     if held:
         epsilon_rdp, order = _by_rdp(held, delta, relation)

@@ -14,28 +14,29 @@ default.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from fedmf.accounting.calibration import solve_noise_multiplier
+from fedmf.accounting.floating_point import MOST, finite_precision
 from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.checks import check_at_least, check_open_unit, check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms import Factorization, design, prefix_sum
 from fedmf.mechanisms.arrays import Float64
-from fedmf.mechanisms.noise import next_noise
+from fedmf.mechanisms.noise import next_noise, released
 from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.randomness import SecretKey
 
 
 @dataclass(frozen=True)
 class CounterState:
-    """What goes in and comes out: exact sum and noise so far (d,), stream state and key; secret as a whole."""
+    """What goes in and comes out: the sum released last (d,), stream state and key; secret as a whole."""
 
-    total: Float64 = field(repr=False)
-    noise: Float64 = field(repr=False)
+    released: Float64 = field(repr=False)
     stream: StreamState
     key: SecretKey
 
@@ -46,7 +47,8 @@ class Counter:
 
     All sums together are (epsilon, delta)-differentially private for streams that differ in one vector,
     replaced by zero, even if later vectors depend on earlier releases: they are one Gaussian with mu = 1 /
-    `noise_multiplier` (Denisov et al. 2022, Theorem 2.1), accounted exactly (Balle, Wang 2018). For single
+    `noise_multiplier` (Denisov et al. 2022, Theorem 2.1), accounted exactly (Balle, Wang 2018), with what finite
+    precision adds (`fedmf.accounting.floating_point`): each vector is released with its noise, and releases are added up. For single
     numbers of one sign, such as counts, the same holds for replacement by any other such number.
     """
 
@@ -59,8 +61,8 @@ class Counter:
 
     def start(self, *, key: SecretKey) -> CounterState:
         """Return the state before the first vector. A key serves one counter, once."""
-        zeros = np.zeros(self.dimension)
-        return CounterState(zeros, zeros, self.factorization.stream.init(self.dimension), key)
+        stream = self.factorization.stream.init(self.dimension)
+        return CounterState(np.zeros(self.dimension), stream, key)
 
     def feed(self, value: ArrayLike, state: CounterState) -> tuple[Float64, CounterState]:
         """Return the private sum (d,) of all vectors so far, `value` included, and the next state.
@@ -69,13 +71,12 @@ class Counter:
         Raises `SettingError` for another length, or after the last round.
         """
         vector = clip(value, self.dimension, self.norm)
-        row, stream = next_noise(self.factorization.stream, state.stream, state.key, dimension=self.dimension)
-        total, noise = state.total + vector, state.noise + row
-        return total + self._row_scale * noise, CounterState(total, noise, stream, state.key)
-
-    @property
-    def _row_scale(self) -> float:
-        return self.noise_multiplier * self.factorization.sensitivity * self.norm
+        noise, stream = next_noise(
+            self.factorization.stream, state.stream, state.key, dimension=self.dimension
+        )
+        sigma = self.noise_multiplier * self.factorization.sensitivity * self.norm
+        total = state.released + released(vector, noise, sigma, np.float64)
+        return total, CounterState(total, stream, state.key)
 
     @property
     def stddev(self) -> Float64:
@@ -109,8 +110,29 @@ def continual_counter(
     check_open_unit("delta", delta)
     check_positive("norm", norm)
     check_at_least("dimension", dimension, 1)
-    noise_multiplier = solve_noise_multiplier(lambda z: gaussian_epsilon(1 / z, delta), epsilon)
-    return Counter(design(family, prefix_sum(rounds)), dimension, norm, epsilon, delta, noise_multiplier)
+    factorization, precision = design(family, prefix_sum(rounds)), 0.0
+    for _ in range(2):  # the second time with what finite precision costs, which more noise makes no larger
+        at, below = (1 - 2 * precision) * delta, epsilon - 2 * precision
+        check_positive(f"epsilon less {2 * precision:.2g}, which finite precision adds,", below)
+        noise_multiplier = solve_noise_multiplier(partial(_gaussian, at), below)
+        precision = finite_precision(
+            [factorization.precision],
+            dimension=dimension,
+            rounds=rounds,
+            cohort_size=1,
+            noise_multiplier=noise_multiplier,
+            delta=delta,
+        ).a
+    if precision > MOST:
+        raise SettingError(
+            f"the rounding of {rounds} vectors of length {dimension} adds {2 * precision:.2g} to epsilon; it must add at most "
+            f"{2 * MOST:g}. Take fewer or shorter vectors, or a larger delta."
+        )
+    return Counter(factorization, dimension, norm, epsilon, delta, noise_multiplier)
+
+
+def _gaussian(delta: float, noise_multiplier: float) -> float:
+    return gaussian_epsilon(1 / noise_multiplier, delta)
 
 
 def clip(value: ArrayLike, dimension: int, norm: float) -> Float64:

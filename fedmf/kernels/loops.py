@@ -5,6 +5,7 @@ square roots of IEEE numbers, which have one result, and calls no function of a 
 but for `extent`, which says why that may be. Without numba they are plain Python: right, but slow.
 """
 
+import math
 from functools import partial
 
 import numpy as np
@@ -12,96 +13,99 @@ import numpy.typing as npt
 
 from fedmf.compiling import compiled
 from fedmf.normals import (
-    C0,
-    C1,
-    C2,
-    EIGHT,
-    EXPONENT,
-    FRACTION,
-    HALF,
-    HIGH,
-    L0,
-    L1,
-    L2,
-    L3,
-    L4,
-    L5,
-    L6,
-    L7,
+    LAYER,
     LN2_HIGH,
     LN2_LOW,
-    MINUS_TWO,
-    OFFSET,
+    LOG2E,
+    LOW28,
     ONE,
-    QUARTER,
-    QUARTERS,
     ROUND,
-    S0,
-    S1,
-    S2,
-    SPARE,
-    TURN,
-    WHOLE,
+    S8,
+    S28,
+    STEP,
+    TAYLOR,
+    TRY,
+    WORD,
 )
 
 Reals = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 
+Words = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
 _SIZE = np.uint32(0x7FFFFFFF)  # all bits of a float32 but its sign
-_CHUNK = 1024  # pairs of normals whose scratch stays in the first-level cache
+_CHUNK = 1024  # numbers whose scratch stays in the first-level cache
 
 _compiled = partial(compiled, error_model="numpy")
+_inlined = partial(_compiled, inline="always")
 
 
 @_compiled
-def box_muller(
-    words: npt.NDArray[np.uint32], cosines: npt.NDArray[np.float32], sines: npt.NDArray[np.float32]
-) -> None:
-    """Do what `normals.box_muller` does, in loops that the compiler makes vectors of."""
-    scaled, power = np.empty(_CHUNK, np.float64), np.empty(_CHUNK, np.float64)
-    step, radius = np.empty(_CHUNK, np.float32), np.empty(_CHUNK, np.float32)
-    bits, powers = scaled.view(np.uint64), power.view(np.uint64)
-    for start in range(0, len(cosines), _CHUNK):
-        count = min(_CHUNK, len(cosines) - start)
-        pairs = words[4 * start : 4 * (start + count)]
-        cosine_chunk, sine_chunk = cosines[start : start + count], sines[start : start + count]
-        for i in range(count):
-            scaled[i] = np.float64(pairs[4 * i + 1]) * HIGH + (np.float64(pairs[4 * i]) + 0.5)
-        for i in range(count):
-            step[i] = np.float32(np.int32(pairs[4 * i + 3] >> SPARE))
-        # The numbers become m in [sqrt(1/2), sqrt(2)) and their powers of two 2^52 + k.
-        for i in range(count):
-            k = (bits[i] - OFFSET) >> FRACTION
-            bits[i] = bits[i] - ((k - EIGHT) << FRACTION)
-            powers[i] = k | WHOLE
-        for i in range(count):
-            exponent = np.float32(power[i] - EXPONENT)
-            x = np.float32(scaled[i] - 1.0)
-            square = x * x
-            value = ((((((L7 * x + L6) * x + L5) * x + L4) * x + L3) * x + L2) * x + L1) * x + L0
-            value = value * x
-            value = value * square
-            value = value + exponent * LN2_LOW
-            value = value - HALF * square
-            value = value + x
-            value = value + exponent * LN2_HIGH
-            radius[i] = np.sqrt(value * MINUS_TWO)
-        for i in range(count):
-            quarter = step[i] * QUARTERS
-            quarter = quarter + ROUND
-            quarter = quarter - ROUND
-            angle = ((step[i] - quarter * QUARTER) + HALF) * TURN
-            square = angle * angle
-            sine = (S2 * square + S1) * square + S0
-            sine = sine * square * angle + angle
-            cosine = (C2 * square + C1) * square + C0
-            cosine = cosine * square * square - HALF * square + ONE
-            one, two, three = quarter == 1.0, quarter == 2.0, quarter == 3.0
-            odd = one | three
-            x = sine if odd else cosine
-            y = cosine if odd else sine
-            r = radius[i]
-            cosine_chunk[i] = x * (-r if one | two else r)
-            sine_chunk[i] = y * (-r if two | three else r)
+def take_at_once(words: Words, out: Floats, left: Indices, places: Words, inner: Words, reject: Words) -> int:
+    """Do what `normals.take_at_once` does."""
+    count = 0
+    for i in range(len(words)):
+        layer = words[i] & LAYER
+        place, rest = _candidate(words[i], places[layer])
+        out[i] = _signed(place)
+        left[count] = i
+        count += (place >= inner[layer]) | (rest < reject[layer])
+    return count
+
+
+@_compiled
+def settle_open(
+    words: Words, left: Indices, count: int, spare: Words, out: Floats,
+    places: Words, inner: Words, reject: Words, foot: Floats, rise: Floats,
+) -> int:  # fmt: skip
+    """Do what `normals.settle_open` does."""
+    at = 0
+    while 0 < TRY * count <= len(spare) - at:
+        still = 0
+        for j in range(count):
+            i, more = left[j], spare[at + TRY * j : at + TRY * (j + 1)]
+            layer = words[i] & LAYER
+            place, rest = _candidate(words[i], places[layer])
+            is_good = rest >= reject[layer]
+            if is_good and place >= inner[layer]:
+                height = np.float64(more[1]) + (np.float64(more[2]) + 0.5) * WORD
+                height = (np.float64(more[0]) + height * WORD) * WORD
+                x = (np.float64(place >> ONE) + 0.5) * STEP
+                is_good = foot[layer] + rise[layer] * height < _exp_minus(0.5 * (x * x))
+            if is_good:
+                out[i] = _signed(place)
+            else:
+                left[still] = i
+                words[i] = more[3] & ~LAYER | words[i] & LAYER if rest < reject[layer] else more[3]
+                still += 1
+        at += TRY * count
+        count = still
+    return count
+
+
+@_inlined
+def _candidate(word, count):  # type: ignore[no-untyped-def]
+    bits = word >> S8
+    low = (bits & LOW28) * (count & LOW28)
+    middle = (bits >> S28) * (count & LOW28) + (bits & LOW28) * (count >> S28) + (low >> S28)
+    return (bits >> S28) * (count >> S28) + (middle >> S28), ((middle & LOW28) << S28) | (low & LOW28)
+
+
+@_inlined
+def _signed(place):  # type: ignore[no-untyped-def]
+    size = np.float64(np.int64(place >> ONE)) + 0.5
+    return -size if place & ONE else size
+
+
+@_inlined
+def _exp_minus(t):  # type: ignore[no-untyped-def]
+    k = t * -LOG2E + ROUND - ROUND
+    r = (-t - k * LN2_HIGH) - k * LN2_LOW
+    value = r * TAYLOR[0] + TAYLOR[1]
+    for coefficient in TAYLOR[2:]:
+        value = value * r + coefficient
+    return math.ldexp(value, int(k))
 
 
 @partial(_compiled, fastmath={"reassoc"})
@@ -152,14 +156,14 @@ def reals(total: npt.NDArray[np.int64], step: float, out: npt.NDArray[np.float64
 
 
 @_compiled
-def noisy(
-    total: Reals, noise: npt.NDArray[np.float32], sigma: np.float32, out: npt.NDArray[np.float32]
+def on_lattice(
+    total: Reals, mean: Floats, fresh: Floats, inverse: float, of_mean: float, step: float, out: Reals
 ) -> None:
-    """Write `total` plus `sigma` times `noise` into `out`; see `server.state`."""
-    if len(total) != len(out) or len(noise) != len(out):
+    """Write step (rint(total inverse + mean of_mean) + fresh) into `out`; see `fedmf.mechanisms.noise`."""
+    if not len(total) == len(mean) == len(fresh) == len(out):
         raise ValueError("sum, noise and result differ in length")
     for i in range(len(out)):
-        out[i] = total[i] + sigma * noise[i]
+        out[i] = step * (np.rint(total[i] * inverse + mean[i] * of_mean) + fresh[i])
 
 
 @_compiled

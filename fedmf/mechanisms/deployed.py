@@ -25,7 +25,7 @@ from fedmf.mechanisms.workload import Workload
 
 
 @dataclass(frozen=True)
-class _Kind:
+class Kind:
     """A stream by what it is made from: the field that holds its tables, and how these are costed."""
 
     field: str
@@ -33,18 +33,17 @@ class _Kind:
     rounded_with_cost: Callable[[Any, Workload], Fitted]
 
 
-_KINDS: Mapping[type, _Kind] = {
-    RecurrentStream: _Kind("tables", RecurrentStream, recurrence.rounded_with_cost),
-    ToeplitzStream: _Kind("coefs", ToeplitzStream, toeplitz.rounded_with_cost),
-    TreeStream: _Kind("weights", TreeStream, tree.rounded_with_cost),
-    DenseStream: _Kind("noising", DenseStream, dense.rounded_with_cost),
+KINDS: Mapping[type, Kind] = {
+    RecurrentStream: Kind("tables", RecurrentStream, recurrence.rounded_with_cost),
+    ToeplitzStream: Kind("coefs", ToeplitzStream, toeplitz.rounded_with_cost),
+    TreeStream: Kind("weights", TreeStream, tree.rounded_with_cost),
+    DenseStream: Kind("noising", DenseStream, dense.rounded_with_cost),
 }
 
 
-def tables_of(mechanism: Factorization) -> Float32 | None:
-    """Return the array from which the stream is made; None for a stream of one's own, whose fields nobody knows."""
-    kind = _KINDS.get(type(mechanism.stream))
-    return None if kind is None else np.asarray(getattr(mechanism.stream, kind.field), dtype=np.float32)
+def tables_of(mechanism: Factorization) -> Float32:
+    """Return the array from which the stream is made."""
+    return np.asarray(getattr(mechanism.stream, KINDS[type(mechanism.stream)].field), dtype=np.float32)
 
 
 def with_tables(mechanism: Factorization, tables: Float32) -> Factorization:
@@ -53,11 +52,11 @@ def with_tables(mechanism: Factorization, tables: Float32) -> Factorization:
     Raises `DataError` for tables that its kind of stream cannot have or that make no finite noise.
     """
     current = tables_of(mechanism)
-    if current is None or tables.ndim != current.ndim or tables.dtype != np.float32:
+    if tables.ndim != current.ndim or tables.dtype != np.float32:
         raise DataError(
             f"tables of shape {tables.shape} and type {tables.dtype} are none of {mechanism.family}."
         )
-    kind = _KINDS[type(mechanism.stream)]
+    kind = KINDS[type(mechanism.stream)]
     try:
         with np.errstate(all="ignore"):
             fitted = kind.rounded_with_cost(tables, mechanism.workload)

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float32, Float64
+from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.streams.protocol import NoiseStream
 from fedmf.mechanisms.workload import Workload
 
@@ -40,9 +40,8 @@ class Factorization:
     `sensitivity` is the largest column 2-norm of C (the norm, not its square), for one participation an
     epoch; `per_round_error` (T,) float64 is sensitivity times the row norms of B; `left` (2, 2) float64 is squared
     sensitivity times the covariance of momentum and output that unit noise leaves after the last round; `seconds` is
-    the CPU time of the fit when it was computed. `emitted` (T, T) float32 is what the stream of a family of one's own was
-    seen to emit for the identity, where nothing else tells for certain what it computes. How far the root
-    loss is from the best possible, `bounds.relative_gap` says.
+    the CPU time of the fit when it was computed. How far the root loss is from the best possible, `bounds.relative_gap`
+    says.
     """
 
     family: str
@@ -52,7 +51,6 @@ class Factorization:
     left: Float64
     stream: NoiseStream
     seconds: float = 0.0
-    emitted: Float32 | None = None
 
     @property
     def rounds(self) -> int:
@@ -78,11 +76,16 @@ class Factorization:
     def fingerprint(self) -> str:
         """A digest of what the stream computes; a saved state belongs to the stream of equal fingerprint."""
         digest = hashlib.sha256(self.family.encode())
-        described = vars(self.stream) if self.emitted is None else {"emitted": self.emitted}
-        for name, value in sorted(described.items()):
+        for name, value in sorted(vars(self.stream).items()):
             digest.update(name.encode())
             digest.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
         return digest.hexdigest()
+
+    @cached_property
+    def precision(self) -> tuple[float, float]:
+        """c sum_t |b_t| and the rounding of the stream: what `fedmf.accounting.floating_point` must know of it."""
+        shares = sum(abs(self.stream.own(step)) for step in range(self.rounds))
+        return self.sensitivity * shares, self.stream.rounding(self.sensitivity)
 
     def materialize(self) -> tuple[Float64, Float64]:
         """Return the dense decoder B (T, m) and encoder C (m, T), float64, as deployed. For small T."""

@@ -29,8 +29,7 @@ def post_process(mechanism: Factorization, workload: Workload) -> Factorization:
         raise SettingError(
             f"the workload has {workload.rounds} rounds; the mechanism has {mechanism.rounds}."
         )
-    noising = None if mechanism.emitted is None else mechanism.emitted.astype(np.float64)
-    errors, left = _errors(mechanism.stream, noising, workload)
+    errors, left = _errors(mechanism.stream, workload)
     return replace(
         mechanism,
         workload=workload,
@@ -39,15 +38,14 @@ def post_process(mechanism: Factorization, workload: Workload) -> Factorization:
     )
 
 
-def _errors(stream: NoiseStream, noising: Float64 | None, workload: Workload) -> tuple[Float64, Float64]:
+def _errors(stream: NoiseStream, workload: Workload) -> tuple[Float64, Float64]:
     """Return the row norms (T,) of B for a stream, and what is left (2, 2); densely where nothing else is known."""
-    if noising is None:
-        if isinstance(stream, RecurrentStream | TreeStream):
-            variances, left = output_variances(stream, workload)
-            return np.sqrt(variances), left
-        if isinstance(stream, ToeplitzStream):
-            coefs = stream.coefs.astype(np.float64)
-            return toeplitz.row_norms(toeplitz.inverse(coefs, workload.rounds), workload)
-        noising = stream.materialize_noising()
+    if isinstance(stream, RecurrentStream | TreeStream):
+        variances, left = output_variances(stream, workload)
+        return np.sqrt(variances), left
+    if isinstance(stream, ToeplitzStream):
+        coefs = stream.coefs.astype(np.float64)
+        return toeplitz.row_norms(toeplitz.inverse(coefs, workload.rounds), workload)
+    noising = stream.materialize_noising()
     after = workloads.after_last(workload, noising)
     return np.linalg.norm(workloads.apply(workload, noising), axis=1), after @ after.T

@@ -1,4 +1,4 @@
-"""Compiled loops over one client's update; taken only through `compiled`, which knows whether numba is there.
+"""Compiled loops over one client's update; taken only through `fedmf.compiling.loops`.
 
 Each does what a function in plain numpy does, which is named in its docstring. Nothing is compiled with `fastmath`: the
 order of all additions is the one that is written here. Without numba this module can still be imported, and its
@@ -55,14 +55,14 @@ def positions(
 def transform(vector: Reals, factor: Any, out: Reals) -> None:
     """Write H (factor vector) into `out`, H the Sylvester matrix of entries +-1; `rotation.hadamard` in numpy.
 
-    The size is a power of two, at least that of a block. `out` may be `vector`: a block is read before it is written.
+    The size is a power of two. `out` may be `vector`: a block is read before it is written.
     """
     here, there = np.empty(_BLOCK, vector.dtype), np.empty(_BLOCK, vector.dtype)
     for panel in range(0, vector.size, _PANEL):
         end = min(panel + _PANEL, vector.size)
         for start in range(panel, end, _BLOCK):
             given = vector[start : start + _BLOCK]
-            for j in range(_BLOCK):
+            for j in range(given.size):
                 here[j] = given[j] * factor
             _transform_block(here, there, out[start : start + _BLOCK])
         _transform_above(out[panel:end], _BLOCK)
@@ -106,7 +106,11 @@ def sweep(update: Reals, start: Reals, signs: npt.NDArray[np.int8], factor: Any,
 
 @compiled
 def _transform_block(here: Reals, there: Reals, out: Reals) -> None:
-    """Write the transform of the block `here` into `out`; `here` and `there` are overwritten."""
+    """Write the transform of the block `here` into `out`, which may be shorter; `here` and `there` are overwritten."""
+    if out.size < _BLOCK:
+        out[:] = here[: out.size]
+        _transform_above(out, 1)
+        return
     for _ in range(2):  # the bits of _BLOCK, two a pass
         _interleave(here, there)
         _interleave(there, here)

@@ -123,7 +123,7 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
 
 def _is_surely_within(values: Vector, bounds: Bounds) -> bool:
     """Say whether compiled code is there and finds all within the bounds, as most replies are: they stay as they are."""
-    if (compiled := kernel("extent", len(values))) is None:
+    if (compiled := kernel("extent")) is None:
         return False
     bits, squares = compiled(values)
     largest = float(np.uint32(bits).view(np.float32))

@@ -5,6 +5,7 @@ Norms are taken without rounding: the square of a float32 is exact in float64, a
 
 import itertools
 import math
+from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
@@ -16,29 +17,22 @@ from hypothesis.extra import numpy as hnp
 from client.privatize import privatize
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
-from fedmf.updates import clipping, compiled, wire
+from fedmf.updates import clipping, wire
 from fedmf.updates.rotation import Rotation, hadamard
 from fedmf.updates.rounding import TAU, dequantize, level_step, round_to_levels
 from fedmf.updates.wire import Bounds
 from plans import KEY
+from without_numba import both_forms, needs_numba, without_numba
 
-KINDS = pytest.mark.parametrize(
-    "worthwhile",
-    [
-        pytest.param(1 << 62, id="numpy"),
-        pytest.param(
-            0, id="compiled", marks=pytest.mark.skipif(not compiled.available(), reason="numba is missing")
-        ),
-    ],
-)
+KINDS = pytest.mark.parametrize("kind", ["numpy", pytest.param("compiled", marks=needs_numba)], indirect=True)
 PROVED = {"numpy": 521 * 2.0**-24, "compiled": 35 * 2.0**-24}  # by how much a rotation may lengthen
 SIZES = [1, 2, 3, 50, 64, 1000, 1024, 5000, 40_000, (1 << 17) + 3]
 
 
 @pytest.fixture
-def kind(worthwhile, monkeypatch):
-    monkeypatch.setattr(compiled, "WORTHWHILE", worthwhile)
-    return "numpy" if worthwhile else "compiled"
+def kind(request):
+    with without_numba() if request.param == "numpy" else nullcontext():
+        yield request.param
 
 
 def square(vector):
@@ -247,7 +241,7 @@ def test_an_int8_draw_whose_computed_norm_is_the_radius_is_not_taken_as_norms_ro
     assert found > 30  # so that without a margin some of them would be taken
 
 
-@pytest.mark.skipif(not compiled.available(), reason="numba is missing")
+@needs_numba
 @given(
     hnp.arrays(np.float32, st.integers(1, 3000), elements=st.floats(-1e6, 1e6, width=32)),
     st.sampled_from(["float32", "int8"]),
@@ -255,16 +249,13 @@ def test_an_int8_draw_whose_computed_norm_is_the_radius_is_not_taken_as_norms_ro
 @settings(max_examples=60, deadline=None)
 def test_compiled_and_numpy_give_the_same_values_to_rounding(update, value_type):
     rotation = Rotation("hadamard", update.size, PublicSeed(0))
-    sent = []
-    for worthwhile in (1 << 62, 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled, "WORTHWHILE", worthwhile)
-            sent.append(send(update, Bounds(1.0, 0.3, value_type), rotation, 0.5).astype("f8"))
+    bounds = Bounds(1.0, 0.3, value_type)
+    sent = both_forms(lambda: send(update, bounds, rotation, 0.5).astype("f8"))
     one_level = value_type == "int8"  # a value at the edge of two levels may fall to either side
     np.testing.assert_allclose(sent[1], sent[0], atol=1 if one_level else 2.0**-18)
 
 
-def test_slow_twin_in_float64_agrees(monkeypatch):
+def test_slow_twin_in_float64_agrees():
     """Butterflies as a dense product, the clips one after another on the whole vector."""
     rng = np.random.default_rng(0)
     for size, length in ((3000, 0.5), (3000, 9.0), (70_000, 9.0)):
@@ -275,8 +266,7 @@ def test_slow_twin_in_float64_agrees(monkeypatch):
         padded[:size] = update * PublicSeed(4).signs(rotation.padded, "rotation")[:size].astype("f8")
         padded *= min(1.0, (1 - 2.0**-14) / np.linalg.norm(padded))
         bound = 2.5 / rotation.padded**0.5
-        with monkeypatch.context() as patch:
-            patch.setattr(compiled, "WORTHWHILE", 1 << 62)  # the twin stays numpy's own
+        with without_numba():  # the twin stays numpy's own
             slow = np.clip(hadamard(padded), -bound, bound)
         found = send(update, Bounds(1.0, bound), rotation)
         np.testing.assert_allclose(found, slow, atol=2.0**-20)

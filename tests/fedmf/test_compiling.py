@@ -10,8 +10,14 @@ from experiments.benchmark import limits, page
 from fedmf import compiling, kernels, mechanisms
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
-from fedmf.updates import compiled
 from fedmf.updates.masks import kept_coordinates
+from without_numba import needs_numba
+
+
+def forget():
+    """Let what is known of numba be found out again."""
+    compiling.available.cache_clear()
+    compiling.loops.cache_clear()
 
 
 def test_without_numba_plain_numpy_is_used_by_server_client_and_designs_and_a_broken_numba_is_said(
@@ -28,7 +34,6 @@ def test_without_numba_plain_numpy_is_used_by_server_client_and_designs_and_a_br
 
         return importing
 
-    monkeypatch.setattr(kernels, "_handled", kernels.PAYS)
     try:
         for error, said in (
             (ModuleNotFoundError("No module named 'numba'", name="numba"), ""),
@@ -36,14 +41,14 @@ def test_without_numba_plain_numpy_is_used_by_server_client_and_designs_and_a_br
             (OSError("Could not find libllvmlite.so"), "Could not find libllvmlite.so"),
             (AttributeError("module 'coverage' has no attribute 'types'"), "no attribute 'types'"),
         ):
-            compiling.available.cache_clear()
+            forget()
             with monkeypatch.context() as patch:
                 patch.setattr(builtins, "__import__", failing(error))
                 with caplog.at_level(logging.WARNING):
                     assert not compiling.available()
                     assert compiling.version() is None
-                    assert kernels.kernel("add", 1) is None
-                    assert compiled.kernels(1 << 20) is None
+                    assert kernels.kernel("add") is None
+                    assert compiling.loops("fedmf.updates.kernels") is None
                     assert mechanisms.compiled.kernel("tridiagonal", 1 << 20) is None
                     assert "numba" not in page.where()
                     with pytest.raises(SettingError, match="set with numba, which cannot be used here"):
@@ -53,32 +58,32 @@ def test_without_numba_plain_numpy_is_used_by_server_client_and_designs_and_a_br
                 caplog.clear()
                 assert kept_coordinates(SecretKey.reproducible(5), 1 << 16, 0.01).size
     finally:
-        compiling.available.cache_clear()
+        forget()
 
 
-@pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
+@needs_numba
 def test_the_version_is_that_of_the_numba_that_compiles():
     import numba
 
     assert compiling.version() == numba.__version__
 
 
-@pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
+@needs_numba
 def test_where_numba_is_told_not_to_compile_numpy_is_used_and_that_is_said(monkeypatch, caplog):
     import numba
 
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
-    compiling.available.cache_clear()
+    forget()
     try:
         with caplog.at_level(logging.WARNING):
             assert not compiling.available()
-            assert compiled.kernels(1 << 20) is None
+            assert compiling.loops("fedmf.updates.kernels") is None
         assert "NUMBA_DISABLE_JIT is set; numpy is used" in caplog.text
     finally:
-        compiling.available.cache_clear()
+        forget()
 
 
-@pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
+@needs_numba
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_while_a_loop_is_compiled_comes_after_it(number, monkeypatch, tmp_path):
     """Raised where LLVM calls back it would be printed and forgotten, and the process would go on."""

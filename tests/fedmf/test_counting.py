@@ -89,7 +89,8 @@ def test_error_bound_covers_all_rounds_at_once():
 def test_square_root_costs_a_little_more_than_the_optimum():
     optimum = continual_counter(500, epsilon=1.0, delta=1e-6)
     henzinger = continual_counter(500, epsilon=1.0, delta=1e-6, family="sqrt_toeplitz")
-    assert henzinger.noise_multiplier == optimum.noise_multiplier
+    # The same but for what the rounding of 499 kept rows adds to epsilon.
+    assert henzinger.noise_multiplier == pytest.approx(optimum.noise_multiplier, rel=1e-6)
     ratio = np.linalg.norm(henzinger.stddev) / np.linalg.norm(optimum.stddev)
     assert 1.04 < ratio < 1.07
 

@@ -155,8 +155,9 @@ def test_a_plan_names_everything_that_speaks_against_it():
     assert "at least 1/N" in delta
     assert "leaves 92 of 100" in unasked
     assert "cohort_size is 2" in cohort
-    assert not misgivings(small_plan(clients=12, delta=0.08, noise_multiplier=0.01))
-    assert len(misgivings(small_plan(clients=12, delta=1 / 12, noise_multiplier=0.01))) == 1
+    (epsilon,) = misgivings(small_plan(clients=12, delta=0.1 / 12, noise_multiplier=0.01))
+    assert "above 20: no privacy is claimed" in epsilon
+    assert len(misgivings(small_plan(clients=12, delta=0.11 / 12, noise_multiplier=0.01))) == 2
 
 
 def test_without_noise_neither_noise_nor_delta_is_said():

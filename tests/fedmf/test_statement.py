@@ -56,7 +56,7 @@ def test_the_paragraph_states_the_same_figures():
         "epsilon = 3.68", "delta = 1e-05", "one client", "zero-out",
         "optimal", f"sigma = {plan().sigma:.4g}", "noise multiplier 0.05",
         "probability 0.01", "L2 norm 1", "0.006", "34 rounds", "100 of 3400", "16 of 16", "at most 15 epochs",
-        "from the operating system", "ONE run", "floating-point",
+        "from the operating system", "ONE run", "one lattice whatever the data are",
     ):  # fmt: skip
         assert figure in text, figure
 
@@ -121,7 +121,27 @@ def test_a_seeded_run_is_labelled_before_its_epsilon():
 def test_a_large_delta_draws_a_warning():
     assert not statement().warnings
     assert "at least 1/N" in statement(delta=1 / 3400).warnings[0]
-    assert not statement(delta=0.99 / 3400).warnings
+    assert "above 1/(10 N)" in statement(delta=0.11 / 3400).warnings[0]
+    assert not statement(delta=0.099 / 3400).warnings
+
+
+def test_an_epsilon_above_ten_draws_a_warning_and_above_twenty_nothing_is_called_private():
+    for noise, private, words in (
+        (0.05, True, None),
+        (0.02, True, "is above 10: weak"),
+        (0.012, False, "above 20: no"),
+    ):
+        said = statement({**SPARSE, "noise_multiplier": noise})
+        assert said.private is private
+        assert [words in warning for warning in said.warnings] == ([] if words is None else [True])
+        assert said.paragraph().startswith("epsilon = " if private else "No privacy is claimed: epsilon = ")
+
+
+def test_permissions_that_a_session_was_given_are_stated():
+    said = statement(accepts_copy=True, leaves_out_unready=True)
+    assert any("resumed with accept_copy=true" in warning for warning in said.warnings)
+    assert any("unready_nodes=without" in item for item in said.not_covered)
+    assert not any("unready_nodes" in item for item in statement().not_covered)
 
 
 def test_unprotected_metrics_are_a_warning_and_not_covered():
@@ -180,7 +200,7 @@ def test_epsilon_is_that_of_the_ledger_where_epochs_began_with_other_noise():
     less = dataclasses.replace(run.epoch_event, noise_multiplier=run.noise_multiplier / 2)
     ledger = Ledger((run.epoch_event, less))
     said = write_statement(run, Conduct(epochs=2, reproducible=False, ledger=ledger))
-    assert said.epsilon == ledger.spent(delta=1e-5).epsilon > 1.2 * run.spent(2).epsilon
+    assert said.epsilon == run.spent_on(ledger).epsilon > 1.2 * run.spent(2).epsilon
     assert "1 of 2 started epochs began otherwise than stated, with a noise multiplier down to 0.025" in (
         said.paragraph()
     )

@@ -257,7 +257,7 @@ def test_a_run_that_its_budget_ended_is_restored_without_its_secrets(tmp_path):
         checkpoint.restore(small_plan(), SGD)
 
 
-@pytest.mark.parametrize("form", [None, 1, 3])
+@pytest.mark.parametrize("form", [None, 1, 2, 4])
 def test_an_epoch_that_began_with_other_normals_is_refused_and_at_its_boundary_it_goes_on(tmp_path, form):
     """Rows drawn again in another form would be other noise than the releases hold; None: a version that named none."""
     plan = small_plan()

@@ -7,22 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmf import kernels
-from fedmf.kernels import loops
-from server import aggregation, optimizer, state
+from fedmf.mechanisms.noise import NoiseRow, released
 from server.aggregation import FixedPoint
 from server.optimizer import Sgd
+from without_numba import both_forms
 
 # Zeros of both signs, the smallest and the largest subnormal, the smallest normal, 1 and its neighbours, huge, not finite.
 SPECIAL = np.array([0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 0.99999994, 1.0, 1.0000001, 0.1, 3e38, np.inf])
 SPECIAL = np.concatenate([SPECIAL, -SPECIAL, [np.nan]]).astype("f4")
 SIZES = st.sampled_from([0, 1, 7, 1023, 1024, 1025, 3000])
 NUMBERS = [0.0, 0.3, 1.0, 1e-45, 1e-30, 1e38, np.float64(0.3), np.float64(1e-30), 1]
-
-
-@pytest.fixture(autouse=True)
-def _count_of_its_own(monkeypatch):
-    monkeypatch.setattr(kernels, "_handled", 0)
 
 
 def same_bits(one, other):
@@ -33,14 +27,9 @@ def same_bits(one, other):
 
 
 def both(run):
-    """What `run` gives in numpy, and compiled (as plain Python where there is no compiler)."""
-    results = []
-    for taken in (lambda name, elements: None, lambda name, elements: getattr(loops, name)):
-        with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
-            for module in (aggregation, state, optimizer):
-                patch.setattr(module, "kernel", taken)
-            results.append(run())
-    return results
+    """What `run` gives in numpy, and compiled."""
+    with np.errstate(all="ignore"):
+        return both_forms(run)
 
 
 def drawn(seed, size, dtype="f4"):
@@ -60,18 +49,19 @@ def test_the_sum_becomes_the_same_real_numbers_compiled(seed, size, donate):
     plain, quick = both(lambda: grid.value(total.copy(), donate=donate))
     assert same_bits(plain, quick)
     given_away = total.copy()
-    kernels.load()
     assert np.shares_memory(grid.value(given_away, donate=donate), given_away) == (donate and size > 0)
     assert donate or (given_away == total).all()
 
 
-@given(st.integers(0, 2**32), SIZES, st.sampled_from(NUMBERS), st.sampled_from(["f4", "f8"]))
+@given(st.integers(0, 2**32), SIZES, st.sampled_from(NUMBERS), st.sampled_from([1.0, 0.3, -2.5]))
 @settings(max_examples=100, deadline=None)
-def test_noise_is_added_to_the_same_bits_compiled(seed, size, sigma, dtype):
-    unrotated, noise = drawn(seed, size, dtype), drawn(seed + 1, size)
-    plain, quick = both(lambda: state._with_noise(unrotated, noise, sigma))
-    assert quick.dtype == np.float32
-    assert same_bits(plain, quick)
+def test_noise_is_added_to_the_same_bits_compiled(seed, size, sigma, own):
+    fresh = np.random.default_rng(seed).integers(-(2**47), 2**47, size) + 0.5
+    row = NoiseRow(drawn(seed + 1, size, "f8") * 2**44, own, fresh)
+    for dtype in (np.float32, np.float64):
+        plain, quick = both(lambda dtype=dtype: released(drawn(seed, size, "f8"), row, sigma, dtype))
+        assert quick.dtype == dtype
+        assert same_bits(plain, quick)
 
 
 @given(st.data(), st.integers(0, 2**32), SIZES, st.booleans())
@@ -99,10 +89,9 @@ def test_sgd_takes_the_same_step_compiled_where_special_numbers_meet():
 
 def test_compiled_loops_report_vectors_of_another_length():
     """They would read beyond its end."""
-    kernels.load()
     short, long = np.zeros(3, np.float32), np.zeros(4, np.float32)
     for model, velocity, mean in ((long, short, long), (long, long, short)):
         with pytest.raises(ValueError):
             Sgd(0.1, 0.9).step(model, {"velocity": velocity}, mean)
     with pytest.raises(ValueError):
-        state._with_noise(np.zeros(3), long, 1.0)
+        released(np.zeros(3), NoiseRow(np.zeros(4), 1.0, np.full(4, 0.5)), 1.0, np.float32)

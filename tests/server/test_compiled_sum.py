@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmf import kernels
-from fedmf.kernels import loops
 from fedmf.updates import wire
 from fedmf.updates.wire import Bounds
 from server.aggregation import FixedPoint
+from without_numba import both_forms
 
 BOUNDS = [
     Bounds(1.0, 0.25),
@@ -35,11 +34,6 @@ SPECIAL = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _count_of_its_own(monkeypatch):
-    monkeypatch.setattr(kernels, "_handled", 0)
-
-
 def summed(replies, bounds):
     """The sum of `replies`, (coordinates, bytes) each, and what each was decoded to."""
     grid = FixedPoint.fit(bounds.linf_norm, 9)
@@ -51,12 +45,8 @@ def summed(replies, bounds):
 
 
 def both(replies, bounds):
-    """What numpy alone gives and what compiled code gives (run as plain Python where there is no compiler)."""
-    expected = summed(replies, bounds)
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("fedmf.updates.wire", "server.aggregation"):
-            patch.setattr(f"{module}.kernel", lambda name, elements: getattr(loops, name))
-        return expected, summed(replies, bounds)
+    """What numpy alone gives and what compiled code gives."""
+    return both_forms(lambda: summed(replies, bounds))
 
 
 @given(st.data(), st.sampled_from(BOUNDS), st.integers(0, 64))
@@ -100,7 +90,6 @@ def test_a_norm_within_rounding_of_the_bound_is_decided_by_numpy_alone():
 
 def test_compiled_code_reports_a_coordinate_outside_the_sum():
     grid = FixedPoint.fit(1.0, 3)
-    kernels.load()
     for coordinate in (-5, 4):
         with pytest.raises(IndexError):
             grid.add(grid.zeros(4), np.array([0, coordinate]), np.ones(2, np.float32))

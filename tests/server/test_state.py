@@ -8,6 +8,7 @@ import scipy.linalg
 from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrderError, SettingError
 from fedmf.mechanisms import RunFactorization, design, momentum, restarted
 from fedmf.mechanisms.noise import next_noise
+from fedmf.normals import STEP
 from plans import KEY, random_vector, small_plan
 from server.optimizer import Sgd
 from server.state import Secrets, apply_release, begin_epoch, first_state, make_release, secrets_at
@@ -117,7 +118,8 @@ def test_denominator_is_the_planned_cohort():
 def test_epsilon_does_not_depend_on_the_cohort_and_noise_is_on_the_sum():
     """Trap: noise on the mean. Equal epsilon, and a mean with noise that falls as 1/n."""
     few, many = (small_plan(clients=400, cohort_size=n, linf_norm=0.3, dimension=20_000) for n in (2, 100))
-    assert few.spent().epsilon == many.spent().epsilon
+    # But for what the rounding of larger sums adds.
+    assert few.spent().epsilon == pytest.approx(many.spent().epsilon, rel=1e-6)
     ratio = run(few, 1)[0][1].std() / run(many, 1)[0][1].std()
     assert ratio == pytest.approx(50, rel=0.05)
 
@@ -187,8 +189,7 @@ def test_a_started_epoch_counts_whole():
     assert len(state.ledger.entries) == 1
     _, state = run(plan, 5)
     assert len(state.ledger.entries) == 2
-    spent = state.ledger.spent(delta=1e-5)
-    assert spent.epsilon == plan.spent(2).epsilon
+    assert plan.spent_on(state.ledger) == plan.spent(2)
 
 
 def test_budget_stops_before_the_epoch_that_would_exceed_it():
@@ -264,9 +265,9 @@ def test_the_sum_stays_float64_until_the_noise_is_on(rotation):
     unrotated = rotated_sum
     if rotation == "hadamard":
         unrotated = scipy.linalg.hadamard(4096) @ rotated_sum / 64 * plan.seed.signs(4096, "rotation")
-    noise = plan.sigma * noise
-    assert noise.dtype == made.noisy_sum.dtype == np.float32
-    once, twice = (unrotated + noise).astype("f4"), unrotated.astype("f4") + noise
+    noise = plan.sigma_in(0) * STEP * (noise.mean + noise.own * noise.fresh)
+    assert made.noisy_sum.dtype == np.float32
+    once, twice = (unrotated + noise).astype("f4"), unrotated.astype("f4") + noise.astype("f4")
     assert np.mean(made.noisy_sum == once) > 0.999
     assert np.mean(made.noisy_sum == twice) < 0.9
 
@@ -297,4 +298,4 @@ def test_secrets_are_advanced_in_memory_of_their_own_and_leave_those_given_as_th
     np.testing.assert_array_equal(*(secrets.stream.buffers for secrets in found))
     assert [secrets.stream.step for secrets in found] == [3, 3]
     rows = len(given.stream.buffers) + 1
-    assert peak < (2 * rows + 3) * 4 * dimension  # both results, and a row or two under way
+    assert peak < (2 * rows + 3) * 8 * dimension  # both results, and a row or two under way

@@ -10,6 +10,7 @@ from experiments.players.local_grid import LocalGrid
 from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError, SettingError
 from fedmf.mechanisms import design, prefix_sum, restarted
 from fedmf.mechanisms.noise import next_noise
+from fedmf.normals import STEP
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
@@ -274,8 +275,9 @@ def test_replies_are_added_in_float64_until_the_noise_is_on():
     clients = [str(fields[wire.CLIENT]) for fields in player.seen]
     exact = sum(updates[client].astype("f8") for client in clients)
     stream = plan.factorization.epochs[0].stream
-    noise = plan.sigma * next_noise(stream, stream.init(4096), KEY, dimension=4096)[0]
-    once, twice = (exact + noise).astype("f4"), exact.astype("f4") + noise
+    row = next_noise(stream, stream.init(4096), KEY, dimension=4096)[0]
+    noise = plan.sigma_in(0) * STEP * (row.mean + row.own * row.fresh)
+    once, twice = (exact + noise).astype("f4"), exact.astype("f4") + noise.astype("f4")
     assert len(clients) == 3
     assert np.mean(released[0].noisy_sum == once) > 0.999
     assert np.mean(released[0].noisy_sum == twice) < 0.95

@@ -4,42 +4,42 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 import server.state
 from experiments.audit.sabotage.hooks import Sabotage, patched
-from experiments.audit.sabotage.rows import CORRELATED, REPEATED, Row
-from fedmf.mechanisms.noise import next_noise
-from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState
-from fedmf.randomness import SecretKey, gaussian_row
+from experiments.audit.sabotage.rows import CORRELATED, REPEATED
+from fedmf.mechanisms.noise import NoiseRow, next_noise
+from fedmf.mechanisms.streams.protocol import StreamState
+from fedmf.normals import STEP
+from fedmf.randomness import SecretKey
 
 
 @contextmanager
-def correlated_by(row_of: Callable[[Row, Row], Row]) -> Iterator[None]:
-    """Replace each noise row by `row_of(correlated, fresh)`."""
+def correlated_by(change: Callable[[NoiseRow], NoiseRow]) -> Iterator[None]:
+    """Replace each noise row by `change` of it."""
 
-    def draw(
-        stream: NoiseStream, state: StreamState, key: SecretKey, *, dimension: int, donate: bool = False
-    ) -> tuple[Row, StreamState]:
-        fresh = gaussian_row(key, stream.rows_of(state.step).start, dimension)
-        row, after = next_noise(stream, state, key, dimension=dimension, donate=donate)
-        return row_of(row, fresh), after
+    def draw(*given: Any, **more: Any) -> tuple[NoiseRow, StreamState]:
+        row, after = next_noise(*given, **more)
+        return change(row), after
 
     with patched((server.state, "next_noise", draw)):
         yield
 
 
-def _without(correlated: Row, fresh: Row) -> Row:
-    return fresh
+def _without(row: NoiseRow) -> NoiseRow:
+    return NoiseRow(np.zeros_like(row.mean), 1.0, row.fresh)
 
 
-def _of_float16(correlated: Row, fresh: Row) -> Row:
-    return correlated.astype(np.float16).astype(np.float32)
+def _of_float16(row: NoiseRow) -> NoiseRow:
+    correlated = STEP * (row.mean + row.own * row.fresh)
+    return NoiseRow(np.zeros_like(row.mean), 1.0, correlated.astype(np.float16).astype(np.float64) / STEP)
 
 
-def _sign_turned(correlated: Row, fresh: Row) -> Row:
-    return 2 * fresh - correlated
+def _sign_turned(row: NoiseRow) -> NoiseRow:
+    return NoiseRow(-row.mean, 2 - row.own, row.fresh)
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,11 +2,11 @@
 
 `strategy_family` takes C and `noising_family` takes C^-1, each as a dense array or as a function of the
 workload; the stream is then that of the dense matrix, which keeps every fresh row of an epoch. A `Family`
-brings its own stream, which may keep fewer.
+brings tables and the stream of this package that they are for, which may keep fewer: a `RecurrentStream` takes whatever
+a state of r rows can make. How far rounding moves the noise of these streams is proved; a step of one's own is refused.
 
-Privacy rests on the sensitivity, and noise is what the stream emits, whatever its author says. So `verified`
-feeds the stream the identity: row t of what comes back is row t of the C^-1 that is deployed. From exactly
-these float32 numbers come sensitivity and errors, and what the family claims must agree with them.
+Privacy rests on the sensitivity, and noise is what the stream deploys, whatever its author says: from its float32
+tables come sensitivity and errors, and the sensitivity that the family claims must agree with them.
 
 >>> from fedmf.mechanisms import design, prefix_sum
 >>> def halving(workload):
@@ -23,27 +23,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Float32, Float64, check_lower_triangular
+from fedmf.mechanisms.arrays import Float64, check_lower_triangular
+from fedmf.mechanisms.deployed import KINDS
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.families.protocol import Family
 from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams import dense
 from fedmf.mechanisms.streams.dense import DenseStream
-from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState
+from fedmf.mechanisms.streams.protocol import NoiseStream
 from fedmf.mechanisms.streams.recurrence import RecurrentStream
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 from fedmf.mechanisms.workload import Workload
 
 Matrix = ArrayLike | Callable[[Workload], ArrayLike]
 
-MOST_ROUNDS = 4096  # what a stream emits is held as a dense matrix
-# Float32 arithmetic may move the noise by 2^-24 ||C| |C^-1||, relative to C: by less than TOLERANCE then.
-CONDITION = 1e5
-TOLERANCE = 1e-2  # relative to C: of what is claimed against what is emitted
-FEW, WIDEST = 3, (1 << 16) + 9  # columns of random rows: the second is more than a block of any stream
-MOST_NUMBERS = 1 << 24  # of the random rows of an epoch: long epochs are tried with fewer columns
-COMPARED = 64  # columns that are looked at
-DESCRIBED = (DenseStream, RecurrentStream, ToeplitzStream)  # their fields say what they compute
+MOST_ROUNDS = 4096  # the matrix that a stream deploys is held as a dense one
+CONDITION = 1e5  # up to which the column norms of C are computed to ten digits
+TOLERANCE = 1e-2  # relative: of the sensitivity that is claimed against the one deployed
+STREAMS = (DenseStream, RecurrentStream, ToeplitzStream)  # of a family of one's own
 
 
 def strategy_family(name: str, matrix: Matrix) -> Family:
@@ -91,35 +88,33 @@ def _as_float64(name: str, given: ArrayLike) -> Float64:
 
 
 def verified(family: Family, workload: Workload, settings: Mapping[str, int | None]) -> Factorization:
-    """Return the factorization of a family of one's own, costed by what its stream emits.
+    """Return the factorization of a family of one's own, costed by the matrix that its stream deploys.
 
-    Never from the cache on disk: the code behind a name can change. Raises `SettingError` for a stream that
-    does not do what streams promise, emits a matrix that is no invertible C^-1, or does not emit what the
-    family claims: the dense matrices of its stream and the sensitivity of its fit.
+    Never from the cache on disk: the code behind a name can change. Raises `SettingError` for a stream of another kind
+    than the package's, whose rounding nobody has bounded; for a matrix that is no invertible C^-1; and for a fit whose
+    sensitivity is not that of its stream.
     """
     if workload.rounds > MOST_ROUNDS:
         raise SettingError(
-            f"rounds is {workload.rounds}; {family.name} is checked by the dense matrix that it emits, "
-            f"so an epoch can have at most {MOST_ROUNDS} rounds."
+            f"rounds is {workload.rounds}; {family.name} is checked by its dense matrix, so an epoch can have at most "
+            f"{MOST_ROUNDS} rounds."
         )
     begun = time.thread_time()
     fitted = family.fit(workload, **settings)
     _check_fitted(family.name, fitted)
     seconds = time.thread_time() - begun
-    tables = fitted.tables.copy()  # whoever keeps the fitted ones cannot change the stream
-    tables.flags.writeable = False
-    stream = family.stream(workload.rounds, tables)
-    _check_stream(family.name, stream, workload.rounds)
-    emitted = _emit(family.name, stream, np.eye(workload.rounds, dtype=np.float32), donate=True)
-    noising = emitted.astype(np.float64)
-    check_lower_triangular(f"the matrix that the stream of {family.name} emits", noising)
+    stream = _own_copy(family.name, family.stream(workload.rounds, fitted.tables), workload.rounds)
+    noising = stream.materialize_noising()
+    check_lower_triangular(f"the C^-1 that the stream of {family.name} deploys", noising)
     strategy = _inverse(noising)
     _check_condition(family.name, noising, strategy)
     sensitivity, per_round_error, left = dense.cost(noising, workload)
-    _check_claims(family.name, stream, fitted.sensitivity, noising, strategy)
-    _check_linear(family.name, stream, noising, strategy)
-    unknown = None if type(stream) in DESCRIBED else emitted
-    return Factorization(family.name, workload, sensitivity, per_round_error, left, stream, seconds, unknown)
+    if not abs(fitted.sensitivity - sensitivity) <= TOLERANCE * sensitivity:
+        raise SettingError(
+            f"the fit of {family.name} says that its sensitivity is {fitted.sensitivity:.6g}; the largest column norm of "
+            f"the C that its stream deploys is {sensitivity:.6g}."
+        )
+    return Factorization(family.name, workload, sensitivity, per_round_error, left, stream, seconds)
 
 
 def _check_fitted(name: str, fitted: object) -> None:
@@ -131,42 +126,31 @@ def _check_fitted(name: str, fitted: object) -> None:
         raise SettingError(f"the tables that {name} fitted must be a float32 array, as they are streamed.")
 
 
-def _check_stream(name: str, stream: object, rounds: int) -> None:
-    if not isinstance(stream, NoiseStream):
+def _own_copy(name: str, stream: object, rounds: int) -> NoiseStream:
+    """Return the stream with tables that nobody else can change."""
+    if type(stream) not in STREAMS:
+        known = ", ".join(kind.__name__ for kind in STREAMS)
         raise SettingError(
-            f"{name} streams by an object of type {type(stream).__name__}, which lacks a part of a "
-            "fedmf.mechanisms.NoiseStream; it must have all of them."
+            f"{name} streams by an object of type {type(stream).__name__}; it must be one of {known}, whose arithmetic is "
+            "proved to keep the noise private."
         )
-    if (stream.rounds, stream.fresh_rows) != (rounds, rounds):
+    kind = KINDS[type(stream)]
+    tables = getattr(stream, kind.field)
+    if not isinstance(tables, np.ndarray) or tables.dtype != np.float32:
+        raise SettingError(f"the stream of {name} must hold its tables as a float32 array.")
+    ranks: dict[type, int] = {DenseStream: 2, RecurrentStream: 3, ToeplitzStream: 1}
+    is_square = tables.ndim < 2 or tables.shape[-1] == tables.shape[-2] > tables.ndim - 2
+    if tables.ndim != ranks[type(stream)] or not tables.size or not is_square:
         raise SettingError(
-            f"the stream of {name} takes {stream.fresh_rows} fresh rows in {stream.rounds} rounds; "
-            f"it must take one a round, {rounds}."
+            f"the tables of {name} have shape {tables.shape}, which a {type(stream).__name__} cannot have."
         )
-
-
-def _emit(name: str, stream: NoiseStream, fresh: Float32, *, donate: bool) -> Float32:
-    """Return the noise rows (T, d) for fresh rows (T, d), each step checked.
-
-    Without `donate` every state is saved and loaded on the way, as between the rounds of a resumed run.
-    """
-    state = stream.init(fresh.shape[1])
-    rows = np.empty(fresh.shape, dtype=np.float32)
-    for step in range(len(fresh)):
-        if not donate:
-            state = StreamState.from_arrays(state.to_arrays())
-        consumed = stream.rows_of(step)
-        row, state = stream.next(fresh[consumed.start : consumed.stop], state, donate=donate)
-        if row.dtype != np.float32 or row.shape != fresh.shape[1:]:
-            raise SettingError(
-                f"the stream of {name} emits {row.dtype} of shape {row.shape}; "
-                f"it must emit float32 rows of shape {fresh.shape[1:]}."
-            )
-        if not isinstance(state, StreamState) or state.step != step + 1:
-            raise SettingError(
-                f"the stream of {name} does not return the StreamState of step {step + 1} after step {step}."
-            )
-        rows[step] = row
-    return rows
+    if type(stream) is ToeplitzStream and tables[0] != 1:
+        raise SettingError(
+            f"the first coefficient of {name} is {tables[0]:g}; a ToeplitzStream takes it to be 1."
+        )
+    tables = tables.copy()
+    tables.flags.writeable = False
+    return kind.make(rounds, tables)
 
 
 def _inverse(matrix: Float64) -> Float64:
@@ -176,13 +160,13 @@ def _inverse(matrix: Float64) -> Float64:
 
 
 def _check_condition(name: str, noising: Float64, strategy: Float64) -> None:
-    """Raise `SettingError` where float32 arithmetic would not keep the noise; for either order of the two."""
+    """Raise `SettingError` where C^-1 as deployed tells too little of C; for either order of the two."""
     with np.errstate(over="ignore", invalid="ignore"):
         condition = max(_row_sums(strategy, noising), _row_sums(noising, strategy))
     if not condition <= CONDITION:
         raise SettingError(
-            f"the matrix of {name} has condition number {condition:.2g}; noise in float32 needs at most "
-            f"{CONDITION:.0e}."
+            f"the matrix of {name} has condition number {condition:.2g}; it must have at most {CONDITION:.0e}, or its "
+            "sensitivity cannot be computed exactly enough."
         )
 
 
@@ -196,40 +180,3 @@ def _check_range(name: str, noising: Float64) -> None:
     limits = np.finfo(np.float32)
     if np.abs(noising).max() > limits.max or np.abs(np.diag(noising)).min() < limits.tiny:
         raise SettingError(f"C^-1 of {name} leaves the range of float32; multiply the matrix by a constant.")
-
-
-def _check_claims(
-    name: str, stream: NoiseStream, sensitivity: float, noising: Float64, strategy: Float64
-) -> None:
-    """Raise `SettingError` unless the stream's dense matrices and the fit's sensitivity are those emitted."""
-    claimed, inverse = stream.materialize_noising(), stream.materialize_strategy()
-    if claimed.shape != noising.shape or not _row_sums(strategy, claimed - noising) <= TOLERANCE:
-        raise SettingError(
-            f"the stream of {name} does not emit the C^-1 that its materialize_noising returns; "
-            "noise of another covariance would be added than is accounted."
-        )
-    if inverse.shape != strategy.shape or not _row_sums(noising, inverse - strategy) <= TOLERANCE:
-        raise SettingError(
-            f"the C that materialize_strategy of {name} returns is not the inverse of what its stream emits."
-        )
-    computed = float(np.linalg.norm(strategy, axis=0).max())
-    if not abs(sensitivity - computed) <= TOLERANCE * computed:
-        raise SettingError(
-            f"the fit of {name} says that its sensitivity is {sensitivity:.6g}; the largest column norm of "
-            f"the C that its stream deploys is {computed:.6g}."
-        )
-
-
-def _check_linear(name: str, stream: NoiseStream, noising: Float64, strategy: Float64) -> None:
-    """Raise `SettingError` unless random rows, few and as many as a model's, meet the matrix of the identity."""
-    rounds = len(noising)
-    for width in (FEW, min(WIDEST, max(MOST_NUMBERS // rounds, rounds + 1))):
-        fresh = np.random.default_rng(width).standard_normal((rounds, width), dtype=np.float32)
-        rows = _emit(name, stream, fresh.copy(), donate=False)
-        seen = np.unique(np.linspace(0, width - 1, COMPARED).astype(int))  # both ends among them
-        difference = strategy @ (rows[:, seen] - noising @ fresh[:, seen])
-        if not np.abs(difference).max() <= TOLERANCE:
-            raise SettingError(
-                f"the stream of {name} does not emit the same matrix times its fresh rows each time; "
-                "it must be linear and hold all that changes in its state."
-            )

@@ -5,31 +5,27 @@ than `KEPT_BYTES`; beyond it none is kept and a step draws all of them again fro
 long and one row of memory. Both add in the same order, coordinate by coordinate, so that they give the same bits.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams.protocol import (
+    ON_RELEASE,
+    UNIT,
     BufferedStream,
-    SquareStream,
+    Draw,
     StreamState,
     blocks,
-    check_step,
     first_state,
 )
 from fedmf.mechanisms.workload import Workload
 
 KEPT_BYTES = 1 << 30  # of fresh rows: a state is held in memory, and in a file between rounds
 _SCRATCH = 4  # arrays of a block that are in use at once
-
-Draw = Callable[[int, Float32], object]
-"""A function that fills an array, (d,) float32, with the fresh row of that number."""
 
 
 def rounded_with_cost(noising: Float64, workload: Workload) -> Fitted:
@@ -57,10 +53,10 @@ def inverse(lower: Float64) -> Float64:
 
 
 @dataclass(frozen=True)
-class DenseStream(SquareStream, BufferedStream):
+class DenseStream(BufferedStream):
     """A noise stream that multiplies by C^-1, (T, T) float32 lower triangular, row by row.
 
-    The state holds all fresh rows in order, or none at all: then `next_drawn` takes the place of `next`.
+    The state holds all fresh rows in order, or none at all: then a step draws all of them again.
     """
 
     rounds: int
@@ -71,56 +67,36 @@ class DenseStream(SquareStream, BufferedStream):
         """T - 1: all fresh rows but the last, where they are kept."""
         return self.rounds - 1
 
+    def own(self, step: int) -> float:
+        """Return the diagonal entry of C^-1."""
+        return float(self.noising[step, step])
+
     def init(self, dimension: int) -> StreamState:
         """Return T - 1 zero rows, or none where they would take more than `KEPT_BYTES`."""
-        # A class made of this one may have a step of its own, which `next_drawn` does not know.
-        fits = 4 * self.buffers * dimension <= KEPT_BYTES or type(self) is not DenseStream
-        return first_state(self.buffers if fits else 0, dimension)
+        return first_state(self.buffers if 8 * self.buffers * dimension <= KEPT_BYTES else 0, dimension)
 
-    def draws_again(self, state: StreamState) -> bool:
-        """Return whether `state` keeps no fresh rows, so that its rows come from `next_drawn`."""
-        return self.buffers > 0 and len(state.buffers) == 0
+    def _kinds_of_state(self) -> tuple[int, ...]:
+        return (self.buffers, 0)
 
-    def next(
-        self, fresh: Float32, state: StreamState, *, donate: bool = False
-    ) -> tuple[Float32, StreamState]:
-        """Return the noise row and the next state; see `NoiseStream.next`.
-
-        Raises `SettingError` for a state that keeps no rows.
-        """
-        if self.draws_again(state):
-            raise SettingError(
-                f"the state of step {state.step} keeps no fresh rows, as {self.buffers} of them would take more than "
-                f"{KEPT_BYTES} bytes; call next_noise or next_drawn, which draw them again."
-            )
-        return super().next(fresh, state, donate=donate)
-
-    def next_drawn(self, draw: Draw, state: StreamState) -> tuple[Float32, StreamState]:
-        """Return the noise row and the next state, with every fresh row up to this step from `draw`.
-
-        The bits are those of `next` on a state that keeps rows. Raises `SettingError` for a step past the last one.
-        """
-        check_step(state.step, self.rounds)
-        dimension = state.buffers.shape[1]
-        row, fresh = np.zeros(dimension, np.float32), np.empty(dimension, np.float32)
-        for number in range(state.step + 1):
-            draw(number, fresh)
-            for block in blocks(dimension, _SCRATCH):
-                row[block] += self.noising[state.step, number] * fresh[block]
-        return row, skipped(state, state.step + 1)
-
-    def _step(self, step: int, fresh: Float32, buffers: Float32, updated: Float32, row: Float32) -> None:
-        row.fill(0)
-        # In the order of `next_drawn`, and not by a matrix product, whose order is the library's own.
-        for block in blocks(len(row), _SCRATCH):
-            for number in range(step):
-                row[block] += self.noising[step, number] * buffers[number, block]
-            row[block] += self.noising[step, step] * fresh[0, block]
-        if step < self.buffers:
-            updated[step] = fresh[0]
+    def _step(
+        self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
+    ) -> None:
+        # Row after row, and not by a matrix product, whose order is the library's own: kept or drawn, the bits are the same.
+        for number in range(step):
+            row, weight = buffers[number] if len(buffers) else draw(number), float(self.noising[step, number])
+            for block in blocks(len(mean), _SCRATCH):
+                mean[block] += weight * row[block]
+        if step < len(buffers):
+            updated[step] = fresh
 
     def _kept(self, step: int) -> int:
         return step
+
+    def rounding(self, sensitivity: float) -> float:
+        """Return the bound; see `NoiseStream.rounding`. Row t adds t products, whose partial sums are normal numbers."""
+        sizes, norms = np.abs(self.noising), np.linalg.norm(self.noising.astype(np.float64), axis=1)
+        of_rows = sizes.sum(axis=1, dtype=np.float64) + (np.arange(self.rounds) + ON_RELEASE) * norms
+        return float(sensitivity * UNIT * of_rows.sum())
 
     def materialize_strategy(self) -> Float64:
         """Return the dense C, shape (T, T)."""
@@ -129,8 +105,3 @@ class DenseStream(SquareStream, BufferedStream):
     def materialize_noising(self) -> Float64:
         """Return the dense C^-1, shape (T, T)."""
         return self.noising.astype(np.float64)
-
-
-def skipped(state: StreamState, step: int) -> StreamState:
-    """Return the state of a later `step` where no fresh rows are kept: nothing else tells one step from another."""
-    return replace(state, step=step, buffers=state.buffers.view())

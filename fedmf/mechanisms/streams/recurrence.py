@@ -19,7 +19,7 @@ from fedmf.mechanisms import compiled
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import SquareStream, StreamState, blocks, check_next, first_state
+from fedmf.mechanisms.streams.protocol import ON_RELEASE, UNIT, BufferedStream, Draw, blocks
 from fedmf.mechanisms.workload import Workload
 
 CHUNK = 1024  # steps whose matrices are prepared at once
@@ -145,7 +145,7 @@ def _with_output(stream: LinearStream, steps: range, workload: Workload) -> tupl
 
 
 @dataclass(frozen=True)
-class RecurrentStream(SquareStream):
+class RecurrentStream(BufferedStream):
     """A noise stream from its tables: (T, r + 1, r + 1) float32, or (1, r + 1, r + 1) for all steps.
 
     A step costs one product of an (r + 1) x (r + 1) matrix and r + 1 rows; the state is r rows.
@@ -159,35 +159,42 @@ class RecurrentStream(SquareStream):
         """r."""
         return int(self.tables.shape[1]) - 1
 
-    def table(self, step: int) -> Float32:
+    def table(self, step: int) -> Float64:
         """Return the matrix of step `step`."""
-        table: Float32 = self.tables[min(step, len(self.tables) - 1)]
-        return table
+        return np.asarray(self.tables[min(step, len(self.tables) - 1)], np.float64)
 
-    def init(self, dimension: int) -> StreamState:
-        """Return r zero rows, with room behind them for the fresh row."""
-        rows = first_state(self.buffers + 1, dimension).buffers
-        return StreamState(0, rows[:-1], rows)
+    def own(self, step: int) -> float:
+        """Return 1 / c_t."""
+        return float(self.table(step)[-1, -1])
 
-    def next(
-        self, fresh: Float32, state: StreamState, *, donate: bool = False
-    ) -> tuple[Float32, StreamState]:
-        """Return the noise row and the next state; see `NoiseStream.next`.
+    def _step(
+        self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
+    ) -> None:
+        table = self.table(step).copy()
+        table[-1, -1] = 0  # the fresh row is no part of the mean
+        for block in blocks(len(mean), 2 * len(table)):
+            product = table @ np.concatenate([buffers[:, block], fresh[None, block]])
+            updated[:, block], mean[block] = product[:-1], product[-1]
 
-        One product with the buffers and the fresh row behind them. The noise row is a new array, unless the fresh row
-        lies in `state.place_for_fresh()` and is donated with it.
+    def rounding(self, sensitivity: float) -> float:
+        """Return the bound; see `NoiseStream.rounding`.
+
+        A step rounds a buffer to within (r + 2) u (|table| |state|), whose entries are normal numbers of the standard
+        deviations that go forward in time. Of an error e in the state the later rounds see (e^T W e)^(1/2), W the
+        observability Gramian of `column_norms`: at most the sum of |e_i| W_ii^(1/2), backward in time.
         """
-        check_next(self, fresh, state)
-        place, rows = state.place_for_fresh() if donate else None, state.rows
-        is_there = place is not None and place.ctypes.data == fresh.ctypes.data
-        if place is None or rows is None:
-            rows = np.empty((self.buffers + 1, fresh.shape[1]), np.float32)
-            rows[:-1] = state.buffers
-        if not is_there:
-            rows[-1] = fresh[0]
-        _multiply(self.table(state.step), rows)
-        following = StreamState(state.step + 1, rows[:-1] if place is None else state.buffers, rows)
-        return (rows[-1] if is_there else rows[-1].copy()), following
+        form, r = strategy_form(self.tables), self.buffers
+        last, spreads = len(form.c) - 1, np.ones((self.rounds, r + 1))
+        covariance, gramian, total = np.zeros((r, r)), np.zeros((r, r)), 0.0
+        for step in range(self.rounds):
+            spreads[step, :r] = np.sqrt(np.diag(covariance))
+            table = self.table(step)
+            covariance = table[:r, :r] @ covariance @ table[:r, :r].T + np.outer(table[:r, r], table[:r, r])
+        for step in range(self.rounds - 1, -1, -1):
+            i, sizes = min(step, last), np.abs(self.table(step)) @ spreads[step]
+            total += sensitivity * float(sizes[r]) + float(np.sqrt(np.diag(gramian)) @ sizes[:r])
+            gramian = form.F[i].T @ gramian @ form.F[i] + np.outer(form.lam[i], form.lam[i])
+        return (r + 1 + ON_RELEASE) * UNIT * total
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:
         """Return the columns of the tables, the last as the covariance it causes; see `LinearStream`."""
@@ -212,22 +219,11 @@ class RecurrentStream(SquareStream):
         n = self.rounds
         noising, sigma = np.empty((n, n)), np.zeros((self.buffers, n))  # row t of C^-1; sigma by z
         for step in range(n):
-            table = self.table(step).astype(np.float64)
+            table = self.table(step)
             product = table[:, :-1] @ sigma  # [sigma'; x] by the fresh rows before z_t
             product[:, step] += table[:, -1]  # and by z_t itself
             sigma, noising[step] = product[:-1], product[-1]
         return noising
-
-
-def _multiply(table: Float32, rows: Float32) -> None:
-    """Replace `rows`, (r + 1, d), by `table` times them: blocks of columns go through one scratch array in the cache."""
-    scratch = np.empty(0, np.float32)
-    for block in blocks(rows.shape[1], len(rows)):
-        columns = rows[:, block]
-        if scratch.shape != columns.shape:
-            scratch = np.empty(columns.shape, np.float32)
-        np.matmul(table, columns, out=scratch)
-        columns[:] = scratch
 
 
 def rounded_with_cost(tables: Float32, workload: Workload) -> Fitted:

@@ -14,8 +14,10 @@ from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.filters import fftconvolve, lfilter
 from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import BufferedStream, SquareStream, blocks
+from fedmf.mechanisms.streams.protocol import ON_RELEASE, UNIT, BufferedStream, Draw, blocks
 from fedmf.mechanisms.workload import Workload
+
+ADDED = 64  # rows that one product adds up
 
 
 def materialize(coefs: Float64, rounds: int) -> Float64:
@@ -83,7 +85,7 @@ def rounded_with_cost(coefs: Float64, workload: Workload) -> Fitted:
 
 
 @dataclass(frozen=True)
-class ToeplitzStream(SquareStream, BufferedStream):
+class ToeplitzStream(BufferedStream):
     """A noise stream of `rounds` steps for Toeplitz C with `coefs` (bands,) float32, the first of them 1.
 
     The state holds the last bands - 1 noise rows in a ring: row x_s lies at place s mod (bands - 1).
@@ -97,23 +99,40 @@ class ToeplitzStream(SquareStream, BufferedStream):
         """Bands - 1."""
         return len(self.coefs) - 1
 
-    def _step(self, step: int, fresh: Float32, buffers: Float32, updated: Float32, row: Float32) -> None:
+    def own(self, step: int) -> float:
+        """Return 1."""
+        return 1.0
+
+    def _step(
+        self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
+    ) -> None:
         weights = self._weights(step)
-        history = buffers[: len(weights)]
-        for block in blocks(len(row), len(weights) + 1):
-            row[block] = fresh[0, block] - weights @ history[:, block]
+        for block in blocks(len(mean), min(len(weights), ADDED) + 1):
+            for first in range(0, len(weights), ADDED):  # few at once: a sum of n rounded n times
+                group = slice(first, min(first + ADDED, len(weights)))
+                mean[block] -= weights[group] @ buffers[group, block]
         if self.buffers:
-            updated[step % self.buffers] = row
+            np.add(mean, fresh, out=updated[step % self.buffers])
 
     def _kept(self, step: int) -> int:
         return min(step, self.buffers)
 
-    def _weights(self, step: int) -> Float32:
+    def _weights(self, step: int) -> Float64:
         """Return c_k in the order in which the ring holds x_{step - k}, without places not yet filled."""
         filled = self._kept(step)
         ages = (step - 1 - np.arange(filled)) % max(self.buffers, 1) + 1
-        weights: Float32 = self.coefs[ages]
-        return weights
+        return self.coefs[ages].astype(np.float64)
+
+    def rounding(self, sensitivity: float) -> float:
+        """Return the bound; see `NoiseStream.rounding`.
+
+        A kept row x is rounded once, and what a step makes of the rows at most `ADDED` times in a group and once a group.
+        """
+        exact = self.coefs.astype(np.float64)
+        largest = float(np.linalg.norm(inverse(exact, self.rounds)))  # standard deviation of a row x
+        roundings = ADDED + self.buffers / ADDED + 1 + ON_RELEASE
+        sizes = np.cumsum(np.abs(exact))[np.minimum(np.arange(self.rounds), self.buffers)]
+        return float(sensitivity * UNIT * largest * (1 + roundings * sizes).sum())
 
     def materialize_strategy(self) -> Float64:
         """Return the dense C, shape (T, T)."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import BufferedStream, blocks, check_step
+from fedmf.mechanisms.streams.protocol import ON_RELEASE, UNIT, BufferedStream, Draw, blocks
 from fedmf.mechanisms.streams.recurrence import output_variances
 from fedmf.mechanisms.workload import Workload
 
@@ -62,31 +62,26 @@ def rounded_with_cost(weights: Float64, workload: Workload) -> Fitted:
 class TreeStream(BufferedStream):
     """A noise stream from the weight of each node's own measurement, by height, (levels,) float32.
 
-    The state holds, for every height, the estimate of the last node completed there. Step t consumes one
-    fresh row for each node it completes. The row emitted is the change of the estimate of the prefix sum: the
-    new node minus the lower ones it replaces.
+    The state holds, for every height, the estimate of the last node completed there. The row emitted is the change of the
+    estimate of the prefix sum: the new node minus the lower ones that it replaces. A step completes several nodes, whose
+    measurements enter the new node's estimate and no other row: one fresh row of the variance of their sum has the
+    same law. So the rows emitted are L Z with L (T, T) lower triangular, and L L^T = A^-1 B B^T A^-T.
     """
 
     rounds: int
     weights: Float32
 
     @property
-    def fresh_rows(self) -> int:
-        """Nodes of the tree: 2 T minus the number of one bits of T."""
-        return nodes_before(self.rounds)
-
-    @property
     def buffers(self) -> int:
         """Heights of the tree."""
         return len(self.weights)
 
-    def rows_of(self, step: int) -> range:
-        """Return the rows of the nodes that `step` completes, lowest first."""
-        check_step(step, self.rounds)
-        return range(nodes_before(step), nodes_before(step + 1))
+    def own(self, step: int) -> float:
+        """Return the standard deviation of what the measurements of a step add to its row."""
+        return float(np.linalg.norm(self.maps(height(step))[1][1]))
 
     def maps(self, top: int) -> tuple[Float64, Float64]:
-        """Return what a step of height `top` makes of the buffers below it and of its fresh rows.
+        """Return what a step of height `top` makes of the buffers below it and of its nodes' measurements.
 
         Shapes (2, top) and (2, top + 1); the rows are the estimate of the new node and the noise row.
         """
@@ -102,15 +97,31 @@ class TreeStream(BufferedStream):
         of_buffers[1] = of_buffers[0] - 1
         return of_buffers, of_fresh
 
-    def _step(self, step: int, fresh: Float32, buffers: Float32, updated: Float32, row: Float32) -> None:
-        top = height(step)
-        matrix = np.hstack(self.maps(top)).astype(np.float32)
-        for block in blocks(len(row), 2 * top + 1):
-            below = np.concatenate([buffers[:top, block], fresh[:, block]])
-            updated[top, block], row[block] = matrix @ below
+    def _step(
+        self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
+    ) -> None:
+        top, own = height(step), self.own(step)
+        of_buffers, _ = self.maps(top)
+        for block in blocks(len(mean), top + 3):
+            estimate, mean[block] = of_buffers @ buffers[:top, block]
+            updated[top, block] = estimate + own * fresh[block]
+
+    def rounding(self, sensitivity: float) -> float:
+        """Return the bound; see `NoiseStream.rounding`.
+
+        No estimate has a variance above 1, and no map an entry above 1. An estimate is the sum of the rows emitted in its
+        node, so that its error is at most that of all 2^h leaves below it; a row of height h divides by `own` what the
+        estimates below it are off by, 2^h times the error of one at most.
+        """
+        heights = np.arange(self.buffers)
+        counts = np.bincount([height(step) for step in range(self.rounds)], minlength=self.buffers)
+        one = (heights.max() + 2 + ON_RELEASE) * (self.buffers + 1) * UNIT
+        own = np.array([np.linalg.norm(self.maps(top)[1][1]) for top in heights.tolist()])
+        carried = np.sqrt((counts * (2.0**heights / own) ** 2).sum())
+        return float(one * (sensitivity * self.rounds + carried))
 
     def step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return each step's map of the buffers and covariance of its fresh rows; see `LinearStream`."""
+        """Return each step's map of the buffers and covariance of its measurements; see `LinearStream`."""
         maps = [self._whole_maps(top) for top in range(self.buffers)]
         tops = [height(step) for step in steps]
         state_maps = np.stack([state_map for state_map, _ in maps])[tops]
@@ -130,11 +141,11 @@ class TreeStream(BufferedStream):
 
     def materialize_noising(self) -> Float64:
         """Return the dense A^-1 B = S^-1 B_tree, shape (T, m): the same for every workload."""
-        noising, held = np.empty((self.rounds, self.fresh_rows)), np.zeros((self.buffers, self.fresh_rows))
+        m = nodes_before(self.rounds)
+        noising, held = np.empty((self.rounds, m)), np.zeros((self.buffers, m))
         for step in range(self.rounds):
             state_map, input_map = self._whole_maps(height(step))
-            product = state_map @ held  # [estimates; noise row] by the fresh rows before this step
-            consumed = self.rows_of(step)
-            product[:, consumed.start : consumed.stop] += input_map
+            product = state_map @ held  # [estimates; noise row] by the measurements before this step
+            product[:, nodes_before(step) : nodes_before(step + 1)] += input_map
             held, noising[step] = product[:-1], product[-1]
         return noising

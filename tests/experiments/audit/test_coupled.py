@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+import client.app
 import client.privatize
 from experiments.audit import coupled
 from experiments.audit import crossing as crossing_module
@@ -26,6 +27,7 @@ from fedmf.updates.clipping import l2_norm
 
 pytestmark = pytest.mark.long
 
+PRIVATIZE = client.privatize.privatize
 ROTATED, PADDED, MASKED, _, INT8, RESUMED = SCENES[:6]
 TREE = SCENES[8]
 
@@ -193,6 +195,18 @@ def test_a_client_sends_another_vector_of_the_same_kind_in_each_epoch(scene):
         ]
         assert companions
         assert all(np.array_equal(held(who, 4).x[0], of_epochs[1]) for who in companions)
+
+
+def test_a_clip_that_is_missing_on_the_path_of_every_run_is_found():
+    """A trained model is bounded less its start, in one sweep: the audit drives that, and not an update by itself."""
+
+    def unclipped(update, *, start=None, bounds, **more):
+        return PRIVATIZE(
+            update, start=start, bounds=bounds if start is None else replace(bounds, l2_norm=1e6), **more
+        )
+
+    with patched((client.app, "privatize", unclipped)):
+        assert WHOLE_VECTOR in rows_with(coupled_rows(MASKED), Verdict.refuted)
 
 
 def test_another_seed_plays_other_secrets():

@@ -14,7 +14,6 @@ from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import mechanisms, rounds, simulation, updates
 from experiments.benchmark.row import Row, measure
 from experiments.benchmark.simulation import Federation
-from fedmf import kernels
 from fedmf.plan import Compression
 from server.strategy import FedMF
 from tasks import values_in
@@ -39,7 +38,6 @@ TINY_ROWS = {
 def short_epochs(monkeypatch):
     monkeypatch.setattr(simulation, "ROUNDS", 4)
     monkeypatch.setattr("experiments.benchmark.row._SHORTEST_TURN", 0.0)
-    monkeypatch.setattr(kernels, "_handled", 0)  # the command loads compiled code at once, for good
 
 
 def test_every_row_of_the_contract_is_there():

@@ -12,12 +12,13 @@ from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import mechanisms, rounds, simulation, updates
 from experiments.benchmark.row import measure
 from experiments.benchmark.simulation import Federation
-from fedmf import kernels, normals, randomness
+from fedmf import normals, randomness
 from fedmf.mechanisms.optimum import smoother
-from fedmf.mechanisms.streams import recurrence
-from fedmf.updates import masks, rotation
+from fedmf.mechanisms.streams.recurrence import RecurrentStream
+from fedmf.updates import rotation
 from server import journal
 from server.aggregation import FixedPoint
+from without_numba import without_numba
 
 ROOT = Path(benchmark.__file__).parents[2]
 OURS = ("client", "experiments", "fedmf", "server")  # not all beneath ROOT: `make setup` puts .venv there
@@ -41,7 +42,8 @@ SMALL = {
 @pytest.fixture(autouse=True)
 def short_epochs_in_numpy(monkeypatch):
     monkeypatch.setattr(simulation, "ROUNDS", 16)
-    monkeypatch.setattr(kernels, "_handled", 0)
+    with without_numba():
+        yield
 
 
 def test_every_kind_of_row_is_looked_at():
@@ -83,12 +85,12 @@ def test_a_floor_runs_no_code_of_ours(name):
 # What does a good part of the work of each row; at a slip of it eightfold every ratio at least doubles.
 PARTS = {
     "design_2048": (smoother, "diagonal"),
-    "gaussian_row": (normals, "box_muller"),
-    "correlation_step": (recurrence, "_multiply"),
+    "gaussian_row": (normals, "fill_normals"),
+    "correlation_step": (RecurrentStream, "_step"),
     "hadamard": (rotation, "hadamard"),
     "mask": (randomness, "uniform_words"),
     "add_message": (FixedPoint, "add"),
-    "server_round": (masks, "kept_coordinates"),
+    "server_round": (randomness, "gaussian_row"),
     "simulation_logistic": (Trainer, "_train"),
     "checkpoint": (journal, "append"),
 }

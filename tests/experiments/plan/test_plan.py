@@ -56,7 +56,10 @@ def planned(capsys):
 def test_json_holds_the_contracts_keys(planned):
     found = planned(*GIVEN, "noise_multiplier=0.05")
     assert set(found) >= KEYS
-    assert found["epsilon"] == found["epsilon_rdp"] == pytest.approx(3.681862613654582, rel=1e-9)
+    price = found["floating_point"]["a"]
+    real = privacy_spent(EpochEvent(0.05, 0.01, found["linf_over_l2"]), 16, delta=1e-5 * (1 - 2 * price))
+    assert found["epsilon"] == found["epsilon_rdp"] == real.epsilon + 2 * price
+    assert found["epsilon"] == pytest.approx(3.681862613654582, rel=1e-6)
     assert found["epsilon_exact"] is None
     assert found["epsilon_tight"] < found["epsilon_rdp"]
     assert found["effective_noise_multiplier"] == pytest.approx(5.0)
@@ -109,7 +112,10 @@ def test_a_runs_summary_gives_its_epsilon(planned):
         "linf_over_l2=0.0987", "keep_probability=0.1", "noise_multiplier=0.71", "epochs=8", "delta=1e-4",
         "dimension=650", "cohort_size=64", "clients=1437", "rounds_per_epoch=22",
     )  # fmt: skip
-    assert found["epsilon"] == privacy_spent(EpochEvent(0.71, 0.1, 0.0987), 8, delta=1e-4).epsilon
+    a = found["floating_point"]["a"]
+    assert 1e-9 < a < 1e-7
+    spent = privacy_spent(EpochEvent(0.71, 0.1, 0.0987), 8, delta=1e-4, precision=a)
+    assert found["epsilon"] == spent.epsilon
 
 
 def test_epsilon_does_not_depend_on_clients_cohort_rounds_or_mechanism(planned):
@@ -253,7 +259,7 @@ def test_the_error_that_a_setting_would_have_is_that_of_its_run(planned):
     alone = planned(*RUN, "workload=prefix_sum", "momentum=0.9")
     assert alone["rms_error"] == pytest.approx(478.03022624 / root, rel=1e-3)
     assert alone["lowest_rms_error"] == pytest.approx(301.46794104 / root, rel=1e-6)
-    assert alone["epsilon"] == found["epsilon"]
+    assert alone["epsilon"] == pytest.approx(found["epsilon"], rel=1e-8)
 
 
 def test_the_error_is_null_where_rounds_are_not_known_or_too_many(planned, caplog):

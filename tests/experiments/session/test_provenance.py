@@ -25,7 +25,6 @@ from experiments.run_files.reader import read_run
 from experiments.session import provenance
 from experiments.session.provenance import Clock, Provenance
 from fedmf import compiling
-from fedmf.updates import compiled
 from runs import run, summary
 from server.checkpoint import Checkpoint
 
@@ -108,7 +107,7 @@ def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monk
     assert sessions(tmp_path / "r") == [first, second]
 
 
-@pytest.mark.skipif(not compiled.available(), reason="numba, the extra fast, is not installed")
+@pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
 @pytest.mark.parametrize("first", ["without", "with"])
 def test_a_resume_with_or_without_numba_goes_on_alike_and_says_that_bits_may_differ(
     first, tmp_path, monkeypatch, capsys
@@ -125,14 +124,15 @@ def test_a_resume_with_or_without_numba_goes_on_alike_and_says_that_bits_may_dif
     def play(kind, name, *overrides):
         with monkeypatch.context() as patch:
             patch.setattr(Checkpoint, "settle", settle)
-            patch.setattr(compiled, "WORTHWHILE", 0)
             if kind == "without":
                 patch.setitem(sys.modules, "numba", None)  # installed, and cannot be imported
             compiling.available.cache_clear()
+            compiling.loops.cache_clear()
             try:
                 run(tmp_path / name, *SMALL, *overrides)
             finally:
                 compiling.available.cache_clear()
+                compiling.loops.cache_clear()
         session = sessions(tmp_path / name)[-1]
         assert session["software"]["numba"] == (None if kind == "without" else version("numba"))
         return capsys.readouterr().err

@@ -67,14 +67,20 @@ def test_python_is_told_too_and_the_report_and_the_record_hold_it(tmp_path, caps
     recorded = json.loads((tmp_path / "r/mechanism.json").read_text())["misgivings"]
     assert recorded == list(build(restored(from_yaml((tmp_path / "r/config.yaml").read_text()))).misgivings)
     page = html.unescape((tmp_path / "r/report.html").read_text())
-    delta, unasked, cohort = recorded
+    epsilon, delta, unasked, cohort = recorded
     assert page.index(unasked) < page.index(cohort) < page.index("Summary")
-    assert [page.count(sentence) for sentence in recorded] == [1, 1, 1]
-    assert delta in result.statement  # where the page has it
+    assert [page.count(sentence) for sentence in recorded] == [1, 1, 1, 1]
+    assert epsilon in result.statement  # where the page has them
+    assert delta in result.statement
 
 
 def test_a_usual_run_is_told_nothing(tmp_path, capsys):
-    usual = ("population.cohort_size=8", "population.rounds_per_epoch=null")
+    usual = (
+        "population.cohort_size=80",
+        "population.rounds_per_epoch=null",
+        "dataset.clients=400",
+        "privacy.noise_multiplier=1",
+    )
     run(*WASTEFUL, *usual, run={"directory": str(tmp_path / "r")})
     assert "warning" not in capsys.readouterr().err
     assert "Said before the first round" not in (tmp_path / "r/report.html").read_text()

@@ -118,4 +118,4 @@ def test_mechanisms_are_the_same_by_either_names(capsys):
 def test_settings_of_a_run_alone_plan_the_run_and_its_defaults_hold(capsys):
     from_run = printed(capsys, plan, "population.epochs=2")
     assert from_run["unit_of_privacy"] == "one image = one client"
-    assert from_run["delta"] == 1e-4
+    assert from_run["delta"] == 5e-5

@@ -36,7 +36,7 @@ def test_defaults_are_those_of_the_documentation():
     )
     assert (config.population.cohort_size, config.population.epochs) == (64, 8)
     assert config.population.rounds_per_epoch is None
-    assert (config.privacy.epsilon, config.privacy.delta) == (8.0, 1e-4)
+    assert (config.privacy.epsilon, config.privacy.delta) == (8.0, 5e-5)
     assert config.compression.keep_probability == 0.1
 
 

@@ -191,7 +191,7 @@ def test_another_version_of_the_libraries_is_another_code_version(monkeypatch, l
 
 
 def test_all_that_decides_a_table_lies_within_the_package():
-    """Beside it only checks, choices and errors, which change no number, the draws of `noise`, which no table has, and numba.
+    """Beside it only checks, choices and errors, which change no number, what `noise` draws, which no table has, and numba.
 
     Whether numba compiles a kernel, and how its code is kept, changes a table by rounding at most.
     """
@@ -200,7 +200,9 @@ def test_all_that_decides_a_table_lies_within_the_package():
         "fedmf.checks",
         "fedmf.choices",
         "fedmf.errors",
+        "fedmf.kernels",
         "fedmf.mechanisms",
+        "fedmf.normals",
         "fedmf.randomness",
     }
     for file in cache.PACKAGE.rglob("*.py"):

@@ -1,14 +1,11 @@
 """What is deployed of a factorization, kept as one array and deployed again."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from fedmf.errors import DataError
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.mechanisms.deployed import tables_of, with_tables
-from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 
 # One family for each kind of stream.
 FAMILIES = ("optimal", "banded_toeplitz", "binary_tree", "optimal_dense")
@@ -62,15 +59,3 @@ def test_tables_that_a_stream_cannot_have_are_refused(family, spoil):
     mechanism = design(family, prefix_sum(12))
     with pytest.raises(DataError, match=rf"none of {family}"):
         with_tables(mechanism, spoil(tables_of(mechanism)))
-
-
-def test_a_stream_of_ones_own_has_no_tables_that_anyone_else_could_deploy():
-    class Own(ToeplitzStream):
-        """A stream whose rows are its own affair."""
-
-    mechanism = design("sqrt_toeplitz", prefix_sum(12))
-    tables = tables_of(mechanism)
-    own = replace(mechanism, stream=Own(12, tables))
-    assert tables_of(own) is None
-    with pytest.raises(DataError, match="none of sqrt_toeplitz"):
-        with_tables(own, tables)

@@ -1,5 +1,6 @@
 """Mechanisms that know the run: against known optima, and against the dense matrices of the whole run."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -167,6 +168,34 @@ def test_a_family_of_ones_own_is_fitted_to_each_epoch_of_the_run():
     run = design_run(strategy_family("mine", matrix), of_run(8, 3, 0.5))
     assert asked == list(of_run(8, 3, 0.5))
     np.testing.assert_allclose(run.per_round_error, dense_errors(run, None), rtol=1e-5)
+
+
+def run_of(*slopes):
+    """Three epochs of C = 1 and the epoch's slope below the diagonal: their sensitivity is (1 + slope^2)^(1/2)."""
+
+    def matrix(workload):
+        return np.eye(4) + slopes[2 - int(workload.later.c) // 4] * np.eye(4, k=-1)
+
+    return design_run(strategy_family("mine", matrix), of_run(4, 3))
+
+
+def test_a_fingerprint_tells_runs_apart_that_begin_alike():
+    run, others = (
+        run_of(0.5, 0.25, 0.75),
+        (run_of(0.5, 0.5, 0.75), run_of(0.5, 0.25, 0.5), run_of(0.5, 0.75, 0.25)),
+    )
+    assert run.fingerprint == run_of(0.5, 0.25, 0.75).fingerprint
+    for other in others:
+        assert other.epochs[0].fingerprint == run.epochs[0].fingerprint
+        assert other.fingerprint != run.fingerprint
+
+
+@pytest.mark.parametrize("slopes", list(itertools.permutations((0.25, 0.5, 0.75))))
+def test_the_sensitivity_of_a_run_is_the_largest_of_its_epochs(slopes):
+    run = run_of(*slopes)
+    found = [epoch.sensitivity for epoch in run.epochs]
+    assert found == pytest.approx(np.hypot(1, slopes), rel=1e-6)
+    assert run.sensitivity == max(found)
 
 
 def test_epochs_that_do_not_make_a_run_are_refused():

@@ -18,7 +18,9 @@ from fedmf.mechanisms import (
     workload,
 )
 from fedmf.mechanisms.schedules import rates
+from fedmf.mechanisms.streams import tree
 from fedmf.mechanisms.streams.protocol import StreamState, blocks, feed
+from fedmf.mechanisms.streams.tree import TreeStream
 
 SIZES = (1, 2, 3, 7, 64)
 WORKLOADS = {
@@ -40,12 +42,23 @@ def designed(family, kind, rounds):
 
 def fresh_rows(mechanism, dimension, seed=0):
     rng = np.random.default_rng(seed)
-    return rng.standard_normal((mechanism.stream.fresh_rows, dimension)).astype(np.float32)
+    return rng.standard_normal((mechanism.rounds, dimension))
 
 
-def rows_at(stream, fresh, step):
-    consumed = stream.rows_of(step)
-    return fresh[consumed.start : consumed.stop]
+def after(mechanism, fresh, state, **options):
+    """Mean and next state."""
+    mean, own_row, following = mechanism.stream.next(fresh.__getitem__, state, **options)
+    np.testing.assert_array_equal(own_row, fresh[state.step])
+    return mean, following
+
+
+def means(mechanism, fresh):
+    """The means of all rounds, (T, d)."""
+    state, found = mechanism.stream.init(fresh.shape[1]), []
+    for _ in range(mechanism.rounds):
+        mean, state = after(mechanism, fresh, state)
+        found.append(mean)
+    return np.stack(found)
 
 
 @everywhere
@@ -53,17 +66,16 @@ def test_decoder_times_encoder_is_the_workload(family, kind, rounds):
     mechanism = designed(family, kind, rounds)
     B, C = mechanism.materialize()
     A = workload.materialize(mechanism.workload)
-    assert B.shape == C.T.shape == (rounds, mechanism.stream.fresh_rows)
+    assert B.shape == C.T.shape
     np.testing.assert_allclose(B @ C, A, atol=1e-10 * A.max())
 
 
 @everywhere
 def test_encoder_is_lower_triangular_or_causal(family, kind, rounds):
-    mechanism = designed(family, kind, rounds)
-    _, C = mechanism.materialize()
+    _, C = designed(family, kind, rounds).materialize()
+    first = int if len(C) == rounds else tree.nodes_before  # row of C of a step
     for step in range(rounds):
-        consumed = mechanism.stream.rows_of(step)
-        assert not C[consumed.start : consumed.stop, step + 1 :].any()
+        assert not C[first(step) : first(step + 1), step + 1 :].any()
 
 
 @everywhere
@@ -86,12 +98,14 @@ def test_errors_are_those_of_the_decoder(family, kind, rounds):
 
 
 @everywhere
-def test_stream_fed_the_identity_emits_the_noising_matrix(family, kind, rounds):
-    mechanism = designed(family, kind, rounds)
-    emitted = feed(mechanism.stream, np.eye(mechanism.stream.fresh_rows, dtype=np.float32))
-    # 1e-6 of the largest entry: float32 arithmetic on numbers that grow with the condition of C.
-    noising = mechanism.stream.materialize_noising()
-    np.testing.assert_allclose(emitted, noising, atol=1e-6 * np.abs(noising).max() + 1e-6)
+def test_stream_fed_the_identity_emits_the_noising_matrix_or_one_of_its_covariance(family, kind, rounds):
+    stream = designed(family, kind, rounds).stream
+    emitted, noising = feed(stream, np.eye(rounds)), stream.materialize_noising()
+    covariance = noising @ noising.T
+    np.testing.assert_allclose(emitted @ emitted.T, covariance, rtol=0, atol=1e-12 * covariance.max())
+    np.testing.assert_array_equal(np.diag(emitted), [stream.own(step) for step in range(rounds)])
+    if not isinstance(stream, TreeStream):
+        np.testing.assert_allclose(emitted, noising, rtol=0, atol=1e-12 * np.abs(noising).max())
 
 
 @everywhere
@@ -111,21 +125,23 @@ def test_no_loss_is_below_the_lower_bound(family, kind, rounds):
 
 
 @every_family
-def test_steps_consume_every_fresh_row_once_and_in_order(family):
-    stream = designed(family, "prefix_sum", 7).stream
-    consumed = [row for step in range(7) for row in stream.rows_of(step)]
-    assert consumed == list(range(stream.fresh_rows))
+def test_steps_draw_every_fresh_row_once_and_in_order(family):
+    stream, drawn = designed(family, "prefix_sum", 7).stream, []
+    state = stream.init(2)
+    for _ in range(7):
+        _, _, state = stream.next(lambda number: drawn.append(number) or np.ones(2), state)
+    assert drawn == list(range(7))
 
 
 @every_family
-def test_a_row_does_not_depend_on_later_fresh_rows(family):
+def test_a_mean_depends_on_earlier_fresh_rows_only(family):
     mechanism = designed(family, "momentum", 7)
     fresh = fresh_rows(mechanism, 3)
     changed = fresh.copy()
-    changed[mechanism.stream.rows_of(4).start :] += 1
-    before, after = feed(mechanism.stream, fresh), feed(mechanism.stream, changed)
-    np.testing.assert_array_equal(before[:4], after[:4])
-    assert (before[4] != after[4]).any()
+    changed[4:] += 1
+    one, other = means(mechanism, fresh), means(mechanism, changed)
+    np.testing.assert_array_equal(one[:5], other[:5])
+    assert (one[5] != other[5]).any() == (family != "independent")
 
 
 @every_family
@@ -134,11 +150,11 @@ def test_next_is_pure_and_donation_changes_no_number(family):
     stream, fresh = mechanism.stream, fresh_rows(mechanism, 5)
     state = stream.init(5)
     donated = stream.init(5)
-    for step in range(10):
+    for _ in range(10):
         before = state.buffers.copy()
-        first, following = stream.next(rows_at(stream, fresh, step), state)
-        second, again = stream.next(rows_at(stream, fresh, step), state)
-        third, donated = stream.next(rows_at(stream, fresh, step), donated, donate=True)
+        first, following = after(mechanism, fresh, state)
+        second, again = after(mechanism, fresh, state)
+        third, donated = after(mechanism, fresh, donated, donate=True)
         np.testing.assert_array_equal(state.buffers, before)
         np.testing.assert_array_equal(first, second)
         np.testing.assert_array_equal(first, third)
@@ -152,7 +168,7 @@ def test_donation_reuses_the_buffers(family):
     mechanism = designed(family, "prefix_sum", 7)
     stream, fresh = mechanism.stream, fresh_rows(mechanism, 5)
     state = stream.init(5)
-    _, following = stream.next(rows_at(stream, fresh, 0), state, donate=True)
+    _, following = after(mechanism, fresh, state, donate=True)
     assert following.buffers is state.buffers
 
 
@@ -160,14 +176,14 @@ def test_donation_reuses_the_buffers(family):
 def test_a_saved_state_goes_on_bit_for_bit(family, tmp_path):
     mechanism = designed(family, "cooldown", 7)
     stream, fresh = mechanism.stream, fresh_rows(mechanism, 6)
-    whole = feed(stream, fresh)
+    whole = means(mechanism, fresh)
     state = stream.init(6)
     for step in range(7):
         np.savez(tmp_path / "state.npz", **state.to_arrays())
         with np.load(tmp_path / "state.npz") as arrays:
             state = StreamState.from_arrays(dict(arrays))
-        row, state = stream.next(rows_at(stream, fresh, step), state)
-        np.testing.assert_array_equal(row, whole[step])
+        mean, state = after(mechanism, fresh, state, donate=True)
+        np.testing.assert_array_equal(mean, whole[step])
 
 
 @every_family
@@ -177,8 +193,8 @@ def test_blocks_of_coordinates_do_not_mix(family, monkeypatch):
     whole = feed(mechanism.stream, fresh)
     monkeypatch.setattr("fedmf.mechanisms.streams.protocol.CACHED", 1)
     assert len(blocks(1500, 3)) == 3
-    # Products of another shape may sum in another order: 1e-6 is a few float32 roundings.
-    np.testing.assert_allclose(feed(mechanism.stream, fresh), whole, atol=1e-6)
+    # Products of another shape may sum in another order.
+    np.testing.assert_allclose(feed(mechanism.stream, fresh), whole, atol=1e-14)
 
 
 @every_family
@@ -186,12 +202,10 @@ def test_steps_past_the_last_are_refused(family):
     mechanism = designed(family, "prefix_sum", 3)
     stream, fresh = mechanism.stream, fresh_rows(mechanism, 2)
     state = stream.init(2)
-    for step in range(3):
-        _, state = stream.next(rows_at(stream, fresh, step), state)
+    for _ in range(3):
+        _, state = after(mechanism, fresh, state)
     with pytest.raises(SettingError, match="step is 3"):
-        stream.next(fresh[:1], state)
-    with pytest.raises(SettingError, match="step is 3"):
-        stream.rows_of(3)
+        stream.next(fresh.__getitem__, state)
 
 
 @every_family
@@ -199,24 +213,22 @@ def test_ill_fitting_input_is_refused(family):
     mechanism = designed(family, "prefix_sum", 7)
     stream, fresh = mechanism.stream, fresh_rows(mechanism, 2)
     state = stream.init(2)
-    with pytest.raises(SettingError, match="float32"):
-        stream.next(fresh[:1].astype(np.float64), state)
-    with pytest.raises(SettingError, match="shape"):
-        stream.next(fresh[:2], state)
-    with pytest.raises(SettingError, match="shape"):
-        stream.next(fresh[:1, :1], state)
-    with pytest.raises(SettingError, match="rows"):
-        stream.next(fresh[:1], StreamState(0, np.zeros((stream.buffers + 1, 2), np.float32)))
+    for row, message in ((fresh[0].astype("f4"), "float32"), (fresh[:1], "shape"), (fresh[0, :1], "shape")):
+        with pytest.raises(SettingError, match=message):
+            stream.next(lambda number, row=row: row, state)
+    for buffers in (np.zeros((stream.buffers + 1, 2)), state.buffers.astype("f4")):
+        with pytest.raises(SettingError, match=rf"this stream needs {stream.buffers} rows of float64"):
+            stream.next(fresh.__getitem__, StreamState(0, buffers))
     with pytest.raises(SettingError, match="dimension"):
         stream.init(0)
 
 
 @every_family
-def test_states_and_rows_are_float32(family):
+def test_states_and_means_are_float64(family):
     mechanism = designed(family, "prefix_sum", 7)
     stream = mechanism.stream
-    row, state = stream.next(rows_at(stream, fresh_rows(mechanism, 4), 0), stream.init(4))
-    assert row.dtype == state.buffers.dtype == np.float32
+    mean, state = after(mechanism, fresh_rows(mechanism, 4), stream.init(4))
+    assert mean.dtype == state.buffers.dtype == np.float64
     assert state.buffers.shape == (stream.buffers, 4)
     assert state.step == 1
 
@@ -244,7 +256,7 @@ def test_emitted_rows_have_the_stated_covariance(family):
     samples, threshold = 40_000, 5 * np.sqrt(2 / 40_000)
     mechanism = designed(family, "prefix_sum", 7)
     other = designed("sqrt_toeplitz" if family == "independent" else "independent", "prefix_sum", 7)
-    rows = feed(mechanism.stream, fresh_rows(mechanism, samples)).astype(np.float64)
+    rows = feed(mechanism.stream, fresh_rows(mechanism, samples))
     own = np.abs(whitened(rows, mechanism.stream.materialize_noising()) - np.eye(7)).max()
     control = np.abs(whitened(rows, other.stream.materialize_noising()) - np.eye(7)).max()
     assert own < threshold < control / 3

@@ -52,7 +52,7 @@ def test_costs_are_those_of_the_dense_factorization(workload):
 def test_costs_are_those_of_the_numbers_that_are_streamed_to_the_last_digit():
     """Of the float32 C^-1, not of the C that was given."""
     mechanism = design(strategy_family("mine", fading), prefix_sum(20))
-    emitted = feed(mechanism.stream, np.eye(20, dtype=np.float32)).astype(np.float64)
+    emitted = feed(mechanism.stream, np.eye(20))
     sensitivity = np.linalg.norm(np.linalg.inv(emitted), axis=0).max()
     assert mechanism.sensitivity == pytest.approx(sensitivity, rel=1e-13)
     assert mechanism.sensitivity != pytest.approx(
@@ -110,20 +110,18 @@ def test_a_matrix_is_checked_for_every_number_of_rounds():
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"binary_tree", "honaker_online"}))
 def test_families_of_the_package_pass_the_same_check(name):
-    """And cost, by what their streams emit, what they cost by their tables."""
+    """And cost, by the matrix that their streams deploy, what they cost by their tables."""
     for workload in (prefix_sum(60), momentum(60, 0.9)):
         own = design(replace(registry._OWN[name], name="mine"), workload)
-        # 1e-5: float32 arithmetic of sixty steps.
-        assert own.sensitivity == pytest.approx(design(name, workload).sensitivity, rel=1e-5)
-        np.testing.assert_allclose(own.per_round_error, design(name, workload).per_round_error, rtol=1e-5)
+        assert own.sensitivity == pytest.approx(design(name, workload).sensitivity, rel=1e-9)
+        np.testing.assert_allclose(own.per_round_error, design(name, workload).per_round_error, rtol=1e-9)
 
 
 @pytest.mark.parametrize("rounds", [512, pytest.param(2048, marks=pytest.mark.slow)])
 def test_long_epochs_of_an_honest_stream_are_not_refused(rounds):
     for workload in (prefix_sum(rounds), momentum(rounds, 0.95)):
         mechanism = design(replace(registry._OWN["optimal"], name="mine"), workload)
-        # 1e-3: float32 arithmetic of a thousand steps.
-        assert mechanism.sensitivity == pytest.approx(1, rel=1e-3)
+        assert mechanism.sensitivity == pytest.approx(1, rel=1e-6)
 
 
 def test_a_stream_of_the_package_keeps_fewer_rows_than_a_matrix():
@@ -139,12 +137,7 @@ def fit_three_bands(workload):
     return toeplitz.rounded_with_cost(np.array([1.0, 0.5, 0.25])[: workload.rounds], workload)
 
 
-def test_trees_are_refused_as_they_take_more_rows_than_rounds():
-    with pytest.raises(SettingError, match="takes 11 fresh rows in 7 rounds; it must take one a round, 7"):
-        design(replace(registry._OWN["binary_tree"], name="mine"), prefix_sum(7))
-
-
-def test_matrices_that_noise_in_float32_would_not_keep_are_refused():
+def test_ill_conditioned_matrices_are_refused():
     """Condition 1.8e5 in one order of the two matrices or the other, and 1.8e4, which is taken."""
     for size, refused in ((300.0, True), (95.0, False)):
         lower = np.array([[1.0, 0.0, 0.0], [size, 1.0, 0.0], [0.0, size, 1.0]])

@@ -1,4 +1,4 @@
-"""Families of one's own that bring a stream: what is claimed of it is held against what it emits."""
+"""Families of one's own that bring a stream of the package: what is claimed of it is held against what it deploys."""
 
 from dataclasses import dataclass, replace
 
@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms import (
-    Family,
-    Fitted,
-    StreamState,
-    design,
-    prefix_sum,
-    strategy_family,
-)
+from fedmf.mechanisms import Family, Fitted, design, prefix_sum
+from fedmf.mechanisms import family as registry
 from fedmf.mechanisms.streams.dense import DenseStream
 from fedmf.mechanisms.streams.protocol import feed
+from fedmf.mechanisms.streams.recurrence import RecurrentStream
+from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 from workloads import fading
 
 
@@ -29,169 +25,92 @@ def mine(stream=DenseStream, fit=fit_dense):
     return Family("mine", fit, stream)
 
 
-class Halved(DenseStream):
+class OwnStep(DenseStream):
     """Emits half the noise that its matrices claim."""
 
-    def next(self, fresh, state, *, donate=False):
-        row, state = super().next(fresh, state, donate=donate)
-        return row / 2, state
-
-
-class Slightly(DenseStream):
-    """Emits a row of the middle that is off by a twentieth."""
-
-    def next(self, fresh, state, *, donate=False):
-        row, following = super().next(fresh, state, donate=donate)
-        return (row * np.float32(1.05) if state.step == 4 else row), following
-
-
-class Halves(Halved):
-    """Halved, and says so of C^-1, but not of C."""
-
-    def materialize_noising(self):
-        return super().materialize_noising() / 2
-
-    def materialize_strategy(self):
-        return super(Halved, self).materialize_strategy() / 2
-
-
-class Constant(DenseStream):
-    """Emits what it should for the identity, and independent noise for anything else."""
-
-    def next(self, fresh, state, *, donate=False):
-        row, following = super().next(fresh, state, donate=donate)
-        return (row if set(np.unique(fresh)) <= {0, 1} else fresh[0]), following
-
-
-class LooksAhead(DenseStream):
-    """Consumes the rows from the last to the first."""
-
-    def rows_of(self, step):
-        return range(self.rounds - 1 - step, self.rounds - step)
-
-
-class Repeats(DenseStream):
-    """Uses the first fresh row twice."""
-
-    def rows_of(self, step):
-        return super().rows_of(0 if step == 1 else step)
-
-
-class Forgets(DenseStream):
-    """Holds the step in itself, so that a second epoch is another one."""
-
-    steps = []  # noqa: RUF012
-
-    def next(self, fresh, state, *, donate=False):
-        row, following = super().next(fresh, state, donate=donate)
-        self.steps.append(state.step)
-        return (row if len(self.steps) <= self.rounds else 2 * row), following
-
-
-class Double(DenseStream):
-    """Emits float64."""
-
-    def next(self, fresh, state, *, donate=False):
-        row, state = super().next(fresh, state, donate=donate)
-        return row.astype(np.float64), state
-
-
-class Scalar(DenseStream):
-    """Emits one number for a whole row, which numpy would spread over it."""
-
-    def next(self, fresh, state, *, donate=False):
-        row, state = super().next(fresh, state, donate=donate)
-        return row[:1], state
-
-
-class Stays(DenseStream):
-    """Never leaves the first step."""
-
-    def next(self, fresh, state, *, donate=False):
-        row, following = super().next(fresh, state, donate=donate)
-        return row, StreamState(0, following.buffers)
-
-
-@pytest.mark.parametrize(
-    ("stream", "message"),
-    [
-        (Halved, "does not emit the C.-1 that its materialize_noising returns"),
-        (Slightly, "does not emit the C.-1 that its materialize_noising returns"),
-        (Halves, "materialize_strategy of mine returns is not the inverse of what its stream emits"),
-        (Constant, "does not emit the same matrix times its fresh rows each time"),
-        (LooksAhead, "entries above its diagonal"),
-        (Repeats, "zero on its diagonal"),
-        (Forgets, "does not emit the same matrix times its fresh rows each time"),
-        (Double, "emits float64"),
-        (Scalar, r"emits float32 of shape \(1,\)"),
-        (Stays, "does not return the StreamState of step 1 after step 0"),
-        (lambda rounds, tables: DenseStream(rounds - 1, tables), "in 7 rounds; it must take one a round, 8"),
-        (
-            lambda rounds, tables: tables,
-            "of type ndarray, which lacks a part of a fedmf.mechanisms.NoiseStream",
-        ),
-    ],
-)
-def test_streams_that_do_not_do_what_is_claimed_are_refused(stream, message):
-    assert design(mine(), prefix_sum(8)).sensitivity > 1
-    with pytest.raises(SettingError, match=message):
-        design(mine(stream), prefix_sum(8))
+    def next(self, draw, state, *, donate=False):
+        mean, fresh, state = super().next(draw, state, donate=donate)
+        return mean / 2, fresh / 2, state
 
 
 @dataclass(frozen=True)
-class Doubled:
-    """A stream from elsewhere that claims, and emits, half of the fresh row: C = 2."""
+class Elsewhere:
+    """Made of none of the package's streams."""
 
     rounds: int
-
-    @property
-    def fresh_rows(self):
-        return self.rounds
-
-    buffers = 0
-
-    def rows_of(self, step):
-        return range(step, step + 1)
-
-    def init(self, dimension):
-        return StreamState(0, np.zeros((0, dimension), "f4"))
-
-    def next(self, fresh, state, *, donate=False):
-        return fresh[0] / 2, StreamState(state.step + 1, state.buffers)
-
-    def materialize_strategy(self):
-        return 2 * np.eye(self.rounds)
-
-    def materialize_noising(self):
-        return np.eye(self.rounds) / 2
+    tables: np.ndarray
 
 
-def doubled(claimed):
-    tables = np.ones(1, "f4")
-    return Family("doubled", lambda workload: Fitted(claimed, np.zeros(8), tables), lambda T, _: Doubled(T))
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        (mine(OwnStep), "OwnStep"),
+        (mine(Elsewhere), "Elsewhere"),
+        (mine(lambda rounds, tables: tables), "ndarray"),
+        (replace(registry._OWN["binary_tree"], name="mine"), "TreeStream"),
+    ],
+    ids=["a class made of ours", "a class from elsewhere", "an array", "a tree"],
+)
+def test_a_stream_with_a_step_of_its_own_is_refused(family, kind):
+    message = f"mine streams by an object of type {kind}; it must be one of DenseStream, RecurrentStream, ToeplitzStream"
+    with pytest.raises(SettingError, match=message):
+        design(family, prefix_sum(8))
 
 
-@pytest.mark.parametrize("claimed", [1.0, 1.95, 4.0, float("nan")])
-def test_a_sensitivity_that_is_not_that_of_the_emitted_rows_is_refused(claimed):
+@pytest.mark.parametrize("claimed", [1.0, 1.23, 4.0, float("nan")])
+def test_a_sensitivity_that_is_not_that_of_the_stream_is_refused(claimed):
     with pytest.raises(SettingError, match=r"says that its sensitivity is .*; the largest column norm"):
-        design(doubled(claimed), prefix_sum(8))
+        design(mine(fit=lambda workload: fit_dense(workload, claimed)), prefix_sum(8))
 
 
-def test_errors_and_sensitivity_come_from_what_is_emitted_whatever_the_fit_says():
-    mechanism = design(doubled(2.001), prefix_sum(8))
-    assert mechanism.sensitivity == 2
-    np.testing.assert_allclose(mechanism.per_round_error, np.sqrt(np.arange(1, 9)))
-
-
-def test_the_fingerprint_of_a_stream_from_elsewhere_is_what_it_emits():
-    mechanism = design(doubled(2), prefix_sum(8))
-    assert mechanism.fingerprint == design(doubled(2), prefix_sum(8)).fingerprint
-    halved = replace(mechanism, emitted=mechanism.emitted / 2)
-    assert halved.fingerprint != mechanism.fingerprint
-    own = design(strategy_family("mine", fading), prefix_sum(8))
-    assert (
-        own.fingerprint != design(strategy_family("mine", lambda w: 2 * fading(w)), prefix_sum(8)).fingerprint
+def test_errors_and_sensitivity_come_from_the_stream_whatever_the_fit_says():
+    stated = design(mine(), prefix_sum(8))
+    mechanism = design(
+        mine(fit=lambda workload: fit_dense(workload, 1.001 * stated.sensitivity)), prefix_sum(8)
     )
+    assert mechanism.sensitivity == stated.sensitivity
+    noising = np.linalg.inv(fading(prefix_sum(8)))
+    expected = stated.sensitivity * np.linalg.norm(np.cumsum(noising, axis=0), axis=1)
+    np.testing.assert_allclose(mechanism.per_round_error, expected, rtol=1e-6)
+    assert mechanism.fingerprint == stated.fingerprint
+    assert mechanism.fingerprint != design(mine(), prefix_sum(9)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("stream", "tables", "message"),
+    [
+        (
+            ToeplitzStream,
+            np.array([0.5, 0.25]),
+            "first coefficient of mine is 0.5; a ToeplitzStream takes it to be 1",
+        ),
+        (ToeplitzStream, np.array([2.0, 0.25]), "first coefficient of mine is 2"),
+        (ToeplitzStream, np.eye(2), r"have shape \(2, 2\), which a ToeplitzStream cannot have"),
+        (ToeplitzStream, np.empty(0), r"have shape \(0,\), which"),
+        (RecurrentStream, np.eye(2), r"have shape \(2, 2\), which a RecurrentStream cannot have"),
+        (RecurrentStream, np.ones((1, 2, 3)), r"have shape \(1, 2, 3\), which"),
+        (DenseStream, np.ones(8), r"have shape \(8,\), which a DenseStream cannot have"),
+    ],
+)
+def test_tables_that_a_stream_would_emit_otherwise_than_costed_are_refused(stream, tables, message):
+    """Half of a first coefficient would be half of the noise: the step of a Toeplitz stream takes it for 1."""
+    fit = lambda workload: Fitted(1.0, np.zeros(8), tables.astype("f4"))  # noqa: E731
+    with pytest.raises(SettingError, match=message):
+        design(mine(stream, fit), prefix_sum(8))
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        (np.eye(7), "there are 7 rows; the workload has 8 rounds"),
+        (np.eye(8) + np.eye(8, k=1), "entries above its diagonal"),
+        (np.diag([1.0] * 7 + [0.0]), "zero on its diagonal"),
+        (np.eye(8) * np.nan, "not finite"),
+    ],
+)
+def test_tables_that_deploy_no_noising_matrix_are_refused(tables, message):
+    with pytest.raises(SettingError, match=message):
+        design(mine(fit=lambda workload: Fitted(1.0, np.zeros(8), tables.astype("f4"))), prefix_sum(8))
 
 
 @pytest.mark.parametrize(
@@ -206,26 +125,9 @@ def test_fits_that_are_none_are_refused(fit, message):
         design(mine(fit=fit), prefix_sum(8))
 
 
-class Weak(DenseStream):
-    """Emits next to nothing for rows as long as a model's, and what it claims for short ones."""
-
-    def next(self, fresh, state, *, donate=False):
-        row, state = super().next(fresh, state, donate=donate)
-        return (row * np.float32(1e-6) if len(row) > 50_000 else row), state
-
-
-class Mixes(DenseStream):
-    """Gives every coordinate of a long row the same noise."""
-
-    def next(self, fresh, state, *, donate=False):
-        row, state = super().next(fresh, state, donate=donate)
-        return (np.full_like(row, row[0]) if len(row) > 50_000 else row), state
-
-
-@pytest.mark.parametrize("stream", [Weak, Mixes])
-def test_a_stream_that_is_another_one_for_long_rows_is_refused(stream):
-    with pytest.raises(SettingError, match="does not emit the same matrix"):
-        design(mine(stream), prefix_sum(6))
+def test_a_stream_that_holds_other_numbers_than_float32_is_refused():
+    with pytest.raises(SettingError, match="the stream of mine must hold its tables as a float32 array"):
+        design(mine(lambda rounds, tables: DenseStream(rounds, tables.astype("f8"))), prefix_sum(8))
 
 
 def test_who_keeps_the_fitted_tables_cannot_change_the_stream():
@@ -236,6 +138,6 @@ def test_who_keeps_the_fitted_tables_cannot_change_the_stream():
         return kept[0]
 
     mechanism = design(mine(fit=fit), prefix_sum(5))
-    before = feed(mechanism.stream, np.eye(5, dtype=np.float32))
+    before = feed(mechanism.stream, np.eye(5))
     kept[0].tables[:] *= np.float32(1e-3)
-    np.testing.assert_array_equal(feed(mechanism.stream, np.eye(5, dtype=np.float32)), before)
+    np.testing.assert_array_equal(feed(mechanism.stream, np.eye(5)), before)

@@ -1,0 +1,154 @@
+"""What finite precision adds to epsilon: the formula, that no release exceeds it, and where it is counted or refused."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mpmath import mp, mpf
+
+from fedmf.accounting import EpochEvent, Ledger, finite_precision, privacy_spent
+from fedmf.accounting.floating_point import BETA, MOST
+from fedmf.conduct import Conduct, write_statement
+from fedmf.errors import PrivacyBudgetExhausted, SettingError
+from fedmf.mechanisms import design, momentum
+from fedmf.mechanisms.noise import next_noise, released
+from fedmf.mechanisms.streams.protocol import feed
+from fedmf.normals import STEP
+from fedmf.randomness import SecretKey
+from plans import small_plan
+
+RUN = {"dimension": 10**6, "rounds": 2048, "cohort_size": 100, "noise_multiplier": 1.0, "delta": 1e-5}
+
+
+def slow_price(epochs, *, dimension, rounds, cohort_size, noise_multiplier, delta):
+    """The theorem's `a` at 40 digits, written out from its statement; `delta` large enough to play no part."""
+    mp.dps = 40
+    u, s, d, z = mpf(2) ** -53, mpf(2) ** -44, mpf(dimension), mpf(noise_multiplier)
+    each = [
+        mp.sqrt(d) * s * mpf(shares) + (mp.sqrt(d) + 14) * mpf(rounding) + 4 * u * rounds * cohort_size / z
+        for shares, rounding in epochs
+    ]
+    mu = mp.sqrt(sum(x**2 for x in each)) + mp.sqrt(len(epochs)) * 2 * 540 * u * cohort_size / z
+    mu_q = mp.sqrt(d * rounds * len(epochs)) * mpf(2) ** -45
+    return sum(m**2 / 2 + m * mp.sqrt(2 * mp.log(1 / mpf("1e-30"))) for m in (mu, mu_q))
+
+
+@pytest.mark.parametrize(("family", "rounds", "twice"), [
+    ("independent", 2048, 3.2e-6), ("optimal", 64, 2.6e-7), ("optimal", 2048, 1.4e-5), ("blt", 2048, 1.4e-5),
+    ("binary_tree", 2048, 1.5e-5), ("sqrt_toeplitz", 2048, 4.2e-4),
+])  # fmt: skip
+def test_the_price_of_a_million_parameters_is_that_of_the_statement(family, rounds, twice):
+    mechanism = design(family, momentum(rounds, 0.9))
+    given = {**RUN, "rounds": rounds}
+    price = finite_precision([mechanism.precision] * 2, **given)
+    exact = float(slow_price([mechanism.precision] * 2, **given))
+    assert exact <= price.a <= 1.1 * exact  # two digits, rounded up
+    assert 2 * finite_precision([mechanism.precision], **given).a == pytest.approx(twice, rel=0.1)
+    shares = sum(abs(mechanism.stream.own(step)) for step in range(rounds))
+    assert mechanism.precision[0] == pytest.approx(mechanism.sensitivity * shares)
+
+
+def test_the_price_grows_with_all_that_it_depends_on():
+    base = finite_precision([(2048.0, 1e-11)], **RUN).a
+    for more in (
+        {"dimension": 10**7},
+        {"rounds": 10**6},
+        {"cohort_size": 10**7},
+        {"noise_multiplier": 1e-6},
+        {"delta": 1e-22},
+    ):
+        assert finite_precision([(2048.0, 1e-11)], **{**RUN, **more}).a > base
+    for epochs in ([(2048.0, 1e-11)] * 2, [(4096.0, 1e-11)], [(2048.0, 1e-9)]):
+        assert finite_precision(epochs, **RUN).a > base
+
+
+@pytest.mark.parametrize(
+    "family", ["independent", "optimal", "sqrt_toeplitz", "binary_tree", "optimal_dense"]
+)
+def test_no_release_moves_the_conditional_means_further_than_is_priced(family):
+    """C n/sigma less the fresh rows is what rounding has moved: lattice, streams and sum together, in extended precision.
+
+    A mean that is kept or added in float32 moves them much further.
+    """
+    rounds, d, sigma = 64, 256, 1.3
+    mechanism, key = design(family, momentum(rounds, 0.9)), SecretKey.reproducible(3)
+    stream, rng = mechanism.stream, np.random.default_rng(0)
+    emitted = feed(stream, np.eye(rounds)).astype(np.longdouble)
+    totals = rng.normal(scale=50, size=(rounds, d))
+
+    def moved(change):
+        state, rows, fresh = stream.init(d), [], []
+        for total in totals:
+            row, state = next_noise(stream, state, key, dimension=d)
+            row = change(row)
+            step = np.longdouble(float(sigma) * row.own * STEP)
+            places = np.rint(2 * released(total, row, sigma, np.float64).astype(np.longdouble) / step) / 2
+            rows.append((step * places - total) / np.longdouble(sigma))
+            fresh.append(row.fresh * np.longdouble(STEP))
+        solved = np.zeros((rounds, d), np.longdouble)  # C x, by substitution in the stream's own matrix
+        for t in range(rounds):
+            solved[t] = (rows[t] - emitted[t, :t] @ solved[:t]) / emitted[t, t]
+        return float(np.linalg.norm((solved - np.array(fresh)).astype(float)))
+
+    norms = np.linalg.norm(totals, axis=1).max()
+    price = {
+        "dimension": d,
+        "rounds": rounds,
+        "cohort_size": 1,
+        "noise_multiplier": sigma / norms,
+        "delta": 0.5,
+    }
+    price["noise_multiplier"] /= mechanism.sensitivity
+    mu = math.sqrt(2) * math.sqrt(
+        finite_precision([mechanism.precision], **price).a
+    )  # at least: A(mu) > mu^2/2
+    a = finite_precision([mechanism.precision], **price).a
+    root = math.sqrt(2 * math.log(1 / BETA))
+    mu = math.sqrt(root**2 + 2 * a) - root  # A(mu) = a
+    assert mu / 500 < moved(lambda row: row) < mu
+    broken = moved(lambda row: replace(row, mean=row.mean.astype(np.float32).astype(float)))
+    assert broken > 10 * mu or family == "independent"
+
+
+def test_epsilon_is_that_of_real_numbers_at_a_smaller_delta_and_the_price_twice():
+    event = EpochEvent(0.5, 0.1, 0.1)
+    for target in ({}, {"adjacency": "replace"}, {"accountant": "tight"}):
+        plain = privacy_spent(event, 3, delta=1e-5 * (1 - 2e-4), **target)
+        found = privacy_spent(event, 3, delta=1e-5, precision=1e-4, **target)
+        assert found.epsilon == plain.epsilon + 2e-4
+        assert found.epsilon_rdp == plain.epsilon_rdp + 2e-4
+        assert (found.delta, found.order) == (1e-5, plain.order)
+        ledger = Ledger((event,) * 3)
+        assert ledger.spent(delta=1e-5, precision=1e-4, **target) == found
+        with pytest.raises(PrivacyBudgetExhausted):
+            Ledger((event,) * 2).check_next(event, plain.epsilon, delta=1e-5, precision=1e-4, **target)
+    assert privacy_spent(event, 0, delta=1e-5, precision=1e-4).epsilon == 0
+
+
+def test_a_target_is_met_with_the_price_and_the_statement_holds_it():
+    plan = small_plan(epsilon=2.0, noise_multiplier=None, dimension=10**6, rounds_per_epoch=512, clients=2048)
+    price = plan.floating_point.a
+    real = privacy_spent(plan.epoch_event, 2, delta=1e-5 * (1 - 2 * price)).epsilon
+    assert 2.0 - 1e-7 < real + 2 * price == plan.spent().epsilon <= 2.0
+    assert real < 2.0 - 1.9 * price
+    said = write_statement(plan, Conduct(epochs=2, reproducible=False))
+    assert said.epsilon == plan.spent().epsilon
+    assert said.to_dict()["floating_point"] == {"a": price, "beta": BETA, "phi": plan.floating_point.phi}
+    assert f"a = {price:.2g}: 2 a is contained in epsilon" in said.paragraph()
+    assert small_plan(noise_multiplier=0).floating_point is None
+
+
+def test_a_run_whose_rounding_costs_too_much_is_refused_where_an_epsilon_is_claimed():
+    long = {
+        "family": "sqrt_toeplitz",
+        "rounds_per_epoch": 2048,
+        "clients": 6144,
+        "dimension": 4 * 10**9,
+        "epochs": 1,
+    }
+    with pytest.raises(SettingError, match=r"adds 0\.00\d+ to epsilon; it must add at most 0.001"):
+        small_plan(**long)
+    claimless = small_plan(**long, noise_multiplier=0.01)
+    assert claimless.floating_point.a > MOST == claimless.precision
+    assert claimless.spent().epsilon > 20
