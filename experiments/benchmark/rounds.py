@@ -62,7 +62,7 @@ def server_round(dimension: int, cohort_size: int, keep_probability: float, buff
         torch.empty(dimension).normal_,
         f"torch normal_ of {dimension:,} float32; a round: {cohort_size} replies, keep {keep_probability:g}, "
         f"{buffers} buffers",
-        8,
+        10,
     )
 
 
@@ -119,7 +119,7 @@ def checkpoint(federation: Federation) -> Row:
     buffers = len(stream.buffers)
     return Row(
         CheckpointedRounds(plan, every),
-        PlainFiles(4 * dimension, every, 4 * dimension * buffers),
+        PlainFiles(4 * dimension, every, 8 * dimension * buffers),
         f"as many bytes in plain files: {every} rounds of {4 * dimension:,} in one and each forced to the disk, a base, {buffers} "
         "buffers of noise; a yardstick, the goal is 5 % of as many simulated rounds. CPU time only: waiting for the disk is "
         "not counted",

@@ -81,6 +81,7 @@ class DenseStream(BufferedStream):
     def _step(
         self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
     ) -> None:
+        mean.fill(0)
         # Row after row, and not by a matrix product, whose order is the library's own: kept or drawn, the bits are the same.
         for number in range(step):
             row, weight = buffers[number] if len(buffers) else draw(number), float(self.noising[step, number])

@@ -144,7 +144,7 @@ class BufferedStream(ABC):
                 f"the fresh row of step {state.step} is {fresh.dtype} of shape {fresh.shape}; "
                 f"it must be float64 of shape {(dimension,)}."
             )
-        mean = np.zeros(dimension)
+        mean = np.empty(dimension)
         updated = state.buffers if donate else copy_of(state.buffers, self._kept(state.step))
         self._step(state.step, fresh, state.buffers, updated, mean, draw)
         return mean, fresh, StreamState(state.step + 1, updated)
@@ -153,7 +153,7 @@ class BufferedStream(ABC):
     def _step(
         self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
     ) -> None:
-        """Write the mean of `step` into `mean`, which is 0, and what changes of the buffers into `updated`.
+        """Write the mean of `step` into `mean`, and what changes of the buffers into `updated`.
 
         `updated` holds the first `_kept(step)` rows of `buffers`, or is `buffers` itself: a block of
         coordinates is read before it is written.

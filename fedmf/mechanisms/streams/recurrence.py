@@ -172,8 +172,13 @@ class RecurrentStream(BufferedStream):
     ) -> None:
         table = self.table(step).copy()
         table[-1, -1] = 0  # the fresh row is no part of the mean
-        for block in blocks(len(mean), 2 * len(table)):
-            product = table @ np.concatenate([buffers[:, block], fresh[None, block]])
+        widest = blocks(len(mean), len(table))
+        rows, product = np.empty((2, len(table), widest[0].stop))
+        for block in widest:
+            if (width := block.stop - block.start) < rows.shape[1]:  # the last one
+                rows, product = np.empty((2, len(table), width))
+            rows[:-1], rows[-1] = buffers[:, block], fresh[block]
+            np.matmul(table, rows, out=product)
             updated[:, block], mean[block] = product[:-1], product[-1]
 
     def rounding(self, sensitivity: float) -> float:

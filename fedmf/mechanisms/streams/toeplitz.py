@@ -108,6 +108,7 @@ class ToeplitzStream(BufferedStream):
     ) -> None:
         weights = self._weights(step)
         for block in blocks(len(mean), min(len(weights), ADDED) + 1):
+            mean[block] = 0
             for first in range(0, len(weights), ADDED):  # few at once: a sum of n rounded n times
                 group = slice(first, min(first + ADDED, len(weights)))
                 mean[block] -= weights[group] @ buffers[group, block]

@@ -58,7 +58,7 @@ def test_counters_err_by_what_is_expected_of_each_mechanism(result):
         # Seeded: 4 seeds of 64 coordinates; errors within one tree are correlated.
         assert measured == pytest.approx(expected, rel=0.15)
         assert 0 < error < 0.15 * expected
-        assert ratio == tree / measured
+        assert ratio == pytest.approx(tree / measured)
 
 
 def test_seeds_give_other_noise_and_each_the_same_again():
@@ -69,7 +69,7 @@ def test_seeds_give_other_noise_and_each_the_same_again():
 def test_the_whole_run_counts_best_where_noise_restarts(result):
     _, tree, root, epoch, whole, ratio = result.sections[-1].rows[0]
     assert whole < epoch < root < tree
-    assert ratio == tree / whole
+    assert ratio == pytest.approx(tree / whole)
 
 
 def test_a_larger_size_has_files_of_its_own_and_another_word_is_refused(result, tmp_path):
