@@ -43,7 +43,7 @@ NOT_COVERED_UNREADY = (
     "its data alone can decide"
 )
 WARNING_COPY = (
-    "This run was resumed with accept_copy=true, which lets a copy of a run, or an older state of it, continue: if anybody "
+    "A session of this run had accept_copy=true, which lets a copy of a run, or an older state of it, continue: if anybody "
     "saw later rounds of another copy, the same noise has covered other replies, and epsilon does not hold."
 )
 WARNING_NOT_PRIVATE = "NOT private: the noise multiplier is 0, epsilon is infinite."
@@ -61,8 +61,8 @@ class Conduct:
     participation_observed: the largest number of epochs any one client took part in, None before that is known.
     unprotected_metrics: figures that no noise covers were recorded.  optimized_metric: the figure that is handed to
     whoever chooses settings by several runs, None for none.  stops_if_all_fail: the run would have stopped before a
-    round in which every client failed in training.  accepts_copy: a session was resumed with the
-    permission to continue a copy.  leaves_out_unready: epochs began without nodes whose data could not be loaded.
+    round in which every client failed in training.  accepts_copy: a session had the permission
+    to continue a copy.  leaves_out_unready: epochs began without nodes whose data could not be loaded.
     unit_of_privacy: what one client is; say so where a large
     user was cut into several.  uncovered: a sentence for each thing learnt from the training users
     outside the mechanism.  ledger: the events of the epochs started, from which epsilon is computed; None where all

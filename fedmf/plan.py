@@ -17,7 +17,7 @@ from fedmf.accounting import (
     privacy_spent,
 )
 from fedmf.accounting.caveats import LARGEST
-from fedmf.accounting.floating_point import MOST
+from fedmf.accounting.floating_point import MOST, check_price
 from fedmf.checks import (
     check_choice,
     check_non_negative,
@@ -34,6 +34,8 @@ from fedmf.updates.client_plan import ClientPlan, make_client_plan
 from fedmf.updates.compression import Compression, make_bounds
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds, value_bytes
+
+SMALLEST_NOISE = 1e-100  # so that no step of the lattice underflows
 
 __all__ = ["Compression", "Participation", "Plan", "PrivacyTarget", "make_bounds", "make_plan"]
 
@@ -64,6 +66,10 @@ class PrivacyTarget:
             check_positive("epsilon", self.epsilon)
         if self.noise_multiplier is not None:
             check_non_negative("noise_multiplier", self.noise_multiplier)
+            if 0 < self.noise_multiplier < SMALLEST_NOISE:
+                raise SettingError(
+                    f"noise_multiplier is {self.noise_multiplier:g}; it must be 0 or at least {SMALLEST_NOISE:g}."
+                )
         if self.max_epsilon is not None:
             check_positive("max_epsilon", self.max_epsilon)
         check_choice("adjacency", self.adjacency, ADJACENCIES)
@@ -155,7 +161,15 @@ class Plan:
 
     @cached_property
     def floating_point(self) -> FloatingPoint | None:
-        """What finite precision adds to epsilon over all planned epochs; None of a run without noise."""
+        """What finite precision adds to epsilon over all planned epochs; None of a run without noise.
+
+        None too where it would add more than 2 `MOST`: `make_plan` refuses that but for runs that claim no privacy.
+        """
+        price = self._price
+        return None if price is None or price.a > MOST else price
+
+    @cached_property
+    def _price(self) -> FloatingPoint | None:
         if self.noise_multiplier == 0:
             return None
         return finite_precision(
@@ -169,8 +183,8 @@ class Plan:
 
     @property
     def precision(self) -> float:
-        """The `a` of `floating_point`, at most `MOST`: `make_plan` refuses more where an epsilon is claimed."""
-        return 0.0 if self.floating_point is None else min(self.floating_point.a, MOST)
+        """The `a` of `floating_point`; 0 where that is None."""
+        return 0.0 if self.floating_point is None else self.floating_point.a
 
     @property
     def epoch_event(self) -> EpochEvent:
@@ -207,11 +221,14 @@ class Plan:
 
     def spent_on(self, ledger: Ledger) -> PrivacySpent:
         """Return what the epochs in `ledger` cost, whatever this plan would have recorded."""
+        others = [entry for entry in ledger.entries if not entry.agrees_with(self.epoch_event)]
+        least = min((entry.noise_multiplier for entry in others), default=self.noise_multiplier)
+        plan = self if least >= self.noise_multiplier else self.with_noise_multiplier(least)
         return ledger.spent(
             delta=self.privacy.delta,
             adjacency=self.privacy.adjacency,
             accountant=self.privacy.accountant,
-            precision=self.precision,
+            precision=plan.precision,
         )
 
     def start_epoch(self, ledger: Ledger) -> Ledger:
@@ -273,14 +290,12 @@ class Plan:
         return self.with_noise_multiplier(noise_multiplier)
 
     def check_precision(self) -> None:
-        """Raise `SettingError` where finite precision adds more than `2 MOST` to an epsilon that is claimed."""
-        if self.floating_point is None or self.floating_point.a <= MOST:
-            return
-        if self.spent().epsilon <= LARGEST:
-            raise SettingError(
-                f"the rounding of {self.participation.rounds} rounds of {self.factorization.family} with {self.dimension} "
-                f"parameters adds {2 * self.floating_point.a:.2g} to epsilon; it must add at most {2 * MOST:g}. Take shorter "
-                "epochs, a better conditioned mechanism or a larger delta."
+        """Raise `SettingError` where finite precision adds more than 2 `MOST` to an epsilon that any epoch could claim."""
+        if self._price is not None and self.spent(1).epsilon <= LARGEST:
+            check_price(
+                self._price,
+                f"{self.participation.rounds} rounds of {self.factorization.family}",
+                self.dimension,
             )
 
     def with_noise_multiplier(self, noise_multiplier: float) -> Self:

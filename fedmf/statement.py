@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fedmf.accounting.caveats import TIGHT
+from fedmf.accounting.caveats import LARGEST, TIGHT
 from fedmf.accounting.floating_point import FloatingPoint
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
@@ -153,8 +153,8 @@ class Statement:
         )
 
     def _precision(self) -> list[str]:
-        """Say what floating point costs; nothing of a run without noise."""
-        if self.floating_point is None:
+        """Say what floating point costs; nothing of a run without noise, nor above the epsilon that this is proved for."""
+        if self.floating_point is None or self.epsilon > LARGEST:
             return []
         return [
             "The noise that is released lies on one lattice whatever the data are. Its law and that of the real numbers of the "

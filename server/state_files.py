@@ -20,7 +20,7 @@ from server import register_log
 from server.files import UNREADABLE, archive, erase, packed, temporary_path, unpacked, write_atomically
 from server.state import Secrets, ServerState
 
-FORMAT = "fedmf-checkpoint-4"
+FORMAT = "fedmf-checkpoint-5"  # 4: noise in float32, which is not private to its last bit
 SECRETS = "secrets.npz"
 ADDED = "extension.json"
 _SLOT = "slot_"  # before the name of each array of the optimizer's state
@@ -62,8 +62,9 @@ class Base:
             raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{otherwise}") from error
         if about.get("format") != FORMAT:
             raise RunDirectoryError(
-                f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}. Go on with the version of "
-                f"fedmf that began the run: others may have other cohorts.{otherwise}"
+                f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}, whose noise is of "
+                f"form {NORMALS}. A run continues with the version of fedmf that began it only: one statement cannot cover noise of two "
+                f"forms.{otherwise}"
             )
         register = register_log.load(path.parent, about["register"], otherwise=otherwise)
         ledger = Ledger.from_json(about["ledger"])

@@ -1,7 +1,7 @@
 """Compare factorizations of a workload: `python -m experiments.mechanisms population.rounds_per_epoch=1024`.
 
 Prints, for every family, sensitivity, root loss, errors, memory and the CPU time of its design, beside the
-lower bounds that no factorization of the workload can go below. `workload=momentum optimizer.momentum=0.9`
+lower bounds that no factorization of the workload can go below, with equal noise in every epoch. `workload=momentum optimizer.momentum=0.9`
 and `optimizer.schedule=cooldown` choose another workload; its prefix-sum optimum with the momentum as
 post-processing is then listed too. `population.epochs=8 workload=run` compares whole runs, in which the noise
 restarts every epoch and the model does not: each epoch's mechanism is fitted to its own rounds and all that

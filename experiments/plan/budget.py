@@ -19,7 +19,6 @@ from fedmf.accounting import (
     privacy_spent,
     resolve_linf_ratio,
 )
-from fedmf.accounting.floating_point import MOST
 from fedmf.checks import check_at_least, check_choice, check_keep_probability, check_open_unit, check_positive
 from fedmf.choices import ADJACENCIES, GEOMETRIES, ROTATIONS
 from fedmf.errors import SettingError
@@ -142,7 +141,7 @@ class Budget:
     @property
     def precision(self) -> float:
         """The `a` of `floating_point`, as far as it is known."""
-        return 0.0 if self.floating_point is None else min(self.floating_point.a, MOST)
+        return 0.0 if self.floating_point is None else self.floating_point.a
 
     def event(self, noise_multiplier: float, keep_probability: float) -> EpochEvent:
         """Return one epoch with this noise and keep probability."""

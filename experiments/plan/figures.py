@@ -21,7 +21,8 @@ from fedmf.accounting import (
     finite_precision,
     mean_noise_std,
 )
-from fedmf.accounting.caveats import NOT_COVERED
+from fedmf.accounting.caveats import LARGEST, NOT_COVERED
+from fedmf.accounting.floating_point import MOST, check_price
 from fedmf.errors import ParticipationError
 from fedmf.outlook import about_cohort, about_noise, about_unasked, masks_add_noise, noise_over_signal
 from fedmf.participation import rounds_that_fit
@@ -76,7 +77,7 @@ def _floating_point(settings: PlanSettings, budget: Budget, noise: ModelNoise | 
     noise_multiplier = _noise_multiplier(settings, budget)  # without it, and so no more than what it will be
     if noise is None or cohort_size is None or dimension is None or rounds is None or noise_multiplier == 0:
         return None
-    return finite_precision(
+    price = finite_precision(
         noise.precision,
         dimension=dimension,
         rounds=rounds,
@@ -84,6 +85,10 @@ def _floating_point(settings: PlanSettings, budget: Budget, noise: ModelNoise | 
         noise_multiplier=noise_multiplier,
         delta=budget.delta,
     )
+    event = budget.event(noise_multiplier, settings.compression.keep_probability)
+    if replace(budget, epochs=1).spent(event).epsilon <= LARGEST:
+        check_price(price, f"{rounds * budget.epochs} rounds of {settings.mechanism.name}", dimension)
+    return price if price.a <= MOST else None
 
 
 def _noise_over_signal(

@@ -137,7 +137,7 @@ def run_session(
                 checkpoint,
                 recorder,
                 lambda first_round: Provenance(
-                    directory, clock, accelerator, first_round, bundle, _permissions(settings, first_round)
+                    directory, clock, accelerator, first_round, bundle, _permissions(settings)
                 ),
             )
         watch.begin(experiment.plan, state, last_row(directory.path))
@@ -214,11 +214,10 @@ def _play(
         )
 
 
-def _permissions(settings: Settings, first_round: int) -> list[str]:
+def _permissions(settings: Settings) -> list[str]:
     """Return what this session may do that its statement must name."""
-    copies = settings.run.accept_copy and first_round > 1
     return [
-        *([ACCEPT_COPY] if copies else []),
+        *([ACCEPT_COPY] if settings.run.accept_copy else []),
         *([WITHOUT_UNREADY] if settings.population.unready_nodes == UnreadyNodes.without else []),
     ]
 

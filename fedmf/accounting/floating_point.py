@@ -38,11 +38,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedmf.accounting.caveats import LARGEST
+from fedmf.errors import SettingError
 from fedmf.normals import LAW_ERROR, REACH, STEP, TAIL
 from fedmf.rounding import rounded_up
 
 BETA = 1e-30
-MOST = 5e-4  # of a: beyond, a plan is refused
+MOST = 5e-4  # of a: beyond, a plan that claims an epsilon is refused
 UNIT = 2.0**-53
 SUM_ERROR = 540 * UNIT  # h
 DIGITS = 2  # to which `a` is rounded up: the same on machines whose tables differ by rounding
@@ -86,6 +87,15 @@ def finite_precision(
     rest = (1 + math.exp(LARGEST + MOST)) * (1 + 2 * MOST) * missed
     a = float(rounded_up(max(a, rest / delta), DIGITS))
     return FloatingPoint(a, BETA, sum(in_streams) / sum(lattice))
+
+
+def check_price(price: FloatingPoint, what: str, dimension: int) -> None:
+    """Raise `SettingError` where `price` is more than a plan may cost; `what` names the rounds."""
+    if price.a > MOST:
+        raise SettingError(
+            f"the rounding of {what} with {dimension} coordinates adds {2 * price.a:.2g} to epsilon; it must add at most "
+            f"{2 * MOST:g}. Take shorter epochs, a better conditioned mechanism or a larger delta."
+        )
 
 
 def _cost(mu: float) -> float:

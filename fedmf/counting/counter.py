@@ -21,7 +21,8 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from fedmf.accounting.calibration import solve_noise_multiplier
-from fedmf.accounting.floating_point import MOST, finite_precision
+from fedmf.accounting.caveats import LARGEST
+from fedmf.accounting.floating_point import MOST, check_price, finite_precision
 from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.checks import check_at_least, check_open_unit, check_positive
 from fedmf.errors import SettingError
@@ -107,6 +108,8 @@ def continual_counter(
     `norm` bounds the 2-norm of one vector, 1 for counting. Raises `SettingError` for values out of range.
     """
     check_positive("epsilon", epsilon)
+    if epsilon > LARGEST:
+        raise SettingError(f"epsilon is {epsilon:g}; a counter claims no privacy above {LARGEST:g}.")
     check_open_unit("delta", delta)
     check_positive("norm", norm)
     check_at_least("dimension", dimension, 1)
@@ -115,19 +118,16 @@ def continual_counter(
         at, below = (1 - 2 * precision) * delta, epsilon - 2 * precision
         check_positive(f"epsilon less {2 * precision:.2g}, which finite precision adds,", below)
         noise_multiplier = solve_noise_multiplier(partial(_gaussian, at), below)
-        precision = finite_precision(
+        price = finite_precision(
             [factorization.precision],
             dimension=dimension,
             rounds=rounds,
             cohort_size=1,
             noise_multiplier=noise_multiplier,
             delta=delta,
-        ).a
-    if precision > MOST:
-        raise SettingError(
-            f"the rounding of {rounds} vectors of length {dimension} adds {2 * precision:.2g} to epsilon; it must add at most "
-            f"{2 * MOST:g}. Take fewer or shorter vectors, or a larger delta."
         )
+        precision = min(price.a, MOST)
+    check_price(price, f"{rounds} rounds of {family}", dimension)
     return Counter(factorization, dimension, norm, epsilon, delta, noise_multiplier)
 
 

@@ -32,7 +32,7 @@ def lower_bound(workload: Workload) -> float:
 
 
 def run_lower_bound(workloads: Sequence[Workload]) -> float:
-    """Return the best lower bound known on the root loss of a run whose noise restarts every epoch.
+    """Return the best lower bound known on the root loss of a run whose noise restarts, with equal noise in every epoch.
 
     The root of the sum of the epochs' squared bounds: C is block-diagonal, so that their losses add up.
     """

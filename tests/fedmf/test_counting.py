@@ -3,6 +3,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
+from fedmf.accounting import finite_precision
 from fedmf.counting import (
     best_learning_rate,
     continual_counter,
@@ -44,6 +45,22 @@ def test_noise_is_the_least_that_keeps_the_promise(epsilon, delta):
     mu = brentq(lambda m: gaussian_delta(epsilon, m) - delta, 1e-3, 50)
     assert counter.noise_multiplier == pytest.approx(1 / mu, rel=1e-6)
     assert gaussian_delta(epsilon, 1 / counter.noise_multiplier) <= delta * (1 + 1e-6)
+
+
+def test_what_floating_point_costs_is_part_of_the_promise():
+    """Long vectors, where 2 a shows: epsilon less 2 a at (1 - 2 a) delta is what the noise is calibrated to."""
+    counter = continual_counter(500, epsilon=1.0, delta=1e-6, dimension=10**9)
+    given = {"dimension": 10**9, "rounds": 500, "cohort_size": 1, "delta": 1e-6}
+    price = finite_precision(
+        [counter.factorization.precision], noise_multiplier=counter.noise_multiplier, **given
+    ).a
+    mu = brentq(lambda m: gaussian_delta(1.0 - 2 * price, m) - 1e-6 * (1 - 2 * price), 1e-3, 50)
+    assert price > 1e-5
+    assert counter.noise_multiplier == pytest.approx(1 / mu, rel=1e-6)
+    with pytest.raises(SettingError, match=r"it must add at most 0\.001"):
+        continual_counter(2000, epsilon=1.0, delta=1e-6, dimension=10**12)
+    with pytest.raises(SettingError, match="epsilon is 21; a counter claims no privacy above 20"):
+        continual_counter(8, epsilon=21.0, delta=1e-6)
 
 
 @pytest.mark.parametrize("family", ["optimal", "sqrt_toeplitz", "binary_tree"])

@@ -139,7 +139,7 @@ def test_an_epsilon_above_ten_draws_a_warning_and_above_twenty_nothing_is_called
 
 def test_permissions_that_a_session_was_given_are_stated():
     said = statement(accepts_copy=True, leaves_out_unready=True)
-    assert any("resumed with accept_copy=true" in warning for warning in said.warnings)
+    assert any("had accept_copy=true" in warning for warning in said.warnings)
     assert any("unready_nodes=without" in item for item in said.not_covered)
     assert not any("unready_nodes" in item for item in statement().not_covered)
 

@@ -220,7 +220,7 @@ def test_another_version_is_refused_by_name_because_its_cohorts_may_be_others(tm
     about = json.loads(str(arrays["about"])) | {"format": "fedmf-checkpoint-3"}
     np.savez(path, **{**arrays, "about": np.array(json.dumps(about))})
     with pytest.raises(
-        RunDirectoryError, match=r"'fedmf-checkpoint-3'; this version reads .* others may have other"
+        RunDirectoryError, match=r"'fedmf-checkpoint-3'; this version reads .* whose noise is of form 3"
     ):
         checkpoint.restore(small_plan(), SGD)
 

@@ -114,13 +114,22 @@ def verified(family: Family, workload: Workload, settings: Mapping[str, int | No
             f"the fit of {family.name} says that its sensitivity is {fitted.sensitivity:.6g}; the largest column norm of "
             f"the C that its stream deploys is {sensitivity:.6g}."
         )
-    return Factorization(family.name, workload, sensitivity, per_round_error, left, stream, seconds)
+    mechanism = Factorization(family.name, workload, sensitivity, per_round_error, left, stream, seconds)
+    if not np.isfinite(mechanism.precision).all():
+        raise SettingError(
+            f"the state of {family.name} grows beyond all numbers; rounding in it cannot be bounded."
+        )
+    return mechanism
 
 
 def _check_fitted(name: str, fitted: object) -> None:
     if not isinstance(fitted, Fitted):
         raise SettingError(
             f"the fit of {name} returned an object of type {type(fitted).__name__}; it must return a fedmf.mechanisms.Fitted."
+        )
+    if not isinstance(fitted.sensitivity, float | int | np.floating):
+        raise SettingError(
+            f"the sensitivity that {name} fitted is {fitted.sensitivity!r}; it must be a number."
         )
     if not isinstance(fitted.tables, np.ndarray) or fitted.tables.dtype != np.float32:
         raise SettingError(f"the tables that {name} fitted must be a float32 array, as they are streamed.")
@@ -148,7 +157,7 @@ def _own_copy(name: str, stream: object, rounds: int) -> NoiseStream:
         raise SettingError(
             f"the first coefficient of {name} is {tables[0]:g}; a ToeplitzStream takes it to be 1."
         )
-    tables = tables.copy()
+    tables = np.array(tables, copy=True, subok=False)
     tables.flags.writeable = False
     return kind.make(rounds, tables)
 

@@ -282,3 +282,16 @@ def test_text_names_the_noise_in_the_model(capsys):
 def test_an_optimizer_that_is_none_is_refused(wrong, capsys):
     assert exit_code(*RUN, wrong) == 2
     assert wrong.split("=")[0] in capsys.readouterr().err
+
+
+def test_figures_whose_rounding_would_cost_too_much_are_refused_as_a_run_of_them_is(capsys):
+    figures = (
+        "clients=6144",
+        "dimension=4000000000",
+        "cohort_size=3",
+        "rounds_per_epoch=2048",
+        "epochs=1",
+        "epsilon=4",
+    )
+    assert exit_code(*figures, "mechanism=sqrt_toeplitz") == 2
+    assert "to epsilon; it must add at most 0.001" in capsys.readouterr().err

@@ -293,3 +293,11 @@ def test_a_run_that_other_libraries_go_on_with_says_so(package, tmp_path, capsys
         assert said == ""
     else:
         assert f"go on with this run: {package} 0.0.1 before, {now} now. What clients" in said
+
+
+def test_a_permission_to_continue_a_copy_is_in_the_statement_from_the_first_round_on(tmp_path):
+    """A copy that was made before the first release starts at round 1 too."""
+    run(tmp_path / "r", *SMALL, "run.resume=true", "run.accept_copy=true")
+    said = json.loads((tmp_path / "r/privacy.json").read_text())
+    assert any("had accept_copy=true" in warning for warning in said["warnings"])
+    assert sessions(tmp_path / "r")[-1]["allows"] == ["accept_copy"]

@@ -8,7 +8,7 @@ import pytest
 from mpmath import mp, mpf
 
 from fedmf.accounting import EpochEvent, Ledger, finite_precision, privacy_spent
-from fedmf.accounting.floating_point import BETA, MOST
+from fedmf.accounting.floating_point import BETA
 from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, momentum
@@ -150,5 +150,38 @@ def test_a_run_whose_rounding_costs_too_much_is_refused_where_an_epsilon_is_clai
     with pytest.raises(SettingError, match=r"adds 0\.00\d+ to epsilon; it must add at most 0.001"):
         small_plan(**long)
     claimless = small_plan(**long, noise_multiplier=0.01)
-    assert claimless.floating_point.a > MOST == claimless.precision
-    assert claimless.spent().epsilon > 20
+    assert claimless.floating_point is None
+    assert claimless.spent(1).epsilon == privacy_spent(claimless.epoch_event, 1, delta=1e-5).epsilon > 20
+
+
+def test_more_epochs_than_can_be_claimed_do_not_get_around_the_refusal():
+    """A budget may end a run after epochs of which an epsilon is claimed, whatever was planned."""
+    long = {"family": "sqrt_toeplitz", "rounds_per_epoch": 2048, "clients": 6144, "dimension": 4 * 10**9}
+    for epochs in (1, 400):
+        with pytest.raises(SettingError, match=r"it must add at most 0\.001"):
+            small_plan(**long, epochs=epochs, noise_multiplier=2.0, max_epsilon=8.0)
+    short = small_plan(
+        family="sqrt_toeplitz", rounds_per_epoch=2048, clients=6144, dimension=4 * 10**8, epochs=1
+    )
+    with pytest.raises(SettingError, match=r"it must add at most 0\.001"):
+        short.extended(1, short.factorization.__class__((*short.factorization.epochs,)))
+
+
+def test_what_a_client_adds_to_the_sum_is_priced_where_noise_is_small():
+    """The terms in n/z, which the other tests do not see: 2 h n/z an epoch, and 4 u T n/z."""
+    given = {**RUN, "dimension": 1, "rounds": 1, "cohort_size": 10**6, "noise_multiplier": 1e-2}
+    for rounds in (1, 2000):
+        given["rounds"] = rounds
+        exact = float(slow_price([(1.0, 0.0)] * 3, **given))
+        assert exact <= finite_precision([(1.0, 0.0)] * 3, **given).a <= 1.1 * exact
+
+
+def test_a_ledger_with_less_noise_is_priced_with_it():
+    plan = small_plan(cohort_size=1000, clients=4000, noise_multiplier=1e-3, delta=0.4)
+    less = replace(plan.epoch_event, noise_multiplier=plan.noise_multiplier / 20)
+    found, own = (
+        plan.spent_on(Ledger((plan.epoch_event, less))),
+        plan.with_noise_multiplier(plan.noise_multiplier / 20),
+    )
+    assert own.precision > plan.precision
+    assert found == own.spent_on(Ledger((plan.epoch_event, less)))
