@@ -24,7 +24,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Arrays, Float64
 
 FORMAT_VERSION = 2  # 1: rows of float32
-CACHED = 1 << 16  # numbers of each scratch array: several of them fit in a second-level cache
+CACHED = 1 << 15  # numbers of each scratch array: several of them fit in a second-level cache
 UNIT = 2.0**-53  # relative error of one rounding of float64
 ON_RELEASE = 4  # roundings of a mean as it is released: 1 / own, the product with it, the sum with the clients', and one spare
 

@@ -170,16 +170,17 @@ class RecurrentStream(BufferedStream):
     def _step(
         self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
     ) -> None:
-        table = self.table(step).copy()
-        table[-1, -1] = 0  # the fresh row is no part of the mean
+        table = self.table(step)
+        # The mean's row leaves out the fresh row's own share, which the release adds.
+        table_of_state, row_of_mean = np.ascontiguousarray(table[:-1]), table[-1, :-1]
         widest = blocks(len(mean), len(table))
-        rows, product = np.empty((2, len(table), widest[0].stop))
+        rows = np.empty((len(table), widest[0].stop))
         for block in widest:
             if (width := block.stop - block.start) < rows.shape[1]:  # the last one
-                rows, product = np.empty((2, len(table), width))
-            rows[:-1], rows[-1] = buffers[:, block], fresh[block]
-            np.matmul(table, rows, out=product)
-            updated[:, block], mean[block] = product[:-1], product[-1]
+                rows = np.empty((len(table), width))
+            rows[:-1], rows[-1] = buffers[:, block], fresh[block]  # a copy: `updated` may be `buffers`
+            np.matmul(table_of_state, rows, out=updated[:, block])
+            np.matmul(row_of_mean, rows[:-1], out=mean[block])
 
     def rounding(self, sensitivity: float) -> float:
         """Return the bound; see `NoiseStream.rounding`.
