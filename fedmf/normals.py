@@ -36,13 +36,12 @@ import numpy.typing as npt
 
 from fedmf.kernels import kernel
 
-FORM = (
-    3  # rows of another form are other noise (2: Box and Muller's transform in float32, which is not private)
-)
+# Rows of another form are other noise (2: Box and Muller's transform in float32, which is not private).
+FORM = 3
 LOG2_STD, LAYERS, REACH = 44, 256, 14
-AREA = (
-    "0.00494323457066864356697273630"  # of a layer, under exp(-x^2/2), x >= 0: the stack of layers ends at 1
-)
+# Area of a layer under exp(-x^2/2), x >= 0: with it the stack of layers ends at 1.
+AREA = "0.00494323457066864356697273630"
+UNIT = 2.0**-53  # relative error of one rounding of float64
 LAW_ERROR = 2.0**-45  # of the logarithm of the probability of any point within REACH
 TAIL = 1.6e-44  # two-sided mass of a normal number beyond REACH standard deviations
 BLOCK = 1 << 14  # numbers of a block: words and numbers stay in the second-level cache

@@ -39,12 +39,11 @@ from dataclasses import dataclass
 
 from fedmf.accounting.caveats import LARGEST
 from fedmf.errors import SettingError
-from fedmf.normals import LAW_ERROR, REACH, STEP, TAIL
+from fedmf.normals import LAW_ERROR, REACH, STEP, TAIL, UNIT
 from fedmf.rounding import rounded_up
 
 BETA = 1e-30
 MOST = 5e-4  # of a: beyond, a plan that claims an epsilon is refused
-UNIT = 2.0**-53
 SUM_ERROR = 540 * UNIT  # h
 DIGITS = 2  # to which `a` is rounded up: the same on machines whose tables differ by rounding
 _MARGIN = 1.001  # of the arithmetic below

@@ -26,18 +26,19 @@ from fedmf.mechanisms.workload import Workload
 
 @dataclass(frozen=True)
 class Kind:
-    """A stream by what it is made from: the field that holds its tables, and how these are costed."""
+    """A stream by what it is made from: the field that holds its tables, their axes, and how they are costed."""
 
     field: str
+    axes: int
     make: Deploy
     rounded_with_cost: Callable[[Any, Workload], Fitted]
 
 
 KINDS: Mapping[type, Kind] = {
-    RecurrentStream: Kind("tables", RecurrentStream, recurrence.rounded_with_cost),
-    ToeplitzStream: Kind("coefs", ToeplitzStream, toeplitz.rounded_with_cost),
-    TreeStream: Kind("weights", TreeStream, tree.rounded_with_cost),
-    DenseStream: Kind("noising", DenseStream, dense.rounded_with_cost),
+    RecurrentStream: Kind("tables", 3, RecurrentStream, recurrence.rounded_with_cost),
+    ToeplitzStream: Kind("coefs", 1, ToeplitzStream, toeplitz.rounded_with_cost),
+    TreeStream: Kind("weights", 1, TreeStream, tree.rounded_with_cost),
+    DenseStream: Kind("noising", 2, DenseStream, dense.rounded_with_cost),
 }
 
 

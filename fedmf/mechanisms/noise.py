@@ -72,10 +72,7 @@ def released(
     if sigma == 0:
         return total.astype(dtype)
     step, out = float(sigma) * noise.own * STEP, np.empty(len(noise.fresh), dtype)
-    factors = (
-        1 / step,
-        1 / noise.own,
-    )  # the mean is in steps of the fresh row, as 2^44 of them are one sigma
+    factors = 1 / step, 1 / noise.own  # the mean is in steps of the fresh row: 2^44 of them are one sigma
     if (compiled := kernel("on_lattice")) is not None:
         compiled(total, noise.mean, noise.fresh, *factors, step, out)
         return out

@@ -147,9 +147,8 @@ def _own_copy(name: str, stream: object, rounds: int) -> NoiseStream:
     tables = getattr(stream, kind.field)
     if not isinstance(tables, np.ndarray) or tables.dtype != np.float32:
         raise SettingError(f"the stream of {name} must hold its tables as a float32 array.")
-    ranks: dict[type, int] = {DenseStream: 2, RecurrentStream: 3, ToeplitzStream: 1}
     is_square = tables.ndim < 2 or tables.shape[-1] == tables.shape[-2] > tables.ndim - 2
-    if tables.ndim != ranks[type(stream)] or not tables.size or not is_square:
+    if tables.ndim != kind.axes or not tables.size or not is_square:
         raise SettingError(
             f"the tables of {name} have shape {tables.shape}, which a {type(stream).__name__} cannot have."
         )

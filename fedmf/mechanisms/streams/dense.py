@@ -15,7 +15,6 @@ from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams.protocol import (
     ON_RELEASE,
-    UNIT,
     BufferedStream,
     Draw,
     StreamState,
@@ -23,6 +22,7 @@ from fedmf.mechanisms.streams.protocol import (
     first_state,
 )
 from fedmf.mechanisms.workload import Workload
+from fedmf.normals import UNIT
 
 KEPT_BYTES = 1 << 30  # of fresh rows: a state is held in memory, and in a file between rounds
 _SCRATCH = 4  # arrays of a block that are in use at once

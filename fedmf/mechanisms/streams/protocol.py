@@ -25,7 +25,6 @@ from fedmf.mechanisms.arrays import Arrays, Float64
 
 FORMAT_VERSION = 2  # 1: rows of float32
 CACHED = 1 << 15  # numbers of each scratch array: several of them fit in a second-level cache
-UNIT = 2.0**-53  # relative error of one rounding of float64
 ON_RELEASE = 4  # roundings of a mean as it is released: 1 / own, the product with it, the sum with the clients', and one spare
 
 Draw = Callable[[int], Float64]

@@ -14,8 +14,9 @@ from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.filters import fftconvolve, lfilter
 from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import ON_RELEASE, UNIT, BufferedStream, Draw, blocks
+from fedmf.mechanisms.streams.protocol import ON_RELEASE, BufferedStream, Draw, blocks
 from fedmf.mechanisms.workload import Workload
+from fedmf.normals import UNIT
 
 ADDED = 64  # rows that one product adds up
 

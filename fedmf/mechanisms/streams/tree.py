@@ -16,9 +16,10 @@ import numpy as np
 
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import ON_RELEASE, UNIT, BufferedStream, Draw, blocks
+from fedmf.mechanisms.streams.protocol import ON_RELEASE, BufferedStream, Draw, blocks
 from fedmf.mechanisms.streams.recurrence import output_variances
 from fedmf.mechanisms.workload import Workload
+from fedmf.normals import UNIT
 
 
 def height(step: int) -> int:
