@@ -17,6 +17,7 @@ from contextlib import suppress
 import httpx
 from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from fedmf.errors import RunStoppedError
 from fedmf.plan import Plan
@@ -31,6 +32,7 @@ _GRACE = 0.8  # seconds after the deadline for what is being pulled then
 _PATIENCE = 30.0  # seconds without any reply before nodes are nudged; doubled after each nudge
 _LEAST_MESSAGE = 4 << 20  # bytes of values; below this the overhead of a message dominates
 _CALLED = 10  # nodes that a line of the log names
+_UPLOADS = 3  # how often a message is sent whose upload the SuperLink forgot
 _UNREADABLE = 0  # Flower's code for an unknown error
 
 
@@ -67,7 +69,19 @@ def _sent(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
     """
     if is_here(grid) or getattr(grid, "takes_rounds", False):
         return list(grid.push_messages(messages))
-    return [next(iter(grid.push_messages([message])), None) for message in messages]
+    return [_pushed(grid, message) for message in messages]
+
+
+def _pushed(grid: Grid, message: Message) -> str | None:
+    """Send one message; return its id, None if it could not be sent.
+
+    A SuperLink that ended and began again between the announcement and the last part no longer knows the upload (seen with
+    Flower 1.41). It keeps a message once by its id, so that the same one is sent again and no client is asked twice.
+    """
+    for _ in range(_UPLOADS):
+        with suppress(ObjectPushError):
+            return next(iter(grid.push_messages([message])), None)
+    return None
 
 
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +154,9 @@ def test_other_code_a_stopped_run_a_killed_executor_and_a_killed_command(tmp_pat
         number = str(run_ids(loopback)[0])
         loopback.call("flwr", "stop", number, "loopback")
         wait_for(lambda: len(named(loopback.home("superlink"), "run_executor_process")) == 1, loopback)
-        assert re.search(r"round \d+/400", loopback.call("flwr", "log", number, "loopback", "--show"))
+        # The SuperLink keeps a run's lines every few seconds, those of its last moment after its end.
+        shown = partial(loopback.call, "flwr", "log", number, "loopback", "--show")
+        wait_for(lambda: re.search(r"round \d+/400", shown()), loopback, limit=60)
         assert not is_finished(tmp_path / "stopped")
         loopback.kill("run")
 

@@ -3,6 +3,7 @@ from itertools import count, islice
 
 import pytest
 from flwr.app import Message, MessageType, RecordDict
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from experiments.players.local_grid import set_identity
 from fedmf.errors import RunStoppedError
@@ -79,6 +80,21 @@ def test_each_message_is_sent_whole_before_the_next_is_announced():
     replies = exchange(grid, questions(3), timeout=5)
     assert grid.calls == [[1], [2], [3]]
     assert [reply.metadata.src_node_id for reply in replies] == [1, 3]
+
+
+@pytest.mark.parametrize(("losses", "sent"), [(1, True), (9, False)])
+def test_a_message_whose_upload_the_superlink_forgot_is_sent_again_under_its_id(losses, sent):
+    class Forgets(Calls):
+        def push_messages(self, messages):
+            self.calls.append([message.metadata.dst_node_id for message in messages])
+            if messages[0].metadata.dst_node_id == 1 and len(self.calls) <= losses:
+                raise ObjectPushError("part", 1, "session")
+            return Scripted.push_messages(self, messages)
+
+    grid = Forgets({"0": [[answer(0)]], "1": [[answer(1)]]})
+    replies = list(exchange(grid, questions(2), timeout=0.3))
+    assert len(replies) == 1 + sent
+    assert grid.calls == [[1]] * (2 if sent else 3) + [[2]]
 
 
 @pytest.mark.parametrize(("says", "so"), [("is_exhausted", False), ("takes_rounds", True)])
