@@ -7,8 +7,10 @@ wanted: `os:system` is importable too, and would be given the user's settings.
 
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
@@ -50,8 +52,30 @@ def own_code(who: str) -> Iterator[None]:
         raise DataError(f"{who} raised {reason(error)}; it must not.") from error
 
 
+@contextmanager
+def looking_here() -> Iterator[None]:
+    """Let imports inside the block find modules in the current directory too, after everything else on the path.
+
+    `fedmf` has no current directory on its path: libraries import what they can do without, and would run a file of that
+    name. So a module of the user's is looked for there while it is imported, with what it imports then, and at no other time.
+    """
+    here = None
+    with suppress(OSError):  # a directory that was removed
+        here = os.getcwd()
+    if here is None or {"", here} & set(sys.path):
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
 def import_path(path: str, argument: str) -> Any:
     """Return the object at `package.module:attribute`, or raise `SettingError` about `argument`.
+
+    The module may lie in the current directory (`looking_here`).
 
     >>> import_path("math:pi", "constant")
     3.141592653589793
@@ -60,7 +84,8 @@ def import_path(path: str, argument: str) -> Any:
     if module.startswith("."):
         raise SettingError(f"{argument} is {path!r}, which is relative; it must be package.module:name.")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        with looking_here():
+            return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(
             f"{argument} is {path!r}, which cannot be imported ({error}); it must be package.module:name."

@@ -1,8 +1,8 @@
 """The console command: `fedmf NAME ...` is `python -m experiments.NAME ...` in any folder.
 
-`python -m` looks for packages in the current directory first, so that a folder of the user's own called
-experiments/ or server/ hides ours. Here the current directory comes last: ours are found, and so is a user's own
-`dataset.name=mine:load`. Worker processes inherit that order from `sys.path`.
+`python -m` looks for modules in the current directory first: a folder called experiments/ or server/ hides ours, and a file
+called as a package that some library would like to import is run. Here the current directory is not on the path, in no
+process that the command starts; `client.imports` looks there for a module that the user named, while it is imported.
 """
 
 import ast
@@ -43,7 +43,7 @@ def main() -> None:
     Exits 2 where there is no such command, with the help on stderr where none is named.
     """
     leave_quietly()
-    _look_here_last(sys.path)
+    _look_elsewhere(sys.path)
     ending_quietly(_answer)
 
 
@@ -105,15 +105,18 @@ def _purpose(file: Path) -> str:
     return re.sub(r":( `make [\w-]+`, or)? `(python -m experiments\.|fedmf )[^`]*`", "", sentence)
 
 
-def _look_here_last(path: list[str]) -> None:
-    """Put the directory of our packages and after it the current one at the end of `path`.
+def _look_elsewhere(path: list[str]) -> None:
+    """Take the current directory from `path`, unless PYTHONPATH names it, and put the directory of our packages there.
 
-    An editable install finds our packages only after everything on `path`: they must be on it themselves, or the
-    current directory would hide them.
+    An editable install finds our packages only after everything on `path`: they must be on it themselves, or what
+    PYTHONPATH names would hide them.
     """
-    here = os.getcwd()
-    path[:] = [entry for entry in path if entry not in ("", here)]
-    path += [entry for entry in (str(PACKAGE.parent), here) if entry not in path]
+    os.environ["PYTHONSAFEPATH"] = "1"  # for processes that libraries start by `python -c` or `-m`
+    here = os.path.abspath("")
+    asked = here in map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    path[:] = [entry for entry in path if os.path.abspath(entry) != here]
+    path += [str(PACKAGE.parent)] * (str(PACKAGE.parent) not in path)
+    path += [here] * (asked and here not in path)
 
 
 def _run(name: str) -> None:

@@ -253,9 +253,9 @@ def _worker_class() -> type:
 
     class Worker:
         def __init__(self, search: list[str], directory: str, threads: int) -> None:
-            # Ray looks for packages in the current directory first, where folders of the user's own could hide ours.
+            # Ray looks for packages in the driver's current directory first, which this process may do without (`fedmf`).
             # Another machine may have its packages elsewhere: its own places stay, after those of this process.
-            sys.path[:] = search + [place for place in sys.path if place not in search]
+            sys.path[:] = search + [place for place in sys.path if place not in (*search, "", directory)]
             if os.path.isdir(directory):  # for a relative dataset.path
                 os.chdir(directory)
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
+from client.imports import looking_here
 from experiments.settings.schema import Settings
 
 _COMPARED = {"fedmf", "client", "server", "experiments", "torch", "numpy", "flwr"}  # by `software_here`
@@ -52,7 +53,8 @@ def _files(module: str, top: str) -> Iterator[tuple[str, Path]]:
     """Yield the name and the place of each file of `module`, and of the package `top` that it is in."""
     for name in dict.fromkeys((top, module)):
         try:
-            spec = find_spec(name)
+            with looking_here():
+                spec = find_spec(name)
         except (ImportError, ValueError):  # no package, or a module without a spec
             file = getattr(sys.modules.get(name), "__file__", None)
             spec = None

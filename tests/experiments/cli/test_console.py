@@ -222,13 +222,55 @@ done
     ]
 
 
-def test_the_current_directory_is_searched_last_and_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("named", [False, True])
+def test_the_current_directory_is_searched_only_where_pythonpath_names_it_and_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}/first{os.pathsep}{'.' if named else ''}")
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
     path = ["", "/first", str(tmp_path), "/second"]
-    console._look_here_last(path)
-    assert path == ["/first", "/second", str(ROOT), str(tmp_path)]
+    console._look_elsewhere(path)
+    assert path == ["/first", "/second", str(ROOT), *[str(tmp_path)] * named]
+
+
+NOTES_WHAT_IS_NOT_FOUND = """
+import os, sys
+class Last:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if "." not in name:
+            with open(os.environ["NOT_FOUND"], "a") as file:
+                file.write(name + "\\n")
+sys.meta_path.append(Last)
+"""
+PLANTED = "import os\nopen(os.environ['RUN'], 'a').write(__name__ + ' ')\nraise ImportError(__name__)\n"
+
+
+def test_no_file_of_the_current_directory_is_run_under_the_name_of_an_optional_import(tmp_path: Path) -> None:
+    """The names are those that the commands, their libraries and their workers look for and do not find."""
+    fedmf = Console(tmp_path, EDITABLE)
+    hook, names, run = tmp_path / "hook", tmp_path / "names", tmp_path / "run"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(NOTES_WHAT_IS_NOT_FOUND)
+    fedmf.environment |= {"PYTHONPATH": str(hook), "NOT_FOUND": str(names), "RUN": str(run)}
+    small = ("simulate", "engine.workers=2", *SMALL[:3])
+    fedmf.folder = tmp_path / "hostile"
+    fedmf.folder.mkdir()
+    fedmf("certificates", "directory=keys", "name=localhost")
+    fedmf(*small, "run.directory=.")
+    fedmf("report", "directory=.")
+    sought = set(names.read_text().split())
+    assert "bcrypt" in sought
+    for name in sought:
+        (fedmf.folder / f"{name}.py").write_text(PLANTED)
+    fedmf("certificates", "directory=keys_2", "name=localhost")
+    fedmf(*small, "run.directory=run")
+    fedmf("report", "directory=.")
+    assert not run.exists(), run.read_text()
+    fedmf.environment["PYTHONPATH"] += f"{os.pathsep}{fedmf.folder}"
+    fedmf("certificates", "directory=keys_3", "name=localhost")
+    assert "bcrypt" in run.read_text()  # the files would have been run
 
 
 def test_help_names_the_command_as_it_was_called_and_may_be_cut_short(fedmf: Console) -> None:
