@@ -32,6 +32,7 @@ from experiments.run_files.reader import is_finished, read_run
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError, SettingError
+from server.files import packed, write_atomically
 
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _PAUSE = 0.2  # seconds between two looks at the log
@@ -133,7 +134,7 @@ def write_clients(file: Path, first: int, end: int) -> None:
     x = np.concatenate([*(examples.x for examples in own), dataset.test.x[:1]])
     y = np.concatenate([*(examples.y for examples in own), dataset.test.y[:1]])
     split = np.arange(len(y)) == len(own)
-    np.savez(file, x=x, y=y, user=np.arange(len(y)), split=split.astype(np.int64))
+    write_atomically(file, packed(x=x, y=y, user=np.arange(len(y)), split=split.astype(np.int64)))
 
 
 def default_directory() -> str:

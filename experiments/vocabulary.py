@@ -18,6 +18,7 @@ from experiments.cli import command, output
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
+from server.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,13 @@ def vocabulary(settings: VocabularySettings) -> None:
     target = Path(settings.file)
     check_at_least("size", settings.size, 1)
     check_choice("level", settings.level, LEVELS)
-    if target.exists():
+    if target.exists() or target.is_symlink():
         raise DataError(f"{target} exists already; file must name a new file.")
     lines: Iterable[str] = documentation() if settings.text is None else read_lines(Path(settings.text))
     tokens = most_frequent(map(words if settings.level == WORDS else characters, lines), settings.size)
     if not tokens:
         raise DataError(f"{settings.text} holds no words; text must name a file of public text.")
-    target.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    write_atomically(target, "".join(f"{token}\n" for token in tokens).encode())
     source = settings.text or f"the documentation of Python {sys.version.split()[0]}"
     if settings.output is Output.json:
         output.print_json({"file": str(target), settings.level: len(tokens), "source": source})

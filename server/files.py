@@ -32,6 +32,8 @@ def write_atomically(
     processes write the same path. A link at `path` is replaced, and what it points to stays as it is.
     """
     aside = aside or temporary_path(path)
+    if path.exists() and not path.is_file():  # a folder, a device, a pipe
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     try:
         _replace(path, aside, data, mode, erase_old=erase_old)
     except OSError as error:
@@ -112,6 +114,11 @@ def archive(source: Path | io.BytesIO) -> Iterator[Any]:
             yield stored
     except (RuntimeError, zlib.error) as error:
         raise ValueError(str(error)) from error
+
+
+def open_no_link(path: str | Path, flags: int) -> int:
+    """Return a descriptor of the file at `path`: an opener for `open`. Raises `OSError` for a link, which would add to a file elsewhere."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

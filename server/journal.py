@@ -13,7 +13,7 @@ from typing import Any
 
 from fedmf.errors import RunDirectoryError
 from fedmf.updates import wire
-from server.files import sync_folder, write_all
+from server.files import open_no_link, sync_folder, write_all
 from server.state import Release
 
 FORMAT = "fedmf-journal-1"
@@ -33,7 +33,7 @@ def append(path: Path, release: Release) -> None:
     line = json.dumps(head).encode()
     checksum = zlib.crc32(payload, zlib.crc32(line))
     # Unbuffered: closing must not write again what failed. A link would add to a file of somebody else.
-    with open(path, "ab", buffering=0, opener=_open_no_link) as file:
+    with open(path, "ab", buffering=0, opener=open_no_link) as file:
         before = file.tell()
         try:
             write_all(file.fileno(), b"%08x %s\n" % (checksum, line) + payload)
@@ -43,10 +43,6 @@ def append(path: Path, release: Release) -> None:
         except OSError:
             os.truncate(file.fileno(), before)
             raise
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def read(path: Path) -> list[Release]:

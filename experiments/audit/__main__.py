@@ -8,7 +8,6 @@ of a list and prints which test caught what; `run=DIR` audits the directory of a
 `calibration=1000` measures false alarms and power. What each test can and cannot see: docs/audit.md.
 """
 
-import json
 import logging
 import sys
 import time
@@ -47,7 +46,7 @@ from experiments.audit.settings import (
 )
 from experiments.audit.trials import many_run_setups
 from experiments.cli import command, output
-from experiments.run_files.finite import finite
+from experiments.run_files.directory import RunDirectory
 from experiments.settings.output import Output
 from fedmf.mechanisms import FAMILIES
 
@@ -147,7 +146,7 @@ def calibrate(settings: AuditSettings) -> None:
             for runs, found in pairs
         ],
     }
-    (directory / "calibration.json").write_text(json.dumps(finite(document), indent=2) + "\n")
+    RunDirectory(directory).write_json("calibration.json", document)
     if settings.output is Output.json:
         output.print_json(document)
     else:

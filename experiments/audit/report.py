@@ -1,6 +1,5 @@
 """What an audit prints and leaves: tables for people, audit.json for programs, audit.png to look at."""
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from experiments.audit import table
 from experiments.audit.matrix import COLUMNS, Code, Line
 from experiments.audit.row import Row, Verdict
 from experiments.audit.trials import Scores, Trial
-from experiments.run_files.finite import finite
+from experiments.run_files.directory import RunDirectory
 
 KINDS = (
     "coupled",
@@ -77,7 +76,7 @@ class Report:
         figure = self.directory / "audit.png"
         table.draw(self.drawn, self.lines, figure)
         document = self.as_document(figure)
-        (self.directory / "audit.json").write_text(json.dumps(finite(document), indent=2) + "\n")
+        RunDirectory(self.directory).write_json("audit.json", document)
         return document
 
     def as_document(self, figure: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from experiments.benchmark.tables import Results
 from experiments.run_files.provenance import processor
 from fedmf.compiling import available
 from fedmf.errors import RunStoppedError, SettingError
+from server.files import write_atomically
 
 LIMITS = Path(__file__).parent / "limits.json"
 ROOM = 1.25
@@ -81,7 +82,7 @@ def write(results: Results, command: str, path: Path = LIMITS) -> None:
         | {name: float(f"{ROOM * row['ratio']:.3g}") for name, row in results.items()},
         "measured": old["measured"] | measured,
     }
-    path.write_text(json.dumps(document, indent=2) + "\n")
+    write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
 
 
 def median_of_looks(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:

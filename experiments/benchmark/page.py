@@ -14,6 +14,7 @@ from pathlib import Path
 from experiments.run_files.provenance import processor
 from fedmf import compiling
 from fedmf.errors import SettingError
+from server.files import write_atomically
 
 ROWS, COMPARED = "rows", "compared"
 _END = "<!-- /benchmark -->"
@@ -37,7 +38,7 @@ def write(path: Path, tables: Mapping[str, str]) -> None:
     for name, table in tables.items():
         start, end = _place(text, name, path)
         text = f"{text[:start]}\n\n{table}\n\n{text[end:]}"
-    path.write_bytes(text.encode())
+    write_atomically(path, text.encode())
 
 
 def where() -> str:

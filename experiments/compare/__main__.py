@@ -6,6 +6,7 @@ as PNG and SVG besides, sized for a paper. Unfinished and unreadable runs are na
 """
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from experiments.pages.page import write_page
 from experiments.pages.plot_files import PlotFiles, PlotWidth
 from experiments.settings.output import Output
 from fedmf.checks import check_open_unit
+from server.files import write_atomically
 
 CSV, PAGE = "compare.csv", "compare.html"
 
@@ -70,11 +72,12 @@ def compare(settings: CompareSettings) -> None:
 
 def write_csv(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write one line for each group."""
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.DictWriter(lines, list(rows[0]))
-        writer.writeheader()
-        for row in rows:
-            writer.writerow(row | {"seeds": " ".join(map(str, row["seeds"]))})
+    lines = io.StringIO(newline="")
+    writer = csv.DictWriter(lines, list(rows[0]))
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(row | {"seeds": " ".join(map(str, row["seeds"]))})
+    write_atomically(file, lines.getvalue().encode())
 
 
 def _print_table(directory: Path, groups: Sequence[Group], left_out: Mapping[str, str]) -> None:

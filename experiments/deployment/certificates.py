@@ -118,8 +118,8 @@ def make_certificates(folder: Path, host: str, *, days: int = 2) -> Certificates
     authority = new_authority(days)
     own = new_server(authority, [host], days)
     files = Certificates(folder / "ca.crt", folder / "server.pem", folder / "server.key")
-    files.authority.write_bytes(authority.certificate_pem)
-    files.certificate.write_bytes(own.certificate_pem)
+    write_atomically(files.authority, authority.certificate_pem)
+    write_atomically(files.certificate, own.certificate_pem)
     write_atomically(files.key, own.key_pem, mode=0o600)
     return files
 
@@ -132,8 +132,9 @@ def make_node_key(folder: Path, node: str) -> Path:
     )
     write_atomically(folder / node, secret, mode=0o600)
     public = folder / f"{node}.pub"
-    public.write_bytes(
-        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    write_atomically(
+        public,
+        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH),
     )
     return public
 

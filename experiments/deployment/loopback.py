@@ -26,6 +26,7 @@ from experiments.deployment.killing import KILLED, kill_at, still_there
 from experiments.deployment.lifeline import undisturbed
 from experiments.settings.compose import CONF, split
 from fedmf.errors import RunStoppedError
+from server.files import open_no_link, write_atomically
 
 HOST = "127.0.0.1"
 APP = CONF.parent  # what `flwr run` bundles
@@ -86,7 +87,7 @@ class Loopback:
             f'[superlink.loopback]\naddress = "{HOST}:{self.port}"\nroot-certificates = "{files.authority}"\n'
         )
         home = self.home("operator")
-        (home / "config.toml").write_text(connection)
+        write_atomically(home / "config.toml", connection.encode())
 
     def register(self, node: str) -> None:
         """Make a key pair for `node` and tell the SuperLink its public half."""
@@ -153,7 +154,7 @@ class Loopback:
         self, name: str, command: Sequence[str | Path], *, home: str | None = None
     ) -> subprocess.Popen[bytes]:
         """Start a process in a group and with a Flower home of its own, by which all that it starts is found again."""
-        with self.log(name).open("ab") as log:
+        with open(self.log(name), "ab", opener=open_no_link) as log:
             process = subprocess.Popen(
                 [str(part) for part in command],
                 env=self.environment(home or name),

@@ -8,6 +8,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.pages import plot_files
 from experiments.pages.estimate import Estimate
 from experiments.pages.figures import STYLE
 from experiments.reproduce.accuracy_page import Subject, draw_line, estimated
@@ -53,7 +54,7 @@ def draw(
         panels[0].set_ylabel(label)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(2 * len(epsilons), len(labels)))
-        figure.savefig(path, dpi=110)
+        plot_files.save(figure, path, 110)
     return path
 
 

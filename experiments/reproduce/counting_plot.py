@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.pages import plot_files
 from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE
 
 LABELS = ("binary tree", "Honaker online", "square root", "optimum")
@@ -45,5 +46,5 @@ def draw(path: Path, rows: Sequence[Sequence[float]], ratio: Callable[[float], f
         right.set_ylabel("ratio of mean squared errors")
         right.set_ylim(0, 11)
         right.legend(loc="lower right")
-        figure.savefig(path, dpi=120)
+        plot_files.save(figure, path, 120)
     return path

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.pages import plot_files
 from experiments.pages.estimate import Estimate
 from experiments.pages.figures import STYLE
 from experiments.reproduce.accuracy_page import draw_line, estimated
@@ -33,7 +34,7 @@ def draw(path: Path, size: Size, results: Results) -> Path:
         panels[1][0].set_ylabel("error in the model (rate x z x clip norm / cohort)")
         handles, labels = panels[1][-1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
-        figure.savefig(path, dpi=110)
+        plot_files.save(figure, path, 110)
     return path
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from experiments.pages import plot_files
 from experiments.pages.figures import COLOURS, STYLE
 from experiments.reproduce import Cell, Reproduction, Section
 from experiments.reproduce.steps import told
@@ -182,5 +183,5 @@ def draw(path: Path, rows: tuple[tuple[Any, ...], ...]) -> Path:
         panels[0].set_ylabel("rms error of a sum")
         panels[1].set_ylabel("root loss above the bound, %")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        figure.savefig(path, dpi=120)
+        plot_files.save(figure, path, 120)
     return path

@@ -15,7 +15,7 @@ from experiments.reproduce.result_line import Code, ResultLine, may_be_torn, par
 from experiments.reproduce.trials import Cell, Outcome, Trial
 from experiments.run_files.provenance import own_code
 from fedmf.errors import RunDirectoryError, SettingError
-from server.files import locked, sync_folder, write_atomically
+from server.files import locked, open_no_link, sync_folder, write_atomically
 
 
 class Results:
@@ -61,7 +61,7 @@ class Results:
         self.check_code()
         code = _code()
         line = ResultLine(trial.key, outcome, code).text
-        with self._path.open("ab") as file:
+        with open(self._path, "ab", opener=open_no_link) as file:
             file.truncate(self._size)  # a torn line is written over
             file.write(line.encode())
             file.flush()

@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.run_files.finite import finite
 from fedmf.errors import RunDirectoryError
-from server.files import sync_folder, write_atomically
+from server.files import open_no_link, sync_folder, write_atomically
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
 MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
@@ -109,7 +109,7 @@ class RunDirectory:
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Append one released round to metrics.jsonl and return when it is on disk."""
         self._refuse_linked_metrics()
-        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+        with open(self.path / METRICS, "a", encoding="utf-8", opener=open_no_link) as file:
             is_new = file.tell() == 0
             file.write(json.dumps(finite(row)) + "\n")
             file.flush()

@@ -1,0 +1,114 @@
+"""No output is written through a link that somebody else put in its place."""
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+import written_run
+from experiments.cli import command
+from experiments.compare.__main__ import CompareSettings, compare
+from experiments.mechanisms.__main__ import mechanisms
+from experiments.mechanisms.designs import MechanismsSettings
+from experiments.pages import plot_files
+from experiments.report import ReportSettings, report
+from experiments.vocabulary import VocabularySettings, vocabulary
+from fedmf.errors import FedmfError
+from runs import in_directory, simulate
+from server.files import open_no_link, write_atomically
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = {
+    "compare": (compare, CompareSettings, ["directory={place}", "plots={place}/plots", "overwrite=true"]),
+    "report": (report, ReportSettings, ["directory={place}/0", "plots={place}/plots", "overwrite=true"]),
+    "mechanisms": (
+        mechanisms,
+        MechanismsSettings,
+        ["rounds=4", "families=[optimal]", "export={place}", "plots={place}"],
+    ),
+}
+# Written in folders that this process has made for itself alone.
+PRIVATE = {
+    "client/data/prepared.py", "client/data/maps.py", "client/data/packed.py", "client/data/by_user_npz.py",
+    "fedmf/compiled_files.py", "experiments/cli/sweep.py", "experiments/benchmark/rounds.py",
+    "experiments/benchmark/other_system.py", "experiments/benchmark/environments.py",
+    "fedmf/mechanisms/cache.py",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_a_command_writes_replaces_links_and_leaves_what_they_point_to(name, tmp_path):
+    function, settings, arguments = COMMANDS[name]
+
+    def written(place):
+        for number in range(2):
+            written_run.write(place / str(number), config={"seed": number})
+        before = set(place.rglob("*"))
+        with pytest.raises(SystemExit) as stop:
+            command.run(
+                function, name, settings, argv=[argument.format(place=place) for argument in arguments]
+            )
+        assert stop.value.code == 0
+        return {path.relative_to(place) for path in set(place.rglob("*")) - before if path.is_file()}
+
+    names = written(tmp_path / "free")
+    assert names
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    for file in names:
+        (link := tmp_path / "trap" / file).parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(victim)
+    written(tmp_path / "trap")
+    assert victim.read_text() == "kept"
+    assert not any((tmp_path / "trap" / file).is_symlink() for file in names)
+
+
+def test_a_vocabulary_and_a_run_make_no_file_where_a_link_points_to(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "words").symlink_to(elsewhere)
+    settings = VocabularySettings(str(tmp_path / "words"), 3, "words", None, "text")
+    with pytest.raises(FedmfError, match="exists already"):
+        vocabulary(settings)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics.jsonl").symlink_to(elsewhere)
+    with pytest.raises(FedmfError, match="is a link"):
+        simulate(in_directory(tmp_path / "run", "population.epochs=1", "population.rounds_per_epoch=1"))
+    assert not elsewhere.exists()
+
+
+def test_devices_and_pipes_are_not_replaced(tmp_path):
+    with pytest.raises(OSError, match="no regular file"):
+        write_atomically(Path("/dev/null"), b"")
+    (tmp_path / "link").symlink_to("/dev/null")
+    with pytest.raises(OSError, match="no regular file"):
+        plot_files.save(plot_files.Figure(), tmp_path / "link", 10)
+    with pytest.raises(OSError, match="symbolic links"):
+        open_no_link(tmp_path / "link", os.O_WRONLY)
+
+
+def test_no_other_module_writes_files_by_itself():
+    found = {
+        file
+        for package in ("fedmf", "server", "client", "experiments")
+        for path in (ROOT / package).rglob("*.py")
+        if not (file := str(path.relative_to(ROOT))).startswith("experiments/soak/")
+        and any(map(_writes, ast.walk(ast.parse(path.read_bytes()))))
+    }
+    assert found == PRIVATE
+
+
+def _writes(node):
+    """Whether a node is a call that writes the file at a path, or where a link at that path leads."""
+    if not isinstance(node, ast.Call) or any(word.arg == "opener" for word in node.keywords):
+        return False
+    match ast.unparse(node.func).rpartition(".")[2], [ast.unparse(argument) for argument in node.args]:
+        case "savez" | "savefig", [target, *_]:
+            return target != "buffer"
+        case "write_text" | "write_bytes", [_]:  # RunDirectory.write_text takes a name besides
+            return True
+        case "open", given:  # a call with a descriptor writes what was opened before
+            return given[:1] != ["descriptor"] and any(
+                mode.strip("'") in ("w", "a", "wb", "ab", "w+b") for mode in given
+            )
+    return False
