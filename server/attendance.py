@@ -26,7 +26,15 @@ from fedmf.updates import wire
 from server import gathering
 from server.cohort import Presence, Roster, node_of
 from server.files import write_atomically
-from server.gathering import Attendance, admitted, connected, declared_digest, digest_key, wait_for_clients
+from server.gathering import (
+    Attendance,
+    admitted,
+    answered_before,
+    connected,
+    declared_digest,
+    digest_key,
+    wait_for_clients,
+)
 from server.messages import says_other_code
 from server.roll_call import presence, tell_changes, tell_epoch
 
@@ -45,14 +53,24 @@ class DeployedPopulation:
     """
 
     def __init__(
-        self, attendance: Attendance, folder: Path, on_epoch: Callable[[Roster], object] = lambda roster: None
+        self,
+        attendance: Attendance,
+        folder: Path,
+        on_epoch: Callable[[Roster], object] = lambda roster: None,
+        *,
+        accept_copy: bool = False,
     ) -> None:
-        """Keep the roster in `folder`; `on_epoch` is called with it when an epoch begins, and when it goes on after a restart."""
+        """Keep the roster in `folder`; `on_epoch` is called with it when an epoch begins, and when it goes on after a restart.
+
+        With `accept_copy` a run goes on, with a warning, though a node has answered a later round than it knows.
+        """
         self._attendance = attendance
         self._on_epoch = on_epoch
         self._path = folder / ROSTER
         self._roster: Roster | None = None
         self._key: SecretKey | None = None
+        self._accept_copy = accept_copy
+        self._round = 0  # of the epoch, from 1
         self._declined: set[str] = set()  # nodes of the round under way that were said to have other code
         self._presence: Presence | None = None
 
@@ -62,7 +80,7 @@ class DeployedPopulation:
         Raises `RunStoppedError` when too few connect in time, `RunDirectoryError` in the middle of an epoch whose
         roster is lost: its cohorts could not be drawn again, and a client might be heard twice.
         """
-        self._key = key
+        self._key, self._round = key, step + 1
         if self._roster is None and self._path.exists():
             self._roster = _read(self._path)
             if self._roster.epoch == epoch:
@@ -137,9 +155,24 @@ class DeployedPopulation:
         return True
 
     def admits(self, clients: Sequence[str], reply: Message) -> bool:
-        """Say whether the node's clients are those that it declared, in the same order, all through the epoch."""
+        """Say whether the node's clients are those that it declared, in the same order, all through the epoch.
+
+        Raises `RunDirectoryError`, before anything is released, where the node had answered a later round of the epoch: an
+        older state of the run was restored, with the count of its rounds, and would release the same noise on other replies.
+        """
         assert self._roster is not None  # gather is called first
         node, said = node_of(clients[0]), declared_digest(reply)
+        if (before := answered_before(reply)) > self._round:
+            wrong = (
+                f"node {self._attendance.nodes.called(node)} has answered round {before} of this epoch, and this server asks for "
+                f"its round {self._round}: it holds an older state of the run."
+            )
+            if not self._accept_copy:
+                raise RunDirectoryError(
+                    f"{wrong} It would release the same noise on other replies. Only if you know that nobody saw a later round, "
+                    "and that no other copy goes on: set accept_copy=True."
+                )
+            log.warning("%s It goes on, because accept_copy was set.", wrong)
         if node in self._roster.changed:
             return False
         if said == self._roster.digests.get(node, ""):

@@ -235,6 +235,15 @@ def says_unready(reply: Message) -> bool:
         return False
 
 
+def answered_before(reply: Message) -> int:
+    """Return the last round of the epoch that a node had answered before this reply: 0 for none, or anything malformed; never raises."""
+    try:
+        number: Any = reply.content.config_records[wire.HELD][wire.ANSWERED]
+    except Exception:  # whatever a hostile node sends counts as none
+        return 0
+    return number if type(number) is int else 0
+
+
 def declared_digest(reply: Message) -> str:
     """Return the digest of a node's clients in a reply, "" for an error or anything malformed; never raises."""
     try:

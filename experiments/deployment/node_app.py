@@ -3,6 +3,7 @@
 Flower starts a process for every message, so that nothing is built that this message does not need.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +20,7 @@ from experiments.settings.compose import compose, split
 from experiments.settings.schema import Settings
 from fedmf.errors import DeviceLostError, RunStoppedError, SettingError
 from fedmf.updates import wire
+from server import marks
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,26 @@ def reply_to(message: Message, context: Context, sources: Sources | None = None)
     node = sources.node(of_node) if sources else Node.of(node_settings(of_node))
     reply = _client_app(node, run, message)(message, context)
     if digest := asked_digest(node, message):
-        reply.content[wire.HELD] = ConfigRecord({**digest})
+        reply.content[wire.HELD] = ConfigRecord({**digest, wire.ANSWERED: count_answer(message)})
     return reply
+
+
+def count_answer(message: Message) -> int:
+    """Return the last round of the epoch, from 1, that this node answered before, 0 for none; note that of `message`, if later.
+
+    A server whose older state was restored asks for earlier rounds again, under the epoch's old keys, and learns it so. The
+    note lies where a server's count of rounds does (`server.marks`), under a digest of the node's own key of the epoch.
+    """
+    key = message.content.config_records[wire.HELD][wire.DIGEST_KEY]
+    epoch = hashlib.blake2b(bytes(key), digest_size=16, person=b"fedmf answered").hexdigest()  # type: ignore[arg-type]
+    asked = int(message.content.config_records[wire.TASK][wire.STEP]) + 1  # type: ignore[arg-type]
+    with marks.held(epoch):
+        before = marks.read(epoch) or 0
+        if asked > before:
+            marks.write(
+                epoch, asked, is_over=True
+            )  # no later answer changes it for good: removed when it is a year old
+    return before
 
 
 def app_elsewhere(message: Message, context: Context) -> ClientApp:

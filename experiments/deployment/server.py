@@ -1,6 +1,7 @@
 """The server of a deployment: the same session as a simulation, with clients behind a SuperLink's nodes."""
 
 import logging
+import os
 import time
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from experiments.settings.keys import keyed
 from experiments.settings.overrides import text_of
 from experiments.settings.schema import PopulationSettings, Settings
 from fedmf.errors import RunDirectoryError, SettingError
+from server import marks
 from server.attendance import DeployedPopulation
 from server.checkpoint import LOCK
 from server.cohort import UnreadyNodes
@@ -50,6 +52,7 @@ def deploy(settings: Settings, grid: Grid) -> None:
     """
     directory = RunDirectory(run_directory(settings))
     _let_another_end(directory)
+    warn_of_restored_counts(directory.path)
     settings = recorded_parts(settings, directory.path)
     refuse_unlike_nodes(settings, directory.path)
     if settings.run.extend is not None:
@@ -65,7 +68,7 @@ def deploy(settings: Settings, grid: Grid) -> None:
         settings,
         directory,
         experiment,
-        partial(DeployedPopulation, attendance, on_epoch=record),
+        partial(DeployedPopulation, attendance, on_epoch=record, accept_copy=settings.run.accept_copy),
         partial(_start, grid, engine.round_timeout),
         tasks_per_message=tasks_per_message(experiment.plan),
         bundle=grid.run.fab_hash or None,
@@ -87,6 +90,19 @@ def _let_another_end(directory: RunDirectory) -> None:
     if wait_until_unlocked(directory.path / CHECKPOINT / LOCK, ENDING) > _AT_ONCE:
         log.info("another process was at this run and has been waited for")
         time.sleep(1)  # it gives back its port for metrics last
+
+
+def warn_of_restored_counts(directory: Path) -> None:
+    """Warn where one restore of the account's home would bring back an older state of the run together with its count of rounds.
+
+    A simulation has no need of that: asked again, its clients send what they sent, and the release is the same.
+    """
+    if not os.environ.get("FEDMF_STATE") and directory.resolve().is_relative_to(Path.home().resolve()):
+        log.warning(
+            "released rounds are counted in %s, in the home that the run lies in too: an older state of both, restored "
+            "together, would release rounds again under the same noise. Set FEDMF_STATE to a folder that is never restored.",
+            marks.folder(),
+        )
 
 
 def refuse_unlike_nodes(settings: Settings, path: Path) -> None:

@@ -32,10 +32,12 @@ MODEL = "model"
 TASK = "task"
 UPDATE = "update"  # ConfigRecord of a reply: VALUES, a list of the bytes of each client's kept values and their tag; NO_VALUES for who sent none
 # ConfigRecord of a deployment's messages: asked with DIGEST_KEY, a node answers a query with how many CLIENTS it holds,
-# and every message with a DIGEST of who they are. READY false: its data could not be loaded when it started. OTHER_CODE true,
+# and every message with a DIGEST of who they are, tasks also with ANSWERED, the last round of the epoch (from 1, 0 for none)
+# whose tasks it had answered before. READY false: its data could not be loaded when it started. OTHER_CODE true,
 # and nothing else in the whole reply: the code installed there is not the run's, and nothing of a client was looked at.
 HELD = "held"
 CLIENTS, DIGEST, DIGEST_KEY, READY, OTHER_CODE = "clients", "digest", "digest-key", "ready", "other-code"
+ANSWERED = "answered"
 VECTOR, SCALE = "vector", "scale"
 VALUES = "values"
 NO_VALUES = b""

@@ -5,6 +5,7 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from client.data.fingerprint import Fingerprint
+from experiments.deployment.node_app import count_answer
 from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
@@ -38,14 +39,15 @@ def answer(message, plan=PLAN):
     return replying(message, *(values for reply in replies for values in values_in(reply)))
 
 
-def deployed(folder, held, *, answers=answer, plan=PLAN, tasks=4, least=12, **limits):
+def deployed(folder, held, *, answers=answer, plan=PLAN, tasks=4, least=12, accept_copy=False, **limits):
     """A strategy and the grid of nodes that hold `held` (name -> clients)."""
+    attendance = Attendance(least, **{"timeout": 0.05, "query_timeout": 1.0, **limits})
     grid = Nodes({name: holding(clients) for name, clients in held.items()}, dict.fromkeys(held, answers))
     releases = []
     strategy = FedMF(
         plan,
         Sgd(1.0),
-        DeployedPopulation(Attendance(least, **{"timeout": 0.05, "query_timeout": 1.0, **limits}), folder),
+        DeployedPopulation(attendance, folder, accept_copy=accept_copy),
         first_state(plan, np.zeros(plan.dimension, "f4"), KEY),
         on_release=[lambda state, release: releases.append(release)],
         tasks_per_message=tasks,
@@ -292,6 +294,59 @@ class People:
         reply = answer(message)
         reply.content[wire.HELD] = self.said(message)
         return reply
+
+
+def remembering(message):
+    """The reply of a real node's answer, which keeps count of its rounds."""
+    reply = answer(message)
+    reply.content[wire.HELD] = ConfigRecord({wire.ANSWERED: count_answer(message)})
+    return reply
+
+
+@pytest.mark.parametrize(("released", "answered"), [(3, 3), (5, 4)])
+def test_a_server_behind_its_nodes_stops_before_it_releases_anything(
+    tmp_path, monkeypatch, caplog, released, answered
+):
+    """Its whole state was restored, the count of its rounds as well: nothing on its machine tells. Epochs have 4 rounds."""
+    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "node"))
+    strategy, grid, releases = deployed(tmp_path, {"a": 6, "b": 6}, answers=remembering)
+    strategy.start(grid, num_rounds=3, timeout=0.1)
+    backup = (tmp_path / ROSTER).read_bytes()
+    strategy.start(grid, num_rounds=released - 3, timeout=0.1)  # the next epoch is not taken for the first
+    assert len(releases) == released
+    (tmp_path / ROSTER).write_bytes(backup)
+    restored, _, again = deployed(tmp_path, {"a": 6, "b": 6})
+    with pytest.raises(
+        RunDirectoryError, match=f"answered round {answered} .* asks for its round 1: it holds an older"
+    ):
+        restored.start(grid, num_rounds=1, timeout=0.1)
+    assert again == []
+    assert restored.state.round == 0
+    accepting, _, again = deployed(tmp_path, {"a": 6, "b": 6}, accept_copy=True)
+    accepting.start(grid, num_rounds=1, timeout=0.1)
+    assert len(again) == 1
+    assert "It goes on, because accept_copy was set" in caplog.text
+
+
+def test_a_round_that_was_not_released_is_asked_again_and_what_no_node_says_stops_nothing(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "node"))
+    strategy, grid, _ = deployed(tmp_path, {"a": 12}, answers=remembering)
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    restored, _, releases = deployed(tmp_path, {"a": 12})
+    restored.start(grid, num_rounds=1, timeout=0.1)
+    assert len(releases) == 1
+
+    def malformed(message):
+        reply = answer(message)
+        reply.content[wire.HELD] = ConfigRecord({wire.ANSWERED: "7"})
+        return reply
+
+    (tmp_path / ROSTER).unlink()
+    strategy, grid, releases = deployed(tmp_path, {"a": 12}, answers=malformed)
+    strategy.start(grid, num_rounds=1, timeout=0.1)
+    assert len(releases) == 1
 
 
 def declaring(folder, nodes, rounds):

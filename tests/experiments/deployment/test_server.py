@@ -203,6 +203,39 @@ def test_a_killed_server_goes_on_with_the_same_clients(tmp_path):
     assert key_of("c") in Roster.from_json((tmp_path / "r/checkpoint" / ROSTER).read_text()).nodes
 
 
+def test_a_whole_state_that_was_restored_in_place_is_stopped_by_what_its_nodes_remember(
+    tmp_path, monkeypatch, caplog
+):
+    """Run and count come back together, as by rsync: nothing on the server's machine tells."""
+    home, state = tmp_path / "home", tmp_path / "home/.local/state/fedmf"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("FEDMF_STATE")
+    run, config = configured(home / "r", "population.rounds_per_epoch=3")
+    grid = network(run, TWO)
+    honest = grid.train["a"]
+    grid.train["a"] = dying_in_round_2(honest)
+    with pytest.raises(Crash):
+        deploy(config, grid)
+    assert f"released rounds are counted in {state}" in caplog.text
+    (count,) = [path for path in state.iterdir() if path.read_text() == "1\n"]
+    backup = {path: path.read_bytes() for path in [*(home / "r").rglob("*"), count] if path.is_file()}
+    grid.train["a"] = honest
+    deploy(run_settings(run + " run.resume=true"), grid)
+    assert len(metrics(home / "r")) == 6
+    for path in (home / "r").rglob("*"):
+        if path.is_file() and path not in backup:
+            path.unlink()
+    for path, data in backup.items():
+        path.write_bytes(data)
+    with pytest.raises(
+        RunDirectoryError, match="has answered round 3 of this epoch, .* asks for its round 2"
+    ):
+        deploy(run_settings(run + " run.resume=true"), grid)
+    assert len(metrics(home / "r")) == 1
+    deploy(run_settings(run + " run.resume=true run.accept_copy=true"), grid)
+    assert len(metrics(home / "r")) == 6
+
+
 def test_a_node_whose_data_cannot_be_loaded_sends_zeros_for_the_clients_it_declared(tmp_path, caplog):
     run, config = configured(tmp_path / "r", "privacy.noise_multiplier=0")
     nodes = {"a": f"clients=12 dataset=by_user_npz dataset.path={tmp_path}/none.npz"}
