@@ -228,7 +228,7 @@ def test_a_whole_state_that_was_restored_in_place_is_stopped_by_what_its_nodes_r
     for path, data in backup.items():
         path.write_bytes(data)
     with pytest.raises(
-        RunDirectoryError, match="has answered round 3 of this epoch, .* asks for its round 2"
+        RunDirectoryError, match=r"has answered round 3 of this epoch, .* asks for its round 2"
     ):
         deploy(run_settings(run + " run.resume=true"), grid)
     assert len(metrics(home / "r")) == 1
