@@ -1,8 +1,8 @@
 """Tell the operator of a node whether its data load, before any run: `python -m experiments.node_check ...`.
 
-Takes the overrides of the SuperNode's --node-config, for example
+Takes the node's own file, `config=/etc/fedmf/node.yaml`, or the settings of its data, for example
     python -m experiments.node_check clients=479 dataset=by_user_npz dataset.path=/srv/people.npz
-Exits 2 with one sentence where the data cannot be loaded or hold fewer clients than declared, or one client's values cannot be
+A test set that cannot be used is only mentioned: a node reads none. Exits 2 with one sentence where the data cannot be loaded or hold fewer clients than declared, or one client's values cannot be
 trained on. With `model=...` it counts the parameters, which must be those of the server.
 
 `loads_only=true` is for what starts a node (unit, container): it looks at what the node itself looks at when it starts, the data set
@@ -11,13 +11,17 @@ stayed away for one client's values would let that client decide who takes part.
 decide, exits 2 here as it does there.
 """
 
+import sys
+
 from rich.table import Table
 
 from experiments.cli import command, output
 from experiments.deployment.holdings import examine
 from experiments.deployment.node import Node, NodeSettings, readiness
+from experiments.deployment.warm_node import OWN_KEYS
 from experiments.settings.data import print_notes
 from experiments.settings.output import Output
+from fedmf.errors import FedmfError
 
 
 def node_check(settings: NodeSettings) -> None:
@@ -25,11 +29,11 @@ def node_check(settings: NodeSettings) -> None:
     if settings.loads_only:
         print_readiness(settings)
         return
-    node = Node.of(
-        settings, clients_only=False
-    )  # also what is to be said of the texts, which test lines tell
-    found = examine(node, settings)
-    print_notes(node.dataset)
+    found = examine(Node.of(settings), settings)
+    try:  # also what is to be said of the texts, which test lines tell
+        print_notes(Node.of(settings, clients_only=False).dataset)
+    except FedmfError as error:
+        print(f"note: the test set, which a node does not need, cannot be used: {error}", file=sys.stderr)
     if settings.output is Output.json:
         output.print_json(found)
         return
@@ -55,4 +59,4 @@ def print_readiness(settings: NodeSettings) -> None:
 
 
 if __name__ == "__main__":
-    command.run(node_check, "node_check", NodeSettings, __doc__)
+    command.run(node_check, "node_check", NodeSettings, __doc__, reads_file=True, besides=OWN_KEYS)

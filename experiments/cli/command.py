@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -18,7 +18,7 @@ from experiments.cli.pipes import ending_quietly
 from experiments.settings.compose import compose
 from experiments.settings.engine import warn_of_workers
 from experiments.settings.mistakes import pointing_to_help, sentence
-from experiments.settings.operator_file import named_file, naming_file, with_file
+from experiments.settings.operator_file import named_file, naming_file, with_file, without
 from experiments.settings.suggestions import refuse_flag
 from fedmf.errors import FedmfError, RunStoppedError, SettingError
 
@@ -44,13 +44,15 @@ def run(
     argv: Sequence[str] | None = None,
     *,
     reads_file: bool = False,
+    besides: Collection[str] = (),
 ) -> NoReturn:
     """Run a command that leaves no output folder, and exit.
 
     `settings` is the frozen dataclass of conf/NAME.yaml, which `function` is given; `doc` is what --help says first.
     `reads_file`: whether config=FILE is an operator's file of settings.
     """
-    run_form(lambda overrides: Form(function, name, settings), name, doc, argv, reads_file=reads_file)
+    form = Form(function, name, settings)
+    run_form(lambda overrides: form, name, doc, argv, reads_file=reads_file, besides=besides)
 
 
 def run_form(
@@ -60,16 +62,18 @@ def run_form(
     argv: Sequence[str] | None = None,
     *,
     reads_file: bool = False,
+    besides: Collection[str] = (),
 ) -> NoReturn:
     """Run a command whose settings can be given in several forms, as `run` does; `pick` tells by the arguments.
 
-    With `reads_file` the arguments are those of the file that config=FILE names, and after them those that were typed.
+    With `reads_file` the arguments are those of the file that config=FILE names, and after them those that were typed;
+    `besides` are keys that are the business of another command, which reads the same file.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     if os.environ.get("FEDMF_LOG") == "json":  # there is a handler, so that this leaves the level alone
         logging.root.setLevel(logging.INFO)
-    end_with(lambda: guard(lambda: _call(pick, command, doc, arguments, reads_file)))
+    end_with(lambda: guard(lambda: _call(pick, command, doc, arguments, reads_file, besides)))
 
 
 def end_with(action: Callable[[], int]) -> NoReturn:
@@ -124,13 +128,14 @@ def _call(
     doc: str | None,
     arguments: Sequence[str],
     reads_file: bool,
+    besides: Collection[str],
 ) -> None:
     if show_help(command, doc, arguments):
         return
     if said := refuse_flag(command, arguments):
         raise SettingError(said)
     file = named_file(arguments) if reads_file else None
-    arguments = with_file(arguments) if reads_file else arguments
+    arguments = without(besides, with_file(arguments) if reads_file else arguments)
     form = pick(arguments)
     with naming_file(file):
         settings: Any = compose(form.name, arguments, form.settings)

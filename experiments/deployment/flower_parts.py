@@ -1,4 +1,4 @@
-"""The private parts of Flower with which SuperNode and SuperLink are run; tried with the version that `VERSION` names.
+"""The private parts of Flower with which SuperNode and SuperLink are run; tried with the versions that `VERSIONS` names.
 
 Those with which their tasks are played are in `flower_tasks`; there are no other ones in this package.
 
@@ -26,7 +26,7 @@ from experiments.deployment.lifeline import code_of
 
 log = logging.getLogger(__name__)
 
-VERSION = "1.41"
+VERSIONS = ("1.41.", "1.42.")
 
 UNACTIVATED = 2004  # Flower's code of a SuperLink that opens no session for a key
 

@@ -29,6 +29,7 @@ from experiments.deployment.loopback import HOST, free_port
 from experiments.deployment.reaching import OTHER_SESSION, SESSION, Way
 from experiments.deployment.supervisor import Start
 from experiments.settings.data import DatasetSettings, ModelSettings
+from experiments.settings.operator_file import without
 from experiments.settings.output import LogForm
 from fedmf.checks import check_at_least
 from fedmf.errors import RunStoppedError, SettingError
@@ -135,9 +136,7 @@ def data_overrides(arguments: Sequence[str]) -> str:
     >>> data_overrides(["superlink=a:1", "clients=3", "dataset.path=/my data.npz"])
     "clients=3 'dataset.path=/my data.npz'"
     """
-    return shlex.join(
-        argument for argument in arguments if argument.partition("=")[0].lstrip("+") not in OWN_KEYS
-    )
+    return shlex.join(without(OWN_KEYS, arguments))
 
 
 def starts(settings: NodeCommandSettings, overrides: str) -> dict[str, Start]:

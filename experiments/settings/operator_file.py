@@ -11,7 +11,7 @@ says.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,11 @@ def with_file(arguments: Sequence[str]) -> list[str]:
         *(override for override in of_file if re.split(r"[.=]", override, maxsplit=1)[0] not in replaced),
         *arguments,
     ]
+
+
+def without(keys: Collection[str], arguments: Sequence[str]) -> list[str]:
+    """Return the arguments but for those that give one of `keys`."""
+    return [argument for argument in arguments if argument.partition("=")[0].lstrip("+") not in keys]
 
 
 def named_file(arguments: Sequence[str]) -> Path | None:

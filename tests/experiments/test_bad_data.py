@@ -1,6 +1,7 @@
 """A bad data file ends every command with one sentence and exit code 2, and nothing is written."""
 
 import json
+import runpy
 
 import h5py
 import numpy as np
@@ -86,6 +87,36 @@ def test_the_check_of_a_node_names_the_client_whose_values_are_wrong(tmp_path, c
     (tmp_path / "broken" / "hdf5" / "fed_emnist_train.h5").write_bytes(b"no HDF5")
     said = fails(lambda: node_check(compose("node_check", overrides, NodeSettings)), capsys)
     assert "cannot be read as an HDF5 file" in said
+
+
+def test_the_check_of_a_node_reads_the_nodes_own_file_and_refuses_no_test_set_that_a_node_does_without(
+    tmp_path, capsys, monkeypatch
+):
+    np.savez(
+        tmp_path / "a.npz",
+        x=np.zeros((8, 4), "f4"),
+        y=np.arange(8) % 3,
+        user=np.arange(8) // 4,
+        split=np.zeros(8),
+    )
+    lines = (
+        "superlink: fedmf.example.org:8443", "root_certificates: /none", "private_key: /none", "log: json", "clients: 2",
+        f"dataset: {{name: by_user_npz, path: {tmp_path / 'a.npz'}, classes: 3}}",
+    )  # fmt: skip
+    (tmp_path / "node.yaml").write_text("\n".join(lines))
+
+    def ended(*more):
+        monkeypatch.setattr("sys.argv", ["node_check", f"config={tmp_path / 'node.yaml'}", *more])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(node_check.__code__.co_filename, run_name="__main__")
+        return end.value.code, *capsys.readouterr()
+
+    code, out, error = ended("output=json")
+    assert (code, json.loads(out)["examples"]) == (0, 8)
+    assert "note: the test set, which a node does not need, cannot be used: " in error
+    assert ended("clients=3")[:2] == (2, "")
+    code, _, error = ended("bogus=1")
+    assert (code, error.startswith("error: bogus is no setting of node_check")) == (2, True)
 
 
 def test_evaluate_on_broken_files_is_a_sentence(tmp_path, capsys):

@@ -273,6 +273,22 @@ def test_no_file_of_the_current_directory_is_run_under_the_name_of_an_optional_i
     assert "bcrypt" in run.read_text()  # the files would have been run
 
 
+@pytest.mark.parametrize(
+    ("found", "fits"), [("1.40.2", False), ("1.41.0", True), ("1.99", True), ("2.0.0", False)]
+)
+def test_another_version_of_flower_is_refused_in_a_sentence(fedmf: Console, found: str, fits: bool) -> None:
+    (about := fedmf.folder / f"flwr-{found}.dist-info").mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: flwr\nVersion: {found}\n")
+    fedmf.environment["PYTHONPATH"] = str(fedmf.folder)
+    (hidden := fedmf.folder / "experiments/__init__.py").unlink()
+    hidden.parent.rmdir()
+    out, error = fedmf("--version", expected=0 if fits else 2)
+    if not fits:
+        sentence = f"error: Flower {found} is installed; fedmf needs flwr>=1.41,<2. Install it with: pip install 'flwr>=1.41,<2'.\n"
+        assert (out, error) == ("", sentence)
+    assert '"flwr>=1.41,<2"' in (ROOT / "pyproject.toml").read_text()
+
+
 def test_help_names_the_command_as_it_was_called_and_may_be_cut_short(fedmf: Console) -> None:
     out, _ = fedmf("plan", "--help")
     assert "`fedmf plan dataset=null privacy.epsilon=8" in " ".join(out.split())
