@@ -14,7 +14,7 @@ RUN python -m venv /opt/fedmf/.venv \
     && /opt/fedmf/.venv/bin/pip install --require-hashes --no-deps --no-build-isolation -r packages.txt \
     && /opt/fedmf/.venv/bin/pip install --require-hashes --no-deps -r torch.txt
 # What `flwr run /opt/fedmf/source` bundles is what is installed.
-COPY pyproject.toml README.md LICENSE /opt/fedmf/source/
+COPY pyproject.toml setup.py README.md LICENSE /opt/fedmf/source/
 COPY fedmf /opt/fedmf/source/fedmf
 COPY server /opt/fedmf/source/server
 COPY client /opt/fedmf/source/client

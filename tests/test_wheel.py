@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,8 +39,21 @@ def build(folder: Path) -> Path:
     source = folder / "source"
     for name in (*PACKAGES, "conf", "tests", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
+    git = (
+        "git",
+        "-C",
+        source,
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    )
+    for arguments in (("init", "--quiet"), ("add", "pyproject.toml"), ("commit", "--quiet", "--message=one")):
+        command(*git, *arguments, cwd=folder)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-index")
     command(*pip, "--no-build-isolation", "--no-deps", "--wheel-dir", folder / "dist", source, cwd=folder)
     (wheel,) = (folder / "dist").glob("*.whl")
@@ -95,7 +109,9 @@ def test_the_wheel_holds_every_module_and_every_setting(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_works_in_a_folder_with_names_like_ours(installed: Path, folder: Path) -> None:
+def test_an_installed_wheel_works_in_a_folder_with_names_like_ours(
+    wheel: Path, installed: Path, folder: Path
+) -> None:
     fedmf = installed / "fedmf"
     for package in PACKAGES:
         found = command(
@@ -108,5 +124,8 @@ def test_an_installed_wheel_works_in_a_folder_with_names_like_ours(installed: Pa
     for seed in (1, 2):
         run = (f"run.directory=runs/{seed}", f"seed={seed}", *SMALL, "engine.workers=2", "output=json")
         assert json.loads(command(fedmf, "simulate", *run, cwd=folder))["rounds"] == 2
+    noted = (folder / "runs/1/privacy.json").read_text()
+    commit = command("git", "-C", wheel.parents[1] / "source", "rev-parse", "HEAD", cwd=folder).strip()
+    assert re.findall(r'"git_commit": "(\w+)",\s*"git_modified": (\w+)', noted) == [(commit, "false")]
     command(fedmf, "compare", "directory=runs", cwd=folder)
     assert len((folder / "runs" / "compare.csv").read_text().splitlines()) == 2  # the seeds are one group

@@ -4,6 +4,7 @@ No name of a machine or a user and no path is recorded: a run directory is shown
 """
 
 import hashlib
+import json
 import os
 import platform
 import subprocess
@@ -26,22 +27,32 @@ _PROCESSORS, _MEMORY_LIMIT = Path("/proc/cpuinfo"), Path("/sys/fs/cgroup/memory.
 
 
 def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
-    """Return versions, and the commit of the checkout that the code comes from, None where it is installed.
+    """Return versions, and the commit of the checkout that the code comes from or was built from, None where none is known.
 
     That of numba is None where none can be used, as then numpy computes, whatever is installed.
     """
-    commit = _git(checkout, "rev-parse", "HEAD") if (checkout / ".git").exists() else None
-    changes = commit and _git(checkout, "status", "--porcelain", "--untracked-files=no")
     return {
         "fedmf": fedmf.__version__,
         "code": code_digest(checkout),
         "python": platform.python_version(),
         **{name: installed_version(name) for name in PACKAGES},
         "numba": compiling.version(),
-        "git_commit": commit,
-        "git_modified": None if changes is None else bool(changes),
+        **_commit(checkout),
         "image": os.environ.get(IMAGE) or None,
     }
+
+
+def _commit(checkout: Path) -> dict[str, Any]:
+    """Return the commit of the code, and whether something was changed since: of the checkout, or as setup.py noted it."""
+    if not (checkout / ".git").exists():
+        try:
+            noted = json.loads((checkout / "fedmf" / "commit.json").read_bytes())
+        except FileNotFoundError:
+            return {"git_commit": None, "git_modified": None}
+        return {name: noted[name] for name in ("git_commit", "git_modified")}
+    commit = _git(checkout, "rev-parse", "HEAD")
+    changes = commit and _git(checkout, "status", "--porcelain", "--untracked-files=no")
+    return {"git_commit": commit, "git_modified": None if changes is None else bool(changes)}
 
 
 def own_code() -> dict[str, str]:
