@@ -1,6 +1,6 @@
 """The nginx configuration through which nodes reach a SuperLink, and the largest request that it must let through.
 
-docs/deployment.md says why there must be a proxy; docs/nginx/fedmf-proxy.conf is this file as `python -m experiments.proxy`
+docs/deployment.md says why there must be a proxy; docs/nginx/fedmf-proxy.conf is this file as `fedmf proxy`
 prints it for an example.
 """
 
@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>\d{1,5})")
 _NAME = re.compile(r"[\w.-]+")
 
 TEMPLATE = """\
-# /etc/nginx/conf.d/fedmf-proxy.conf on the server host, printed by `python -m experiments.proxy`; see docs/deployment.md.
+# /etc/nginx/conf.d/fedmf-proxy.conf on the server host, printed by `fedmf proxy`; see docs/deployment.md.
 # It passes the requests of nodes, POST /v1/fleet/NAME, and nothing else: /v1/control/ and /v1/runtime/ are everything.
 # It sees un-noised updates, because TLS ends here: nothing that travels is written to a disk or to a log.
 # Unfinished requests stay in nginx, at most 256 x client_max_body_size; the `events` block of nginx.conf needs
