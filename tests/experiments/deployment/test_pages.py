@@ -330,7 +330,7 @@ def test_from_nothing_to_a_finished_run_as_the_pages_say(hosts):
     server.follow("runbook", "Disk full")
     server.follow("runbook", "Too few clients")
     counted = server.follow("operator", "Backup and restore")
-    assert re.search(r'"run": "(\w{32})"\n.*/\1:\d+\n', counted), counted
+    assert re.search(r'"run": "(\w{32})"\s+\S+/fedmf-counter/\1:\d+\n', counted), counted
 
     server.follow("operator", "Stop and go on", only="flwr")
     wait_for(lambda: is_finished(directory), server, node)

@@ -44,7 +44,10 @@ def test_systemd_reads_every_line_of_a_unit(unit, tmp_path):
             UNITS[0],
             [
                 *("UMask=0077", "ProtectProc=invisible", "LimitCORE=0", "IPAddressDeny=any"),
-                *("Restart=on-failure", "StateDirectory=fedmf fedmf-counter"),  # the server notes what it uses in the first
+                *(
+                    "Restart=on-failure",
+                    "StateDirectory=fedmf fedmf-counter",
+                ),  # it notes what it uses in the first
             ],
         ),
         (UNITS[1], ["UMask=0077", "ProtectProc=invisible", "LimitCORE=0", "Restart=always"]),
