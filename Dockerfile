@@ -26,7 +26,7 @@ RUN cp -r /opt/fedmf/source copy \
 FROM ${BASE}
 RUN groupadd --system --gid 10001 fedmf \
     && useradd --system --uid 10001 --gid 10001 --home-dir /var/lib/fedmf --shell /usr/sbin/nologin fedmf \
-    && install -d -o fedmf -g fedmf -m 0700 /var/lib/fedmf /run/fedmf
+    && install -d -o fedmf -g fedmf -m 0700 /var/lib/fedmf /var/lib/fedmf-counter /run/fedmf
 COPY --from=build /opt/fedmf /opt/fedmf
 ENV PATH=/opt/fedmf/.venv/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \

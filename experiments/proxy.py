@@ -1,6 +1,6 @@
-"""Print the nginx configuration that lets nodes reach a SuperLink, and nobody else: `python -m experiments.proxy parameters=650`.
+"""Print the nginx configuration that lets nodes reach a SuperLink, and nobody else: `fedmf proxy parameters=650`.
 
-    python -m experiments.proxy parameters=1000900 > /etc/nginx/conf.d/fedmf-proxy.conf
+    fedmf proxy parameters=1000900 > /etc/nginx/conf.d/fedmf-proxy.conf
 
 The largest request that it lets through follows from the model: `parameters` is what `node_check` prints and what stands in
 summary.json, of the largest model that will run behind it. docs/deployment.md says what the file is for.

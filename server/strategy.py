@@ -297,6 +297,7 @@ class FedMF(Strategy):
         tag of their own task are zeros, and what else stands in a reply without any such tag is not looked at: it may come
         from another node than the one that was asked. Only one that says that its node does no work for the run, and
         nothing else, leaves its clients silent: who says so for another node does no more than who keeps its reply back.
+        A node that has read another's task can tag values too (docs/deployment.md, "Trust").
         """
         plan, awaited = self.plan, {asked.message.metadata.message_id: asked for asked in self._asked}
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)

@@ -24,7 +24,7 @@ daemon off;
 master_process off;
 pid {folder}/nginx.pid;
 error_log {folder}/error.log info;
-events {{ worker_connections 64; }}
+events {{ worker_connections 1024; }}
 http {{
     access_log {folder}/access.log;
 {spools}
@@ -148,17 +148,17 @@ class Nginx:
         return file.read_text() if file.exists() else ""
 
     @contextlib.contextmanager
-    def connected(self):
+    def connected(self, source=HOST):
         context = ssl.create_default_context(cafile=str(self.certificates.authority))
         with (
-            socket.create_connection((HOST, self.port), timeout=20) as plain,
+            socket.create_connection((HOST, self.port), timeout=20, source_address=(source, 0)) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as channel,
         ):
             yield channel
 
-    def ask(self, line, body=b"", headers=()):
+    def ask(self, line, body=b"", headers=(), *, source=HOST):
         """Send one request as these bytes and return the status and all that was answered."""
-        with self.connected() as channel:
+        with self.connected(source) as channel:
             channel.sendall(head(line, body, headers))
             with contextlib.suppress(OSError):  # an early refusal
                 channel.sendall(body)

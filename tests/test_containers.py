@@ -23,6 +23,7 @@ SERVICES = {
 }
 HADOLINT, DOCKER = shutil.which("hadolint"), shutil.which("docker")
 TORCH = os.environ.get("FEDMF_TORCH")
+VOLUMES = ("state:/var/lib/fedmf", "counter:/var/lib/fedmf-counter")
 each_service = pytest.mark.parametrize("name", SERVICES)
 
 
@@ -105,7 +106,7 @@ def test_a_service_may_do_nothing_that_it_does_not_need(name):
     assert service["ulimits"] == {"core": 0}
     assert {"privileged", "cap_add", "pid", "ipc", "devices"}.isdisjoint(service)
     for volume in service["volumes"]:
-        assert volume.endswith(":ro") or volume == "state:/var/lib/fedmf"
+        assert volume.endswith(":ro") or volume in VOLUMES
     for place in service["tmpfs"]:
         assert place.endswith(":uid=10001,gid=10001,mode=0700")
 
@@ -173,6 +174,16 @@ def test_the_database_is_in_memory():
     places = {place.partition(":")[0] for place in service["tmpfs"]}
     assert str(Path(settings["database"]).parent) in places
     assert all(settings[key].startswith("/etc/fedmf/") for key in ("certificate", "key", "authority"))
+
+
+def test_released_rounds_are_counted_in_a_volume_of_their_own():
+    """A new volume takes owner and mode of the image's folder: the account may write there."""
+    service = SERVICES["server:superlink"]
+    assert [volume for volume in service["volumes"] if not volume.endswith(":ro")] == [*VOLUMES]
+    state = service["environment"]["FEDMF_STATE"]
+    assert state == VOLUMES[1].partition(":")[2]
+    (made,) = re.findall(r"install -d -o fedmf -g fedmf -m 0700 (.*)", " ".join(of("RUN")))
+    assert state in made.split()
 
 
 @pytest.mark.skipif(

@@ -1,6 +1,6 @@
 """The nginx configuration through which nodes reach a SuperLink, and the largest request that it must let through.
 
-docs/deployment.md says why there must be a proxy; docs/nginx/fedmf-proxy.conf is this file as `python -m experiments.proxy`
+docs/deployment.md says why there must be a proxy; docs/nginx/fedmf-proxy.conf is this file as `fedmf proxy`
 prints it for an example.
 """
 
@@ -22,9 +22,14 @@ _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>\d{1,5})")
 _NAME = re.compile(r"[\w.-]+")
 
 TEMPLATE = """\
-# /etc/nginx/conf.d/fedmf-proxy.conf on the server host, printed by `python -m experiments.proxy`; see docs/deployment.md.
+# /etc/nginx/conf.d/fedmf-proxy.conf on the server host, printed by `fedmf proxy`; see docs/deployment.md.
 # It passes the requests of nodes, POST /v1/fleet/NAME, and nothing else: /v1/control/ and /v1/runtime/ are everything.
 # It sees un-noised updates, because TLS ends here: nothing that travels is written to a disk or to a log.
+# Unfinished requests stay in nginx, at most 256 x client_max_body_size; the `events` block of nginx.conf needs
+# worker_connections 4096 or more, because nginx counts a connection below only once it has read a request's head.
+limit_conn_zone $binary_remote_addr zone=fedmf_address:1m;
+limit_conn_zone $server_port zone=fedmf_all:1m;
+
 upstream fedmf_superlink {
     server {{ superlink }};
     keepalive 32;
@@ -39,9 +44,17 @@ server {
     ssl_session_tickets off;
     server_tokens off;
     access_log off;
-    keepalive_timeout 60s;
-    client_header_timeout 10s;
+
+    # A node has at most three requests under way: two parts of a reply and a heartbeat. All nodes of a hospital come from
+    # one address: 64 is 20 nodes that upload at one instant. What is more gets 503, and a node tries that again.
+    limit_conn fedmf_address 64;
+    limit_conn fedmf_all 256;
+    keepalive_timeout 60s;  # a node asks every few seconds
+    keepalive_requests 1000;
+    client_header_timeout 10s;  # for the TLS handshake and for a request's head
     client_body_timeout 30s;  # between two parts of a request, not for all of it: the server has a deadline for that
+    send_timeout 30s;  # likewise of an answer
+    reset_timedout_connection on;
 
     # The largest honest request: a reply for a model of {{ parameters }} parameters.
     client_max_body_size {{ largest }};
@@ -60,12 +73,14 @@ server {
         proxy_http_version 1.1;
         proxy_set_header Connection "";
         proxy_set_header Host {{ name }};
-        proxy_request_buffering off;  # both ways in memory only, a part at a time
-        proxy_buffering off;
+        # The SuperLink gets whole requests: one that never ends costs it nothing. The buffer is as large as a request, so
+        # that nothing of one goes to a file.
+        proxy_request_buffering on;
+        client_body_buffer_size {{ largest }};
+        proxy_buffering off;  # answers in memory only, a part at a time
         proxy_max_temp_file_size 0;
         proxy_buffer_size 64k;
         proxy_buffers 4 64k;
-        client_body_buffer_size 64k;
         proxy_next_upstream off;  # a request is sent once
         proxy_ssl_verify on;
         proxy_ssl_verify_depth 2;

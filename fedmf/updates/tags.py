@@ -1,7 +1,8 @@
 """The tag behind each client's values, by which the server knows that they answer its own task.
 
 Flower 1.41 takes a reply from any registered node that knows the id of a message, and ids stand in its logs. What binds
-a reply to its task is the mask key, which only the server and the node of that client hold:
+a reply to its task is the mask key, which the server sends to the client's node alone. (A registered node that learns
+the task's id while the SuperLink stores the task can fetch it too: docs/deployment.md, "Trust".)
 
     K   = HMAC-SHA256(mask key, "reply tag", run, epoch, step, client)
     tag = the first 16 bytes of HMAC-SHA256(K, values)

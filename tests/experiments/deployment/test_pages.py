@@ -163,8 +163,8 @@ def headings(page):
 @pytest.mark.parametrize("page", [*PAGES, "deployment"])
 def test_links_to_a_heading_lead_to_one(page):
     links = re.findall(r"\]\((?:(\w+)\.md)?#([\w-]+)\)", text_of(page))
-    by_hand = set(re.findall(r'<a id="([\w-]+)">', text_of(page)))
     for target, anchor in links:
+        by_hand = set(re.findall(r'<a id="([\w-]+)">', text_of(target or page)))
         assert anchor in headings(target or page) | by_hand, (target, anchor)
 
 
@@ -329,6 +329,8 @@ def test_from_nothing_to_a_finished_run_as_the_pages_say(hosts):
     assert "node hospital-1 takes part with 479 clients" in server.follow("operator", "Watch")
     server.follow("runbook", "Disk full")
     server.follow("runbook", "Too few clients")
+    counted = server.follow("operator", "Backup and restore")
+    assert re.search(r'"run": "(\w{32})"\s+\S+/fedmf-counter/\1:\d+\n', counted), counted
 
     server.follow("operator", "Stop and go on", only="flwr")
     wait_for(lambda: is_finished(directory), server, node)

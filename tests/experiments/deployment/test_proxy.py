@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -173,21 +174,37 @@ def test_the_largest_request_passes_and_a_larger_one_is_refused(tmp_path):
 
 
 @needs_nginx
-def test_a_request_is_passed_on_as_it_comes_and_never_written_to_disk(proxied):
+def test_a_request_is_passed_on_once_it_is_whole_and_never_written_to_disk(tmp_path):
     """The folders that nginx would spool to are gone: a configuration that spools answers 500."""
-    nginx, upstream = proxied
-    body = bytes(2 * MIB)
-    before = upstream.bytes
-    with nginx.connected() as channel:
-        channel.sendall(head(FLEET, body) + body[:MIB])
+    body = bytes(largest_request(1000))
+    with before_an_upstream(tmp_path) as (nginx, upstream):
+        with nginx.connected() as channel:
+            channel.sendall(head(FLEET, body) + body[:-1])
+            time.sleep(0.5)
+            assert upstream.connections == 0
+            channel.sendall(body[-1:])
+            assert answered(channel)[0] == 200
+        assert [len(body) for body in upstream.bodies] == [len(body)]
+        assert "No such file" not in nginx.errors()
+
+
+@needs_nginx
+def test_unfinished_requests_of_one_address_neither_reach_the_superlink_nor_lock_others_out(tmp_path):
+    limit, body = 64, bytes(MIB)
+    assert f"limit_conn fedmf_address {limit};" in SHIPPED.read_text()
+    with before_an_upstream(tmp_path) as (nginx, upstream), ExitStack() as unfinished:
+        for _ in range(limit):
+            channel = unfinished.enter_context(nginx.connected())
+            channel.sendall(head(FLEET, body) + body[:1000])
         deadline = time.monotonic() + 20
-        while upstream.bytes - before < MIB:
-            assert time.monotonic() < deadline, "the first half did not arrive before the second was sent"
-            time.sleep(0.01)
-        channel.sendall(body[MIB:])
-        assert answered(channel)[0] == 200
-    assert len(upstream.bodies[-1]) == len(body)
-    assert "No such file" not in nginx.errors()
+        while nginx.ask(FLEET)[0] != 503:
+            assert time.monotonic() < deadline, "more than the limit were let in"
+            time.sleep(0.05)
+        before = upstream.connections  # of questions before all unfinished requests were counted
+        assert nginx.ask(FLEET)[0] == 503
+        assert upstream.connections == before
+        assert nginx.ask(FLEET, body, source="127.0.0.2")[0] == 200
+        assert {*map(len, upstream.bodies)} <= {0, len(body)}
 
 
 @needs_nginx

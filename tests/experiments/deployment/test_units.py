@@ -44,7 +44,10 @@ def test_systemd_reads_every_line_of_a_unit(unit, tmp_path):
             UNITS[0],
             [
                 *("UMask=0077", "ProtectProc=invisible", "LimitCORE=0", "IPAddressDeny=any"),
-                *("Restart=on-failure", "StateDirectory=fedmf"),  # in which the server notes what it uses
+                *(
+                    "Restart=on-failure",
+                    "StateDirectory=fedmf fedmf-counter",
+                ),  # it notes what it uses in the first
             ],
         ),
         (UNITS[1], ["UMask=0077", "ProtectProc=invisible", "LimitCORE=0", "Restart=always"]),
@@ -169,6 +172,16 @@ def test_what_the_server_keeps_is_what_its_unit_makes_and_wipes():
     assert Path(settings.database).parent == Path("/run", re.search(r"(?m)^RuntimeDirectory=(.*)", text)[1])
     assert settings.home is None  # so that it is the unit's, which wipe is told by the environment as well
     assert re.search(r"(?m)^Environment=FLWR_HOME=/", text)
+
+
+def test_released_rounds_are_counted_in_a_folder_of_their_own_that_the_unit_makes():
+    """Outside the folder of the runs and of the account's home, which a restore sets back together."""
+    text = (FOLDER / UNITS[0]).read_text()
+    (state,) = re.findall(r"(?m)^Environment=FEDMF_STATE=(.*)", text)
+    made = re.search(r"(?m)^StateDirectory=(.*)", text)[1].split()
+    assert state in {f"/var/lib/{name}" for name in made[1:]}
+    assert f"WorkingDirectory=/var/lib/{made[0]}\n" in text
+    assert f"export FEDMF_STATE={state} " in (FOLDER.parent / "operator.md").read_text()
 
 
 def test_a_stop_of_the_server_is_a_success_and_a_mistake_is_not_tried_again():
