@@ -56,7 +56,7 @@ def read_arrays(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
         raise SettingError(f"start is {str(path)!r}, which is no file; it must name an .npz file.")
     try:
         return read_npz(path, shapes)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise SettingError(
             f"start is {str(path)!r}, which cannot be read ({error}); it must be an .npz file of numbers."
         ) from error

@@ -19,8 +19,8 @@ def read_npz(
     """Return the arrays of an .npz file by name, those of `names` alone where these are given.
 
     An array that `shapes` names must have its shape there; all others together must be no larger than the file, as np.savez
-    packs nothing. None is read before its head says so. Raises `OSError` for a file that is gone, and `ValueError` for one
-    that is damaged or holds anything else.
+    packs nothing. None is read before its head says so. Raises `ValueError` for a file that is gone, is damaged or holds
+    anything else.
     """
     try:
         with (
@@ -44,8 +44,6 @@ def read_npz(
                         )
                     content.seek(0)
                     arrays[name] = npy.read_array(content, allow_pickle=False)
-    except (OSError, ValueError):
-        raise
-    except Exception as error:  # whatever zipfile, zlib and NumPy meet in a damaged file
+    except Exception as error:  # whatever the system, zipfile, zlib and NumPy meet in a damaged file
         raise ValueError(str(error)) from error
     return arrays

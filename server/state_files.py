@@ -6,6 +6,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Base:
             ledger = Ledger.from_json(about["ledger"])
             scale = arrays.pop("scale", None)
             slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
-            state = ServerState(int(about["round"]), model, ledger, register, None, slots, scale)
+            state = ServerState(index(about["round"]), model, ledger, register, None, slots, scale)
             calculated, code = dict(about.get("calculated", {})), dict(about.get("code", {}))
             return cls(state, dict(about["configuration"]), calculated, code)
         except (*UNREADABLE, TypeError, RecursionError) as error:
@@ -79,8 +80,7 @@ class Base:
 def register_of(path: Path) -> str | None:
     """Return which file of the register the base at `path` refers to; None where it cannot be read."""
     try:
-        about = read_npz(path, names=["about"])["about"]
-        return str(json.loads(str(about))["register"]["file"])
+        return str(json.loads(str(read_npz(path, names=["about"])["about"]))["register"]["file"])
     except (*UNREADABLE, TypeError, RecursionError):
         return None
 

@@ -77,7 +77,7 @@ def read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]] | None = None)
         raise RunDirectoryError(f"{file} does not exist; {_why_there_is_none(file.parent)}.")
     try:
         return read_npz(file, shapes)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise RunDirectoryError(
             f"{file} cannot be read as a model ({error}); it must be the .npz file that the run wrote, and the data of "
             "the shape that the run was trained on."

@@ -9,8 +9,6 @@ from typing import Any
 from experiments.settings.recorded import refuse_odd_values
 from fedmf.errors import RunDirectoryError
 
-_MOST_VALUES = 10_000_000  # of one document; a run records some for each of its rounds
-
 
 def _is_number(
     value: object, low: float = -1e300, high: float = 1e300, kinds: tuple[type, ...] = (int, float)
@@ -78,7 +76,7 @@ def rows_of(data: bytes, file: Path, metrics: Iterable[str] = ()) -> tuple[dict[
 def _checked(text: bytes, kinds: dict[str, Any], file: Path) -> dict[str, Any]:
     try:
         document = json.loads(text.decode())
-        refuse_odd_values(document, _MOST_VALUES)
+        refuse_odd_values(document, 10_000_000)  # mechanism.json holds some for each round
     except (ValueError, RecursionError) as error:
         raise RunDirectoryError(f"{file} is not JSON as a run writes it ({error}).") from error
     if not isinstance(document, dict):
