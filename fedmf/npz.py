@@ -37,8 +37,9 @@ def read_npz(
                     if known is None:
                         left -= max(kind.itemsize, 1) * math.prod(shape)
                     # The widest number has 16 bytes; in other formats of NumPy the head itself may take gigabytes.
-                    is_other = left < 0 if known is None else known != shape or kind.itemsize > 16
-                    if is_other or version != (1, 0):
+                    if version != (1, 0) or (
+                        left < 0 if known is None else known != shape or kind.itemsize > 16
+                    ):
                         raise ValueError(
                             f"{name} has the shape {shape} of {kind}; it must be {'no larger than the file' if known is None else known}"
                         )

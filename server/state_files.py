@@ -71,8 +71,12 @@ class Base:
             scale = arrays.pop("scale", None)
             slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
             state = ServerState(index(about["round"]), model, ledger, register, None, slots, scale)
-            calculated, code = dict(about.get("calculated", {})), dict(about.get("code", {}))
-            return cls(state, dict(about["configuration"]), calculated, code)
+            return cls(
+                state,
+                dict(about["configuration"]),
+                dict(about.get("calculated", {})),
+                dict(about.get("code", {})),
+            )
         except (*UNREADABLE, TypeError, RecursionError) as error:
             raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{otherwise}") from error
 
