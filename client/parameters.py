@@ -81,7 +81,10 @@ def set_arrays(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
                 f"{name} has the shape {array.shape}, but the model has {tuple(held[name].shape)}; "
                 "they must be the same."
             )
-        other, values, _ = new.setdefault(id(held[name]), (name, array, _as_tensor(name, array, held[name])))
+        other, values, _ = new.setdefault(
+            id(held[name]),
+            (name, array, as_tensor(name, array, "biufc" if held[name].is_complex() else "biuf")),
+        )
         if values is not array and not np.array_equal(values, array):
             raise SettingError(f"{name} and {other} differ, but are one parameter of the model.")
     with torch.no_grad():
@@ -236,9 +239,9 @@ def _as_array(tensor: Tensor) -> np.ndarray:
     return np.array((values.float() if values.dtype == torch.bfloat16 else values).numpy())
 
 
-def _as_tensor(name: str, array: np.ndarray, held: Tensor) -> Tensor:
-    """Return an array as a tensor that can be copied into `held`. Raises `SettingError` for no numbers."""
-    if array.dtype.kind not in ("biufc" if held.is_complex() else "biuf"):
+def as_tensor(name: str, array: np.ndarray, kinds: str = "biufc") -> Tensor:
+    """Return an array as a tensor. Raises `SettingError` for what is no number, of NumPy's `kinds`."""
+    if array.dtype.kind not in kinds:
         raise SettingError(f"{name} is of type {array.dtype}; it must hold numbers.")
     try:
         return torch.from_numpy(np.array(array, array.dtype.newbyteorder("=")))

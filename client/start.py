@@ -1,14 +1,14 @@
 """Weights to begin with, from a file: a public backbone, or the model of another run."""
 
-import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from torch import nn
 
-from client.data.reading import PARSERS_RAISE
 from client.parameters import set_arrays
 from fedmf.errors import SettingError
+from fedmf.npz import read_npz
 
 
 def start_from(model: nn.Module, start: str | Path) -> None:
@@ -19,9 +19,9 @@ def start_from(model: nn.Module, start: str | Path) -> None:
     random for good), where shapes differ, and for a file that is no .npz of numbers. Nothing in the file is run.
     """
     path = Path(start)
-    arrays = read_arrays(path)
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    known = {*parameters, *dict(model.named_buffers(remove_duplicate=False))}
+    known = {**parameters, **dict(model.named_buffers(remove_duplicate=False))}
+    arrays = read_arrays(path, {name: tuple(tensor.shape) for name, tensor in known.items()})
     taken = {name: array for name, array in arrays.items() if name in known}
     if not taken:
         raise SettingError(
@@ -50,14 +50,13 @@ def start_from(model: nn.Module, start: str | Path) -> None:
         raise SettingError(f"start is {str(path)!r}, which does not fit the model: {error}") from error
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file by name. Raises `SettingError` about `start` for any other file."""
+def read_arrays(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file by name. Raises `SettingError` about `start` for any other file or other `shapes`."""
     if not path.is_file():
         raise SettingError(f"start is {str(path)!r}, which is no file; it must name an .npz file.")
     try:
-        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except PARSERS_RAISE as error:
+        return read_npz(path, shapes)
+    except ValueError as error:
         raise SettingError(
             f"start is {str(path)!r}, which cannot be read ({error}); it must be an .npz file of numbers."
         ) from error

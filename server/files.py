@@ -8,8 +8,6 @@ import os
 import pwd
 import stat
 import time
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ import numpy as np
 
 from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 
-# What reading a file of arrays raises where it is gone, cut short, damaged, or lacks one of them.
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+# What reading a file of arrays raises where it is gone, cut short, damaged, or lacks one of them: `fedmf.npz`, and a lookup.
+UNREADABLE = (OSError, ValueError, KeyError)
 
 
 def write_atomically(
@@ -89,31 +87,6 @@ def packed(**arrays: Any) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
-
-
-def unpacked(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file by name, read whole. Raises one of `UNREADABLE` where it is gone or damaged."""
-    return unpacked_bytes(path.read_bytes())
-
-
-def unpacked_bytes(data: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays in the bytes of an .npz file by name. Raises one of `UNREADABLE` where they are damaged."""
-    with archive(io.BytesIO(data)) as stored:
-        return {name: stored[name] for name in stored.files}
-
-
-@contextlib.contextmanager
-def archive(source: Path | io.BytesIO) -> Iterator[Any]:
-    """Open an .npz file whose arrays are read within the block. One of `UNREADABLE` is raised where it is damaged.
-
-    A single flipped bit makes zipfile take a file for one with a password or of a method that it lacks, which it says by
-    a RuntimeError, and zlib read what was never compressed.
-    """
-    try:
-        with np.load(source, allow_pickle=False) as stored:
-            yield stored
-    except (RuntimeError, zlib.error) as error:
-        raise ValueError(str(error)) from error
 
 
 def open_no_link(path: str | Path, flags: int) -> int:

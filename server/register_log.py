@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from fedmf.errors import ParticipationError, RunDirectoryError
+from fedmf.npz import read_npz
 from fedmf.register import Register
-from server.files import UNREADABLE, packed, unpacked_bytes, write_all, write_atomically
+from server.files import UNREADABLE, packed, write_all, write_atomically
 
 NAME = re.compile(r"register-\d+(-\d+)?\.bin")
 FEWEST_BYTES = 1 << 20
@@ -103,7 +104,7 @@ def load(folder: Path, reference: Mapping[str, Any], *, otherwise: str) -> Regis
             f"{reference['crc32']:08x}.{otherwise}"
         )
     try:
-        register = Register.from_arrays(unpacked_bytes(data[: reference["snapshot"]]))
+        register = Register.from_arrays(read_npz(data[: reference["snapshot"]]))
         for line in data[reference["snapshot"] :].splitlines():
             register = _with_line(register, json.loads(line))
     except (*UNREADABLE, TypeError, ParticipationError) as error:

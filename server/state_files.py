@@ -6,6 +6,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from fedmf.accounting import Ledger
 from fedmf.errors import RunDirectoryError
 from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.normals import FORM as NORMALS
+from fedmf.npz import read_npz
 from fedmf.randomness import SecretKey
 from server import register_log
-from server.files import UNREADABLE, archive, erase, packed, temporary_path, unpacked, write_atomically
+from server.files import UNREADABLE, erase, packed, temporary_path, write_atomically
 from server.state import Secrets, ServerState
 
 FORMAT = "fedmf-checkpoint-5"  # 4: noise in float32, which is not private to its last bit
@@ -56,30 +58,34 @@ class Base:
     def load(cls, path: Path, *, otherwise: str) -> "Base":
         """Return the base at `path`. Raises `RunDirectoryError`, which ends with `otherwise`, if it cannot be read."""
         try:
-            arrays = unpacked(path)
-            about, model = json.loads(str(arrays.pop("about"))), arrays.pop("model")
-        except UNREADABLE as error:
-            raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{otherwise}") from error
-        if about.get("format") != FORMAT:
-            raise RunDirectoryError(
-                f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}, whose noise is of "
-                f"form {NORMALS}. A run continues with the version of fedmf that began it only: one statement cannot cover noise of two "
-                f"forms.{otherwise}"
+            arrays = read_npz(path)
+            about, model = dict(json.loads(str(arrays.pop("about")))), arrays.pop("model")
+            if about.get("format") != FORMAT:
+                raise RunDirectoryError(
+                    f"format of {path} is {about.get('format')!r}; this version reads {FORMAT!r}, whose noise is of "
+                    f"form {NORMALS}. A run continues with the version of fedmf that began it only: one statement cannot cover noise of two "
+                    f"forms.{otherwise}"
+                )
+            register = register_log.load(path.parent, about["register"], otherwise=otherwise)
+            ledger = Ledger.from_json(about["ledger"])
+            scale = arrays.pop("scale", None)
+            slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
+            state = ServerState(index(about["round"]), model, ledger, register, None, slots, scale)
+            return cls(
+                state,
+                dict(about["configuration"]),
+                dict(about.get("calculated", {})),
+                dict(about.get("code", {})),
             )
-        register = register_log.load(path.parent, about["register"], otherwise=otherwise)
-        ledger = Ledger.from_json(about["ledger"])
-        scale = arrays.pop("scale", None)
-        slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
-        state = ServerState(about["round"], model, ledger, register, None, slots, scale)
-        return cls(state, about["configuration"], about.get("calculated", {}), about.get("code", {}))
+        except (*UNREADABLE, TypeError, RecursionError) as error:
+            raise RunDirectoryError(f"{path} is cut short or damaged ({error}).{otherwise}") from error
 
 
 def register_of(path: Path) -> str | None:
     """Return which file of the register the base at `path` refers to; None where it cannot be read."""
     try:
-        with archive(path) as stored:  # of all arrays this one alone is read
-            return str(json.loads(str(stored["about"]))["register"]["file"])
-    except (*UNREADABLE, TypeError):
+        return str(json.loads(str(read_npz(path, names=["about"])["about"]))["register"]["file"])
+    except (*UNREADABLE, TypeError, RecursionError):
         return None
 
 
@@ -95,7 +101,7 @@ def read_added(folder: Path) -> dict[str, Any]:
         return {}
     try:
         return dict(json.loads(path.read_text())["configuration"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RunDirectoryError(f"{path} is cut short or damaged ({error}).") from error
 
 
@@ -137,11 +143,11 @@ def erase_secrets(folder: Path) -> None:
 def read_secrets(folder: Path) -> Held | None:
     """Return the secrets in `folder`; None where they are gone, erased or damaged."""
     try:
-        arrays = unpacked(folder / SECRETS)
+        arrays = read_npz(folder / SECRETS)
         key = SecretKey(arrays.pop("key").tobytes())
         epoch, mechanism = int(arrays.pop("epoch")), str(arrays.pop("mechanism"))
         normals = int(arrays.pop("normals", 1))
-    except UNREADABLE:
+    except (*UNREADABLE, TypeError):
         return None
     return Held(
         epoch,

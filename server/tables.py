@@ -18,8 +18,9 @@ from fedmf.errors import DataError
 from fedmf.mechanisms.deployed import tables_of, with_tables
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization
+from fedmf.npz import read_npz
 from fedmf.plan import Plan
-from server.files import UNREADABLE, packed, unpacked, write_atomically
+from server.files import UNREADABLE, packed, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def going_on(folder: Path, plan: Plan, began_with: tuple[int, str] | None) -> Pl
     mechanism: where the plan's tables are not those either, `Checkpoint.restore` refuses.
     """
     try:
-        stored = unpacked(folder / FILE)
+        stored = read_npz(folder / FILE)
         epoch, family, tables = int(stored["epoch"]), str(stored["family"]), stored["tables"]
         planned = plan.factorization.epochs[epoch]
         kept = planned if family != planned.family else with_tables(planned, tables)

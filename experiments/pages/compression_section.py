@@ -4,7 +4,9 @@ from typing import Any
 
 from experiments.pages.page import Section, Table
 from experiments.pages.wording import number, size, times, times_less
+from experiments.run_files.directory import CONFIG
 from experiments.settings.recorded import Recorded
+from fedmf.errors import RunDirectoryError
 from fedmf.updates.compression import Compression
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
@@ -15,8 +17,11 @@ SIZES = (("logistic, 8 x 8", 650), ("mlp, 28 x 28", 203_530), ("cnn, 28 x 28", 1
 
 
 def recorded_compression(config: Recorded) -> Compression:
-    """Return the compression that a run's config names."""
-    return Compression(**config["compression"])
+    """Return the compression that a run's config names. Raises `RunDirectoryError` where it names none."""
+    try:
+        return Compression(**config["compression"])
+    except (KeyError, TypeError) as error:
+        raise RunDirectoryError(f"{CONFIG} names no compression ({error}); restore the file.") from error
 
 
 def compression_section(summary: dict[str, Any], compression: Compression) -> Section:

@@ -8,6 +8,7 @@ from experiments.pages.page import Plot, Section
 from experiments.pages.wording import number
 from experiments.run_files.directory import CONFIG, MECHANISM
 from experiments.run_files.reader import Run
+from fedmf.errors import RunDirectoryError
 
 TITLE = "Noise against independent noise"
 
@@ -32,6 +33,11 @@ def relative_section(mechanism: dict[str, Any], released: int) -> Section:
     own, independent = (
         mechanism[name][:released] for name in ("per_round_error", "independent_per_round_error")
     )
+    if not own or len(own) != len(independent):
+        raise RunDirectoryError(
+            f"{MECHANISM} holds {len(own)} rounds of per_round_error and {len(independent)} of independent_per_round_error; "
+            "they must be as many."
+        )
     rounds = range(1, len(own) + 1)
     series = [Series(str(mechanism["family"]), rounds, own), Series("independent", rounds, independent)]
     best = mechanism.get("lowest_rms_error") if released == planned else None

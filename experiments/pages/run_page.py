@@ -229,7 +229,7 @@ def statement_section(privacy: dict[str, Any]) -> Section:
     rows = [
         (
             key.replace("_", " "),
-            SAID[key](value) if key in SAID else _numbers(key, value),
+            adjacency_text(value) if key == "adjacency" else _numbers(key, value),
             f"{PRIVACY}: {key}",
         )
         for key, value in flattened(privacy)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from experiments.run_files.finite import finite
+from experiments.run_files.values import rows_of
 from fedmf.errors import RunDirectoryError
 from server.files import open_no_link, sync_folder, write_atomically
 
@@ -125,8 +126,9 @@ class RunDirectory:
         if not whole:
             path.unlink(missing_ok=True)
             return 0
+        rows = rows_of(whole, path)
         os.truncate(path, len(whole) + 1)
-        return int(json.loads(whole.splitlines()[-1])["round"])
+        return int(rows[-1]["round"]) if rows else 0
 
     def _refuse_linked_metrics(self) -> None:
         """Raise `RunDirectoryError` where metrics.jsonl is a link: a file elsewhere would be cut and added to."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from client.data import NEXT_TOKEN
 from client.imports import need
+from client.parameters import as_tensor
 from client.reasons import reason
 from experiments.run_files.finite import finite
 from experiments.run_files.model import Shape
@@ -161,7 +162,7 @@ def _inputs(shape: Shape) -> Tensor:
 
 
 def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    return {name: as_tensor(name, np.ascontiguousarray(array)) for name, array in arrays.items()}
 
 
 def _first_cause(error: BaseException) -> str:

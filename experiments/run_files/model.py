@@ -1,7 +1,5 @@
 """The model of a run directory, read back as a torch module."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +16,7 @@ from experiments.settings.data import merged, refuse_taken
 from experiments.settings.keys import keyed
 from experiments.settings.recorded import Recorded
 from fedmf.errors import RunDirectoryError, SettingError
-
-# What zipfile and NumPy raise for a file that is no archive of arrays, or one of another shape, method or password.
-_NO_ARCHIVE = (
-    OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, MemoryError, OverflowError, zipfile.BadZipFile,
-    zlib.error,
-)  # fmt: skip
+from fedmf.npz import read_npz
 
 
 class Shape(NamedTuple):
@@ -65,33 +58,30 @@ def recorded_seed(document: Recorded) -> int:
 
 def load_parameters(file: Path, model: nn.Module) -> None:
     """Copy the arrays of an .npz file, one for each parameter and buffer by name, into `model`."""
-    stored = read_arrays(file)
     expected = stored_shapes(model)
-    found = {name: array.shape for name, array in stored.items()}
-    if expected != found:
-        differing = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-        name = differing[0]
+    stored = read_arrays(file, expected)
+    if differing := sorted({*expected} ^ {*stored}):
         raise SettingError(
-            f"{name} in {file} has the shape {found.get(name, 'none')}, but the model for this data set has "
-            f"{expected.get(name, 'none')}; choose a data set of the shape that the run was trained on."
+            f"{differing[0]} is not in both of {file} and the model for this data set; choose a data set of the shape that "
+            "the run was trained on."
         )
     set_arrays(model, stored)
 
 
-def read_arrays(file: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a model's .npz file by name. Raises `RunDirectoryError` where there is none to read."""
+def read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays of a model's .npz file by name, as `read_npz` does for the model's `shapes`.
+
+    Raises `RunDirectoryError` where there is none to read.
+    """
     if not file.is_file():
         raise RunDirectoryError(f"{file} does not exist; {_why_there_is_none(file.parent)}.")
     try:
-        with zipfile.ZipFile(file), np.load(file) as arrays:
-            stored = {name: arrays[name] for name in arrays.files}
-        if other := [name for name, array in stored.items() if not isinstance(array, np.ndarray)]:
-            raise ValueError(f"{other[0]} in it is no array")  # NumPy gives the bytes of a file that is none
-    except _NO_ARCHIVE as error:
+        return read_npz(file, shapes)
+    except ValueError as error:
         raise RunDirectoryError(
-            f"{file} cannot be read as a model ({error}); it must be the .npz file that the run wrote."
+            f"{file} cannot be read as a model ({error}); it must be the .npz file that the run wrote, and the data of "
+            "the shape that the run was trained on."
         ) from error
-    return stored
 
 
 def _why_there_is_none(directory: Path) -> str:

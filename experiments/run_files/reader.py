@@ -3,13 +3,14 @@
 Secret files (checkpoint/) are never opened.
 """
 
-import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from client.metric_names import further_metrics
+from experiments.run_files import values
 from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, PROVENANCE, SUMMARY
 from experiments.settings.recorded import Recorded, from_yaml
 from fedmf.errors import RunDirectoryError
@@ -45,22 +46,26 @@ class Run:
 
 def read_run(directory: Path) -> Run:
     """Return what the run in `directory` recorded; raise `RunDirectoryError` for a missing or malformed file."""
+    config = read_config(directory)
+    metrics, lines = further_metrics(config.get("metrics")), directory / METRICS
     return Run(
         directory,
-        read_config(directory),
-        _read_lines(directory / METRICS),
-        _read_json(directory / PRIVACY),
-        _read_json(directory / SUMMARY),
+        config,
+        values.rows_of(_there(lines, "released a round").read_bytes(), lines, metrics),
+        values.read_json(_there(directory / PRIVACY), values.PRIVACY),
+        read_summary(directory, metrics),
         *(
-            _read_json(file) if (file := directory / name).is_file() else {}
-            for name in (MECHANISM, PROVENANCE)
+            values.read_json(file, kinds) if (file := directory / name).is_file() else {}
+            for name, kinds in ((MECHANISM, values.MECHANISM), (PROVENANCE, values.PROVENANCE))
         ),
     )
 
 
-def read_summary(directory: Path) -> dict[str, Any]:
-    """Return summary.json of a finished run; raise `RunDirectoryError` for a missing or malformed one."""
-    return _read_json(directory / SUMMARY)
+def read_summary(directory: Path, metrics: Iterable[str] = ()) -> dict[str, Any]:
+    """Return summary.json of a finished run, which recorded `metrics`; raise `RunDirectoryError` for a missing or malformed one."""
+    return values.read_json(
+        _there(directory / SUMMARY), {**dict.fromkeys(metrics, values.NUMBER), **values.SUMMARY}
+    )
 
 
 def is_finished(directory: Path) -> bool:
@@ -79,27 +84,8 @@ def read_config(directory: Path) -> Recorded:
         raise RunDirectoryError(f"{file} {error}; directory must name the directory of a run.") from error
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    """Return one JSON object."""
+def _there(file: Path, done: str = "finished") -> Path:
+    """Return `file`. Raises `RunDirectoryError` where it is none: the run has not `done` what writes it."""
     if not file.is_file():
-        raise RunDirectoryError(f"{file} does not exist; the run has not finished.")
-    try:
-        document = json.loads(file.read_text())
-    except ValueError as error:
-        raise RunDirectoryError(f"{file} is not JSON ({error}).") from error
-    if not isinstance(document, dict):
-        raise RunDirectoryError(f"{file} holds a {type(document).__name__}; it must hold one JSON object.")
-    return document
-
-
-def _read_lines(file: Path) -> tuple[dict[str, Any], ...]:
-    """Return the objects of a JSON-lines file."""
-    if not file.is_file():
-        raise RunDirectoryError(f"{file} does not exist; the run has not released a round.")
-    try:
-        lines = tuple(json.loads(line) for line in file.read_text().splitlines() if line.strip())
-    except ValueError as error:
-        raise RunDirectoryError(f"{file} is not JSON lines ({error}).") from error
-    if not all(isinstance(line, dict) and "round" in line for line in lines):
-        raise RunDirectoryError(f"{file} holds a line that is no round of a run.")
-    return lines
+        raise RunDirectoryError(f"{file} does not exist; the run has not {done}.")
+    return file

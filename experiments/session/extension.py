@@ -11,7 +11,8 @@ from typing import Any
 
 from experiments.run_files.directory import CONFIG, SUMMARY, RunDirectory
 from experiments.run_files.limits import EXTENDED, with_limits
-from experiments.run_files.reader import is_finished, read_config, read_summary
+from experiments.run_files.reader import is_finished, read_config, read_run, read_summary
+from experiments.run_files.releases import read_releases
 from experiments.run_files.same_settings import refuse_other_settings
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.factorization import factorize
@@ -46,7 +47,8 @@ def extended(settings: Settings, path: Path) -> Settings:
                 else ", nor any other; name the directory of a run."
             )
         )
-    parts = _begun(settings.population.parts, int(read_summary(path)["epochs"]), path)
+    RunDirectory(path).refuse_if_checkpoint_is_lost()
+    parts = _begun(settings.population.parts, int(read_run(path).summary["epochs"]), path)
     settings = replace(settings, population=replace(settings.population, parts=parts))
     refuse_other_settings(path, settings, besides=EXTENDED)
     return replace(settings, population=replace(settings.population, parts=(*parts, added)))
@@ -82,6 +84,8 @@ def begin(
     plan = experiment.plan
     part = plan.participation.parts[-1]
     _refuse_another_population(directory.path, plan)  # from which all that is calculated follows
+    if settings.run.keep_releases:
+        read_releases(directory.path)  # refused here, not once the run goes on
     state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
     _refuse_another_end(directory.path, plan, state)
     spent = allowed(plan, state)

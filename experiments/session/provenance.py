@@ -5,7 +5,6 @@ while it runs, so that one that is killed leaves all but its last seconds. Nothi
 """
 
 import contextlib
-import json
 import math
 import os
 import resource
@@ -14,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import torch
@@ -22,19 +20,13 @@ import torch
 from client.training import pick_device
 from experiments.run_files.directory import PRIVACY, PROVENANCE, RunDirectory
 from experiments.run_files.provenance import PACKAGES, machine, software
+from experiments.run_files.values import PROVENANCE as KINDS
+from experiments.run_files.values import read_json
+from fedmf.errors import RunDirectoryError
 from server.state import Release, ServerState
 
 ACCEPT_COPY, WITHOUT_UNREADY = "accept_copy", "unready_nodes=without"  # permissions that a statement names
 _EVERY = 10.0  # seconds between two records
-# What an entry holds that is read again, and its type; an older version of this code may have left out any of it.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "first_round": (int,),
-    "wall_seconds": (int, float),
-    "cpu_seconds": (int, float),
-    "allows": (list,),
-    "software": (dict,),
-    "machine": (dict,),
-}
 _COUNTS = {
     "local": "this process and the worker processes that it started",
     "ray": "this process alone, not Ray's, in which the clients train",
@@ -145,12 +137,8 @@ def _earlier_sessions(file: Path) -> list[Any]:
     if not file.exists():
         return []
     try:
-        sessions = json.loads(file.read_text())["sessions"]
-        if not isinstance(sessions, list) or not all(isinstance(entry, dict) for entry in sessions):
-            raise ValueError("sessions must be a list of objects")
-        for entry in sessions:
-            _refuse_malformed(entry)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        sessions: list[Any] = read_json(file, KINDS)["sessions"]
+    except (OSError, RunDirectoryError) as error:
         aside = file.with_name(f"{file.name}.damaged")
         file.replace(aside)
         print(
@@ -159,18 +147,6 @@ def _earlier_sessions(file: Path) -> list[Any]:
         )
         return []
     return sessions
-
-
-def _refuse_malformed(entry: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for an entry in which something that is read again is of another type than was written."""
-    for name, kinds in _TYPES.items():
-        if not isinstance(entry.get(name), (*kinds, NoneType)):
-            raise ValueError(f"{name} is {entry[name]!r}")
-    for record in (entry.get("software") or {}, entry.get("machine") or {}):
-        for name, value in record.items():
-            kinds = (int,) if name == "memory_bytes" else (str, int, float)
-            if not isinstance(value, (*kinds, NoneType)):
-                raise ValueError(f"{name} is {value!r}")
 
 
 def _say_other_arithmetic(earlier: list[Any], software: Mapping[str, Any]) -> None:

@@ -94,7 +94,7 @@ class Result:
     def _figure(self, name: str, file: str = SUMMARY) -> Any:
         """Return a value of summary.json or privacy.json. Raises `RunDirectoryError` where it is not there."""
         document = self.run.summary if file == SUMMARY else self.run.privacy
-        if name not in document:
+        if name not in document or (document[name] is None and name != "epsilon"):  # null: there is no bound
             raise RunDirectoryError(
                 f"{self.directory / file} lacks {name}; the run has not finished as it should."
             )

@@ -4,7 +4,6 @@ Both follow from the settings and the data alone: a resumed run scores in the ro
 nothing disturbed.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from experiments.run_files.directory import METRICS
 from experiments.run_files.scored import standard_error
+from experiments.run_files.values import rows_of
 from experiments.settings.schema import RunSettings
 from fedmf.randomness import PublicSeed
 
@@ -100,9 +100,8 @@ class Schedule:
 def last_row(directory: Path) -> Mapping[str, Any] | None:
     """Return the last row of metrics.jsonl, None where there is none."""
     path = directory / METRICS
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    row: Mapping[str, Any] | None = json.loads(lines[-1]) if lines else None
-    return row
+    rows = rows_of(path.read_bytes(), path) if path.exists() else ()
+    return rows[-1] if rows else None
 
 
 def last_scored(directory: Path, names: tuple[str, ...]) -> tuple[int, Mapping[str, Any]] | None:
@@ -110,8 +109,7 @@ def last_scored(directory: Path, names: tuple[str, ...]) -> tuple[int, Mapping[s
     path = directory / METRICS
     if not path.exists():
         return None
-    for line in reversed(path.read_text(encoding="utf-8").splitlines()):
-        row = json.loads(line)
+    for row in reversed(rows_of(path.read_bytes(), path, names)):
         if "accuracy" in row:
             return int(row["round"]), {name: row.get(name) for name in names}
     return None

@@ -73,18 +73,18 @@ def from_yaml(text: str) -> Recorded:
     return document
 
 
-def refuse_odd_values(document: dict[str, Any]) -> None:
+def refuse_odd_values(document: object, most: int = MOST_VALUES) -> None:
     """Raise `ValueError` unless a document is a tree of no surprising size, of texts, numbers, lists and mappings.
 
-    YAML knows references, by which a small file becomes an endless or a huge document.
+    YAML knows references, by which a small file becomes an endless or a huge document; `most` values are allowed.
     """
     left: list[tuple[object, int]] = [(document, 0)]
     seen = 0
     while left:
         value, depth = left.pop()
         seen += 1
-        if depth > DEEPEST or seen > MOST_VALUES:
-            raise ValueError(f"holds more than {MOST_VALUES} values or nests more than {DEEPEST} of them")
+        if depth > DEEPEST or seen > most:
+            raise ValueError(f"holds more than {most} values or nests more than {DEEPEST} of them")
         if isinstance(value, dict):
             for key in value:
                 if not isinstance(key, str):
@@ -93,8 +93,11 @@ def refuse_odd_values(document: dict[str, Any]) -> None:
             raise ValueError(
                 f"holds a {type(value).__name__}; settings are texts, numbers, lists and mappings"
             )
+        elif isinstance(value, str):
+            value.encode()  # half of a pair of surrogates is written to no page
         if isinstance(value, dict | list):
-            left += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
+            left += [(item, depth + 1) for item in value]
+            left += [(item, depth + 1) for item in value.values()] if isinstance(value, dict) else []
 
 
 def restored(document: Recorded) -> "Settings":

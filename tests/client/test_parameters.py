@@ -310,7 +310,7 @@ def test_a_file_that_lacks_what_is_frozen_is_refused_for_it_would_stay_random(tm
     [
         ({"else": np.ones(3)}, "holds else, and nothing of the model's"),
         ({}, "holds no array"),
-        ({"0.weight": np.ones((4, 5))}, r"0.weight has the shape \(4, 5\), but the model has \(5, 4\)"),
+        ({"0.weight": np.ones((4, 5))}, r"0.weight has the shape \(4, 5\) of float64; it must be \(5, 4\)"),
         ({"0.weight": np.full((5, 4), np.nan)}, "0.weight holds values that are not finite"),
         ({"0.bias": np.array(list("abcde"))}, "0.bias holds values that are not finite"),
         ({"0.bias": np.array([{}] * 5)}, "cannot be read"),

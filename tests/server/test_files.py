@@ -9,6 +9,7 @@ import pytest
 
 import zip_heads
 from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
+from fedmf.npz import read_npz
 from server import files
 from server.files import (
     erase,
@@ -254,7 +255,7 @@ def test_whatever_bit_of_a_file_of_arrays_is_flipped_it_is_unreadable_or_the_sam
         changed = bytearray(stored)
         changed[bit // 8] ^= 1 << bit % 8
         try:
-            found = files.unpacked_bytes(bytes(changed))
+            found = read_npz(bytes(changed))
         except files.UNREADABLE:
             unreadable += 1
         else:
@@ -268,5 +269,5 @@ def test_a_damaged_head_is_one_of_the_errors_of_a_damaged_file(head, tmp_path):
     path = tmp_path / "base.npz"
     path.write_bytes(zip_heads.flipped(files.packed(about=np.array("{}")), head))
     with pytest.raises(files.UNREADABLE):
-        files.unpacked(path)
+        read_npz(path)
     assert register_of(path) is None

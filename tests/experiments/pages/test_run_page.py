@@ -234,7 +234,7 @@ def test_an_unfinished_or_foreign_directory_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path)
     written_run.write(tmp_path)
     (tmp_path / "metrics.jsonl").write_text('{"round": 1')
-    with pytest.raises(RunDirectoryError, match="not JSON lines"):
+    with pytest.raises(RunDirectoryError, match="is not JSON"):
         write_report(tmp_path)
 
 

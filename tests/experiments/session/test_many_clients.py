@@ -9,10 +9,10 @@ import pytest
 
 from crashes import Crash
 from experiments.settings.experiment import build
+from fedmf.npz import read_npz
 from runs import composed, metrics, model, run
 from server import register_log, state_files
 from server.cohort import cohort_indices
-from server.files import unpacked
 
 pytestmark = pytest.mark.long
 
@@ -89,7 +89,7 @@ def test_killed_while_the_register_is_written_a_run_of_a_billion_clients_goes_on
 def registered(directory):
     """Return the register at the end of a run, as it is on disk."""
     folder = directory / "checkpoint"
-    about = json.loads(str(unpacked(folder / "base-000008.npz")["about"]))
+    about = json.loads(str(read_npz(folder / "base-000008.npz")["about"]))
     return register_log.load(folder, about["register"], otherwise="")
 
 

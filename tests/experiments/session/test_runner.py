@@ -218,7 +218,7 @@ def test_a_directory_with_other_contents_is_refused_with_a_sentence(tmp_path, co
 def test_a_summary_without_figures_is_refused(result, tmp_path):
     for name in ("config.yaml", "metrics.jsonl", "privacy.json"):
         (tmp_path / name).write_bytes((result.directory / name).read_bytes())
-    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "summary.json").write_text(json.dumps({**result.summary, "accuracy": None}))
     with pytest.raises(RunDirectoryError, match="lacks accuracy"):
         _ = run.load(tmp_path).accuracy
 

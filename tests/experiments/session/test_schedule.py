@@ -159,7 +159,8 @@ def test_a_resumed_run_scores_in_the_rounds_of_an_undisturbed_one_and_still_show
 
 
 def test_the_last_score_of_an_earlier_session_is_read_from_its_metrics(tmp_path):
-    rows = [{"round": 1, "accuracy": 0.25, "f1": None}, {"round": 2}]
+    sent = {"replies": 6, "uplink_bytes": 10.0}
+    rows = [{"round": 1, **sent, "accuracy": 0.25, "f1": None}, {"round": 2, **sent}]
     assert last_scored(tmp_path, ("accuracy",)) is None
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert last_scored(tmp_path, ("accuracy", "f1")) == (1, {"accuracy": 0.25, "f1": None})

@@ -1,0 +1,137 @@
+"""A file of arrays that unpacks to far more than it has is refused by its heads: nothing of that size is ever in memory."""
+
+import io
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+
+import zip_heads
+from client import models
+from client.start import start_from
+from experiments import run as door
+from experiments.cli.command import guard
+from experiments.evaluate import EvaluateSettings, evaluate
+from experiments.export import ExportSettings, export
+from experiments.settings.compose import compose
+from fedmf.errors import SettingError
+from fedmf.npz import read_npz
+from runs import run
+
+LARGE = (100, 1 << 18)  # 105 MB of float32, in a file of 0.1 MB
+MOST = 20_000_000  # bytes that may be held meanwhile
+WEIGHT, BIAS = "1.weight", "1.bias"
+
+
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory):
+    """Zeros, compressed, under the names of a logistic model."""
+    file = tmp_path_factory.mktemp("bomb") / "model.npz"
+    np.savez_compressed(file, **{WEIGHT: np.zeros(LARGE, "f4"), BIAS: np.zeros(10, "f4")})
+    assert file.stat().st_size < 1_000_000
+    return file
+
+
+@pytest.fixture(scope="module")
+def directory(bomb, tmp_path_factory):
+    """A finished run whose model is the bomb."""
+    made = run(tmp_path_factory.mktemp("run") / "r", "population.epochs=1", "population.rounds_per_epoch=2",
+               "population.cohort_size=6", "model=logistic", "run.reproducible=true")  # fmt: skip
+    (made / "model.npz").write_bytes(bomb.read_bytes())
+    door.load(made).model  # noqa: B018  all that is imported is imported before memory is counted
+    return made
+
+
+def most_held(action):
+    """Return the most bytes that `action` held at once."""
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def refused(action, capsys):
+    """Return what a command says that refuses, with memory spared."""
+    codes = []
+    assert most_held(lambda: codes.append(guard(action))) < MOST
+    assert codes == [2]
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["torch", "safetensors"])
+def test_an_export_without_a_model_takes_no_more_than_the_file(directory, form, capsys):
+    pytest.importorskip("safetensors")
+    settings = compose("export", [f"directory={directory}", f"format={form}"], ExportSettings)
+    said = refused(lambda: export(settings), capsys)
+    assert f"{WEIGHT} has the shape {LARGE} of float32; it must be no larger than the file" in said
+
+
+def test_a_score_names_the_array_its_shape_and_the_models(directory, capsys):
+    settings = compose("evaluate", [f"directory={directory}", "output=json"], EvaluateSettings)
+    assert f"{WEIGHT} has the shape {LARGE} of float32; it must be (10, 64)" in refused(
+        lambda: evaluate(settings), capsys
+    )
+
+
+def test_a_start_is_held_against_the_model(bomb):
+    model = models.build("logistic", input_shape=(8, 8), classes=10, seed=0)
+
+    def start():
+        with pytest.raises(SettingError, match=r"1\.weight has the shape .*; it must be \(10, 64\)"):
+            start_from(model, bomb)
+
+    assert most_held(start) < MOST
+
+
+def test_wide_values_and_lying_heads_are_refused_as_well():
+    for arrays in ({"a": np.array(["x" * 9, "y"])}, {"a": np.zeros(3)}):
+        with pytest.raises(ValueError, match=r"a has the shape .*; it must be \(2,\)"):
+            read_npz(stored(arrays), {"a": (2,)})
+    lying = as_array(np.zeros(3)).replace(b"(3,), }        ", b"(300000003,), }")
+    with pytest.raises(ValueError, match=r"\(300000003,\) of float64; it must be no larger than the file"):
+        read_npz(archived(lying))
+
+
+def test_a_head_of_another_format_is_not_read_by_its_own_length():
+    with pytest.raises(ValueError, match=r"header|literal"):
+        read_npz(archived(as_array(np.zeros(2), version=(2, 0))))
+
+
+def test_whatever_is_of_the_models_shape_is_read_packed_or_not(tmp_path):
+    arrays = {"a": np.zeros((1000, 9), "f8"), "b": np.float32(2)}
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    read = read_npz(tmp_path / "a.npz", {"a": (1000, 9), "b": ()})
+    assert {name: array.tolist() for name, array in read.items()} == {
+        name: array.tolist() for name, array in arrays.items()
+    }
+    assert [*read_npz(stored(arrays), names=["b"])] == ["b"]
+
+
+@pytest.mark.parametrize("head", zip_heads.HEADS)
+def test_a_damaged_head_is_a_value_error(head):
+    with pytest.raises(ValueError):
+        read_npz(zip_heads.flipped(stored({"a": np.zeros(2)}), head))
+
+
+def stored(arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def as_array(array, version=(1, 0)):
+    """Return the bytes of an .npy file."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, version=version)
+    return file.getvalue()
+
+
+def archived(content):
+    """Return an archive whose array "a" has these bytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.npy", content)
+    return file.getvalue()
