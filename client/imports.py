@@ -7,10 +7,9 @@ wanted: `os:system` is importable too, and would be given the user's settings.
 
 import importlib
 import inspect
-import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -59,17 +58,13 @@ def looking_here() -> Iterator[None]:
     `fedmf` has no current directory on its path: libraries import what they can do without, and would run a file of that
     name. So a module of the user's is looked for there while it is imported, with what it imports then, and at no other time.
     """
-    here = None
-    with suppress(OSError):  # a directory that was removed
-        here = os.getcwd()
-    if here is None or {"", here} & set(sys.path):
-        yield
-        return
-    sys.path.append(here)
+    added = [""] * ("" not in sys.path)
+    sys.path.extend(added)
     try:
         yield
     finally:
-        sys.path.remove(here)
+        for entry in added:
+            sys.path.remove(entry)
 
 
 def import_path(path: str, argument: str) -> Any:

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from importlib.metadata import version
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-FLOWER = (1, 41), (2, 0)  # versions from the first up to the second, which pyproject.toml asks for
+FLOWER, FLOWER_ASKED = ((1, 41), (2, 0)), "flwr>=1.41,<2"  # versions from the first up to the second
 INTERRUPTED = 130  # exit code after Ctrl-C, SIGTERM or SIGHUP
 
 
@@ -50,25 +49,16 @@ def leave_quietly() -> None:
         signal.signal(number, _leave)
 
 
-def check_flower(found: str) -> None:
-    """Raise `ImportError` for a version of Flower that has not the parts that we use, before any of them is imported."""
-    first, end = FLOWER
-    if not first <= tuple(int(part) for part in found.split(".")[:2]) < end:
-        asked = f"flwr>={first[0]}.{first[1]},<{end[0]}"
-        raise ImportError(
-            f"Flower {found} is installed; fedmf needs {asked}. Install it with: pip install '{asked}'."
-        )
-
-
 if sys.argv[:1] == ["-m"]:  # Python is about to import one of our commands
     leave_quietly()
 
-try:
-    check_flower(version("flwr"))
-except ImportError as _wrong:
-    if sys.argv[:1] != ["-m"] and Path(sys.argv[0]).name != "fedmf":
-        raise
-    print(f"error: {_wrong}", file=sys.stderr)
+_found = version("flwr")
+if not FLOWER[0] <= tuple(int(part) for part in _found.split(".")[:2]) < FLOWER[1]:
+    # Before anything of it is imported, which could fail in any way.
+    print(
+        f"error: Flower {_found} is installed; fedmf needs {FLOWER_ASKED}: pip install '{FLOWER_ASKED}'.",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 for _name, _value in {

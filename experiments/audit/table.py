@@ -16,8 +16,7 @@ from experiments.audit.levels import percent
 from experiments.audit.matrix import COLUMNS, Line
 from experiments.audit.row import Verdict
 from experiments.audit.trials import Scores, Trial
-from experiments.pages import plot_files
-from experiments.pages.figures import COLOURS, DASHES, STYLE
+from experiments.pages.figures import COLOURS, DASHES, STYLE, save
 
 CLAIM = "one client, zero-out adjacency"
 SMALLEST_RATE = 1e-3  # the plot's left end; a rate of 0 has no place on a logarithmic axis
@@ -86,7 +85,7 @@ def draw(trials: Sequence[tuple[Trial, Scores | None]], lines: Sequence[Line], p
                 _operating_curves(figure.add_subplot(columns[0, place]), first)
         if lines:
             _caught(figure.add_subplot(next(grid)), lines)
-        plot_files.save(figure, path, 130)
+        save(figure, path, 130)
     return path
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.mechanisms.rows import describe
-from experiments.pages import plot_files
-from experiments.pages.figures import COLOURS, DASHES, STYLE
+from experiments.pages.figures import COLOURS, DASHES, STYLE, save
 from fedmf.mechanisms import RunFactorization, design, momentum, prefix_sum
 from fedmf.mechanisms.arrays import Float64
 
@@ -136,5 +135,5 @@ def _mean_squares(family: str, sizes: Any) -> Float64:
 
 
 def _save(figure: Figure, file: Path) -> Path:
-    plot_files.save(figure, file, 120)
+    save(figure, file, 120)
     return file

@@ -4,16 +4,20 @@
 files for a paper (`plot_files`).
 """
 
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from server.files import write_atomically
 
 # Okabe and Ito's palette: told apart by colour-blind readers; dashes and markers tell lines apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -36,6 +40,13 @@ MOST_TICKS = 7  # values of a logarithmic axis that are written one by one
 MOST_MARKERS = 120  # more would be one thick line
 FEW_MARKERS = 6  # of a line among others that has more points than can be marked
 INCH = 72  # points
+
+
+def save(figure: Figure, path: Path, dots: float) -> None:
+    """Write a figure as PNG, whole or not at all; a link at `path` is replaced. `dots`: pixels an inch."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dots)
+    write_atomically(path, buffer.getvalue())
 
 
 @dataclass(frozen=True)

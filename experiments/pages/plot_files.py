@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-from matplotlib.figure import Figure
 
 from experiments.pages.figures import Drawing, Look, style
 from experiments.pages.page import Page
@@ -69,13 +68,6 @@ class PlotFiles:
         for name in _drawings(page):
             for form in FORMATS:
                 yield self.directory / f"{name}.{form}"
-
-
-def save(figure: Figure, path: Path, dots: float) -> None:
-    """Write a figure as PNG, whole or not at all; a link at `path` is replaced. `dots`: pixels an inch."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dots)
-    write_atomically(path, buffer.getvalue())
 
 
 def rendered(drawing: Drawing, look: Look) -> Mapping[str, bytes]:

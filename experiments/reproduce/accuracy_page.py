@@ -14,9 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages import plot_files
 from experiments.pages.estimate import Estimate, estimate
-from experiments.pages.figures import STYLE
+from experiments.pages.figures import STYLE, save
 from experiments.reproduce import Cell as Entry
 from experiments.reproduce.looks import LOOKS
 from experiments.reproduce.page import NONE, table_head, table_row
@@ -195,7 +194,7 @@ def draw(path: Path, subjects: Sequence[Subject], results: Results) -> Path:
             row[0].set_ylabel("test accuracy (%)")
         handles, labels = panels[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
-        plot_files.save(figure, path, 110)
+        save(figure, path, 110)
     return path
 
 

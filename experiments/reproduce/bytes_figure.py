@@ -8,9 +8,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages import plot_files
 from experiments.pages.estimate import Estimate
-from experiments.pages.figures import STYLE
+from experiments.pages.figures import STYLE, save
 from experiments.reproduce.accuracy_page import Subject, draw_line, estimated
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Cell
@@ -54,7 +53,7 @@ def draw(
         panels[0].set_ylabel(label)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(2 * len(epsilons), len(labels)))
-        plot_files.save(figure, path, 110)
+        save(figure, path, 110)
     return path
 
 

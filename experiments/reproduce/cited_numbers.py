@@ -13,8 +13,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from experiments.pages import plot_files
-from experiments.pages.figures import COLOURS, MARKERS, STYLE
+from experiments.pages.figures import COLOURS, MARKERS, STYLE, save
 from experiments.reproduce import Cell, Reproduction, denisov_table2
 from experiments.reproduce.henzinger_counting import LIMIT, gap_of_squares
 from fedmf.accounting import EpochEvent, privacy_spent, rdp, rdp_per_coordinate
@@ -194,5 +193,5 @@ def draw(path: Path, checks: list[Check]) -> Path:
         axes.set_xlabel("deviation of ours from what is printed, %")
         axes.axvline(0, color="#888888", linewidth=0.8)
         figure.legend(loc="outside lower center", ncols=len(findings))
-        plot_files.save(figure, path, 120)
+        save(figure, path, 120)
     return path

@@ -8,8 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.pages import plot_files
-from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE
+from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE, save
 
 LABELS = ("binary tree", "Honaker online", "square root", "optimum")
 FURTHEST = 10_000  # doublings
@@ -46,5 +45,5 @@ def draw(path: Path, rows: Sequence[Sequence[float]], ratio: Callable[[float], f
         right.set_ylabel("ratio of mean squared errors")
         right.set_ylim(0, 11)
         right.legend(loc="lower right")
-        plot_files.save(figure, path, 120)
+        save(figure, path, 120)
     return path

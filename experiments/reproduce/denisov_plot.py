@@ -8,9 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages import plot_files
 from experiments.pages.estimate import Estimate
-from experiments.pages.figures import STYLE
+from experiments.pages.figures import STYLE, save
 from experiments.reproduce.accuracy_page import draw_line, estimated
 from experiments.reproduce.denisov_training import COMPARED, WORDS, Size, factorization, subject
 from experiments.reproduce.looks import LOOKS
@@ -34,7 +33,7 @@ def draw(path: Path, size: Size, results: Results) -> Path:
         panels[1][0].set_ylabel("error in the model (rate x z x clip norm / cohort)")
         handles, labels = panels[1][-1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
-        plot_files.save(figure, path, 110)
+        save(figure, path, 110)
     return path
 
 

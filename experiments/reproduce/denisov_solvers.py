@@ -13,8 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.pages import plot_files
-from experiments.pages.figures import COLOURS, DASHES, STYLE
+from experiments.pages.figures import COLOURS, DASHES, STYLE, save
 from experiments.reproduce import Cell, Means, Reproduction, Section, solvers
 from experiments.reproduce.page import stem
 from experiments.reproduce.solvers import Point
@@ -214,5 +213,5 @@ def draw(path: Path, traces: dict[tuple[str, int], dict[str, list[Point]]]) -> P
             axes.set_ylabel("certified gap of the loss")
         handles, labels = panels[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        plot_files.save(figure, path, 110)
+        save(figure, path, 110)
     return path

@@ -13,8 +13,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from experiments.pages import plot_files
-from experiments.pages.figures import COLOURS, STYLE
+from experiments.pages.figures import COLOURS, STYLE, save
 from experiments.reproduce import Cell, Reproduction, Section
 from experiments.reproduce.steps import told
 from fedmf.mechanisms import design, design_run, of_run, prefix_sum, restarted, run_lower_bound
@@ -183,5 +182,5 @@ def draw(path: Path, rows: tuple[tuple[Any, ...], ...]) -> Path:
         panels[0].set_ylabel("rms error of a sum")
         panels[1].set_ylabel("root loss above the bound, %")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        plot_files.save(figure, path, 120)
+        save(figure, path, 120)
     return path

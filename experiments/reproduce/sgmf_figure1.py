@@ -17,8 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages import plot_files
-from experiments.pages.figures import COLOURS, STYLE
+from experiments.pages.figures import COLOURS, STYLE, save
 from experiments.reproduce import Reproduction
 from fedmf.accounting import EpochEvent, calibrate_noise_multiplier, privacy_spent
 from fedmf.accounting.calibration import solve_noise_multiplier
@@ -125,7 +124,7 @@ def draw(path: Path) -> Path:
         _panel(right, gammas, [sparsified(RATIO_RIGHT, gamma) for gamma in gammas], EXPECTED_RIGHT)
         right.set_xlabel("keep probability gamma")
         right.set_title(f"Delta_2 / Delta_inf = {RATIO_RIGHT:g}")
-        plot_files.save(figure, path, 150)
+        save(figure, path, 150)
     return path
 
 

@@ -13,8 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages import plot_files
-from experiments.pages.figures import COLOURS, STYLE
+from experiments.pages.figures import COLOURS, STYLE, save
 from experiments.reproduce import Reproduction
 from fedmf.accounting import EpochEvent, PrivacySpent, calibrate_noise_multiplier, privacy_spent
 from fedmf.accounting.calibration import solve_noise_multiplier
@@ -83,7 +82,7 @@ def draw(path: Path) -> Path:
         panels[1].set_xlabel("kappa_inf / sigma")
         panels[0].set_ylabel("epsilon saved over Renyi, %")
         panels[1].legend(loc="lower left")
-        plot_files.save(figure, path, 120)
+        save(figure, path, 120)
     return path
 
 

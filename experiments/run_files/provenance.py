@@ -44,12 +44,10 @@ def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
 
 def _commit(checkout: Path) -> dict[str, Any]:
     """Return the commit of the code, and whether something was changed since: of the checkout, or as setup.py noted it."""
+    if (noted := checkout / "fedmf" / "commit.json").exists():
+        return dict(json.loads(noted.read_bytes()))
     if not (checkout / ".git").exists():
-        try:
-            noted = json.loads((checkout / "fedmf" / "commit.json").read_bytes())
-        except FileNotFoundError:
-            return {"git_commit": None, "git_modified": None}
-        return {name: noted[name] for name in ("git_commit", "git_modified")}
+        return {"git_commit": None, "git_modified": None}
     commit = _git(checkout, "rev-parse", "HEAD")
     changes = commit and _git(checkout, "status", "--porcelain", "--untracked-files=no")
     return {"git_commit": commit, "git_modified": None if changes is None else bool(changes)}

@@ -67,15 +67,6 @@ class Workload:
         return self.momentum == 0 and bool(np.all(rates(self) == 1)) and self.later == NONE
 
 
-@dataclass(frozen=True)
-class WorkloadState:
-    """The state of the streaming form: rounds done, the momentum m_t and the output (A x)_t so far."""
-
-    step: int
-    momentum: Float64
-    output: Float64
-
-
 def prefix_sum(rounds: int) -> Workload:
     """Return the workload of prefix sums over `rounds` rounds."""
     return Workload(rounds)
@@ -185,24 +176,6 @@ def gram_rows(workload: Workload) -> Float64:
     spread = np.sqrt(workload.later.determinant) / root
     seen = workload.momentum * momentum
     return np.vstack([apply(workload, identity), b / root * seen + np.sqrt(c) * output, spread * seen])
-
-
-def first_state(shape: tuple[int, ...]) -> WorkloadState:
-    """Return the state before the first round, for rows of shape `shape`."""
-    return WorkloadState(0, np.zeros(shape), np.zeros(shape))
-
-
-def next_output(workload: Workload, row: Float64, state: WorkloadState) -> tuple[Float64, WorkloadState]:
-    """Return (A x)_t and the next state from row x_t: the streaming form of `apply`.
-
-    Raises `SettingError` after the last round.
-    """
-    if state.step >= workload.rounds:
-        raise SettingError(f"step is {state.step}; this workload has only {workload.rounds} rounds.")
-    average = workload.momentum * state.momentum + row
-    rate = 1.0 if workload.learning_rates is None else workload.learning_rates[state.step]
-    output = state.output + rate * average
-    return output, WorkloadState(state.step + 1, average, output)
 
 
 def _check_rates(rounds: int, values: Float64) -> None:

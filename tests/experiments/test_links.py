@@ -11,7 +11,7 @@ from experiments.cli import command
 from experiments.compare.__main__ import CompareSettings, compare
 from experiments.mechanisms.__main__ import mechanisms
 from experiments.mechanisms.designs import MechanismsSettings
-from experiments.pages import plot_files
+from experiments.pages import figures
 from experiments.report import ReportSettings, report
 from experiments.vocabulary import VocabularySettings, vocabulary
 from fedmf.errors import FedmfError
@@ -82,7 +82,7 @@ def test_devices_and_pipes_are_not_replaced(tmp_path):
         write_atomically(Path("/dev/null"), b"")
     (tmp_path / "link").symlink_to("/dev/null")
     with pytest.raises(OSError, match="no regular file"):
-        plot_files.save(plot_files.Figure(), tmp_path / "link", 10)
+        figures.save(figures.Figure(), tmp_path / "link", 10)
     with pytest.raises(OSError, match="symbolic links"):
         open_no_link(tmp_path / "link", os.O_WRONLY)
 

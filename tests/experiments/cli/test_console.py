@@ -284,7 +284,9 @@ def test_another_version_of_flower_is_refused_in_a_sentence(fedmf: Console, foun
     hidden.parent.rmdir()
     out, error = fedmf("--version", expected=0 if fits else 2)
     if not fits:
-        sentence = f"error: Flower {found} is installed; fedmf needs flwr>=1.41,<2. Install it with: pip install 'flwr>=1.41,<2'.\n"
+        sentence = (
+            f"error: Flower {found} is installed; fedmf needs flwr>=1.41,<2: pip install 'flwr>=1.41,<2'.\n"
+        )
         assert (out, error) == ("", sentence)
     assert '"flwr>=1.41,<2"' in (ROOT / "pyproject.toml").read_text()
 

@@ -40,17 +40,6 @@ def test_apply_solve_and_transpose_match_the_matrix(workload):
     np.testing.assert_allclose(workloads.solve(workload, A @ x), x, rtol=1e-10, atol=1e-12)
 
 
-@every_workload
-def test_streaming_form_equals_the_matrix(workload):
-    x = np.random.default_rng(2).normal(size=(workload.rounds, 2))
-    state = workloads.first_state((2,))
-    for step in range(workload.rounds):
-        output, state = workloads.next_output(workload, x[step], state)
-        np.testing.assert_allclose(output, (dense(workload) @ x)[step], rtol=1e-12, atol=1e-12)
-    with pytest.raises(SettingError, match="only"):
-        workloads.next_output(workload, x[0], state)
-
-
 @given(st.integers(1, 40), st.floats(0, 0.99))
 def test_solve_undoes_apply(rounds, beta):
     x = np.sin(np.arange(1.0, rounds + 1))
