@@ -121,5 +121,7 @@ def write_page(page: Page, file: Path) -> Path:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    write_atomically(file, environment.from_string(TEMPLATE).render(page=page).encode())
+    write_atomically(
+        file, environment.from_string(TEMPLATE).render(page=page).encode(errors="backslashreplace")
+    )
     return file

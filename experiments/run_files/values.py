@@ -77,6 +77,7 @@ def _checked(text: bytes, kinds: dict[str, Any], file: Path) -> dict[str, Any]:
     try:
         document = json.loads(text.decode())
         refuse_odd_values(document, 10_000_000)  # mechanism.json holds some for each round
+        json.dumps(document, ensure_ascii=False).encode()  # half a character is written to no page
     except (ValueError, RecursionError) as error:
         raise RunDirectoryError(f"{file} is not JSON as a run writes it ({error}).") from error
     if not isinstance(document, dict):

@@ -3,6 +3,8 @@
 A run directory may be somebody else's. What it names by an import path is not imported: `refuse_code`.
 """
 
+import json
+import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,6 +67,7 @@ def from_yaml(text: str) -> Recorded:
         if not isinstance(document[group], dict) or "name" not in document[group]:
             raise ValueError(f"holds no name of its {group}")
     refuse_odd_values(document)
+    os.fsencode(json.dumps(document, ensure_ascii=False))  # half a character is neither in a path nor printed
     for group in ("dataset", "model"):
         refuse_other_types(group, document[group])
     for group in GROUPS:
@@ -93,11 +96,8 @@ def refuse_odd_values(document: object, most: int = MOST_VALUES) -> None:
             raise ValueError(
                 f"holds a {type(value).__name__}; settings are texts, numbers, lists and mappings"
             )
-        elif isinstance(value, str):
-            value.encode()  # half of a pair of surrogates is written to no page
         if isinstance(value, dict | list):
-            left += [(item, depth + 1) for item in value]
-            left += [(item, depth + 1) for item in value.values()] if isinstance(value, dict) else []
+            left += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
 
 
 def restored(document: Recorded) -> "Settings":
