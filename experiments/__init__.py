@@ -5,9 +5,10 @@ spinning OpenMP threads are ruinous on a shared machine, and nothing may call ho
 """
 
 import os
+import re
 import signal
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +53,14 @@ def leave_quietly() -> None:
 if sys.argv[:1] == ["-m"]:  # Python is about to import one of our commands
     leave_quietly()
 
-_found = version("flwr")
-if not FLOWER[0] <= tuple(int(part) for part in _found.split(".")[:2]) < FLOWER[1]:
+try:
+    _found = version("flwr")
+except PackageNotFoundError:
+    _found = "none"
+if not FLOWER[0] <= tuple(map(int, re.findall(r"\d+", _found)[:2])) < FLOWER[1]:
     # Before anything of it is imported, which could fail in any way.
     print(
-        f"error: Flower {_found} is installed; fedmf needs {FLOWER_ASKED}: pip install '{FLOWER_ASKED}'.",
+        f"error: the installed version of Flower is {_found}; fedmf needs {FLOWER_ASKED}: pip install '{FLOWER_ASKED}'.",
         file=sys.stderr,
     )
     sys.exit(2)

@@ -18,7 +18,7 @@ from experiments.cli import command, output
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
-from server.files import write_atomically
+from server.files import write_output
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def vocabulary(settings: VocabularySettings) -> None:
     tokens = most_frequent(map(words if settings.level == WORDS else characters, lines), settings.size)
     if not tokens:
         raise DataError(f"{settings.text} holds no words; text must name a file of public text.")
-    write_atomically(target, "".join(f"{token}\n" for token in tokens).encode())
+    write_output(target, "".join(f"{token}\n" for token in tokens).encode())
     source = settings.text or f"the documentation of Python {sys.version.split()[0]}"
     if settings.output is Output.json:
         output.print_json({"file": str(target), settings.level: len(tokens), "source": source})

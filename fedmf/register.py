@@ -66,11 +66,6 @@ class Register:
         """The clients spent in the current epoch, as a set."""
         return Spent(self)
 
-    @property
-    def attended(self) -> "Attended":
-        """In how many earlier epochs each client took part, as a mapping; clients that never did are not in it."""
-        return Attended(self)
-
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the register as plain arrays, the same ones for equal registers.
 
@@ -158,29 +153,3 @@ class Spent(Set[str]):
     def __len__(self) -> int:
         """Return how many clients are spent."""
         return self._register.count
-
-
-class Attended(Mapping[str, int]):
-    """In how many epochs before the current one each client took part."""
-
-    def __init__(self, register: Register) -> None:
-        self._register = register
-
-    def __getitem__(self, client: str) -> int:
-        """Return in how many epochs a client took part. Raises `KeyError` for one that never did."""
-        key, bit = place(client)
-        if not (count := count_of(self._register.planes.get(key, ()), bit)):
-            raise KeyError(client)
-        return count
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the clients that took part, in no order that means anything."""
-        for key, planes in self._register.planes.items():
-            taken = 0
-            for plane in planes:
-                taken |= plane
-            yield from names(key, taken)
-
-    def __len__(self) -> int:
-        """Return how many clients took part."""
-        return sum(1 for _ in self)

@@ -70,7 +70,7 @@ class DeployedPopulation:
         self._roster: Roster | None = None
         self._key: SecretKey | None = None
         self._accept_copy = accept_copy
-        self._round = 0  # of the epoch, from 1
+        self._round = self._rounds = 0  # of the epoch, from 1, and how many it has
         self._declined: set[str] = set()  # nodes of the round under way that were said to have other code
         self._presence: Presence | None = None
 
@@ -80,7 +80,7 @@ class DeployedPopulation:
         Raises `RunStoppedError` when too few connect in time, `RunDirectoryError` in the middle of an epoch whose
         roster is lost: its cohorts could not be drawn again, and a client might be heard twice.
         """
-        self._key, self._round = key, step + 1
+        self._key, self._round, self._rounds = key, step + 1, plan.participation.rounds_per_epoch
         if self._roster is None and self._path.exists():
             self._roster = _read(self._path)
             if self._roster.epoch == epoch:
@@ -162,7 +162,7 @@ class DeployedPopulation:
         """
         assert self._roster is not None  # gather is called first
         node, said = node_of(clients[0]), declared_digest(reply)
-        if (before := answered_before(reply)) > self._round:
+        if self._round < (before := answered_before(reply)) <= self._rounds:  # a later round there is
             wrong = (
                 f"node {self._attendance.nodes.called(node)} has answered round {before} of this epoch, and this server asks for "
                 f"its round {self._round}: it holds an older state of the run."

@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import pwd
+import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -38,6 +39,16 @@ def write_atomically(
         if error.filename == str(aside):  # what is asked for is `path`; nobody knows the other name
             error.filename, error.filename2 = str(path), None
         raise
+
+
+def write_output(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replace `path` by `data`, in a folder of the user's: written first under a name that no other file or writer has."""
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        write_atomically(path, data, mode=mode, aside=aside)
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def _replace(path: Path, aside: Path, data: bytes, mode: int, *, erase_old: bool) -> None:

@@ -11,13 +11,12 @@ import contextlib
 import fcntl
 import logging
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from server.files import write_atomically
+from server.files import write_output
 
 log = logging.getLogger(__name__)
 
@@ -56,27 +55,27 @@ def held(run: str) -> Iterator[None]:
 
 def write(run: str, released: int, *, is_over: bool = False) -> bool:
     """Say that `released` rounds of a run are out, and return whether that is on disk; if not, a warning is logged."""
-    aside = None
     try:
         place = folder()
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside = place / f"{run}.{secrets.token_hex(4)}.new"  # copies of one run write the same mark
         data = b"%d%s\n" % (released, b" over" if is_over else b"")
-        write_atomically(place / run, data, mode=0o600, aside=aside)
+        write_output(place / run, data, mode=0o600)  # copies of one run write the same mark
     except OSError as error:
-        with contextlib.suppress(OSError):
-            if aside is not None:
-                aside.unlink(missing_ok=True)
         _warn(f"{error.filename or 'the home directory'} ({error.strerror})")
         return False
     return True
 
 
 def end(run: str) -> None:
-    """Note that a run is over, and remove what ended, or was cut off while it was written, a year ago."""
+    """Note that a run is over, and `tidy`."""
     with held(run):
         if (released := read(run)) is not None:
             write(run, released, is_over=True)
+    tidy()
+
+
+def tidy() -> None:
+    """Remove what ended, or was cut off while it was written, a year ago."""
     with contextlib.suppress(OSError):
         for path in folder().iterdir():
             if path.stat().st_mtime < time.time() - _KEPT_SECONDS and _is_done(path):

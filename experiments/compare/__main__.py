@@ -27,7 +27,7 @@ from experiments.pages.page import write_page
 from experiments.pages.plot_files import PlotFiles, PlotWidth
 from experiments.settings.output import Output
 from fedmf.checks import check_open_unit
-from server.files import write_atomically
+from server.files import write_output
 
 CSV, PAGE = "compare.csv", "compare.html"
 
@@ -77,7 +77,7 @@ def write_csv(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     writer.writeheader()
     for row in rows:
         writer.writerow(row | {"seeds": " ".join(map(str, row["seeds"]))})
-    write_atomically(file, lines.getvalue().encode())
+    write_output(file, lines.getvalue().encode())
 
 
 def _print_table(directory: Path, groups: Sequence[Group], left_out: Mapping[str, str]) -> None:

@@ -58,9 +58,9 @@ def count_answer(message: Message) -> int:
     with marks.held(epoch):
         before = marks.read(epoch) or 0
         if asked > before:
-            marks.write(
-                epoch, asked, is_over=True
-            )  # no later answer changes it for good: removed when it is a year old
+            marks.write(epoch, asked, is_over=True)  # kept for a year
+    if not before:
+        marks.tidy()
     return before
 
 

@@ -8,7 +8,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import Factorization, RunFactorization
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.streams.protocol import feed
-from server.files import packed, write_atomically
+from server.files import packed, write_output
 
 MOST_ROUNDS = 4096  # of an epoch; several epochs may have as many numbers together
 
@@ -34,7 +34,7 @@ def export(run: RunFactorization, file: Path) -> None:
     if len(run.epochs) == 1:
         decoder, encoder, noise = decoder[0], encoder[0], noise[0]
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, packed(encoder=encoder, decoder=decoder, noise=noise))
+    write_output(file, packed(encoder=encoder, decoder=decoder, noise=noise))
 
 
 def _dense(epoch: Factorization) -> tuple[Float64, Float64, Float64]:

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from server.files import write_atomically
+from server.files import write_output
 
 # Okabe and Ito's palette: told apart by colour-blind readers; dashes and markers tell lines apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -46,7 +46,7 @@ def save(figure: Figure, path: Path, dots: float) -> None:
     """Write a figure as PNG, whole or not at all; a link at `path` is replaced. `dots`: pixels an inch."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dots)
-    write_atomically(path, buffer.getvalue())
+    write_output(path, buffer.getvalue())
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from jinja2 import Environment, StrictUndefined
 from experiments.pages.figures import Drawing
 from experiments.pages.svg import as_svg
 from experiments.pages.template import TEMPLATE
-from server.files import write_atomically
+from server.files import write_output
 
 SOURCE = "from"  # header of the column that names files
 LONGEST_SENTENCE = 120  # letters of what says why there is no plot
@@ -121,7 +121,5 @@ def write_page(page: Page, file: Path) -> Path:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    write_atomically(
-        file, environment.from_string(TEMPLATE).render(page=page).encode(errors="backslashreplace")
-    )
+    write_output(file, environment.from_string(TEMPLATE).render(page=page).encode(errors="backslashreplace"))
     return file

@@ -13,7 +13,7 @@ from experiments.pages.figures import Drawing, Look, style
 from experiments.pages.page import Page
 from experiments.run_files.directory import refuse_unmakeable
 from fedmf.errors import RunDirectoryError
-from server.files import write_atomically
+from server.files import write_output
 
 FORMATS = ("png", "svg")
 DOTS = 300  # an inch
@@ -60,7 +60,7 @@ class PlotFiles:
         self.directory.mkdir(parents=True, exist_ok=True)
         for name, drawing in _drawings(page).items():
             for form, data in rendered(drawing, LOOKS[self.width]).items():
-                write_atomically(self.directory / f"{name}.{form}", data)
+                write_output(self.directory / f"{name}.{form}", data)
         return list(self._files(page))
 
     def _files(self, page: Page) -> Iterator[Path]:

@@ -13,10 +13,12 @@ import secrets
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedmf.errors import SettingError
 
+ROOT = Path(__file__).resolve().parents[2]  # what holds this package
 AUTO = "auto"
 _PATIENCE = (
     10.0  # seconds for a cluster to answer; Ray by itself tries for minutes, and ends the process then
@@ -120,13 +122,18 @@ def _inside() -> Any:
 
 def _start(ray: Any, wanted: Reservation) -> None:
     """Start a cluster with room for the workers on this machine."""
-    ray.init(
+    _init(
+        ray,
         address="local",  # without it Ray would join a cluster that happens to run here
         num_cpus=math.ceil(wanted.workers * wanted.cpus),
         include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
     )
+
+
+def _init(ray: Any, **options: Any) -> None:
+    """Call ray.init in the folder of our packages: its workers look for modules where that is done."""
+    with contextlib.chdir(ROOT):
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
 
 
 def _join(ray: Any, address: str) -> None:
@@ -134,7 +141,7 @@ def _join(ray: Any, address: str) -> None:
     at = _running_here() if address == AUTO else address
     refuse_if_silent(at)
     try:
-        ray.init(address=at, log_to_driver=False, logging_level=logging.ERROR)
+        _init(ray, address=at)
     except (
         ConnectionError,
         RuntimeError,

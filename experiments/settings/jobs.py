@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -65,6 +67,15 @@ def run_jobs(
         composed(partial(_call, job, failures, on_failure, tuple(sys.argv[1:])))()
     for error in failures:
         raise error
+
+
+class NoLink(Callback):
+    """Removes a link in the place of multirun.yaml, which Hydra would write through; see `hydra.callbacks` in conf/config.yaml."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Look before a sweep begins."""
+        if (file := Path(config.hydra.sweep.dir) / "multirun.yaml").is_symlink():
+            file.unlink()
 
 
 def _completed(arguments: list[str], complete: Callable[[list[str]], list[str]]) -> list[str]:

@@ -15,8 +15,8 @@ from experiments.pages import figures
 from experiments.report import ReportSettings, report
 from experiments.vocabulary import VocabularySettings, vocabulary
 from fedmf.errors import FedmfError
-from runs import in_directory, simulate
-from server.files import open_no_link, write_atomically
+from runs import in_directory, simulate, typed
+from server.files import open_no_link, write_atomically, write_output
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
@@ -75,6 +75,28 @@ def test_a_vocabulary_and_a_run_make_no_file_where_a_link_points_to(tmp_path):
     with pytest.raises(FedmfError, match="is a link"):
         simulate(in_directory(tmp_path / "run", "population.epochs=1", "population.rounds_per_epoch=1"))
     assert not elsewhere.exists()
+
+
+def test_a_sweep_replaces_a_link_in_the_place_of_the_file_that_hydra_writes(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep/multirun.yaml").symlink_to(victim)
+    small = ("population.epochs=1", "population.rounds_per_epoch=1", "population.cohort_size=2")
+    assert typed("-m", "seed=1", "hydra.sweep.dir=sweep", *small, cwd=tmp_path) == 0
+    assert victim.read_text() == "kept"
+    assert "sweep:" in (tmp_path / "sweep/multirun.yaml").read_text()
+
+
+def test_an_output_takes_no_file_beside_it_and_leaves_none(tmp_path):
+    (tmp_path / "words.new").write_text("kept")
+    write_output(tmp_path / "words", b"one")
+    with pytest.raises(OSError, match="no regular file"):
+        write_output(tmp_path, b"one")
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {
+        "words": "one",
+        "words.new": "kept",
+    }
 
 
 def test_devices_and_pipes_are_not_replaced(tmp_path):

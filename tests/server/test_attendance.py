@@ -338,15 +338,17 @@ def test_a_round_that_was_not_released_is_asked_again_and_what_no_node_says_stop
     restored.start(grid, num_rounds=1, timeout=0.1)
     assert len(releases) == 1
 
-    def malformed(message):
-        reply = answer(message)
-        reply.content[wire.HELD] = ConfigRecord({wire.ANSWERED: "7"})
-        return reply
+    for said in ("7", 5, 10**15, -1, True):  # no rounds of an epoch, which has four
 
-    (tmp_path / ROSTER).unlink()
-    strategy, grid, releases = deployed(tmp_path, {"a": 12}, answers=malformed)
-    strategy.start(grid, num_rounds=1, timeout=0.1)
-    assert len(releases) == 1
+        def malformed(message, said=said):
+            reply = answer(message)
+            reply.content[wire.HELD] = ConfigRecord({wire.ANSWERED: said})
+            return reply
+
+        (tmp_path / ROSTER).unlink()
+        strategy, grid, releases = deployed(tmp_path, {"a": 12}, answers=malformed)
+        strategy.start(grid, num_rounds=1, timeout=0.1)
+        assert len(releases) == 1
 
 
 def declaring(folder, nodes, rounds):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attended import attended
 from crashes import Crash
 from experiments.settings.experiment import build
 from fedmf.npz import read_npz
@@ -98,5 +99,5 @@ def test_the_register_holds_each_cohort_once_and_nobody_else(straight):
     heard = [{str(client) for number in rounds for client in cohort_indices(plan, number)}
              for rounds in ((1, 2, 3, 4), (5, 6, 7, 8))]  # fmt: skip
     register = registered(straight)
-    assert (set(register.attended), set(register.spent)) == tuple(heard)
+    assert (set(attended(register)), set(register.spent)) == tuple(heard)
     assert (len(heard[0]), len(heard[1])) == (80, 80)
