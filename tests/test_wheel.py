@@ -55,7 +55,10 @@ def build(folder: Path) -> Path:
     for arguments in (("init", "--quiet"), ("add", "pyproject.toml"), ("commit", "--quiet", "--message=one")):
         command(*git, *arguments, cwd=folder)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-index")
-    command(*pip, "--no-build-isolation", "--no-deps", "--wheel-dir", folder / "dist", source, cwd=folder)
+    # As `python -m build` does: the wheel of the packed sources, which lie in no repository.
+    command(sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", folder / "packed", cwd=source)
+    (packed,) = (folder / "packed").iterdir()
+    command(*pip, "--no-build-isolation", "--no-deps", "--wheel-dir", folder / "dist", packed, cwd=folder)
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
 
