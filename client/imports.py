@@ -58,13 +58,14 @@ def looking_here() -> Iterator[None]:
     `fedmf` has no current directory on its path: libraries import what they can do without, and would run a file of that
     name. So a module of the user's is looked for there while it is imported, with what it imports then, and at no other time.
     """
-    added = [""] * ("" not in sys.path)
-    sys.path.extend(added)
+    if "" in sys.path:
+        yield
+        return
+    sys.path.append("")
     try:
         yield
     finally:
-        for entry in added:
-            sys.path.remove(entry)
+        sys.path.remove("")
 
 
 def import_path(path: str, argument: str) -> Any:

@@ -2,8 +2,9 @@
 
 Takes the node's own file, `config=/etc/fedmf/node.yaml`, or the settings of its data, for example
     python -m experiments.node_check clients=479 dataset=by_user_npz dataset.path=/srv/people.npz
-A test set that cannot be used is only mentioned: a node reads none. Exits 2 with one sentence where the data cannot be loaded or hold fewer clients than declared, or one client's values cannot be
-trained on. With `model=...` it counts the parameters, which must be those of the server.
+A test set that cannot be used is only mentioned: a node reads none. Exits 2 with one sentence where the data cannot be loaded
+or hold fewer clients than declared, or one client's values cannot be trained on. With `model=...` it counts the parameters,
+which must be those of the server.
 
 `loads_only=true` is for what starts a node (unit, container): it looks at what the node itself looks at when it starts, the data set
 as a whole and no client's values, and exits 0 whatever it finds there. A node that is not ready has to start and say so: one that

@@ -220,34 +220,30 @@ def _counted(key: str, count: int, attendance: Attendance) -> int:
 
 def claimed(reply: Message) -> int | None:
     """Return the number of clients in a node's answer, or None for an error or anything malformed; never raises."""
-    try:
-        count: Any = reply.content.config_records[wire.HELD][wire.CLIENTS]
-    except Exception:  # whatever a hostile node sends counts as no answer
-        return None
+    count = _said(reply, wire.CLIENTS)
     return count if type(count) is int and count >= 0 else None
 
 
 def says_unready(reply: Message) -> bool:
     """Say whether a node answers that it is not ready; what says nothing of it is; never raises."""
-    try:
-        return reply.content.config_records[wire.HELD].get(wire.READY) is False
-    except Exception:  # whatever a hostile node sends counts as nothing
-        return False
+    return _said(reply, wire.READY) is False
 
 
 def answered_before(reply: Message) -> int:
     """Return the last round of the epoch that a node had answered before this reply: 0 for none, or anything malformed; never raises."""
-    try:
-        number: Any = reply.content.config_records[wire.HELD][wire.ANSWERED]
-    except Exception:  # whatever a hostile node sends counts as none
-        return 0
+    number = _said(reply, wire.ANSWERED)
     return number if type(number) is int else 0
 
 
 def declared_digest(reply: Message) -> str:
     """Return the digest of a node's clients in a reply, "" for an error or anything malformed; never raises."""
-    try:
-        digest: Any = reply.content.config_records[wire.HELD][wire.DIGEST]
-    except Exception:  # whatever a hostile node sends counts as none
-        return ""
+    digest = _said(reply, wire.DIGEST)
     return digest if type(digest) is str and _DIGEST.fullmatch(digest) else ""
+
+
+def _said(reply: Message, name: str) -> Any:
+    """Return what a node says under `name` of what it holds, None for nothing, an error or anything malformed; never raises."""
+    try:
+        return reply.content.config_records[wire.HELD][name]
+    except Exception:  # whatever a hostile node sends counts as nothing
+        return None

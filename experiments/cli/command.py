@@ -49,7 +49,7 @@ def run(
     """Run a command that leaves no output folder, and exit.
 
     `settings` is the frozen dataclass of conf/NAME.yaml, which `function` is given; `doc` is what --help says first.
-    `reads_file`: whether config=FILE is an operator's file of settings.
+    `reads_file`: whether config=FILE is an operator's file of settings; `besides` as in `run_form`.
     """
     form = Form(function, name, settings)
     run_form(lambda overrides: form, name, doc, argv, reads_file=reads_file, besides=besides)

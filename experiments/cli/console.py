@@ -115,8 +115,8 @@ def _look_elsewhere(path: list[str]) -> None:
     here = os.path.abspath("")
     asked = here in map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     path[:] = [entry for entry in path if os.path.abspath(entry) != here]
-    path += [str(PACKAGE.parent)] * (str(PACKAGE.parent) not in path)
-    path += [here] * (asked and here not in path)
+    wanted = (str(PACKAGE.parent), here) if asked else (str(PACKAGE.parent),)
+    path += [entry for entry in wanted if entry not in path]
 
 
 def _run(name: str) -> None:

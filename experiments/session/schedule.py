@@ -99,17 +99,19 @@ class Schedule:
 
 def last_row(directory: Path) -> Mapping[str, Any] | None:
     """Return the last row of metrics.jsonl, None where there is none."""
-    path = directory / METRICS
-    rows = rows_of(path.read_bytes(), path) if path.exists() else ()
+    rows = _rows(directory)
     return rows[-1] if rows else None
 
 
 def last_scored(directory: Path, names: tuple[str, ...]) -> tuple[int, Mapping[str, Any]] | None:
     """Return the round and the values of `names` in the last scored row of metrics.jsonl, None where there is none."""
-    path = directory / METRICS
-    if not path.exists():
-        return None
-    for row in reversed(rows_of(path.read_bytes(), path, names)):
+    for row in reversed(_rows(directory, names)):
         if "accuracy" in row:
             return int(row["round"]), {name: row.get(name) for name in names}
     return None
+
+
+def _rows(directory: Path, names: tuple[str, ...] = ()) -> tuple[dict[str, Any], ...]:
+    """Return the rows of metrics.jsonl, none where there is no such file; `names` are metrics in them."""
+    path = directory / METRICS
+    return rows_of(path.read_bytes(), path, names) if path.exists() else ()
