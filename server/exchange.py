@@ -64,10 +64,9 @@ def _sent(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
 
     Flower announces all messages of a call before it uploads the first of their parts. So each has a call of its own where the
     grid is elsewhere: a node that is told of a message finds it whole soon, instead of asking for what the others get first,
-    and works while the next is sent. A grid in this process shares all of them among its workers, and one that says so by
-    an attribute `takes_rounds` counts the clients of a call as those of a round.
+    and works while the next is sent. A grid in this process shares all of them among its workers.
     """
-    if is_here(grid) or getattr(grid, "takes_rounds", False):
+    if is_here(grid):
         return list(grid.push_messages(messages))
     return [_pushed(grid, message) for message in messages]
 

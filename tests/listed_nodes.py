@@ -6,11 +6,11 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from workers import PLAN, fields_of, honest, replying
 
 from fedmf.updates import wire
 from nodes import Nodes, holding
 from plans import KEY, random_vector
-from players import PLAN, fields_of, honest, replying
 from server.attendance import DeployedPopulation
 from server.gathering import Attendance
 from server.known_nodes import KnownNode, KnownNodes, node_key

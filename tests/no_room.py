@@ -11,7 +11,7 @@ import torch
 from client.app import make_client_app
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.players.elsewhere import in_another_process
+from experiments.engines.processes import in_another_process
 from poison import PLAN, DeadDevice, Spoilt, examples_of, lose_device
 
 FULL = "NO_ROOM"  # variable: a file that is there while the device has no room

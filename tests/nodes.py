@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 
 from experiments.deployment import node_app
-from experiments.players.local_grid import LocalGrid
+from experiments.engines.grid import LocalGrid
 from fedmf.updates import wire
 from server.known_nodes import node_key
 

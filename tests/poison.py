@@ -8,7 +8,7 @@ from client.app import make_client_app
 from client.data import ArrayClients, Dataset, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.players.elsewhere import in_another_process
+from experiments.engines.processes import in_another_process
 from plans import small_plan
 
 PLAN = small_plan(dimension=15)

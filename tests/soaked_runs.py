@@ -5,7 +5,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from experiments.deployment import apps
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
-from experiments.players.local_grid import CLIENT_APP_RAISED, call_app
+from experiments.engines.grid import CLIENT_APP_RAISED, call_app
 from experiments.soak import witness
 from experiments.soak.evidence import Evidence
 from experiments.soak.witness import noting

@@ -34,13 +34,13 @@ COMMANDS = {
 }  # those that need several files
 # Room -> the rooms that it may import from: those below it, which know less.
 EXPERIMENTS = {
-    "players": set(),
-    "settings": {"players"},
+    "settings": set(),
     "run_files": {"settings"},
     "pages": {"run_files", "settings"},
     "cli": {"pages", "run_files", "settings"},
-    "session": {"pages", "players", "run_files", "settings"},
-    "deployment": {"cli", "players", "run_files", "session", "settings"},
+    "engines": {"run_files", "settings"},
+    "session": {"engines", "pages", "run_files", "settings"},
+    "deployment": {"cli", "engines", "run_files", "session", "settings"},
 }
 MECHANISMS = {
     "compiled": set(),
@@ -185,13 +185,6 @@ def test_configuration_ends_in_settings():
             assert not re.search(r"import_module\(\W*(omegaconf|hydra|yaml)", source), name
             assert "DictConfig" not in source, name
             assert "config: Any" not in source, name
-
-
-def test_players_know_no_configuration():
-    for name, file in modules().items():
-        if room(name, "experiments") == "players":
-            assert "settings" not in imported(file.read_text())
-            assert not any("settings" in target for target in arrows(name)), name
 
 
 def test_the_walk_sees_a_forbidden_import():

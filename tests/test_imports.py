@@ -32,7 +32,7 @@ note("the command before it knows what is asked")
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
 settings = compose("config", sys.argv[1:], Settings)
-from experiments.session.engine import resident_client_app
+from experiments.engines.engine import resident_client_app
 resident_client_app(settings)
 note("a worker process")
 from experiments.session.simulation import simulate

@@ -11,7 +11,7 @@ from client.app import ClientPlan, make_client_app
 from client.data import load
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.players.local_grid import InProcessPlayer, LocalGrid
+from experiments.engines.grid import InProcessWorker, LocalGrid
 from fedmf.mechanisms import design_run, of_run
 from fedmf.plan import Compression, Participation, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
@@ -89,7 +89,7 @@ def strategy_models(start, epochs, key, rounds_per_epoch=ROUNDS_PER_EPOCH):
         on_release=[lambda state, release: models.append(state.model)],
         tasks_per_message=8,
     )
-    strategy.start(LocalGrid(InProcessPlayer(client_app)))
+    strategy.start(LocalGrid(InProcessWorker(client_app)))
     return models
 
 

@@ -24,7 +24,7 @@ from client.parameters import flat_parameters
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
-from experiments.players.local_grid import InProcessPlayer, LocalGrid, Player
+from experiments.engines.grid import InProcessWorker, LocalGrid, Worker
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates.vectors import Vector
@@ -91,7 +91,7 @@ class Pipeline:
         sabotage: Sabotage = NONE,
         *,
         tasks_per_message: int = 1,
-        player: Callable[[Player], Player] | None = None,
+        player: Callable[[Worker], Worker] | None = None,
         resume_after: int | None = None,
     ) -> None:
         self.plan = plan
@@ -102,7 +102,7 @@ class Pipeline:
         self._examples_of: ExamplesOf
         self._round = 0
         client_app = make_client_app(self._examples, lambda: CanaryTrainer(model, settings), plan.client_plan)
-        here = InProcessPlayer(client_app)
+        here = InProcessWorker(client_app)
         self._grid = LocalGrid(here if player is None else player(here))
 
     def run(self, secret: SecretKey, examples_of: ExamplesOf) -> Float64:

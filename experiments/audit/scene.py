@@ -17,8 +17,8 @@ from client.app import sent_bytes, unpack
 from client.settings import TrainingSettings
 from experiments.audit.pipeline import OPTIMIZER, Float64, Pipeline, Played
 from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
-from experiments.players.failures import clients_of
-from experiments.players.local_grid import CLIENT_APP_RAISED, Player
+from experiments.engines.failures import clients_of
+from experiments.engines.grid import CLIENT_APP_RAISED, Worker
 from fedmf.audit.stated import Stated
 from fedmf.mechanisms import design_run, of_run
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
@@ -116,7 +116,7 @@ def steps_of(plan: Plan, client: int) -> tuple[int | None, ...]:
 class Muted:
     """A player with clients whose reply is an error (`failing`) or never comes (`silent`), in every round."""
 
-    def __init__(self, player: Player, failing: Sequence[int], silent: Sequence[int]) -> None:
+    def __init__(self, player: Worker, failing: Sequence[int], silent: Sequence[int]) -> None:
         self._player = player
         self._failing = {str(client) for client in failing}
         self._silent = {str(client) for client in silent}
@@ -145,7 +145,7 @@ class Hostile:
     Without masks, and one client to a message.
     """
 
-    def __init__(self, player: Player, plan: Plan, client: int, examples_of: ExamplesOf) -> None:
+    def __init__(self, player: Worker, plan: Plan, client: int, examples_of: ExamplesOf) -> None:
         self._player = player
         self._plan = plan
         self._client = client
@@ -188,7 +188,7 @@ def play(
     failing, silent = (
         [cohort[place] for cohort in others[: scene.rounds_per_epoch] if scene.muted] for place in (0, 1)
     )
-    player: Callable[[Player], Player] | None = None
+    player: Callable[[Worker], Worker] | None = None
     if scene.muted:
         player = partial(Muted, failing=failing, silent=silent)
     if scene.hostile and heard is not None:

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.players.processes import spawn_context
+from experiments.engines.processes import spawn_context
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from experiments.benchmark.other_system import SCRIPTS, OtherSystem
 from experiments.benchmark.row import Row, cuda_clock, measure
 from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
 from experiments.cli import command, output
-from experiments.players.processes import keep_freed_memory
+from experiments.engines.processes import keep_freed_memory
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError

@@ -19,7 +19,7 @@ from client.parameters import flat_parameters
 from client.settings import TrainingSettings
 from client.training import Trainer, pick_device
 from experiments.benchmark.row import Row
-from experiments.players.local_grid import InProcessPlayer, LocalGrid, Player
+from experiments.engines.grid import InProcessWorker, LocalGrid, Worker
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
@@ -92,7 +92,7 @@ def simulated_round(federation: Federation) -> "partial[None]":
         lambda: Trainer(federation.build(), federation.training),
         plan.client_plan,
     )
-    return repeated_round(plan, initial, InProcessPlayer(app))
+    return repeated_round(plan, initial, InProcessWorker(app))
 
 
 def build_plan(
@@ -117,7 +117,7 @@ def build_plan(
 
 
 def repeated_round(
-    plan: Plan, initial: Vector, player: Player, together: int | None = None
+    plan: Plan, initial: Vector, player: Worker, together: int | None = None
 ) -> "partial[None]":
     """Return what plays the second round of an epoch, the same one at each call but for its noise.
 

@@ -22,10 +22,10 @@ from client.app import make_client_app
 from client.parameters import flat_parameters
 from client.training import Trainer
 from experiments.benchmark.simulation import TRAINING, Federation, build_plan, repeated_round
-from experiments.players.local_grid import InProcessPlayer, Player
-from experiments.players.parts import clients_a_message
-from experiments.players.processes import process_context, start_process
-from experiments.players.worker_pool import WorkerPool
+from experiments.engines.grid import InProcessWorker, Worker
+from experiments.engines.messages import clients_a_message
+from experiments.engines.pool import WorkerPool
+from experiments.engines.processes import process_context, start_process
 from fedmf.updates.client_plan import ClientPlan
 from server.exchange import tasks_per_message
 
@@ -72,7 +72,7 @@ def round_with(workers: int, federation: Federation, stack: ExitStack) -> "parti
     given = federation, plan.client_plan
     together = tasks_per_message(plan)
     if workers == 1:
-        player: Player = InProcessPlayer(client_app(given))
+        player: Worker = InProcessWorker(client_app(given))
     else:
         player = stack.enter_context(WorkerPool(client_app, given, workers))
         together = clients_a_message(federation.cohort_size, workers, together)

@@ -22,7 +22,7 @@ from client.data.dataset import LazyClients
 from client.losses import find_loss
 from client.parameters import set_parameters
 from client.scoring import score
-from experiments.players.local_grid import InProcessPlayer, run_locally
+from experiments.engines.grid import InProcessWorker, run_locally
 from experiments.settings.compose import compose
 from experiments.settings.data import DatasetSettings, arguments, load_dataset
 from experiments.settings.experiment import Experiment, build, run_secret
@@ -180,7 +180,7 @@ def train(experiment: Experiment, secret: SecretKey) -> Vector:
         tasks_per_message=tasks_per_message(plan),
         fixed_digest=experiment.fixed_digest,
     )
-    run_locally(make_server_app(lambda context: strategy), InProcessPlayer(app))
+    run_locally(make_server_app(lambda context: strategy), InProcessWorker(app))
     return strategy.state.model
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from experiments.players.processes import leave_to_the_command, spawn_context
+from experiments.engines.processes import leave_to_the_command, spawn_context
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Outcome, Trial
 from experiments.reproduce.tuning import Chain

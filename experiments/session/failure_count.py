@@ -11,7 +11,7 @@ from contextlib import suppress
 from rich.console import Console
 from rich.text import Text
 
-from experiments.players.failures import Failure
+from experiments.engines.failures import Failure
 from fedmf.errors import RunStoppedError
 
 _PAUSE = 5.0  # seconds between two lines

@@ -4,9 +4,9 @@ from functools import partial
 from pathlib import Path
 
 from client.data.identity import digest_clients, refuse_changing_clients
+from experiments.engines.engine import devices_of, engine_workers, run_engine, shared_tasks
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
-from experiments.session.engine import devices_of, engine_workers, run_engine, shared_tasks
 from experiments.session.extension import extended
 from experiments.session.failure_count import FailureCount
 from experiments.session.progress import View

@@ -11,6 +11,38 @@ from fedmf.errors import SettingError
 
 
 @dataclass(frozen=True)
+class Faults:
+    """Probabilities, for each task: silence; a reply that comes a round late; an error reply; a second reply."""
+
+    drop_out: float = 0.0
+    delay: float = 0.0
+    error: float = 0.0
+    duplicate: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 <= value <= 1:
+                raise SettingError(f"faults.{name} is {value}; it must lie in [0, 1].")
+        if (total := self.drop_out + self.delay + self.error) > 1:
+            raise SettingError(
+                f"faults.drop_out + faults.delay + faults.error is {total}; it must be at most 1."
+            )
+
+    @property
+    def any(self) -> bool:
+        """Whether anything goes wrong at all."""
+        return any(vars(self).values())
+
+    def outcome(self, draw: float) -> str:
+        """Return what a uniform draw in [0, 1) decides: "silent", "late", "error" or "answer"."""
+        if draw < self.drop_out:
+            return "silent"
+        if draw < self.drop_out + self.delay:
+            return "late"
+        return "error" if draw < self.drop_out + self.delay + self.error else "answer"
+
+
+@dataclass(frozen=True)
 class EngineSettings(Choice):
     """What every engine is given: the name of its file in conf/engine."""
 
@@ -54,7 +86,7 @@ class LocalSettings(EngineSettings):
 
 @dataclass(frozen=True)
 class RaySettings(EngineSettings):
-    """Flower's Ray engine with `workers` processes, in the cluster at `address`, or in one of the run's own.
+    """A Ray cluster with `workers` processes, in the cluster at `address`, or in one of the run's own.
 
     Ray reserves `cpus_per_worker` and `gpus_per_worker` for each.
     """

@@ -10,9 +10,8 @@ from enum import StrEnum
 
 from client.metric_names import check_metrics, check_optimized
 from client.settings import TrainingSettings
-from experiments.players.faults import Faults
 from experiments.settings.data import DatasetSettings, ModelSettings
-from experiments.settings.engine import DeploymentSettings, EngineSettings, LocalSettings, RaySettings
+from experiments.settings.engine import DeploymentSettings, EngineSettings, Faults, LocalSettings, RaySettings
 from experiments.settings.keys import keyed
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.optimizer import OptimizerSettings

@@ -22,9 +22,9 @@ from flwr.clientapp import ClientApp
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.node_app import Sources, reply_to
 from experiments.deployment.server import build_deployed
-from experiments.players.local_grid import (
+from experiments.engines.grid import (
     CLIENT_APP_RAISED,
-    InProcessPlayer,
+    InProcessWorker,
     LocalGrid,
     call_app,
     set_identity,
@@ -179,7 +179,7 @@ class _Recorded(SimulatedPopulation):
 def _asked(strategy: FedMF, release: Release) -> dict[str, list[Message]]:
     """Return the round's messages by the key of their node, of those nodes whose clients were heard."""
     heard = set(release.answered)
-    arrays, grid = model_record(strategy.state.model), LocalGrid(InProcessPlayer(ClientApp()))
+    arrays, grid = model_record(strategy.state.model), LocalGrid(InProcessWorker(ClientApp()))
     messages = strategy.configure_train(release.round, arrays, ConfigRecord(), grid)
     by_node: dict[str, list[Message]] = {}
     for number, message in enumerate(messages):

@@ -11,7 +11,7 @@ from client.parameters import flat_parameters
 from client.privatize import privatize
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.players.local_grid import local_context, set_identity
+from experiments.engines.grid import local_context, set_identity
 from fedmf.updates import wire
 from fedmf.updates.tags import Turn, without_tag
 from plans import KEY, small_plan

@@ -20,7 +20,7 @@ from client.parameters import flat_parameters
 from client.resident import Player
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.players.local_grid import local_context, set_identity
+from experiments.engines.grid import local_context, set_identity
 from fedmf.updates import wire
 from plans import small_plan
 from tasks import told, untagged

@@ -10,7 +10,7 @@ from client.app import NOT_FINITE, make_client_app
 from client.data import Examples
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.players.local_grid import local_context, set_identity
+from experiments.engines.grid import local_context, set_identity
 from fedmf.errors import DeviceLostError
 from fedmf.updates import wire
 from plans import KEY

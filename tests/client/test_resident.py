@@ -10,8 +10,8 @@ from client.parameters import flat_parameters
 from client.resident import Resident
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.players.local_grid import CLIENT_APP_RAISED, LocalGrid, local_context, set_identity
-from experiments.players.worker_pool import WorkerPool
+from experiments.engines.grid import CLIENT_APP_RAISED, LocalGrid, local_context, set_identity
+from experiments.engines.pool import WorkerPool
 from fedmf.errors import DeviceLostError
 from fedmf.updates import wire
 from plans import KEY

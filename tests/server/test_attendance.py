@@ -3,6 +3,7 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
+from workers import fields_of, honest, replying, tagged
 
 from client.data.fingerprint import Fingerprint
 from experiments.deployment.node_app import count_answer
@@ -11,7 +12,6 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from nodes import Nodes, holding, key_of
 from plans import KEY, random_vector, small_plan
-from players import fields_of, honest, replying, tagged
 from server import gathering
 from server.attendance import ROSTER, DeployedPopulation
 from server.cohort import Roster

@@ -4,7 +4,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from client.app import Task, pack, sent_bytes
-from experiments.players.local_grid import set_identity
+from experiments.engines.grid import set_identity
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.tags import Turn

@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Message, MessageType, RecordDict
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-from experiments.players.local_grid import set_identity
+from experiments.engines.grid import set_identity
 from fedmf.errors import RunStoppedError
 from plans import small_plan
 from server.exchange import exchange, tasks_per_message
@@ -97,10 +97,9 @@ def test_a_message_whose_upload_the_superlink_forgot_is_sent_again_under_its_id(
     assert grid.calls == [[1]] * (2 if sent else 3) + [[2]]
 
 
-@pytest.mark.parametrize(("says", "so"), [("is_exhausted", False), ("takes_rounds", True)])
-def test_a_grid_in_this_process_is_given_all_messages_in_one_call(says, so):
+def test_a_grid_in_this_process_is_given_all_messages_in_one_call():
     grid = Calls({"0": [[answer(0)]], "1": [[answer(1)]]})
-    setattr(grid, says, so)
+    grid.is_exhausted = False
     messages = [message for message in questions(3) if message.metadata.dst_node_id != 2]
     assert len(list(exchange(grid, messages, timeout=5))) == 2
     assert grid.calls == [[1, 3]]

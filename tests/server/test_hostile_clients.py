@@ -7,13 +7,13 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from workers import Answering, honest, tagged
 
-from experiments.players.local_grid import LocalGrid
+from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.tags import TAG_BYTES
 from plans import KEY, random_vector, small_plan
-from players import Answering, honest, tagged
 from server.cohort import SimulatedPopulation, cohort_indices
 from server.optimizer import Sgd
 from server.state import first_state

@@ -5,10 +5,10 @@ import logging
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from workers import PLAN
 
 from fedmf.errors import RunStoppedError, SettingError
 from listed_nodes import KEYS, LINES, deployed, listing
-from players import PLAN
 from server import gathering
 from server.attendance import ROSTER
 from server.cohort import Roster

@@ -2,7 +2,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from client.app import pack
-from experiments.players.local_grid import set_identity
+from experiments.engines.grid import set_identity
 from fedmf.updates import wire
 from server.messages import payloads
 from tasks import joint

@@ -5,13 +5,13 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from workers import fields_of, honest, replying
 
 from experiments.deployment.node import answer_other_code
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
 from nodes import Nodes, holding, key_of
 from plans import KEY, small_plan
-from players import fields_of, honest, replying
 from server import gathering
 from server.attendance import ROSTER, DeployedPopulation
 from server.cohort import ReplyPolicy, Roster

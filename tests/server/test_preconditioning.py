@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from workers import Answering, replying, tagged
 
 from client.app import scale_of
 from client.privatize import privatize
-from experiments.players.local_grid import LocalGrid
+from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
-from players import Answering, replying, tagged
 from server.adaptive import Adagrad, Adam
 from server.checkpoint import Checkpoint
 from server.cohort import SimulatedPopulation

@@ -9,7 +9,7 @@ from itertools import count, pairwise
 import pytest
 from flwr.app import Message, MessageType, RecordDict
 
-from experiments.players.local_grid import InProcessPlayer, LocalGrid, set_identity
+from experiments.engines.grid import InProcessWorker, LocalGrid, set_identity
 from server import exchange as module
 from server.exchange import exchange
 from server.pulling import THREAD, Pulls, pulls_under_way
@@ -199,7 +199,7 @@ def test_a_grid_in_this_process_is_called_in_this_thread():
         return Message(RecordDict(), reply_to=message)
 
     set_identity()
-    grid = LocalGrid(InProcessPlayer(app))
+    grid = LocalGrid(InProcessWorker(app))
     with Pulls(grid) as pulls:
         (question,) = grid.push_messages([Message(RecordDict(), 1, MessageType.TRAIN)])
         assert len(pulls.pull(question, 1, 0.01)) == 1

@@ -5,14 +5,14 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord
+from workers import PLAN, UPDATE, Answering, fields_of, honest, replying, run, tagged, turn_in
 
-from experiments.players.local_grid import LocalGrid
+from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.tags import with_tag
 from nodes import Nodes, holding, key_of
 from plans import KEY
-from players import PLAN, UPDATE, Answering, fields_of, honest, replying, run, tagged, turn_in
 from server.attendance import DeployedPopulation
 from server.cohort import SimulatedPopulation, cohort_indices
 from server.gathering import Attendance

@@ -3,13 +3,13 @@
 import logging
 
 import pytest
+from workers import PLAN
 
 from experiments.deployment.node import answer_other_code
 from fedmf.errors import RunStoppedError
 from listed_nodes import KEYS, deployed, listing
 from nodes import holding, unready
 from plans import KEY
-from players import PLAN
 from server import gathering
 from server.attendance import DeployedPopulation
 from server.cohort import UnreadyNodes

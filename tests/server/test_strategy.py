@@ -5,8 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Error, Message, RecordDict
+from workers import PLAN, UPDATE, Answering, honest, replying, run, strategy_with, tagged
 
-from experiments.players.local_grid import LocalGrid
+from experiments.engines.grid import LocalGrid
 from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError, SettingError
 from fedmf.mechanisms import design, prefix_sum, restarted
 from fedmf.mechanisms.noise import next_noise
@@ -14,7 +15,6 @@ from fedmf.normals import STEP
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
-from players import PLAN, UPDATE, Answering, honest, replying, run, strategy_with, tagged
 from server.cohort import ReplyPolicy, SimulatedPopulation, cohort_indices
 from server.messages import model_record
 from server.optimizer import Sgd

@@ -2,12 +2,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from workers import Answering, honest, run, strategy_with
 
-from experiments.players.local_grid import LocalGrid
+from experiments.engines.grid import LocalGrid
 from fedmf.errors import RunStoppedError, SettingError
 from fedmf.updates import wire
 from plans import KEY, small_plan
-from players import Answering, honest, run, strategy_with
 from server.cohort import SimulatedPopulation
 from server.optimizer import Sgd
 from server.state import first_state

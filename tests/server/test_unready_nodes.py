@@ -5,12 +5,12 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
+from workers import fields_of, honest, replying
 
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
 from nodes import Nodes, holding, key_of, unready
 from plans import KEY, random_vector, small_plan
-from players import fields_of, honest, replying
 from server import gathering
 from server.attendance import ROSTER, DeployedPopulation
 from server.cohort import Roster, UnreadyNodes

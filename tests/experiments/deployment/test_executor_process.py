@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from experiments.deployment import apps, executor, executor_process, flower_tasks, resident, same_code
 from experiments.deployment.executor import CODE_CHANGED
 from experiments.deployment.executor_process import player
-from experiments.players.local_grid import set_identity
+from experiments.engines.grid import set_identity
 from fedmf.updates import wire
 from server.messages import says_other_code
 

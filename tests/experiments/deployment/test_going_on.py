@@ -7,7 +7,7 @@ from crashes import Crash
 from experiments.deployment import apps
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
-from experiments.players.local_grid import call_app
+from experiments.engines.grid import call_app
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
 from nodes import Nodes, compose_once
 from runs import metrics, summary

@@ -8,7 +8,7 @@ from flwr.app import Context, RecordDict
 from experiments.deployment import apps
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
-from experiments.players.local_grid import call_app
+from experiments.engines.grid import call_app
 from nodes import Nodes, compose_once
 from own_training import Probe
 from runs import metrics

@@ -15,7 +15,7 @@ from experiments.deployment import apps, flower_tasks, resident
 from experiments.deployment.executor_process import waiting
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.resident import Resident, stamp_of
-from experiments.players.local_grid import call_app, set_identity
+from experiments.engines.grid import call_app, set_identity
 from fedmf.updates import wire
 
 pytestmark = pytest.mark.long

@@ -19,8 +19,8 @@ from experiments.deployment.holdings import examine
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
+from experiments.engines.grid import call_app, set_identity
 from experiments.node_check import node_check
-from experiments.players.local_grid import call_app, set_identity
 from experiments.run_files.attendance import read_attendance
 from experiments.run_files.directory import ATTENDANCE
 from experiments.settings.client import build_client_plan

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import own_models
 from experiments.cli.command import guard
-from experiments.players.failures import Failure
+from experiments.engines.failures import Failure
 from experiments.session.failure_count import FailureCount
 from experiments.session.progress import View
 from experiments.session.standing import Standing

@@ -6,8 +6,7 @@ import pytest
 import no_room
 import runs
 from experiments.cli.command import guard
-from experiments.players import worker_pool
-from experiments.session import engine
+from experiments.engines import engine, worker_pool
 from fedmf.errors import RunStoppedError
 from runs import in_directory, simulate
 

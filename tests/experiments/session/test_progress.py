@@ -15,9 +15,9 @@ from rich.console import Console
 import runs
 from client.app import make_client_app
 from client.parameters import flat_parameters
-from experiments.players.local_grid import set_identity
-from experiments.players.progress import ClientCount
-from experiments.session.engine import engine_workers, run_engine, shared_tasks
+from experiments.engines.engine import engine_workers, run_engine, shared_tasks
+from experiments.engines.failures import ClientCount
+from experiments.engines.grid import set_identity
 from experiments.session.progress import View
 from experiments.session.standing import Standing
 from experiments.settings.experiment import build, run_secret

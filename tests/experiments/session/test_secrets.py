@@ -5,7 +5,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 
 from crashes import Crash
-from experiments.players.local_grid import LocalGrid
+from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from leaks import chain, contents, forms, in_files, in_message, leaked

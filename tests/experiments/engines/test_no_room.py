@@ -9,10 +9,10 @@ from torch import OutOfMemoryError
 from torch.utils._python_dispatch import _pop_mode
 
 from client.app import make_client_app
-from experiments.players import elsewhere, worker_pool
-from experiments.players.elsewhere import in_another_process
-from experiments.players.local_grid import InProcessPlayer, LocalGrid, local_context, set_identity
-from experiments.players.worker_pool import WorkerPool
+from experiments.engines import elsewhere, worker_pool
+from experiments.engines.grid import InProcessWorker, LocalGrid, local_context, set_identity
+from experiments.engines.pool import WorkerPool
+from experiments.engines.processes import in_another_process
 from fedmf.errors import DeviceLostError, RunStoppedError
 from no_room import app_if_room, app_once, app_that_dies, play_in_new_process, refuse_room
 from plans import KEY
@@ -81,7 +81,7 @@ def test_where_no_process_can_begin_after_a_lost_device_nothing_is_released(tmp_
     app = app_of(partial(lose_and_fill, full), goes_on, examples=data)
     strategy = FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), state, tasks_per_message=5)
     with pytest.raises(RunStoppedError, match=r"lost device \(OutOfMemoryError: CUDA out.*; 3 tries"):
-        strategy.start(LocalGrid(InProcessPlayer(app), heard.append), num_rounds=1)
+        strategy.start(LocalGrid(InProcessWorker(app), heard.append), num_rounds=1)
     assert strategy.state.round == 0
     assert len(strategy.state.register.spent) == 0
     assert heard == []

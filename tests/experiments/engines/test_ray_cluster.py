@@ -79,7 +79,7 @@ def test_a_client_that_kills_its_process_takes_no_other_with_it(tmp_path, folder
 JOIN = """
 import sys, grpc
 from experiments.cli.command import guard
-from experiments.players.ray_cluster import Reservation, joined
+from experiments.engines.ray import Reservation, joined
 
 def outsider(address):
     try:

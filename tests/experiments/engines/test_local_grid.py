@@ -5,17 +5,16 @@ from threading import Event
 import flwr
 import numpy as np
 import pytest
+from experiments.players.ray import _WatchedGrid
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from experiments.players.failures import Failure, with_failures
-from experiments.players.faults import Faults
-from experiments.players.faulty_player import FaultyPlayer
-from experiments.players.local_grid import InProcessPlayer, LocalGrid, call_app, set_identity
-from experiments.players.progress import ClientCount
-from experiments.players.ray import _WatchedGrid
-from experiments.players.worker_pool import WorkerPool
+from experiments.engines.failures import ClientCount, Failure, with_failures
+from experiments.engines.faults import FaultyWorker
+from experiments.engines.grid import InProcessWorker, LocalGrid, call_app, set_identity
+from experiments.engines.pool import WorkerPool
+from experiments.settings.engine import Faults
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
@@ -55,14 +54,14 @@ def named(replies):
 def test_private_parts_of_flower_are_those_of_the_version_they_were_checked_with():
     """TaskIdentity and message ids: look at experiments/players/local_grid.py before changing this number."""
     assert flwr.__version__.startswith(("1.41.", "1.42."))
-    grid = LocalGrid(InProcessPlayer(echo_app()))
+    grid = LocalGrid(InProcessWorker(echo_app()))
     assert (TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id) == (1, 1, 1)
     (message,) = tasks("a")
     assert grid.push_messages([message]) == [message.metadata.message_id]
 
 
 def test_every_task_is_answered_once_and_then_the_grid_is_exhausted():
-    grid = LocalGrid(InProcessPlayer(echo_app()))
+    grid = LocalGrid(InProcessWorker(echo_app()))
     assert named(grid.send_and_receive(tasks("a", "b", "c"))) == ["a", "b", "c"]
     ids = grid.push_messages(tasks("d"))
     assert not grid.is_exhausted
@@ -102,7 +101,7 @@ def test_faults_happen_as_often_as_asked_and_again_the_same():
     faults = Faults(drop_out=0.2, error=0.1, delay=0.1, duplicate=0.5)
     outcomes = []
     for _ in "ab":
-        grid = LocalGrid(FaultyPlayer(InProcessPlayer(echo_app()), faults, PublicSeed(3)))
+        grid = LocalGrid(FaultyWorker(InProcessWorker(echo_app()), faults, PublicSeed(3)))
         replies = []
         ids = grid.push_messages(tasks(*names))
         for message_id in ids:
@@ -116,7 +115,7 @@ def test_faults_happen_as_often_as_asked_and_again_the_same():
 
 
 def test_late_replies_come_with_the_next_round():
-    grid = LocalGrid(FaultyPlayer(InProcessPlayer(echo_app()), Faults(delay=1.0), PublicSeed(3)))
+    grid = LocalGrid(FaultyWorker(InProcessWorker(echo_app()), Faults(delay=1.0), PublicSeed(3)))
     first = grid.push_messages(tasks("a"))
     assert grid.pull_messages(first) == []
     second = grid.push_messages(tasks("b"))
@@ -124,7 +123,7 @@ def test_late_replies_come_with_the_next_round():
     assert late.metadata.reply_to_message_id == first[0]
 
 
-class Telling(InProcessPlayer):
+class Telling(InProcessWorker):
     """A player whose replies tell of failures, as those of Ray's workers do."""
 
     def collect(self, message_ids):
@@ -157,7 +156,7 @@ class OfFlower:
 def test_all_clients_of_a_round_on_ray_are_counted_and_told_of_whichever_message_they_share():
     heard, told = [], []
     count = ClientCount(lambda *counts: told.append(counts))
-    grid = _WatchedGrid(OfFlower(LocalGrid(InProcessPlayer(echo_app()))), Event(), heard.append, count)
+    grid = _WatchedGrid(OfFlower(LocalGrid(InProcessWorker(echo_app()))), Event(), heard.append, count)
     replies = list(exchange(grid, tasks("raise", "a", "b"), timeout=5))
     assert len(replies) == 3
     assert heard == [Failure("raise", "ValueError", has_sent=False)]

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.players import processes, worker_pool
-from experiments.players.failures import Failure
-from experiments.players.local_grid import InProcessPlayer, LocalGrid
-from experiments.players.processes import fork_server
-from experiments.players.worker_pool import WorkerPool
+from experiments.engines import processes, worker_pool
+from experiments.engines.failures import Failure
+from experiments.engines.grid import InProcessWorker, LocalGrid
+from experiments.engines.pool import WorkerPool
+from experiments.engines.processes import fork_server
 from fedmf.errors import DataError, RunStoppedError
 from fedmf.updates import wire
 from plans import KEY
@@ -77,7 +77,7 @@ def played(grid, *clients):
 @pytest.fixture(scope="module")
 def here():
     """What each client sends that plays in this process."""
-    return played(LocalGrid(InProcessPlayer(app_of(None))), *NAMES)
+    return played(LocalGrid(InProcessWorker(app_of(None))), *NAMES)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_where_no_worker_can_begin_no_round_of_zeros_is_released_and_the_run_goe
     tmp_path, impatient
 ):
     straight, strategy = new_strategy(), new_strategy()
-    straight.start(LocalGrid(InProcessPlayer(app_of(None))), num_rounds=2)
+    straight.start(LocalGrid(InProcessWorker(app_of(None))), num_rounds=2)
     full = tmp_path / "full"
     full.touch()
     with WorkerPool(app_where_there_is_room, full, 2) as pool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from client.app import pack
-from experiments.players.failures import Failure, clients_of
+from experiments.engines.failures import Failure, clients_of
 from fedmf.updates import wire
 
 # A round's messages for each worker: what is answered is added up while others still train.

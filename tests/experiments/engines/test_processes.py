@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
-from experiments.players.processes import process_context, spawn_context, start_process
+from experiments.engines.processes import process_context, spawn_context, start_process
 
 PAGE = resource.getpagesize()
 
@@ -35,7 +35,7 @@ TRACKED = """
 import os, signal, sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import resource_tracker
-from experiments.players.processes import spawn_context
+from experiments.engines.processes import spawn_context
 before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 context = spawn_context()
 assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

@@ -7,9 +7,9 @@ from flwr.app import Context, RecordDict
 from torch.utils._python_dispatch import _pop_mode
 
 from experiments.deployment import apps
-from experiments.players.failures import ignore_failure
-from experiments.players.local_grid import set_identity
-from experiments.session.engine import run_engine
+from experiments.engines.engine import run_engine
+from experiments.engines.failures import ignore_failure
+from experiments.engines.grid import set_identity
 from experiments.settings.experiment import build
 from plans import KEY
 from runs import composed

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import small_files
-from experiments.session import engine
+from experiments.engines import engine
 from experiments.settings.experiment import build
 from fedmf.errors import DataError
 from runs import composed

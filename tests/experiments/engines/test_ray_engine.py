@@ -9,18 +9,16 @@ from types import SimpleNamespace
 import cloudpickle
 import flwr
 import pytest
+from experiments.players.ray import _as_flowers_backend
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from client.app import pack
 from experiments.cli.command import guard
-from experiments.players import ray_cluster, ray_workers
-from experiments.players.failures import Failure, with_failures, without_failures
-from experiments.players.local_grid import local_context, set_identity
-from experiments.players.ray import _as_flowers_backend
-from experiments.players.ray_cluster import Reservation, refuse_if_silent, refuse_without_room
-from experiments.players.ray_workers import RayWorkers
-from experiments.session import engine
-from experiments.session.engine import remote_client_app, shared_tasks
+from experiments.engines import engine, ray_cluster, ray_workers
+from experiments.engines.engine import remote_client_app, shared_tasks
+from experiments.engines.failures import Failure, with_failures, without_failures
+from experiments.engines.grid import local_context, set_identity
+from experiments.engines.ray import RayWorkers, Reservation, refuse_if_silent, refuse_without_room
 from fedmf.errors import RunStoppedError, SettingError
 from fedmf.updates import wire
 from runs import composed, simulate
@@ -330,10 +328,9 @@ def test_who_waits_for_workers_that_are_ended_ends_quietly():
 def test_flowers_engine_is_given_our_workers_for_the_time_of_a_run():
     """It names its backend in one place: look at `_as_flowers_backend` before changing this number."""
     assert flwr.__version__.startswith(("1.41.", "1.42."))
+    from experiments.players.ray_backend import WorkersBackend
     from flwr.server.superlink.fleet.vce import vce_api
     from flwr.server.superlink.fleet.vce.backend import raybackend
-
-    from experiments.players.ray_backend import WorkersBackend
 
     before = raybackend.RayBackend, vce_api.ThreadPoolExecutor
     with _as_flowers_backend(cluster_of(*[Worker(answer) for _ in range(50)])):

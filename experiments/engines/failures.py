@@ -1,17 +1,15 @@
-"""Which clients of a simulation could not train, told to this machine's user beside the replies.
+"""Which clients of a simulation could not train, reported to this machine's user apart from the replies.
 
-A reply holds masked values and nothing else, and so does every file of a run. What is noted here goes by another way:
-from the client app to a list of its process, from there with a worker's result, and to whoever counts.
+A reply contains masked values and nothing else, and so does every file of a run. Failures take another way: from the
+client app to a list of its process, from there with a worker's result to the process of the server.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import Message
 
 from client.reasons import reason
-from experiments.players.progress import ClientCount
 from fedmf.updates import wire
 
 
@@ -24,13 +22,18 @@ class Failure:
     has_sent: bool = True
 
 
-_FIELDS = ("client", "reason", "has_sent")
-
 OnFailure = Callable[[Failure], None]
+
+# Called with how many clients of the current round have been run, and how many were asked.
+OnClients = Callable[[int, int], None]
 
 
 def ignore_failure(failure: Failure) -> None:
     """Count nothing."""
+
+
+def ignore_clients(done: int, asked: int) -> None:
+    """Show nothing."""
 
 
 _noted: list[Failure] = []  # in this process, since they were last taken
@@ -47,42 +50,41 @@ def note_again(failures: Sequence[Failure]) -> None:
 
 
 def take_noted() -> list[Failure]:
-    """Return what has been noted in this process, which then is forgotten."""
+    """Return what has been noted in this process, and forget it."""
     taken, _noted[:] = list(_noted), []
     return taken
 
 
-def played_with_failures(
-    play: Callable[[Message, Context], Message], message: Message, context: Context
-) -> tuple[Message, list[Failure]]:
-    """Return `play(message, context)` and what it noted, for the process that asked."""
-    return play(message, context), take_noted()
+class ClientCount:
+    """Counts the clients of a round: one by one in this process, else by their messages; the same for failed ones."""
+
+    def __init__(self, on_clients: OnClients = ignore_clients) -> None:
+        self._on_clients = on_clients
+        self._asked = self._played = self._heard = 0
+
+    def asked(self, clients: int) -> None:
+        """Begin a round, or ask it again."""
+        self._asked, self._played, self._heard = clients, 0, 0
+        self._on_clients(0, clients)
+
+    def played(self) -> None:
+        """Count a client of which this process knows that its turn is over."""
+        self._played += 1
+        self._tell()
+
+    def heard(self, clients: int) -> None:
+        """Count the clients of a message that was answered."""
+        self._heard += clients
+        self._tell()
+
+    def _tell(self) -> None:
+        self._on_clients(min(self._asked, max(self._played, self._heard)), self._asked)
 
 
-_FAILED = "failed"  # a private record of a reply, which the strategy does not get to see
+class FailureTracker:
+    """Reports to `on_failure` the clients of a grid's messages that failed or whose reply is an error.
 
-
-def with_failures(reply: Message, failures: Sequence[Failure]) -> Message:
-    """Return `reply` with a record of the clients that failed, for `without_failures` to take out again."""
-    if failures and reply.has_content():
-        fields = {name: [getattr(failure, name) for failure in failures] for name in _FIELDS}
-        reply.content[_FAILED] = ConfigRecord({**fields})
-    return reply
-
-
-def without_failures(reply: Message) -> list[Failure]:
-    """Take the record of `with_failures` out of `reply`, and return what it held."""
-    if not reply.has_content() or _FAILED not in reply.content:
-        return []
-    record: Any = reply.content.config_records[_FAILED]
-    del reply.content[_FAILED]
-    return list(map(Failure, *(record[name] for name in _FIELDS)))
-
-
-class Witness:
-    """Tells `on_failure` of the clients of a grid's messages that failed or whose reply is an error.
-
-    `count` is told of how many clients messages were answered, whatever the answers are.
+    `count` receives how many clients' messages were answered, whatever the answers are.
     """
 
     def __init__(self, on_failure: OnFailure, count: ClientCount | None = None) -> None:
@@ -98,7 +100,7 @@ class Witness:
             self._count.asked(sum(map(len, tasks.values())))
 
     def heard(self, replies: Sequence[Message], failures: Sequence[Failure]) -> None:
-        """Tell of `failures`, and of the clients behind error replies."""
+        """Report `failures`, and the clients behind error replies."""
         for failure in failures:
             self._on_failure(failure)
         for reply in replies:

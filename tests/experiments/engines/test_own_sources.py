@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from experiments.session import engine
-from experiments.session.own_sources import own_sources, source_digest
-from experiments.session.same_workers import refuse_others, software_here
+from experiments.engines import engine
+from experiments.engines.same_workers import own_sources, refuse_others, software_here, source_digest
 from fedmf.errors import SettingError
 from runs import composed
 

@@ -4,7 +4,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from client.privatize import privatize
-from experiments.players.local_grid import LocalGrid
+from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.tags import Turn, with_tag

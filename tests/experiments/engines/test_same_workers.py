@@ -11,8 +11,8 @@ import pytest
 import fedmf
 from client.data import ArrayClients
 from client.data.dataset import LazyClients
-from experiments.session import same_workers
-from experiments.session.same_workers import code_digest, described, refuse_others, sample_of, software_here
+from experiments.engines import same_workers
+from experiments.engines.same_workers import code_digest, described, refuse_others, sample_of, software_here
 from experiments.settings.experiment import build
 from fedmf import compiling
 from fedmf.errors import SettingError

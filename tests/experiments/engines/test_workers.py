@@ -6,8 +6,8 @@ import torch
 
 import runs
 from experiments.cli.command import guard
+from experiments.engines.engine import shared_tasks
 from experiments.session import simulation
-from experiments.session.engine import shared_tasks
 from experiments.settings.client import build_for_clients
 from experiments.settings.engine import LocalSettings, worker_devices
 from experiments.settings.experiment import build

@@ -3,8 +3,8 @@
 import pytest
 from flwr.app import Error, Message
 
-from experiments.players.local_grid import call_app, local_context, set_identity
-from experiments.players.parts import Gathering, guided
+from experiments.engines.grid import call_app, local_context, set_identity
+from experiments.engines.messages import Gathering, guided
 from fedmf.updates import wire
 from poison import app_of
 from tasks import joint, values_in

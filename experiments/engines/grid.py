@@ -1,8 +1,7 @@
 """A Flower Grid on this machine: the same ServerApp and ClientApp as in a deployment, without transport.
 
-Uses two private parts of Flower 1.41 (TaskIdentity, message ids), here only;
-tests/experiments/players/test_local_grid.py names the version they were checked with. One node plays every client;
-who computes its replies is a `Player`.
+Uses two private parts of Flower (TaskIdentity, message ids), here only; tests/experiments/engines/test_local_grid.py
+names the versions they were checked with. One node stands for all clients; a `Worker` computes its replies.
 """
 
 import itertools
@@ -15,15 +14,14 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from experiments.players.failures import OnFailure, Witness, ignore_failure, take_noted
-from experiments.players.progress import ClientCount
+from experiments.engines.failures import ClientCount, FailureTracker, OnFailure, ignore_failure, take_noted
 from fedmf.errors import DeviceLostError, RunStoppedError
 
 RUN_ID, NODE_ID = 1, 1
 CLIENT_APP_RAISED = 2  # Flower's error code for it
 
 
-class Player(Protocol):
+class Worker(Protocol):
     """Computes the replies to tasks, in any order and at any time between `submit` and `collect`."""
 
     def submit(self, messages: list[Message]) -> None:
@@ -33,7 +31,7 @@ class Player(Protocol):
         """Return replies to some of `message_ids`, each once, waiting for the first; an empty list: none will come."""
 
 
-class InProcessPlayer:
+class InProcessWorker:
     """Calls the ClientApp in this process, one task for each `collect`, so that one reply is held at a time."""
 
     def __init__(self, client_app: ClientApp) -> None:
@@ -54,18 +52,18 @@ class InProcessPlayer:
 
 
 class LocalGrid(Grid):
-    """The Grid of one node whose replies come from `player`.
+    """The Grid of one node whose replies come from `worker`.
 
-    `on_failure` is told of each client that could not train or whose reply is an error, before its reply is given;
-    `count` of how many clients have been asked and heard.
+    `on_failure` receives each client that could not train or whose reply is an error, before its reply is returned;
+    `count` how many clients have been asked and have answered.
     """
 
     def __init__(
-        self, player: Player, on_failure: OnFailure = ignore_failure, count: ClientCount | None = None
+        self, worker: Worker, on_failure: OnFailure = ignore_failure, count: ClientCount | None = None
     ) -> None:
         set_identity()
-        self._player = player
-        self._witness = Witness(on_failure, count)
+        self._worker = worker
+        self._tracker = FailureTracker(on_failure, count)
         self._ids = itertools.count(1)
         # Whether no reply can come any more: `server.exchange` then need not wait for its deadline.
         self.is_exhausted = False
@@ -94,19 +92,19 @@ class LocalGrid(Grid):
         return [NODE_ID]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Number the messages and hand them to the player; returns their ids."""
+        """Number the messages and hand them to the worker; returns their ids."""
         pushed = list(messages)
         for message in pushed:
             message.metadata.__dict__["_message_id"] = f"{next(self._ids):012d}"
-        self._witness.asked(pushed)
-        self._player.submit(pushed)
+        self._tracker.asked(pushed)
+        self._worker.submit(pushed)
         self.is_exhausted = False
         return [message.metadata.message_id for message in pushed]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the next replies to some of `message_ids`."""
-        replies = self._player.collect(list(message_ids))
-        self._witness.heard(replies, take_noted())
+        replies = self._worker.collect(list(message_ids))
+        self._tracker.heard(replies, take_noted())
         self.is_exhausted = not replies
         return replies
 
@@ -145,17 +143,17 @@ def local_context() -> Context:
 
 def run_locally(
     server_app: ServerApp,
-    player: Player,
+    worker: Worker,
     on_failure: OnFailure = ignore_failure,
     count: ClientCount | None = None,
 ) -> None:
-    """Run a ServerApp against the clients that `player` plays; this process is then who it was before.
+    """Run a ServerApp against the clients that `worker` runs, and restore this process's identity afterwards.
 
     `on_failure` and `count` as in `LocalGrid`.
     """
     before = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
     take_noted()  # of a run that was cut off in this process
     try:
-        server_app(LocalGrid(player, on_failure, count), local_context())
+        server_app(LocalGrid(worker, on_failure, count), local_context())
     finally:
         TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.players.failures import Failure
-from experiments.players.local_grid import InProcessPlayer, LocalGrid
-from experiments.players.worker_pool import WorkerPool
+from experiments.engines.failures import Failure
+from experiments.engines.grid import InProcessWorker, LocalGrid
+from experiments.engines.pool import WorkerPool
 from fedmf.updates import wire
 from poison import app_of, dying_app
 from runs import STATE
@@ -28,8 +28,8 @@ def told(path):
     return os.environ["LATER"], os.getppid(), random.random(), np.random.random(), os.getcwd(), time.sleep(0.5)
 
 def main():
-    from experiments.players import processes
-    from experiments.players.worker_pool import WorkerPool
+    from experiments.engines import processes
+    from experiments.engines.pool import WorkerPool
     import tasks, poison
     sys.path.append(os.getcwd())
     began = forkserver.ensure_running
@@ -121,12 +121,12 @@ def values(grid, *messages):
 @pytest.fixture(scope="module")
 def here():
     """What each client sends that plays in this process."""
-    return values(LocalGrid(InProcessPlayer(app_of(None))), joint(*"abcdefghij"))
+    return values(LocalGrid(InProcessWorker(app_of(None))), joint(*"abcdefghij"))
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_workers_reply_as_one_process_does_round_after_round(here, is_shared, monkeypatch):
-    monkeypatch.setattr("experiments.players.shared_model.SharedModel.is_possible", lambda: is_shared)
+    monkeypatch.setattr("experiments.engines.processes.SharedModel.is_possible", lambda: is_shared)
     with WorkerPool(app_of, None, 2) as pool:
         grid = LocalGrid(pool)
         for _ in range(2):
@@ -138,7 +138,7 @@ def test_workers_reply_as_one_process_does_round_after_round(here, is_shared, mo
             assert (pool._model is not None) is is_shared
         other = with_another_model(joint(*"ab"))
         again = values(grid, other)
-        assert again == values(LocalGrid(InProcessPlayer(app_of(None))), other)
+        assert again == values(LocalGrid(InProcessWorker(app_of(None))), other)
         assert again["a"] != here["a"]  # each round's own model
 
 
@@ -151,7 +151,7 @@ def test_tasks_that_come_while_others_run_leave_these_their_model(here):
             replies += arrived
     sent = {reply.metadata.reply_to_message_id: values_in(reply) for reply in replies}
     assert sent[awaited[0]] == [here[name] for name in "abcde"]
-    other = values(LocalGrid(InProcessPlayer(app_of(None))), with_another_model(joint(*"ab")))
+    other = values(LocalGrid(InProcessWorker(app_of(None))), with_another_model(joint(*"ab")))
     assert sent[awaited[1]] == [other[name] for name in "ab"]
 
 

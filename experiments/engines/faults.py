@@ -1,25 +1,25 @@
-"""Clients that fall silent, answer late, twice or with an error: a `Player` around another, for rehearsals."""
+"""Clients that fall silent, answer late, twice or with an error: a `Worker` around another, for fault injection."""
 
 from collections import Counter
 
 from flwr.app import Error, Message
 
-from experiments.players.failures import clients_of
-from experiments.players.faults import Faults
-from experiments.players.local_grid import CLIENT_APP_RAISED, Player
+from experiments.engines.failures import clients_of
+from experiments.engines.grid import CLIENT_APP_RAISED, Worker
+from experiments.settings.engine import Faults
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
 
 
-class FaultyPlayer:
-    """Passes tasks on to `player` and spoils replies.
+class FaultyWorker:
+    """Passes tasks on to `worker` and spoils replies.
 
     What happens to a task depends on the public seed, its client, epoch, step and attempt: a resumed run meets
     the same faults.
     """
 
-    def __init__(self, player: Player, faults: Faults, seed: PublicSeed) -> None:
-        self._player = player
+    def __init__(self, worker: Worker, faults: Faults, seed: PublicSeed) -> None:
+        self._worker = worker
         self._faults = faults
         self._seed = seed
         self._attempts: Counter[tuple[str, int, int]] = Counter()
@@ -35,12 +35,12 @@ class FaultyPlayer:
         self._arriving += [
             Message(Error(CLIENT_APP_RAISED, "rehearsed"), reply_to=message) for message in errors
         ]
-        self._player.submit([m for m in reversed(messages) if self._fate(m) in ("answer", "late")])
+        self._worker.submit([m for m in reversed(messages) if self._fate(m) in ("answer", "late")])
 
     def collect(self, message_ids: list[str]) -> list[Message]:
         """Return the next replies; late ones of the last round come first."""
         arrived, self._arriving = self._arriving, []
-        while not arrived and (replies := self._player.collect(message_ids[::-1])):
+        while not arrived and (replies := self._worker.collect(message_ids[::-1])):
             for reply in replies:
                 fate, twice = self._fates[reply.metadata.reply_to_message_id]
                 (self._late if fate == "late" else arrived).append(reply)
@@ -54,7 +54,7 @@ class FaultyPlayer:
         where = (client, int(task[wire.EPOCH]), int(task[wire.STEP]))  # type: ignore[arg-type]
         self._attempts[where] += 1
         fate, twice = self._seed.generator("faults", *where, self._attempts[where]).random(2)
-        return self._faults.fate(fate), bool(twice < self._faults.duplicate)
+        return self._faults.outcome(fate), bool(twice < self._faults.duplicate)
 
     def _fate(self, message: Message) -> str:
         return self._fates[message.metadata.message_id][0]

@@ -1,0 +1,290 @@
+"""Processes of this machine that run clients: forked from one that has imported what they need.
+
+The import of torch, Flower and our own packages takes about three seconds of CPU. A fork server (see
+`multiprocessing`) pays it once for all worker processes of a run: it imports and does nothing else, so that it has one
+thread, no lock is held and no device in use when it forks, as would be the case in a fork of the run's own process.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from functools import partial
+from multiprocessing import resource_tracker
+from multiprocessing.context import BaseContext
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Context, Message
+from flwr.clientapp import ClientApp
+
+from client.reasons import one_line
+from experiments.engines.failures import Failure, note_again, take_noted
+from experiments.engines.grid import call_app, local_context, set_identity
+from fedmf.errors import DeviceLostError, FedmfError, RunStoppedError
+from fedmf.updates import wire
+
+TRIES = 3  # to begin a process that runs clients, before it is given up
+PAUSE = 1.0  # seconds between two of them: what a dead process held may not be free at once
+
+# Ctrl-C and a closed terminal reach every process of the terminal; they are for the command, which then ends its workers.
+FOR_THE_COMMAND = (signal.SIGINT, signal.SIGHUP)
+
+# With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
+_SEARCH = ("PYTHONPATH", "PYTHONSAFEPATH")
+
+
+# What a process that died, or could not be started, makes a future raise.
+LOST = (BrokenExecutor, OSError, EOFError)
+
+MakeApp = Callable[[], ClientApp]
+# The replies to some messages, and separately the clients that failed: a reply contains nothing of that.
+Played = tuple[list[Message], list[Failure]]
+
+_app: ClientApp | None = None  # of this worker process
+
+
+class CannotBegin(Exception):
+    """Why a worker process could not build what it runs clients with, as text: not every error can be pickled."""
+
+
+class LocalProcess:
+    """A process of this machine that runs the app that `make_app` returns, found by its import path; see `Process`."""
+
+    def __init__(self, make_app: MakeApp) -> None:
+        self._make_app = make_app
+        self._executor: ProcessPoolExecutor | None = None
+
+    def begin(self) -> "Future[object]":
+        """Start a new process in place of the last one; the future gives the id of the process that it was forked from."""
+        self.end()
+        try:
+            context = process_context([getattr(self._make_app, "func", self._make_app).__module__])
+            self._executor = ProcessPoolExecutor(1, context)
+            return self._executor.submit(begin_process, self._make_app, dict(os.environ))
+        except LOST as error:
+            return failed_future(error)
+
+    def submit(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
+        """Call `function` in the process."""
+        assert self._executor is not None
+        try:
+            return self._executor.submit(function, *arguments)
+        except LOST as error:
+            return failed_future(error)
+
+    def end(self) -> None:
+        """End the process when it has finished what it runs."""
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+
+
+def failed_future(error: BaseException) -> "Future[Any]":
+    """Return a future that raises `error`."""
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
+
+
+def begin_process(make_app: MakeApp, environment: Mapping[str, str] | None = None) -> int:
+    """Make this a process that runs clients with `make_app()`, before it is given any; return its parent's id.
+
+    `environment` is that of the process that wants it; None: this process is set up already. Raises `CannotBegin`.
+    """
+    global _app
+    if environment is not None:
+        start_process(environment)
+    try:
+        _app = make_app()
+    except (Exception, SystemExit) as error:
+        raise CannotBegin(why_not(error)) from None
+    return os.getppid()
+
+
+def run_messages(model: "ArrayRecord | Place | None", messages: Sequence[Message]) -> Played:
+    """Return this process's replies; `model` is what the messages share, or where it is; None: they contain it.
+
+    Ends the process where the device does not answer any more: another one begins, and runs each client alone.
+    """
+    if _app is None:  # a cluster started the process again by itself
+        os._exit(1)
+    if model is not None:
+        record = model if isinstance(model, ArrayRecord) else model_at(model)
+        for message in messages:
+            message.content[wire.MODEL] = record
+    take_noted()  # of messages that raised
+    try:
+        return [call_app(_app, message, local_context()) for message in messages], take_noted()
+    except DeviceLostError:
+        os._exit(1)
+
+
+def in_another_process(
+    make: Callable[[Message, Context], Any], message: Message, context: Context
+) -> Message:
+    """Return the reply of the app `make(message, context)` from a new process, for one that has lost its device.
+
+    `make` is found by its import path and reads no client's data: where it raises, or no process begins, in each of
+    three tries, `RunStoppedError` is raised and no client has been run. After that this raises what the app raised, and
+    `BrokenExecutor` where the process died. A message costs the start of a process: this is for the rare case only.
+    """
+    process = LocalProcess(partial(make, message, context))
+    try:
+        for number in range(TRIES):
+            time.sleep(PAUSE if number else 0)
+            try:
+                process.begin().result()
+                break
+            except (CannotBegin, *LOST) as error:
+                said = why_not(error)
+        else:
+            raise stopped(
+                f"no process can begin that runs the clients after a lost device ({said}); {TRIES} tries were made"
+            )
+        reply: Message
+        reply, failures = process.submit(_run_one, message, context).result()
+        note_again(failures)
+        return reply
+    finally:
+        process.end()
+
+
+def _run_one(message: Message, context: Context) -> tuple[Message, list[Failure]]:
+    assert _app is not None
+    return _app(message, context), take_noted()
+
+
+# Where a round's model is, for the processes of this machine, and which one it is.
+Place = tuple[str, int]
+
+
+class SharedModel:
+    """A record in memory that other processes of this user can open by its place; it is gone with this process.
+
+    A file without a name: nothing remains where this process is killed.
+    """
+
+    def __init__(self, record: ArrayRecord, number: int) -> None:
+        self._file = os.fdopen(os.memfd_create("model"), "wb")
+        pickle.dump(record, self._file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._file.flush()
+        self.place: Place = (f"/proc/{os.getpid()}/fd/{self._file.fileno()}", number)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._file.close()
+
+    @staticmethod
+    def is_possible() -> bool:
+        """Return whether this system has such files; without them each message carries the model."""
+        return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
+
+
+_held: tuple[Place, ArrayRecord] | None = None  # of this worker process
+
+
+def model_at(place: Place) -> ArrayRecord:
+    """Return the record at `place`, which this process reads once."""
+    global _held
+    if _held is None or _held[0] != place:
+        with open(place[0], "rb") as file:
+            _held = place, pickle.load(file)
+    return _held[1]
+
+
+def process_context(preload: Sequence[str]) -> BaseContext:
+    """Return how to start processes: from a fork server that has imported `preload`, or by spawning where there is none.
+
+    This process has one server for good: what another call asks it to import, its processes then import themselves.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return spawn_context()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *preload])
+    _ensure_server()
+    return context
+
+
+def spawn_context() -> BaseContext:
+    """Return how to start processes that inherit nothing, with what keeps their semaphores deaf to a closed terminal."""
+    with unheard():
+        resource_tracker.ensure_running()  # which by itself is deaf to Ctrl-C alone
+    return multiprocessing.get_context("spawn")
+
+
+def start_process(environment: Mapping[str, str] | None = None) -> None:
+    """Prepare a new process for running clients; `environment` is that of the process that wants it."""
+    if environment is not None:  # a fork server's is from when it began
+        os.environ.clear()
+        os.environ.update(environment)
+    leave_to_the_command()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    set_identity()
+    # Nothing of ours draws from these, but a custom model or loader may: not the same in every fork.
+    random.seed()
+    np.random.seed()  # noqa: NPY002
+
+
+def leave_to_the_command() -> None:
+    """Let this worker process ignore Ctrl-C and a closed terminal."""
+    for number in FOR_THE_COMMAND:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Block Ctrl-C and a closed terminal, in this thread until the end of the block, and for good in what it starts."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def why_not(error: BaseException) -> str:
+    """Return why a process cannot begin, in the words of an error that it raised before it was given any client."""
+    return str(error) if isinstance(error, (FedmfError, CannotBegin)) else one_line(error)
+
+
+def stopped(why: str) -> RunStoppedError:
+    """Return the error that stops a run whose clients no process can run, before anything of the round is released."""
+    return RunStoppedError(
+        f"{why}; nothing of the round was released. Look at the memory of this machine and of its devices, and at "
+        "the data that the workers load; the run can be resumed from its checkpoint."
+    )
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep what it frees, up to 64 MiB, for its next arrays.
+
+    glibc asks the system for every array larger than the largest that it has seen freed, and gives back what is free
+    beyond twice that size: a client of a million parameters then touches some hundred new pages, over and over, which
+    costs more than most kernels. An array that nobody writes to costs nothing; sizes up to 32 MiB are remembered.
+    """
+    np.empty(30 << 20, np.uint8)
+
+
+def _ensure_server() -> None:
+    """Start the fork server if there is none, deaf to Ctrl-C and to a closed terminal, and with this process's search path."""
+    from multiprocessing.forkserver import ensure_running
+
+    with unheard():
+        resource_tracker.ensure_running()  # the server wants it, and starting it would let Ctrl-C through again
+    before = {name: os.environ.get(name) for name in _SEARCH}
+    try:
+        os.environ.update(zip(_SEARCH, (os.pathsep.join(map(os.path.abspath, sys.path)), "1"), strict=True))
+        with unheard():
+            ensure_running()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value

@@ -1,1 +1,0 @@
-"""Who answers tasks on this machine; knows no configuration."""
