@@ -6,7 +6,6 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from workers import PLAN, fields_of, honest, replying
 
 from fedmf.updates import wire
 from nodes import Nodes, holding
@@ -18,6 +17,7 @@ from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
 from tasks import values_in
+from workers import PLAN, fields_of, honest, replying
 
 PUBLIC = {name: ec.generate_private_key(ec.SECP384R1()).public_key() for name in "abc"}
 LINES = {

@@ -23,8 +23,8 @@ from experiments.engines.processes import (
     CannotBegin,
     LocalProcess,
     Played,
-    SharedModel,
     run_messages,
+    run_with_model,
     stopped,
     why_not,
 )
@@ -50,7 +50,7 @@ class Process(Protocol):
 @dataclass(frozen=True)
 class _Chunk:
     parts: list[Part]
-    model: Any  # shared, as `run_messages` takes it
+    model: ArrayRecord | None  # None: each message has its own
 
     def alone(self) -> "list[_Chunk]":
         return [_Chunk([client], self.model) for part in self.parts for client in part.alone()]
@@ -65,12 +65,11 @@ class _Seat:
     parent: object = None  # what started it
     has_run: bool = False  # any client, since it began
     lost: _Chunk | None = None  # what it ran when it died
+    model: ArrayRecord | None = None  # that it has received
 
 
 class Pool:
     """A `Worker` whose `processes` take clients in chunks that shrink towards the end of a round.
-
-    `share` makes a round's model readable for all processes and returns what `run_messages` takes.
 
     A client that kills its process (out of memory, say) counts as an error reply, and costs no other client anything. So
     does one after which the device does not answer its process any more: that process ends itself, and another begins.
@@ -79,11 +78,8 @@ class Pool:
     is answered.
     """
 
-    def __init__(
-        self, processes: Sequence[Process], share: Callable[[ArrayRecord], Any] = lambda model: None
-    ) -> None:
+    def __init__(self, processes: Sequence[Process]) -> None:
         self._seats = [_Seat(process) for process in processes]
-        self._share = share
         self._idle: list[_Seat] = []
         self._running: dict[Future[Any], tuple[_Seat, _Chunk | None]] = {}  # None: it begins
         self._queue: deque[_Chunk] = deque()
@@ -107,10 +103,8 @@ class Pool:
 
     def submit(self, messages: list[Message]) -> None:
         """Hand the clients to the processes."""
-        models = [message.content.get(wire.MODEL) for message in messages]
-        is_one = bool(models) and models[0] is not None and all(model is models[0] for model in models)
-        # A process may still need the model before where a round has not ended.
-        model = self._share(models[0]) if is_one and not self._gathered else None  # type: ignore[arg-type]
+        models = [message.content.array_records.get(wire.MODEL) for message in messages]
+        model = models[0] if models and all(model is models[0] for model in models) else None
         self._gathered |= {message.metadata.message_id: Gathering(message) for message in messages}
         self._queue.extend(_Chunk(parts, model) for parts in guided(messages, max(1, len(self._seats))))
         self._hand_out()
@@ -136,7 +130,14 @@ class Pool:
 
     def _run(self, seat: _Seat, chunk: _Chunk) -> None:
         messages = [part.message(with_model=chunk.model is None) for part in chunk.parts]
-        self._running[seat.process.submit(run_messages, chunk.model, messages)] = seat, chunk
+        if chunk.model is None:
+            future = seat.process.submit(run_messages, messages)
+        else:  # a process receives a round's model once
+            future = seat.process.submit(
+                run_with_model, None if seat.model is chunk.model else chunk.model, messages
+            )
+            seat.model = chunk.model
+        self._running[future] = seat, chunk
 
     def _begin(self, seat: _Seat) -> None:
         self._running[seat.process.begin()] = seat, None
@@ -156,7 +157,7 @@ class Pool:
         if parent != self._parent:
             self._note_parent(parent)
         lost, is_same, was_new = seat.lost, parent == seat.parent, not seat.has_run
-        seat.tries, seat.parent, seat.has_run, seat.lost = 0, parent, False, None
+        seat.tries, seat.parent, seat.has_run, seat.lost, seat.model = 0, parent, False, None, None
         if lost is not None and is_same and len(alone := lost.alone()) == 1:
             if not was_new:
                 self._run(seat, lost)
@@ -237,27 +238,7 @@ class WorkerPool(Pool):
         devices: Sequence[str] = (),
     ) -> None:
         given = [[devices[number % len(devices)]] if devices else [] for number in range(workers)]
-        self._model: SharedModel | None = None
-        self._models = 0  # shared so far
-        super().__init__(
-            [LocalProcess(partial(resident_client_app, settings, *device)) for device in given],
-            self._share_here,
-        )
-
-    def __exit__(self, *how: Any) -> None:
-        """End the processes, and give the shared memory back."""
-        super().__exit__(*how)
-        if self._model is not None:
-            self._model.close()
-
-    def _share_here(self, model: ArrayRecord) -> Any:
-        if not SharedModel.is_possible():
-            return None
-        if self._model is not None:
-            self._model.close()
-        self._models += 1
-        self._model = SharedModel(model, self._models)
-        return self._model.place
+        super().__init__([LocalProcess(partial(resident_client_app, settings, *device)) for device in given])
 
 
 def _failed(reason: str, part: Part) -> Message:

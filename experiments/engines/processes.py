@@ -8,7 +8,6 @@ thread, no lock is held and no device in use when it forks, as would be the case
 import contextlib
 import multiprocessing
 import os
-import pickle
 import random
 import signal
 import sys
@@ -49,6 +48,7 @@ MakeApp = Callable[[], ClientApp]
 Played = tuple[list[Message], list[Failure]]
 
 _app: ClientApp | None = None  # of this worker process
+_model: ArrayRecord | None = None  # of the round, in this worker process
 
 
 class CannotBegin(Exception):
@@ -108,22 +108,29 @@ def begin_process(make_app: MakeApp, environment: Mapping[str, str] | None = Non
     return os.getppid()
 
 
-def run_messages(model: "ArrayRecord | Place | None", messages: Sequence[Message]) -> Played:
-    """Return this process's replies; `model` is what the messages share, or where it is; None: they contain it.
+def run_messages(messages: Sequence[Message]) -> Played:
+    """Return this process's replies.
 
     Ends the process where the device does not answer any more: another one begins, and runs each client alone.
     """
     if _app is None:  # a cluster started the process again by itself
         os._exit(1)
-    if model is not None:
-        record = model if isinstance(model, ArrayRecord) else model_at(model)
-        for message in messages:
-            message.content[wire.MODEL] = record
     take_noted()  # of messages that raised
     try:
         return [call_app(_app, message, local_context()) for message in messages], take_noted()
     except DeviceLostError:
         os._exit(1)
+
+
+def run_with_model(model: ArrayRecord | None, messages: Sequence[Message]) -> Played:
+    """Return this process's replies to messages without their model; None: that of the last call."""
+    global _model
+    if model is not None:
+        _model = model
+    if _model is not None:  # else `run_messages` ends the process
+        for message in messages:
+            message.content[wire.MODEL] = _model
+    return run_messages(messages)
 
 
 def in_another_process(
@@ -159,44 +166,6 @@ def in_another_process(
 def _run_one(message: Message, context: Context) -> tuple[Message, list[Failure]]:
     assert _app is not None
     return _app(message, context), take_noted()
-
-
-# Where a round's model is, for the processes of this machine, and which one it is.
-Place = tuple[str, int]
-
-
-class SharedModel:
-    """A record in memory that other processes of this user can open by its place; it is gone with this process.
-
-    A file without a name: nothing remains where this process is killed.
-    """
-
-    def __init__(self, record: ArrayRecord, number: int) -> None:
-        self._file = os.fdopen(os.memfd_create("model"), "wb")
-        pickle.dump(record, self._file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._file.flush()
-        self.place: Place = (f"/proc/{os.getpid()}/fd/{self._file.fileno()}", number)
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._file.close()
-
-    @staticmethod
-    def is_possible() -> bool:
-        """Return whether this system has such files; without them each message carries the model."""
-        return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
-
-
-_held: tuple[Place, ArrayRecord] | None = None  # of this worker process
-
-
-def model_at(place: Place) -> ArrayRecord:
-    """Return the record at `place`, which this process reads once."""
-    global _held
-    if _held is None or _held[0] != place:
-        with open(place[0], "rb") as file:
-            _held = place, pickle.load(file)
-    return _held[1]
 
 
 def process_context(preload: Sequence[str]) -> BaseContext:

@@ -220,7 +220,7 @@ class RayProcess:
         return self._thread.submit(self._begin)
 
     def submit(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
-        """Call `function` in the process; Ray resolves what it has in store among the arguments."""
+        """Call `function` in the process."""
         return self._thread.submit(self._call, function, *arguments)
 
     def end(self) -> None:
@@ -277,8 +277,8 @@ def _answer(name: str, answer: "Future[T]") -> T:
 
 
 @contextlib.contextmanager
-def ray_processes(wanted: Reservation) -> Iterator[tuple[Any, list[RayProcess]]]:
-    """Start the workers that `wanted` asks for in its cluster, and end them and leave it afterwards; yields Ray too.
+def ray_processes(wanted: Reservation) -> Iterator[list[RayProcess]]:
+    """Start the workers that `wanted` asks for in its cluster, and end them and leave it afterwards.
 
     Raises `SettingError` for a cluster that cannot be joined, or that does not start them in time.
     """
@@ -301,7 +301,7 @@ def ray_processes(wanted: Reservation) -> Iterator[tuple[Any, list[RayProcess]]]
             )
         processes = [RayProcess(ray, one) for one in actors]
         try:
-            yield ray, processes
+            yield processes
         finally:
             for process in processes:
                 process.end()

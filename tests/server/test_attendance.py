@@ -3,7 +3,6 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
-from workers import fields_of, honest, replying, tagged
 
 from client.data.fingerprint import Fingerprint
 from experiments.deployment.node_app import count_answer
@@ -20,6 +19,7 @@ from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
 from tasks import values_in
+from workers import fields_of, honest, replying, tagged
 
 PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)  # 12 clients, 4 rounds of 3, 2 epochs
 

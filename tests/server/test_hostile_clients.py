@@ -7,7 +7,6 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from workers import Answering, honest, tagged
 
 from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
@@ -18,6 +17,7 @@ from server.cohort import SimulatedPopulation, cohort_indices
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
+from workers import Answering, honest, tagged
 
 PLANS = {
     value_type: small_plan(noise_multiplier=0, linf_norm=0.25, value_type=value_type)

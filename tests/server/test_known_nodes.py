@@ -5,7 +5,6 @@ import logging
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from workers import PLAN
 
 from fedmf.errors import RunStoppedError, SettingError
 from listed_nodes import KEYS, LINES, deployed, listing
@@ -13,6 +12,7 @@ from server import gathering
 from server.attendance import ROSTER
 from server.cohort import Roster
 from server.known_nodes import KnownNode, KnownNodes, node_key
+from workers import PLAN
 
 
 @pytest.fixture(autouse=True)

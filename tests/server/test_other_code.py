@@ -5,7 +5,6 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from workers import fields_of, honest, replying
 
 from experiments.deployment.node import answer_other_code
 from fedmf.errors import RunStoppedError
@@ -21,6 +20,7 @@ from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
 from tasks import values_in
+from workers import fields_of, honest, replying
 
 PLAN = small_plan(noise_multiplier=0.5, keep_probability=0.5)  # 12 clients, 4 rounds of 3, 2 epochs
 

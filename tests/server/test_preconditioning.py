@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from workers import Answering, replying, tagged
 
 from client.app import scale_of
 from client.privatize import privatize
@@ -19,6 +18,7 @@ from server.optimizer import Sgd
 from server.preconditioning import LARGEST, preconditioner
 from server.state import apply_release, begin_epoch, first_state, make_release
 from server.strategy import FedMF
+from workers import Answering, replying, tagged
 
 PLAN = small_plan(epochs=3, noise_multiplier=1.0)
 ADAM = Adam(0.1, 0.5, tau=1e-3, beta2=0.5, precondition=True)

@@ -5,7 +5,6 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord
-from workers import PLAN, UPDATE, Answering, fields_of, honest, replying, run, tagged, turn_in
 
 from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
@@ -19,6 +18,7 @@ from server.gathering import Attendance
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
+from workers import PLAN, UPDATE, Answering, fields_of, honest, replying, run, tagged, turn_in
 
 FIRST = str(cohort_indices(PLAN, 1)[0])
 OTHER = SecretKey.reproducible(9)

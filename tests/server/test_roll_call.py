@@ -3,7 +3,6 @@
 import logging
 
 import pytest
-from workers import PLAN
 
 from experiments.deployment.node import answer_other_code
 from fedmf.errors import RunStoppedError
@@ -15,6 +14,7 @@ from server.attendance import DeployedPopulation
 from server.cohort import UnreadyNodes
 from server.gathering import Attendance
 from server.known_nodes import EVERY_NODE
+from workers import PLAN
 
 
 @pytest.fixture(autouse=True)

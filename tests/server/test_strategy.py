@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Error, Message, RecordDict
-from workers import PLAN, UPDATE, Answering, honest, replying, run, strategy_with, tagged
 
 from experiments.engines.grid import LocalGrid
 from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError, SettingError
@@ -20,6 +19,7 @@ from server.messages import model_record
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
+from workers import PLAN, UPDATE, Answering, honest, replying, run, strategy_with, tagged
 
 
 def test_every_client_gets_its_own_key_and_its_own_task():

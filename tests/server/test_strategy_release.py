@@ -2,7 +2,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from workers import Answering, honest, run, strategy_with
 
 from experiments.engines.grid import LocalGrid
 from fedmf.errors import RunStoppedError, SettingError
@@ -12,6 +11,7 @@ from server.cohort import SimulatedPopulation
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
+from workers import Answering, honest, run, strategy_with
 
 
 def test_after_a_commit_that_fails_the_round_is_run_again_with_the_same_noise():

@@ -5,7 +5,6 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
-from workers import fields_of, honest, replying
 
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
@@ -19,6 +18,7 @@ from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
 from tasks import values_in
+from workers import fields_of, honest, replying
 
 PLAN = small_plan(noise_multiplier=0, keep_probability=0.5)  # 12 clients, 4 rounds of 3, 2 epochs
 

@@ -1,16 +1,14 @@
 import sys
 import time
-from threading import Event
 
 import flwr
 import numpy as np
 import pytest
-from experiments.players.ray import _WatchedGrid
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from experiments.engines.failures import ClientCount, Failure, with_failures
+from experiments.engines.failures import ClientCount, Failure
 from experiments.engines.faults import FaultyWorker
 from experiments.engines.grid import InProcessWorker, LocalGrid, call_app, set_identity
 from experiments.engines.pool import WorkerPool
@@ -52,7 +50,7 @@ def named(replies):
 
 
 def test_private_parts_of_flower_are_those_of_the_version_they_were_checked_with():
-    """TaskIdentity and message ids: look at experiments/players/local_grid.py before changing this number."""
+    """TaskIdentity and message ids: look at experiments/engines/grid.py before changing this number."""
     assert flwr.__version__.startswith(("1.41.", "1.42."))
     grid = LocalGrid(InProcessWorker(echo_app()))
     assert (TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id) == (1, 1, 1)
@@ -89,7 +87,7 @@ def test_a_worker_that_dies_between_rounds_takes_no_task_with_it():
     with WorkerPool(echo_app, "echo", 1) as pool:
         grid = LocalGrid(pool)
         assert named(grid.send_and_receive(tasks("a"))) == ["a"]
-        for process in pool._executor._processes.values():
+        for process in pool._seats[0].process._executor._processes.values():
             process.kill()
             process.join()
         time.sleep(0.5)  # until the pool has noticed
@@ -123,42 +121,11 @@ def test_late_replies_come_with_the_next_round():
     assert late.metadata.reply_to_message_id == first[0]
 
 
-class Telling(InProcessWorker):
-    """A player whose replies tell of failures, as those of Ray's workers do."""
-
-    def collect(self, message_ids):
-        failures = [Failure("a", "why"), Failure("b", "why not")]
-        return [with_failures(reply, failures) for reply in super().collect(message_ids)]
-
-
-def test_the_strategy_sees_ray_replies_without_what_they_tell_of_failures():
-    """What a worker puts into its reply is taken out before anybody else sees it; an error reply tells by itself."""
-    heard = []
-    grid = _WatchedGrid(LocalGrid(Telling(echo_app())), Event(), heard.append)
-    replies = [
-        reply for sent in grid.push_messages(tasks("a", "raise")) for reply in grid.pull_messages([sent])
-    ]
-    assert [list(reply.content) for reply in replies if not reply.has_error()] == [["name"]]
-    assert heard == [
-        Failure("a", "why"),
-        Failure("b", "why not"),
-        Failure("raise", "ValueError", has_sent=False),
-    ]
-
-
-class OfFlower:
-    """A grid that does not say when no more replies can come, as Flower's own, which Ray's workers answer."""
-
-    def __init__(self, grid):
-        self.push_messages, self.pull_messages = grid.push_messages, grid.pull_messages
-
-
-def test_all_clients_of_a_round_on_ray_are_counted_and_told_of_whichever_message_they_share():
+def test_all_clients_of_a_round_are_counted_and_failures_reported_whatever_message_they_share():
     heard, told = [], []
     count = ClientCount(lambda *counts: told.append(counts))
-    grid = _WatchedGrid(OfFlower(LocalGrid(InProcessWorker(echo_app()))), Event(), heard.append, count)
-    replies = list(exchange(grid, tasks("raise", "a", "b"), timeout=5))
-    assert len(replies) == 3
+    grid = LocalGrid(InProcessWorker(echo_app()), heard.append, count)
+    assert len(list(exchange(grid, tasks("raise", "a", "b"), timeout=5))) == 3
     assert heard == [Failure("raise", "ValueError", has_sent=False)]
     assert (told[0], told[-1]) == ((0, 3), (3, 3))
 

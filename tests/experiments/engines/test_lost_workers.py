@@ -4,16 +4,17 @@ import os
 import signal
 import time
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.engines import processes, worker_pool
+from experiments.engines import pool as pools
+from experiments.engines import processes
 from experiments.engines.failures import Failure
 from experiments.engines.grid import InProcessWorker, LocalGrid
 from experiments.engines.pool import WorkerPool
-from experiments.engines.processes import fork_server
 from fedmf.errors import DataError, RunStoppedError
 from fedmf.updates import wire
 from plans import KEY
@@ -63,6 +64,11 @@ def do_next(folder, model):
         os._exit(1)
 
 
+def fork_server():
+    """Return the id of this process's fork server."""
+    return forkserver._forkserver._forkserver_pid
+
+
 def end_server(pid):
     """Kill the fork server."""
     os.kill(pid, signal.SIGKILL)
@@ -83,7 +89,7 @@ def here():
 @pytest.fixture
 def impatient(monkeypatch):
     """A short pause between two tries to begin a worker; a killed fork server must have ended by then."""
-    monkeypatch.setattr(worker_pool, "PAUSE", 0.2)
+    monkeypatch.setattr(pools, "PAUSE", 0.2)
 
 
 def new_strategy():
@@ -136,7 +142,7 @@ def test_what_stops_workers_is_said_in_one_sentence_and_without_a_traceback(impa
 def test_one_device_that_has_no_room_is_said_and_leaves_the_others(here, impatient, caplog):
     with WorkerPool(app_on_second, None, 2, ["full", "cpu"]) as pool:
         assert played(LocalGrid(pool), *NAMES) == here
-    assert "a worker could not begin (MemoryError: no room on the device); its clients are" in caplog.text
+    assert "a worker process cannot begin (MemoryError: no room on the device); the others run" in caplog.text
 
 
 def app_on_second(settings, device):
@@ -183,10 +189,10 @@ def test_a_fork_server_that_ends_between_rounds_costs_nothing_and_is_begun_anew_
 
 
 def test_a_fork_server_that_ends_while_it_begins_a_worker_costs_nothing(here, monkeypatch, impatient):
-    heard, asked = [], []
+    heard, asked, process_context = [], [], processes.process_context
 
     def context(preload):
-        found = processes.process_context(preload)
+        found = process_context(preload)
         asked.append(fork_server())
         if len(asked) in (
             2,
@@ -195,7 +201,7 @@ def test_a_fork_server_that_ends_while_it_begins_a_worker_costs_nothing(here, mo
             end_server(fork_server())
         return found
 
-    monkeypatch.setattr(worker_pool, "process_context", context)
+    monkeypatch.setattr(processes, "process_context", context)
     with WorkerPool(app_of, None, 2) as pool:
         assert played(LocalGrid(pool, heard.append), *NAMES) == here
     assert heard == []
@@ -203,7 +209,7 @@ def test_a_fork_server_that_ends_while_it_begins_a_worker_costs_nothing(here, mo
 
 
 def test_a_fork_server_that_ends_again_and_again_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(worker_pool, "TRIES", 2)
+    monkeypatch.setattr(pools, "TRIES", 2)
     for number in range(2):
         (tmp_path / str(number)).write_text("end server")
     with WorkerPool(app_with_deeds, tmp_path, 2) as pool:

@@ -9,7 +9,7 @@ from torch import OutOfMemoryError
 from torch.utils._python_dispatch import _pop_mode
 
 from client.app import make_client_app
-from experiments.engines import elsewhere, worker_pool
+from experiments.engines import pool, processes
 from experiments.engines.grid import InProcessWorker, LocalGrid, local_context, set_identity
 from experiments.engines.pool import WorkerPool
 from experiments.engines.processes import in_another_process
@@ -32,7 +32,7 @@ CLIENTS = ("1", "special", "2", "3")
 def _impatient(monkeypatch):
     """Short pauses between tries, and a device that works again after the test."""
     set_identity()
-    for module in (elsewhere, worker_pool):
+    for module in (pool, processes):
         monkeypatch.setattr(module, "PAUSE", 0.1)
     yield
     while torch._C._len_torch_dispatch_stack():
@@ -115,8 +115,8 @@ def test_a_worker_that_cannot_make_a_trainer_again_gives_way_and_the_next_client
         [],
         ("special", "1", "2", "3"),
     )  # the first two are played in one go, and again one by one
-    with WorkerPool(app_of_worker, None, 1) as pool:
-        (reply,) = LocalGrid(pool, heard.append).send_and_receive([joint(*clients)])
+    with WorkerPool(app_of_worker, None, 1) as workers:
+        (reply,) = LocalGrid(workers, heard.append).send_and_receive([joint(*clients)])
     sent = dict(zip(clients, untagged(reply), strict=True))
     assert is_zero(sent.pop("special"))
     assert sent == alone

@@ -101,25 +101,17 @@ def test_what_is_found_nowhere_is_said_to_be_so_and_differs_from_what_is(folder)
     assert source_digest("torch.nn.functional:mse_loss") == "as the software"
 
 
-class Asked:
-    """Workers on a node whose copy of `own_module_m1` is another one; `functions` are what they were asked."""
+def test_workers_with_another_source_are_an_error_before_they_run_any_of_it(folder, monkeypatch):
+    asked = []
 
-    def __init__(self):
-        self.functions = []
-
-    def ask_each(self, function, *arguments):
-        self.functions.append(function)
+    def ask_each(processes, function, *arguments):
+        asked.append(function)
         said = function(*arguments)
         return [("b", dict.fromkeys(said, "digest 0") if function is own_sources else said)]
 
-    def begin(self, function, *arguments):
-        self.functions.append(function)
-
-
-def test_workers_with_another_source_are_refused_before_they_run_any_of_it(folder, monkeypatch):
-    workers = Asked()
-    monkeypatch.setattr(engine, "ray_workers", lambda wanted: contextlib.nullcontext(workers))
+    monkeypatch.setattr(engine, "ray_processes", lambda wanted: contextlib.nullcontext([]))
+    monkeypatch.setattr(engine, "ask_each", ask_each)
     settings = composed("engine=ray", "model=custom", "model.name=own_module_m1:Net")
     with pytest.raises(SettingError, match=r"in the code of model.name: digest 0 there"):
         engine.engine_workers(settings, None).__enter__()
-    assert workers.functions == [software_here, own_sources]
+    assert asked == [software_here, own_sources]

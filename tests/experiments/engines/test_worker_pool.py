@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +19,12 @@ from tasks import joint, values_in
 ROOT = Path(__file__).resolve().parents[3]
 # In a folder whose own packages have the names of ours; what is printed says what went wrong.
 PROGRAM = """
-import os, random, signal, sys, threading, time
+import os, random, signal, sys
 from multiprocessing import forkserver, resource_tracker
 import numpy as np
 
 def told(path):
-    return os.environ["LATER"], os.getppid(), random.random(), np.random.random(), os.getcwd(), time.sleep(0.5)
+    return os.environ["LATER"], os.getppid(), random.random(), np.random.random(), os.getcwd()
 
 def main():
     from experiments.engines import processes
@@ -46,7 +45,7 @@ def main():
     assert {"PYTHONSAFEPATH"} & set(os.environ) == set()
     os.environ["LATER"] = "set after the server began"
     with WorkerPool(poison.app_of, None, 2) as pool:
-        first, second = [future.result() for future in [pool._executor.submit(told, "") for _ in "ab"]]
+        first, second = [seat.process.submit(told, "").result() for seat in pool._seats]
     assert first[0] == os.environ["LATER"], first
     assert first[1] == second[1] == server, (first, second, server)
     assert first[2] != second[2], "random is the same in two workers"
@@ -96,8 +95,7 @@ def app_on(settings, device):
 
 
 def device_of_this():
-    """Return this worker's device, after long enough for the others to be asked too."""
-    time.sleep(1)
+    """Return this worker's device."""
     return _device
 
 
@@ -125,17 +123,15 @@ def here():
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_workers_reply_as_one_process_does_round_after_round(here, is_shared, monkeypatch):
-    monkeypatch.setattr("experiments.engines.processes.SharedModel.is_possible", lambda: is_shared)
+def test_workers_reply_as_one_process_does_round_after_round(here, is_shared):
     with WorkerPool(app_of, None, 2) as pool:
         grid = LocalGrid(pool)
         for _ in range(2):
             messages = [joint(*"abcd"), joint(*"efghi"), joint("j")]
             model = messages[0].content[wire.MODEL]
-            for message in messages:
+            for message in messages if is_shared else ():
                 message.content[wire.MODEL] = model
             assert values(grid, *messages) == here
-            assert (pool._model is not None) is is_shared
         other = with_another_model(joint(*"ab"))
         again = values(grid, other)
         assert again == values(LocalGrid(InProcessWorker(app_of(None))), other)
@@ -167,5 +163,5 @@ def test_who_ends_a_worker_takes_no_other_client_of_the_message_along(here, ends
 
 def test_each_worker_takes_the_next_device_in_turn():
     with WorkerPool(app_on, None, 3, ["cpu", "cuda:1"]) as pool:
-        asked = [pool._executor.submit(device_of_this) for _ in range(3)]
-        assert sorted(future.result() for future in asked) == [["cpu"], ["cpu"], ["cuda:1"]]
+        asked = [seat.process.submit(device_of_this).result() for seat in pool._seats]
+    assert asked == [["cpu"], ["cuda:1"], ["cpu"]]

@@ -6,7 +6,7 @@ import pytest
 import no_room
 import runs
 from experiments.cli.command import guard
-from experiments.engines import engine, worker_pool
+from experiments.engines import engine, pool
 from fedmf.errors import RunStoppedError
 from runs import in_directory, simulate
 
@@ -31,7 +31,7 @@ def has_released_nothing(run):
 def test_where_no_worker_has_room_for_the_model_nothing_is_released_and_the_run_goes_on_later(
     tmp_path, monkeypatch, capfd, net
 ):
-    monkeypatch.setattr(worker_pool, "PAUSE", 0.1)
+    monkeypatch.setattr(pool, "PAUSE", 0.1)
     monkeypatch.setenv(no_room.FULL, str(tmp_path / "full"))
     (tmp_path / "full").touch()
     run, two = tmp_path / "run", (*SMALL, f"model.name=no_room:{net}", "engine.workers=2")

@@ -1,0 +1,160 @@
+"""A pool of processes that die, cannot begin or lose what starts them: who is charged, and who is run again."""
+
+from concurrent.futures import BrokenExecutor, Future
+
+import pytest
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+
+from client.app import pack
+from experiments.engines import pool as pools
+from experiments.engines.failures import Failure
+from experiments.engines.grid import LocalGrid, set_identity
+from experiments.engines.pool import Pool
+from experiments.engines.processes import CannotBegin
+from fedmf.errors import RunStoppedError
+from fedmf.updates import wire
+from tasks import values_in
+
+
+class Scripted:
+    """A process that runs at once: `fate(names)` may raise; `begins` gives its next starters, or what beginning raises."""
+
+    def __init__(self, fate=lambda names: None, begins=()):
+        self._fate, self._begins, self.has_ended = fate, iter(begins), False
+
+    def begin(self):
+        return self._future(self._begun)
+
+    def _begun(self):
+        outcome = next(self._begins, 1)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def submit(self, function, messages):
+        return self._future(lambda: ([self._reply(message) for message in messages], []))
+
+    def _reply(self, message):
+        names = message.content.config_records[wire.TASK][wire.CLIENT]
+        self._fate(names)
+        return pack([name.encode() for name in names], message)
+
+    def _future(self, call):
+        future = Future()
+        try:
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def end(self):
+        self.has_ended = True
+
+
+def dies(names):
+    """Let a process die whatever it runs."""
+    raise BrokenExecutor
+
+
+def dies_at(name):
+    """Let a process die whenever it runs the client `name`."""
+
+    def fate(names):
+        if name in names:
+            raise BrokenExecutor
+
+    return fate
+
+
+def run(pool, *clients, heard=None):
+    """Return {client: values} of one message to `clients`."""
+    set_identity()
+    keys = [bytes(32) for _ in clients]
+    task = ConfigRecord({wire.EPOCH: 0, wire.STEP: 0, wire.CLIENT: list(clients), wire.MASK_KEY: keys})
+    grid = LocalGrid(pool, heard.append if heard is not None else lambda failure: None)
+    (reply,) = grid.send_and_receive([Message(RecordDict({wire.TASK: task}), 1, MessageType.TRAIN)])
+    return dict(zip(clients, values_in(reply), strict=True))
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(pools, "PAUSE", 0)
+
+
+FULL = CannotBegin("MemoryError: no room on the device")
+ALL = {name: name.encode() for name in "abcdef"}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_client_that_kills_every_process_is_charged_and_no_other(workers):
+    heard, pool = [], Pool([Scripted(dies_at("die")) for _ in range(workers)])
+    assert run(pool, *"abc", "die", *"def", heard=heard) == {**ALL, "die": wire.NO_VALUES}
+    assert heard == [Failure("die", "its process died", has_sent=False)]
+    assert run(pool, *ALL) == ALL
+
+
+def test_a_client_whose_process_dies_of_what_another_left_there_is_run_in_a_new_one():
+    """Client "leaves" trains well, and the next client in the same process dies."""
+    spoilt = []
+
+    def fate(names):
+        if spoilt:
+            spoilt.clear()
+            raise BrokenExecutor
+        dies_at("die")(names)
+        spoilt.extend(name for name in names if name == "leaves")
+
+    heard = []
+    sent = run(Pool([Scripted(fate)]), "die", "leaves", "a", heard=heard)
+    assert heard == [Failure("die", "its process died", has_sent=False)]
+    assert sent == {"die": wire.NO_VALUES, "leaves": b"leaves", "a": b"a"}
+
+
+def test_a_process_that_cannot_begin_again_is_given_up_and_the_others_run_its_clients(caplog):
+    full = Scripted(dies, [1, FULL, FULL, FULL])
+    assert run(Pool([full, Scripted()]), *ALL) == ALL
+    assert full.has_ended
+    assert "cannot begin (MemoryError: no room on the device); the others run its clients" in caplog.text
+
+
+def test_a_process_that_begins_at_the_third_try_goes_on():
+    deaths = iter([True])
+
+    def fate(names):
+        if next(deaths, False):
+            raise BrokenExecutor
+
+    assert run(Pool([Scripted(fate, [1, FULL, OSError(), 1])]), *ALL) == ALL
+
+
+def test_where_no_process_can_begin_nothing_is_answered_and_nobody_charged():
+    heard, pool = [], Pool([Scripted(dies_at("a"), [1, FULL, FULL, FULL])])
+    for _ in range(2):
+        with pytest.raises(
+            RunStoppedError, match=r"can begin \(MemoryError: no room on the device\); 3 tries"
+        ):
+            run(pool, *ALL, heard=heard)
+    assert heard == []
+
+
+def test_the_loss_of_what_starts_the_processes_charges_nobody_until_it_repeats():
+    heard, deaths = [], iter([True, True])
+
+    def fate(names):
+        if next(deaths, False):
+            raise BrokenExecutor
+
+    assert run(Pool([Scripted(fate, [1, 2, 3, 3])]), "a", heard=heard) == {"a": b"a"}
+    with pytest.raises(RunStoppedError, match="ended 3 times without a reply in between"):
+        run(Pool([Scripted(dies_at("a"), range(9))]), "a", heard=heard)
+    assert heard == []
+
+
+def test_a_reply_that_cannot_be_pickled_is_an_error_of_its_client_alone():
+    def fate(names):
+        if "odd" in names:
+            raise TypeError("cannot pickle")
+
+    heard = []
+    assert run(Pool([Scripted(fate)]), "a", "odd", heard=heard) == {"a": b"a", "odd": wire.NO_VALUES}
+    assert heard == [Failure("odd", "TypeError", has_sent=False)]
