@@ -64,17 +64,6 @@ def test_a_key_a_choice_or_a_group_without_its_sentence_is_refused(
         settings.reference()
 
 
-def test_a_key_without_its_since_is_refused_and_a_since_without_its_key(monkeypatch):
-    since = {version: dict(keys) for version, keys in settings.SINCE.items()}
-    since["0.1.0"]["compare"] = "directory output"
-    monkeypatch.setattr(settings, "SINCE", since)
-    with pytest.raises(ValueError, match="target_accuracy of compare stands 0 times"):
-        settings.of_command("compare", "compare")
-    since["0.1.0"]["compare"] = "directory output target_accuracy plots width overwrite colour"
-    with pytest.raises(ValueError, match=r"since\.py has colour of compare since 0\.1\.0"):
-        settings.reference()
-
-
 def leaves(config, prefix=""):
     """Yield (key, value) of a composed configuration; lists and empty mappings are values."""
     for key, value in config.items():

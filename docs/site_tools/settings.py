@@ -1,9 +1,8 @@
 """The reference of all settings: `python docs/site_tools/settings.py` writes it for people and for `--help`.
 
 Sources, each for one thing: what a key means is its comment in conf/; its type and its default without conf/ are those
-of the frozen dataclass; its choices are the library's tuples (`CHOICES`) or the files of conf/GROUP; since when it is there
-says experiments/settings/since.py. Written are docs/settings.md and experiments/settings/reference.json, from which
-`--help` and every "did you mean" read, so that neither imports the classes. A test holds both to be what this gives.
+of the frozen dataclass; its choices are the library's tuples (`CHOICES`) or the files of conf/GROUP. It writes docs/settings.md
+and experiments/settings/reference.json, which `--help` and every "did you mean" read, so that neither imports the classes. A test holds both to be what this gives.
 """
 
 import json
@@ -30,7 +29,6 @@ from experiments.deployment.certificate_folder import RENEWALS
 from experiments.reproduce import NAMES
 from experiments.run_files.exported import FORMATS
 from experiments.settings.compose import choices_of
-from experiments.settings.since import SINCE
 from fedmf import choices
 from fedmf.mechanisms import FAMILIES
 
@@ -54,6 +52,11 @@ CHOICES: Mapping[str, Collection[str]] = {
     "dataset.level": by_user_text.LEVELS,
     "dataset.test": stackoverflow.TESTS,
     "dataset.partitioner": tuple(partitioners.SHORT),
+    "rotation": choices.ROTATIONS,
+    "adjacency": choices.ADJACENCIES,
+    "accountant": choices.ACCOUNTANTS,
+    "geometry": choices.GEOMETRIES,
+    "schedule": choices.SCHEDULES,
     "families": FAMILIES,
     "format": FORMATS,
     "mechanisms": FAMILIES,
@@ -80,17 +83,9 @@ Row = dict[str, Any]
 
 
 def reference() -> dict[str, Any]:
-    """Return {command: its groups and keys}, ready for JSON; `ValueError` for a key without sentence or since."""
+    """Return {command: its groups and keys}, ready for JSON; `ValueError` for a key without sentence."""
     names = sorted(file.stem for file in CONF.glob("*.yaml") if file.stem != "config")
-    found = {RUN: of_command("config", RUN)} | {name: of_command(name, name) for name in names}
-    for version, commands in SINCE.items():
-        for command, keys in commands.items():
-            there = {item["key"] for item in found.get(command, {"keys": ()})["keys"]}
-            if gone := [key for key in keys.split() if key not in there]:
-                raise ValueError(
-                    f"since.py has {gone[0]} of {command} since {version}, which is no setting; take it out"
-                )
-    return found
+    return {RUN: of_command("config", RUN)} | {name: of_command(name, name) for name in names}
 
 
 def of_command(conf: str, name: str) -> dict[str, Any]:
@@ -203,7 +198,7 @@ def row(
     names: Collection[str],
     in_group: str | None = None,
 ) -> Row:
-    """Return one row. Raises `ValueError` where the sentence or the since is missing, or the comment lists other choices."""
+    """Return one row. Raises `ValueError` where the sentence is missing, or the comment lists other choices."""
     where = f"{key} of {command}" + (
         f" ({key.split('.')[0]}={in_group})" if in_group not in (None, "default") else ""
     )
@@ -214,14 +209,9 @@ def row(
         raise ValueError(
             f"{where} is said to be {' | '.join(said)}, but the choices are {', '.join(names) or 'free'}"
         )
-    since = [version for version, keys in SINCE.items() if key in keys.get(command, "").split()]
-    if len(since) != 1:
-        raise ValueError(
-            f"{where} stands {len(since)} times in experiments/settings/since.py; it must stand there once"
-        )
     default = "required" if default == "???" else default
     return {"key": key, "of": [in_group] if in_group else [], "meaning": sentence, "type": kind,
-            "choices": list(names), "default": default, "since": since[0]}  # fmt: skip
+            "choices": list(names), "default": default}  # fmt: skip
 
 
 def parsed(text: str) -> dict[str, tuple[str, str | None]]:
@@ -325,13 +315,13 @@ def page(document: Mapping[str, Any]) -> str:
 
 def table(rows: Collection[Row], of_group: Collection[str]) -> str:
     """Return rows as a table of Markdown; `of_group` are the choices of their group."""
-    heading = ["Key", "Meaning", "Type", "Default", *(["With"] if of_group else []), "Since"]
+    heading = ["Key", "Meaning", "Type", "Default", *(["With"] if of_group else [])]
     lines = [heading, ["---"] * len(heading)]
     for item in rows:
         choices = " (" + ", ".join(f"`{name}`" for name in item["choices"]) + ")" if item["choices"] else ""
         with_choices = [", ".join(item["of"]) or "all"] if of_group else []
         lines.append([f"`{item['key']}`", item["meaning"], item["type"] + choices, f"`{item['default']}`",
-                      *with_choices, item["since"]])  # fmt: skip
+                      *with_choices])  # fmt: skip
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 

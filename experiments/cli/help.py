@@ -135,11 +135,11 @@ def _brief(setting: Setting) -> str:
 
 
 def _more(setting: Setting) -> str:
-    """Return type, choices, where it is there, and since when."""
+    """Return type, choices, and the choices of its group that have it."""
     facts = [f"{setting.type}: {', '.join(setting.choices)}" if setting.choices else setting.type]
     if setting.of:
         facts.append(f"with {setting.group}={', '.join(setting.of)}")
-    return f" [{'; '.join((*facts, f'since {setting.since}'))}]"
+    return f" [{'; '.join(facts)}]"
 
 
 def _two_columns(left: str, right: str) -> str:

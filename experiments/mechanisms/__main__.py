@@ -1,9 +1,9 @@
-"""Compare factorizations of a workload: `python -m experiments.mechanisms population.rounds_per_epoch=1024`.
+"""Compare factorizations of a workload: `python -m experiments.mechanisms rounds=1024`.
 
 Prints, for every family, sensitivity, root loss, errors, memory and the CPU time of its design, beside the
-lower bounds that no factorization of the workload can go below, with equal noise in every epoch. `workload=momentum optimizer.momentum=0.9`
-and `optimizer.schedule=cooldown` choose another workload; its prefix-sum optimum with the momentum as
-post-processing is then listed too. `population.epochs=8 workload=run` compares whole runs, in which the noise
+lower bounds that no factorization of the workload can go below, with equal noise in every epoch. `workload=momentum momentum=0.9`
+and `schedule=cooldown` choose another workload; its prefix-sum optimum with the momentum as
+post-processing is then listed too. `epochs=8 workload=run` compares whole runs, in which the noise
 restarts every epoch and the model does not: each epoch's mechanism is fitted to its own rounds and all that
 follow, and the optimum of one epoch alone stands beside. With `workload=prefix_sum` or `workload=momentum` all
 families are fitted to one epoch alone, and costed on the run. `families=[optimal,mine:FAMILY]` compares chosen
@@ -21,7 +21,6 @@ from experiments.mechanisms.designs import MechanismsSettings, build_workloads, 
 from experiments.mechanisms.export import check_exportable, export
 from experiments.run_files.directory import refuse_unmakeable
 from experiments.settings.factorization import say_long
-from experiments.settings.keys import keyed
 from experiments.settings.output import Output
 
 _log = logging.getLogger(__name__)
@@ -31,12 +30,11 @@ def mechanisms(settings: MechanismsSettings) -> None:
     """Print the comparison, and export and plot as asked."""
     workloads = build_workloads(settings)
     if settings.export is not None:
-        with keyed("population", {"rounds": "rounds_per_epoch", "epochs": "epochs"}):
-            check_exportable(settings.population.rounds_per_epoch, settings.population.epochs)
+        check_exportable(settings.rounds, settings.epochs)
     for name in ("export", "plots"):
         if (folder := getattr(settings, name)) is not None:
             refuse_unmakeable(name, Path(folder))
-    say_long(settings.population.rounds_per_epoch)
+    say_long(settings.rounds)
     runs = dict(designs(settings, workloads))
     lower = rows.lower_bounds(workloads)
     if settings.output is Output.json:

@@ -9,14 +9,13 @@ on and only the noise restarts.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from experiments.settings.factorization import run_workloads
 from experiments.settings.family import find_family
-from experiments.settings.figures import OptimizerFigures
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import Output
-from fedmf.checks import check_at_least, check_choice
+from fedmf.checks import check_at_least, check_below_one, check_choice
+from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
     FAMILIES,
@@ -37,38 +36,25 @@ FOR_PREFIX_SUM, FOR_MOMENTUM = "optimal_for_prefix_sum", "optimal_for_momentum"
 
 
 @dataclass(frozen=True)
-class RoundsFigures:
-    """How many rounds there are."""
-
-    rounds_per_epoch: int
-    epochs: int
-
-    def __post_init__(self) -> None:
-        check_at_least("rounds_per_epoch", self.rounds_per_epoch, 1)
-        check_at_least("epochs", self.epochs, 1)
-
-
-@dataclass(frozen=True)
 class MechanismsSettings:
-    """Keys of the command, called as in a run; null families are all that suit the size, null buffers each family's choice."""
+    """Keys of the command; null families are all that suit the size, null buffers each family's choice."""
 
-    population: RoundsFigures
+    rounds: int
+    epochs: int
     workload: WorkloadName
-    optimizer: OptimizerFigures
+    momentum: float
+    schedule: str
     families: tuple[str, ...] | None
     buffers: int | None
     export: str | None
     plots: str | None
     output: Output
 
-    old_names = MappingProxyType(
-        {
-            "rounds": "population.rounds_per_epoch",
-            "epochs": "population.epochs",
-            "momentum": "optimizer.momentum",
-            "schedule": "optimizer.schedule",
-        }
-    )
+    def __post_init__(self) -> None:
+        check_at_least("rounds", self.rounds, 1)
+        check_at_least("epochs", self.epochs, 1)
+        check_below_one("momentum", self.momentum)
+        check_choice("schedule", self.schedule, SCHEDULES)
 
 
 def build_workloads(settings: MechanismsSettings) -> tuple[Workload, ...]:
@@ -77,22 +63,19 @@ def build_workloads(settings: MechanismsSettings) -> tuple[Workload, ...]:
     Raises `SettingError` for prefix sums with momentum or a schedule, and for a schedule over several epochs with a
     design of one epoch, which could not know it.
     """
-    population, optimizer = settings.population, settings.optimizer
-    is_constant = optimizer.schedule == "constant"
-    if settings.workload is WorkloadName.prefix_sum and (optimizer.momentum != 0 or not is_constant):
+    is_constant = settings.schedule == "constant"
+    if settings.workload is WorkloadName.prefix_sum and (settings.momentum != 0 or not is_constant):
         raise SettingError(
-            f"optimizer.momentum is {optimizer.momentum} and optimizer.schedule {optimizer.schedule} with workload=prefix_sum; "
+            f"momentum is {settings.momentum} and schedule {settings.schedule} with workload=prefix_sum; "
             "ask for workload=momentum, or for workload=run."
         )
-    if settings.workload is WorkloadName.momentum and population.epochs > 1 and not is_constant:
+    if settings.workload is WorkloadName.momentum and settings.epochs > 1 and not is_constant:
         raise SettingError(
-            f"optimizer.schedule is {optimizer.schedule} with workload=momentum and {population.epochs} epochs; a schedule goes "
+            f"schedule is {settings.schedule} with workload=momentum and {settings.epochs} epochs; a schedule goes "
             "over the whole run, which a design of one epoch does not know: ask for workload=run, which lists that "
             f"design too, as {FOR_MOMENTUM}."
         )
-    return run_workloads(
-        population.rounds_per_epoch, population.epochs, beta=optimizer.momentum, schedule=optimizer.schedule
-    )
+    return run_workloads(settings.rounds, settings.epochs, beta=settings.momentum, schedule=settings.schedule)
 
 
 def fitted_to(settings: MechanismsSettings, workloads: Sequence[Workload]) -> Workload | None:
@@ -131,7 +114,7 @@ def designs(
 
 def _of_one_epoch(settings: MechanismsSettings) -> Iterator[tuple[str, Workload]]:
     """Yield the workloads of one epoch whose optimum is listed, by the name of the row."""
-    rounds, beta = settings.population.rounds_per_epoch, settings.optimizer.momentum
+    rounds, beta = settings.rounds, settings.momentum
     yield FOR_PREFIX_SUM, prefix_sum(rounds)
     if beta != 0:
         yield FOR_MOMENTUM, momentum(rounds, beta)

@@ -1,10 +1,8 @@
 """The settings of a plan, what all its keep probabilities have in common, and the plan itself."""
 
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from experiments.settings.figures import OptimizerFigures
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.output import Output
 from fedmf.accounting import (
@@ -19,8 +17,15 @@ from fedmf.accounting import (
     privacy_spent,
     resolve_linf_ratio,
 )
-from fedmf.checks import check_at_least, check_choice, check_keep_probability, check_open_unit, check_positive
-from fedmf.choices import ADJACENCIES, GEOMETRIES, ROTATIONS
+from fedmf.checks import (
+    check_at_least,
+    check_below_one,
+    check_choice,
+    check_keep_probability,
+    check_open_unit,
+    check_positive,
+)
+from fedmf.choices import ADJACENCIES, GEOMETRIES, ROTATIONS, SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
@@ -33,50 +38,42 @@ KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 
 
 @dataclass(frozen=True)
-class PopulationFigures:
-    """Who takes part, as far as it is known."""
+class PlanSettings:
+    """Keys of the command: the figures of a plan. Raises `SettingError` unless one of epsilon and noise_multiplier is given."""
 
+    mechanism: MechanismSettings
+    workload: WorkloadName
+    momentum: float
+    schedule: str
+    clients: int | None
+    dimension: int | None
     cohort_size: int | None
     rounds_per_epoch: int | None
     epochs: int
-
-    def __post_init__(self) -> None:
-        for name in ("cohort_size", "rounds_per_epoch", "epochs"):
-            if (value := getattr(self, name)) is not None:
-                check_at_least(name, value, 1)
-
-
-@dataclass(frozen=True)
-class CompressionFigures:
-    """How an update travels."""
-
     keep_probability: float
     rotation: str
-
-    def __post_init__(self) -> None:
-        check_keep_probability(self.keep_probability)
-        check_choice("rotation", self.rotation, ROTATIONS)
-
-
-@dataclass(frozen=True)
-class PrivacyFigures:
-    """What is asked of the accountant. Raises `SettingError` unless exactly one of epsilon and noise_multiplier is given."""
-
+    linf_over_l2: float | None
     delta: float
     adjacency: str
     accountant: str
     geometry: str
     epsilon: float | None
     noise_multiplier: float | None
+    orders: tuple[float, ...] | None
+    output: Output
 
     def __post_init__(self) -> None:
+        for name in ("clients", "dimension", "cohort_size", "rounds_per_epoch", "epochs"):
+            if (value := getattr(self, name)) is not None:
+                check_at_least(name, value, 1)
+        check_below_one("momentum", self.momentum)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_keep_probability(self.keep_probability)
+        check_choice("rotation", self.rotation, ROTATIONS)
         if (self.epsilon is None) == (self.noise_multiplier is None):
-            instead = (
-                ", or settings of a run, such as model=mlp privacy.epsilon=2" if self.epsilon is None else ""
-            )
+            instead = ", or settings of a run, such as model=mlp" if self.epsilon is None else ""
             raise SettingError(
-                f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; give "
-                f"exactly one of them{instead}."
+                f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; give exactly one of them{instead}."
             )
         if self.epsilon is not None:
             check_positive("epsilon", self.epsilon)
@@ -84,41 +81,6 @@ class PrivacyFigures:
         check_choice("adjacency", self.adjacency, ADJACENCIES)
         check_accountant(self.accountant, self.adjacency)
         check_choice("geometry", self.geometry, GEOMETRIES)
-
-
-@dataclass(frozen=True)
-class PlanSettings:
-    """Keys of the command; what a run has too is called as there."""
-
-    mechanism: MechanismSettings
-    workload: WorkloadName
-    optimizer: OptimizerFigures
-    clients: int | None
-    dimension: int | None
-    population: PopulationFigures
-    compression: CompressionFigures
-    linf_over_l2: float | None
-    privacy: PrivacyFigures
-    orders: tuple[float, ...] | None
-    output: Output
-
-    old_names = MappingProxyType(
-        {
-            **{name: f"population.{name}" for name in ("cohort_size", "rounds_per_epoch", "epochs")},
-            **{name: f"compression.{name}" for name in ("keep_probability", "rotation")},
-            **{
-                name: f"privacy.{name}"
-                for name in ("delta", "adjacency", "accountant", "epsilon", "noise_multiplier")
-            },
-            **{name: f"optimizer.{name}" for name in ("momentum", "schedule")},
-        }
-    )
-    marked_by = "dataset=null"  # without a figure of its own: else the keys are those of a run
-
-    def __post_init__(self) -> None:
-        for name in ("clients", "dimension"):
-            if (value := getattr(self, name)) is not None:
-                check_at_least(name, value, 1)
 
 
 @dataclass(frozen=True)
@@ -183,36 +145,31 @@ def make_budget(settings: PlanSettings) -> Budget:
 
     Raises `SettingError` for geometry "linf" without the dimension, whose coordinates it counts.
     """
-    compression, privacy, population = settings.compression, settings.privacy, settings.population
-    if privacy.geometry == "linf" and settings.dimension is None:
+    if settings.geometry == "linf" and settings.dimension is None:
         raise SettingError(
-            f"privacy.geometry is {privacy.geometry}, which counts every coordinate of a client's vector, and dimension is "
-            "not given; give it."
+            "geometry is linf, which counts every coordinate of a client's vector, and dimension is not given; give it."
         )
-    if compression.keep_probability == 1 and linf_unknown(settings) and privacy.geometry == "l2":
+    if settings.keep_probability == 1 and linf_unknown(settings) and settings.geometry == "l2":
         ratio = 1.0
     else:
         ratio = resolve_linf_ratio(
-            settings.linf_over_l2,
-            settings.dimension,
-            population.cohort_size,
-            rotation=compression.rotation,
+            settings.linf_over_l2, settings.dimension, settings.cohort_size, rotation=settings.rotation
         )
-    common = (population.epochs, privacy.delta, privacy.adjacency, privacy.accountant)
-    if privacy.geometry == "l2":
+    common = (settings.epochs, settings.delta, settings.adjacency, settings.accountant)
+    if settings.geometry == "l2":
         return Budget(ratio, *common)
-    assert settings.dimension is not None  # refused above
-    coordinates = padded_dimension(settings.dimension, compression.rotation)
-    counted = counted_radius(privacy.geometry, l2_radius=1.0, linf_norm=ratio, coordinates=coordinates)
+    assert settings.dimension is not None
+    coordinates = padded_dimension(settings.dimension, settings.rotation)
+    counted = counted_radius(settings.geometry, l2_radius=1.0, linf_norm=ratio, coordinates=coordinates)
     assert counted is not None  # a ratio is an L-infinity bound
-    ratio = counted_ratio(privacy.geometry, linf_over_l2=ratio, coordinates=coordinates)
-    return Budget(ratio, *common, privacy.geometry, counted)
+    ratio = counted_ratio(settings.geometry, linf_over_l2=ratio, coordinates=coordinates)
+    return Budget(ratio, *common, settings.geometry, counted)
 
 
 def linf_unknown(settings: PlanSettings) -> bool:
     """Return whether linf_over_l2 is neither given nor computable."""
-    incomplete = settings.dimension is None or settings.population.cohort_size is None
-    return settings.linf_over_l2 is None and settings.compression.rotation == "hadamard" and incomplete
+    incomplete = settings.dimension is None or settings.cohort_size is None
+    return settings.linf_over_l2 is None and settings.rotation == "hadamard" and incomplete
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,10 @@ from experiments.plan.budget import (
     Budget,
     Planned,
     PlanSettings,
-    PopulationFigures,
     linf_unknown,
     make_budget,
 )
 from experiments.plan.model_noise import ModelNoise, model_noise, rounds_per_epoch
-from experiments.settings.keys import keyed
 from fedmf.accounting import (
     EpochEvent,
     FloatingPoint,
@@ -35,18 +33,18 @@ def from_figures(settings: PlanSettings) -> Planned:
     problem = participation_problem(settings)
     noise = model_noise(settings)
     budget = replace(budget, floating_point=_floating_point(settings, budget, noise))
-    event = budget.event(_noise_multiplier(settings, budget), settings.compression.keep_probability)
+    event = budget.event(_noise_multiplier(settings, budget), settings.keep_probability)
     ratio = _noise_over_signal(settings, budget, event, noise)
     return Planned(
         budget=budget,
         event=event,
-        target=settings.privacy.epsilon,
+        target=settings.epsilon,
         mechanism=settings.mechanism.name,
         workload=settings.workload,
-        cohort_size=settings.population.cohort_size,
+        cohort_size=settings.cohort_size,
         padded=None
         if settings.dimension is None
-        else padded_dimension(settings.dimension, settings.compression.rotation),
+        else padded_dimension(settings.dimension, settings.rotation),
         value_type="float32",
         noise=noise,
         noise_over_signal=ratio,
@@ -61,16 +59,16 @@ def from_figures(settings: PlanSettings) -> Planned:
 
 def _noise_multiplier(settings: PlanSettings, budget: Budget) -> float:
     """Return the noise multiplier that was given, or the one that the epsilon given needs."""
-    if settings.privacy.noise_multiplier is not None:
-        return settings.privacy.noise_multiplier
-    assert settings.privacy.epsilon is not None  # `check` saw to it
-    return budget.noise_multiplier(settings.privacy.epsilon, settings.compression.keep_probability)
+    if settings.noise_multiplier is not None:
+        return settings.noise_multiplier
+    assert settings.epsilon is not None  # `check` saw to it
+    return budget.noise_multiplier(settings.epsilon, settings.keep_probability)
 
 
 def _floating_point(settings: PlanSettings, budget: Budget, noise: ModelNoise | None) -> FloatingPoint | None:
     """Return what finite precision adds to epsilon; None where dimension, cohort or rounds are not known."""
     cohort_size, dimension, rounds = (
-        settings.population.cohort_size,
+        settings.cohort_size,
         settings.dimension,
         rounds_per_epoch(settings),
     )
@@ -85,7 +83,7 @@ def _floating_point(settings: PlanSettings, budget: Budget, noise: ModelNoise | 
         noise_multiplier=noise_multiplier,
         delta=budget.delta,
     )
-    event = budget.event(noise_multiplier, settings.compression.keep_probability)
+    event = budget.event(noise_multiplier, settings.keep_probability)
     if replace(budget, epochs=1).spent(event).epsilon <= LARGEST:
         check_price(price, f"{rounds * budget.epochs} rounds of {settings.mechanism.name}", dimension)
     return price if price.a <= MOST else None
@@ -95,19 +93,19 @@ def _noise_over_signal(
     settings: PlanSettings, budget: Budget, event: EpochEvent, noise: ModelNoise | None
 ) -> float | None:
     """Return the noise in the last model over its signal; None where cohort size or rounds are not known."""
-    if settings.population.cohort_size is None or noise is None:
+    if settings.cohort_size is None or noise is None:
         return None
     mean_noise = budget.counted_over_l2 * mean_noise_std(
         event.noise_multiplier,
         keep_probability=event.keep_probability,
-        cohort_size=settings.population.cohort_size,
+        cohort_size=settings.cohort_size,
     )
     return noise_over_signal(mean_noise=mean_noise, error=noise.last_error, reach=noise.last_reach)
 
 
 def _rare_masks(settings: PlanSettings, budget: Budget, event: EpochEvent) -> bool:
     """Return whether a larger keep probability would leave less noise at the same epsilon, if one was asked for."""
-    epsilon = settings.privacy.epsilon
+    epsilon = settings.epsilon
     return epsilon is not None and masks_add_noise(event, lambda keep: budget.noise_multiplier(epsilon, keep))
 
 
@@ -117,7 +115,7 @@ def _misgivings(
     """Return what `fedmf.outlook` says of a plan, as far as it is known."""
     clients, cohort_size, rounds = (
         settings.clients,
-        settings.population.cohort_size,
+        settings.cohort_size,
         rounds_per_epoch(settings),
     )
     said: list[str | None] = (
@@ -128,12 +126,12 @@ def _misgivings(
             about_noise(
                 ratio,
                 dimension=settings.dimension,
-                calibrated=settings.privacy.epsilon is not None,
+                calibrated=settings.epsilon is not None,
                 rare_masks=lambda: _rare_masks(settings, budget, event),
             )
         )
     if clients is not None and event.noise_multiplier > 0:
-        said.append(delta_warning(settings.privacy.delta, clients))
+        said.append(delta_warning(settings.delta, clients))
     if clients is not None and cohort_size is not None and rounds is not None:
         said.append(about_unasked(clients, cohort_size=cohort_size, rounds_per_epoch=rounds))
     if cohort_size is not None:
@@ -146,12 +144,10 @@ def participation_problem(settings: PlanSettings) -> str | None:
 
     Also None where clients or cohort_size is not given.
     """
-    population = settings.population
-    if settings.clients is None or population.cohort_size is None:
+    if settings.clients is None or settings.cohort_size is None:
         return None
     try:
-        with keyed("population", PopulationFigures):
-            rounds_that_fit(settings.clients, population.cohort_size, population.rounds_per_epoch)
+        rounds_that_fit(settings.clients, settings.cohort_size, settings.rounds_per_epoch)
     except ParticipationError as error:
         return str(error)
     return None

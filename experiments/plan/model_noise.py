@@ -45,7 +45,7 @@ def model_noise(settings: PlanSettings) -> ModelNoise | None:
     from fedmf.mechanisms import prefix_sum
     from fedmf.mechanisms.family import suits
 
-    total = rounds * settings.population.epochs
+    total = rounds * settings.epochs
     family = find_family(settings.mechanism.name)
     if total > MOST_ROUNDS or (isinstance(family, str) and not suits(family, prefix_sum(rounds))):
         _log.warning(
@@ -58,9 +58,9 @@ def model_noise(settings: PlanSettings) -> ModelNoise | None:
         settings.mechanism.name,
         settings.workload,
         rounds,
-        settings.population.epochs,
-        beta=settings.optimizer.momentum,
-        schedule=settings.optimizer.schedule,
+        settings.epochs,
+        beta=settings.momentum,
+        schedule=settings.schedule,
     )
     return errors_of(run)
 
@@ -84,11 +84,11 @@ def errors_of(run: "RunFactorization", rounds: int | None = None) -> ModelNoise:
 
 def rounds_per_epoch(settings: PlanSettings) -> int | None:
     """Return the rounds of an epoch: as given, or as many cohorts as there are; None where neither is known."""
-    if settings.population.rounds_per_epoch is not None:
-        return settings.population.rounds_per_epoch
-    if settings.clients is None or settings.population.cohort_size is None:
+    if settings.rounds_per_epoch is not None:
+        return settings.rounds_per_epoch
+    if settings.clients is None or settings.cohort_size is None:
         return None
     try:
-        return rounds_that_fit(settings.clients, settings.population.cohort_size, None)
+        return rounds_that_fit(settings.clients, settings.cohort_size, None)
     except ParticipationError:
         return None  # said already

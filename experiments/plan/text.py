@@ -21,7 +21,7 @@ def print_text(planned: Planned, document: dict[str, Any]) -> None:
     if not document["feasible"]:
         console.print("NOT feasible: the cohorts of an epoch would not be disjoint.")
     if not planned.comparable:
-        console.print("Give dimension and population.cohort_size to compare keep probabilities.")
+        console.print("Give dimension and cohort_size to compare keep probabilities.")
     elif planned.event.noise_multiplier > 0:
         console.print(comparison(planned))
 

@@ -23,7 +23,6 @@ from experiments.settings.engine import ENGINES
 from experiments.settings.frozen import derive_schema, freeze
 from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
-from experiments.settings.old_names import renamed
 from fedmf.errors import SettingError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -37,7 +36,6 @@ def compose(name: str, overrides: Sequence[str], settings: type[T], recorded: Se
     cannot be composed. Hydra's global state is left as it was. `recorded` are overrides that come first and that nobody
     typed: what is refused is found among the others.
     """
-    overrides = renamed(overrides, settings)
     with pointing_to_help(name), as_setting_errors(name, overrides, recorded):
         refuse_added(name, overrides, recorded)
         return freeze(_composed(name, [*recorded, *overrides], settings), settings)

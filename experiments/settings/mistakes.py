@@ -9,20 +9,18 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.settings.reference import RUN, called, reference
-from experiments.settings.suggestions import refusal, refuse_flag, unfit
+from experiments.settings.suggestions import refusal, refuse_flag
 from fedmf.errors import SettingError
 
 _COMMAND = {"config": RUN}  # the others are called as their file in conf/
 _CHOICE = re.compile(r"([\w.]+) (?:(?:is|holds) .*; it (?:must be one of|may hold) |is missing; )")
-_ADVICE = re.compile(r"To append to your config use \S+")  # Hydra's, which would make a typo a setting
+# Where Hydra was when it noticed, and advice that would make a typo a setting.
+_NOISE = re.compile(r"To append to your config use \S+|^Error merging override |^In '\w+': ")
 _GRAMMAR = (
     "settings are given as key=value, lists as key=[a,b], and a value with spaces or = in quotes of its own: "
     "'key=\"a=1 b=2\"'."
 )
 _SEVERAL = re.compile(r"Ambiguous value for argument '(.*?)'(?:$|\n)")
-_MERGED = re.compile(r"Error merging override \+{0,2}([\w.]+)=(.*)")
-_QUOTED = re.compile(r"'([^']*)'")  # a value as an override holds it
-_OF_A_LIST = "Cannot convert 'list' to "
 _COORDINATES = ("full_key:", "object_type=", "reference_type=", "See https", "Set the env")
 
 
@@ -68,22 +66,7 @@ def _said(error: BaseException, conf: str | None, overrides: Sequence[str], reco
     """Return what is wrong with the overrides, or else what Hydra said."""
     if conf is None:
         return sentence(error)
-    command = _COMMAND.get(conf, conf)
-    return (
-        refusal(command, overrides, recorded=recorded)
-        or _of_merge(error, command, [*recorded, *overrides])
-        or sentence(error)
-    )
-
-
-def _of_merge(error: BaseException, command: str, overrides: Sequence[str]) -> str | None:
-    """Return what is wrong with a value that did not fit its setting, None where the error is another one."""
-    found = _MERGED.match(str(error))
-    if found is None or str(error.__cause__).startswith(_OF_A_LIST):
-        return None
-    value = found[2].removesuffix(f": {error.__cause__}")
-    quoted = _QUOTED.fullmatch(value)
-    return unfit(command, found[1], quoted[1] if quoted else value, overrides)
+    return refusal(_COMMAND.get(conf, conf), overrides, recorded=recorded) or sentence(error)
 
 
 def _pointer(command: str, text: str) -> str | None:
@@ -100,14 +83,14 @@ def sentence(error: BaseException) -> str:
         return f"{error.override} is not understood; {_GRAMMAR}"
     if found := _SEVERAL.match(str(error)):
         return f"{found[1]} has several values; as a list they are given as key=[a,b], and simulate tries them in turn with -m."
-    if (merged := _MERGED.match(str(error))) and str(error.__cause__).startswith(_OF_A_LIST):
-        return f"{merged[1]} is {merged[2]}, a list; it must be one value."
     lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
     kept = [line for line in lines if line and not line.startswith(_COORDINATES)]
-    said = _ADVICE.sub("", " ".join(kept)).strip() or type(error).__name__
+    said = _NOISE.sub("", " ".join(kept)).strip() or type(error).__name__
     if isinstance(error, HydraException) and error.__cause__ is not None:
-        return f"{said}{'' if said.endswith('.') else ':'} {sentence(error.__cause__)}"
-    return f"{said} Lists are given as key=[a,b]." if "is not a ListConfig" in said else said
+        inner = sentence(error.__cause__)
+        return inner if inner.startswith(said) else f"{said}{'' if said.endswith('.') else ':'} {inner}"
+    is_new = "is not a ListConfig" in said and "lists are" not in said
+    return f"{said.rstrip('.')}; lists are given as key=[a,b]." if is_new else said
 
 
 def _comes_from_hydra(error: BaseException) -> bool:

@@ -24,7 +24,6 @@ class Setting:
     type: str
     choices: tuple[str, ...]
     default: str
-    since: str
 
     @property
     def group(self) -> str:

@@ -79,8 +79,13 @@ def test_a_comparison_says_the_same_in_both_tables_in_labels_and_in_words(tmp_pa
 
 
 def test_a_plan_says_the_same(capsys):
-    overrides = ("population.epochs=2", "output=text")
-    plan(compose("plan", [*overrides, TARGET, f"privacy.delta={DELTA}"], PlanSettings))
+    plan(
+        compose(
+            "plan",
+            ["epochs=2", "output=text", TARGET.removeprefix("privacy."), f"delta={DELTA}"],
+            PlanSettings,
+        )
+    )
     assert said_in(capsys.readouterr().out) == {SAID, SAID_DELTA}
 
 

@@ -296,7 +296,7 @@ def test_another_version_of_flower_is_refused_in_a_sentence(fedmf: Console, foun
 
 def test_help_names_the_command_as_it_was_called_and_may_be_cut_short(fedmf: Console) -> None:
     out, _ = fedmf("plan", "--help")
-    assert "`fedmf plan dataset=null privacy.epsilon=8" in " ".join(out.split())
+    assert "`fedmf plan epsilon=8" in " ".join(out.split())
     assert "python -m" not in out
     with fedmf.start("bash", "-c", f"{fedmf.script} plan --help | head -n 1") as process:
         out, error = process.communicate(timeout=120)

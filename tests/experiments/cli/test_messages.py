@@ -13,8 +13,7 @@ import pytest
 import experiments
 from experiments.cli.command import guard, run
 from experiments.settings.jobs import run_jobs
-from experiments.settings.reference import commands, reference
-from experiments.settings.suggestions import ALSO_CALLED, suggestions
+from experiments.settings.reference import commands
 
 LINES = [
     line.split(" | ", 1)
@@ -65,27 +64,3 @@ def test_a_mistake_is_answered_with_what_was_meant_and_exits_2(
 
 def test_the_table_tries_every_command() -> None:
     assert {line.split()[0] for line, _ in LINES} == set(commands())
-
-
-@pytest.mark.parametrize("command", commands())
-def test_the_last_part_of_every_key_is_enough_to_find_it(command: str) -> None:
-    for key in reference(command).keys:
-        last = key.rpartition(".")[2]
-        same = [other for other in reference(command).keys if other.rpartition(".")[2] == last]
-        if last not in ALSO_CALLED and len(same) <= 3:
-            assert key in suggestions(command, last)
-
-
-def test_words_from_elsewhere_lead_to_settings_that_are_there() -> None:
-    known = {
-        name for command in commands() for name in (*reference(command).keys, *reference(command).groups)
-    }
-    assert {name for meant in ALSO_CALLED.values() for name in meant} <= known
-
-
-def test_a_choice_that_works_is_not_refused_though_it_is_not_offered() -> None:
-    from runs import composed
-
-    assert "deployment" not in reference("simulate").groups["engine"].choices
-    with pytest.raises(Exception, match=r"^population\.epochs is x; it must be a whole number"):
-        composed("engine=deployment", "population.epochs=x")

@@ -37,8 +37,8 @@ def test_help_that_nobody_reads_ends_by_sigpipe(name: str | None) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("plan", "dataset=null", "privacy.epsilon=2", "output=json"),
-        ("plan", "dataset=null", "privacy.epsilon=2"),
+        ("plan", "epsilon=2", "output=json"),
+        ("plan", "epsilon=2"),
         ("reproduce", "output=json"),
         ("reproduce",),
         ("--version",),
@@ -55,7 +55,7 @@ def test_a_mistake_that_nobody_reads_ends_by_sigpipe() -> None:
 
 def test_a_module_that_nobody_reads_ends_by_sigpipe_too() -> None:
     module = f"import runpy, sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); runpy.run_module('experiments.plan', run_name='__main__')"
-    assert cut_short("dataset=null", "privacy.epsilon=2", "output=json", program=module) == (
+    assert cut_short("epsilon=2", "output=json", program=module) == (
         -signal.SIGPIPE,
         "",
     )
@@ -71,7 +71,7 @@ def test_rich_that_makes_an_exit_of_a_broken_pipe_ends_by_sigpipe() -> None:
 def test_a_mistake_has_its_exit_code_though_nobody_reads_stdout() -> None:
     code, said = cut_short("plan", "epsilo=2")
     assert code == 2
-    assert "did you mean privacy.epsilon=2?" in said
+    assert "did you mean epsilon=2?" in said
 
 
 def test_a_pipe_of_the_programs_own_that_breaks_is_not_passed_over() -> None:

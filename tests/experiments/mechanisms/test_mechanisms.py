@@ -151,7 +151,7 @@ def test_plots_are_written(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("rounds=0",), "population.rounds_per_epoch is 0"),
+        (("rounds=0",), "rounds is 0"),
         (("rounds=five",), "rounds"),
         (("families=[fastest]",), "families is 'fastest'"),
         (("families=[nowhere:FAMILY]",), "families is 'nowhere:FAMILY', which cannot be imported"),
@@ -165,10 +165,10 @@ def test_plots_are_written(run, tmp_path, monkeypatch):
         (("rounds=8", "buffers=9", "families=[optimal]"), "buffers is 9"),
         (("rounds=8", "buffers=4", "families=[binary_tree]"), "binary_tree cannot be told"),
         (("rounds=8", "buffers=9", "families=[banded_toeplitz]"), "buffers is 9"),
-        (("rounds=5000", "families=[independent]", "export=/nowhere"), "population.rounds_per_epoch is 5000"),
+        (("rounds=5000", "families=[independent]", "export=/nowhere"), "rounds is 5000"),
         (("rounds=8", f"export={__file__}"), "is a file"),
         (("rounds=8", f"plots={__file__}/below"), "is a file"),
-        (("families=optimal",), 'it must be a list, such as "families=[optimal]"'),
+        (("families=optimal",), "lists are given as key=[a,b]"),
         (("colour=blue",), "colour"),
         (("+colour=blue",), "colour is no setting"),
     ],

@@ -238,7 +238,7 @@ def test_exports_have_at_most_the_numbers_of_one_long_epoch(rounds, epochs, allo
         (("epochs=1.5",), "epochs"),
         (
             ("epochs=2", "momentum=0.9"),
-            "momentum is 0.9 and optimizer.schedule constant with workload=prefix_sum",
+            "momentum is 0.9 and schedule constant with workload=prefix_sum",
         ),
         (("epochs=2", "schedule=decay"), "schedule decay with workload=prefix_sum"),
         (("epochs=2", "workload=momentum", "schedule=decay"), "with workload=momentum and 2 epochs"),

@@ -201,13 +201,13 @@ def test_text_shows_what_compression_costs(capsys):
 
 def test_text_without_a_dimension_says_what_is_missing(capsys):
     assert exit_code("epsilon=3") == 0
-    assert "Give dimension and population.cohort_size" in capsys.readouterr().out
+    assert "Give dimension and cohort_size" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        ((), "exactly one of them, or settings of a run, such as model=mlp privacy.epsilon=2"),
+        ((), "exactly one of them, or settings of a run, such as model=mlp"),
         (("mechanism=independent",), "or settings of a run, such as"),
         (("epsilon=3", "noise_multiplier=1"), "exactly one"),
         (("epsilon=3", "accountant=tight", "adjacency=replace"), "zero_out only"),

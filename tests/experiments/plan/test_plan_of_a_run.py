@@ -139,8 +139,11 @@ def test_a_hopeless_run_is_said_with_its_keys_and_exits_0(capsys, tmp_path, monk
         (("+experiment=not_private", "delta=1e-5"), "delta=1e-5 is a figure"),
         (("popultion.epochs=3",), "popultion"),
         (("model=mlp", "+privacy.epsilo=3"), "did you mean privacy.epsilon=3?"),
-        (("epsilon=2", "+cohortsize=3"), "did you mean population.cohort_size=3?"),
-        (("epsilon=2", "mechanism=independent", "+cohortsize=3"), "did you mean population.cohort_size=3?"),
+        (("epsilon=2", "+cohortsize=3"), "did you mean cohort_size=3?"),
+        (
+            ("epsilon=2", "privacy.delta=1e-5"),
+            "epsilon=2 is a figure of a plan and privacy.delta=1e-5 a setting",
+        ),
         (("epsilon=2", "privcy.delta=3"), "privcy.delta"),
         (("model=cnnn",), "cnnn"),
         ((*TINY, "population.cohort_size=41"), "population.cohort_size is 41, but there are only 40 clients"),

@@ -58,9 +58,7 @@ def test_the_comparison_of_mechanisms_announces_a_long_epoch_too(monkeypatch, ca
     monkeypatch.setattr(mechanisms, "designs", design)
     for rounds, raised in ((30, KeyboardInterrupt), (29, AssertionError)):
         with pytest.raises(raised):
-            mechanisms.mechanisms(
-                compose("mechanisms", [f"population.rounds_per_epoch={rounds}"], MechanismsSettings)
-            )
+            mechanisms.mechanisms(compose("mechanisms", [f"rounds={rounds}"], MechanismsSettings))
 
 
 def test_an_interrupt_before_the_run_began_names_no_way_to_go_on_and_leaves_nothing(

@@ -125,7 +125,7 @@ def test_a_recorded_optimizer_is_read_back(name):
         (["optimizer=adagrad", "optimizer.tau=-1"], r"optimizer\.tau is -1.0"),
         (["optimizer=adagrad", "optimizer.beta2=0.5"], "beta2"),
         (["optimizer.tau=0.5"], "tau"),
-        (["+optimizer.tau=0.5"], r"optimizer\.tau is no setting of optimizer=sgd, but one of"),
+        (["+optimizer.tau=0.5"], r"optimizer\.tau is no setting of optimizer=sgd, but of"),
         (["optimizer.nesterov=true", "optimizer.momentum=0"], r"optimizer\.nesterov is True, but optimizer\.momentum is 0"),
         (["optimizer.weight_decay=-1"], r"optimizer\.weight_decay is -1.0"),
         (["optimizer=adam", "optimizer.learning_rate=1", "optimizer.weight_decay=1"], r"optimizer\.weight_decay is 1.0"),
