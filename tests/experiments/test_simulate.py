@@ -250,9 +250,9 @@ def test_budget_ends_a_run_cleanly_with_the_model_so_far(tmp_path):
 
 BAD = {
     "unknown key": (["nosuch=1"], "nosuch"),
-    "unknown choice": (["mechanism=magic"], "mechanism is 'magic'"),
+    "unknown choice": (["mechanism=magic"], "'mechanism/magic'"),
     "unknown rotation": (["compression.rotation=fourier"], "hadamard"),
-    "not a number": (["privacy.epsilon=much"], "privacy.epsilon is much"),
+    "not a number": (["privacy.epsilon=much"], "privacy.epsilon=much"),
     "neither epsilon nor noise": (["privacy.epsilon=null"], "exactly one"),
     "both epsilon and noise": (["privacy.noise_multiplier=1"], "exactly one"),
     "epsilon out of range": (["privacy.epsilon=-1"], "privacy.epsilon"),

@@ -72,7 +72,7 @@ def test_the_table_is_for_people_and_rows_can_be_chosen(capsys, monkeypatch):
     [
         ("rows=[speed]", "hadamard"),
         ("rows=[]", "rows is []; it must name a row"),
-        ("rows=mask,hadamard", 'it must be a list, such as "rows=[mask,hadamard]"'),
+        ("rows=mask,hadamard", "rows"),
         ("repeats=0", "repeats"),
     ],
 )

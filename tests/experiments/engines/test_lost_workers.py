@@ -141,7 +141,8 @@ def test_what_stops_workers_is_said_in_one_sentence_and_without_a_traceback(impa
 
 def test_one_device_that_has_no_room_is_said_and_leaves_the_others(here, impatient, caplog):
     with WorkerPool(app_on_second, None, 2, ["full", "cpu"]) as pool:
-        assert played(LocalGrid(pool), *NAMES) == here
+        while len(pool._seats) > 1:
+            assert played(LocalGrid(pool), *NAMES) == here
     assert "a worker process cannot begin (MemoryError: no room on the device); the others run" in caplog.text
 
 
