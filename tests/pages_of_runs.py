@@ -73,15 +73,12 @@ def long_unit(directory):
 
     machine = {
         "system": "Linux on x86_64",
-        "processor": "A Processor With A Long Name @ 2.40GHz",
         "cores": 96,
     }
     session = {
         "started": "2026-01-01T00:00:00Z",
         "until": "2026-01-02T03:00:00Z",
         "wall_seconds": 9e4,
-        "cpu_seconds": 3e6,
-        "cpu_counts": "this process and the worker processes that it started",
         "first_round": 1,
         "software": {"fedmf": "0.1.0", "git_commit": "0123456789abcdef0123", "git_modified": True},
         "machine": {**machine, "memory_bytes": 10**11, "accelerator": None},

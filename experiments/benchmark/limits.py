@@ -7,6 +7,7 @@ times what it was, which is above the limit. And what is said to be slower took 
 """
 
 import json
+import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from experiments.benchmark.tables import Results
-from experiments.run_files.provenance import processor
 from fedmf.compiling import available
 from fedmf.errors import RunStoppedError, SettingError
 from server.files import write_atomically
@@ -125,3 +125,12 @@ def hold(results: Results, limits: Mapping[str, Limit]) -> None:
 
 def _factors(unlike: Mapping[str, float]) -> str:
     return ", ".join(f"{name} (floor {factor:.2f} times as long)" for name, factor in unlike.items())
+
+
+def processor() -> str:
+    """Return the model of the processor, its architecture where the system does not say more."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine()
+    )

@@ -11,7 +11,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-from experiments.run_files.provenance import processor
+from experiments.benchmark.limits import processor
 from fedmf import compiling
 from fedmf.errors import SettingError
 from server.files import write_atomically

@@ -30,8 +30,7 @@ def provenance_section(run: Run) -> Section:
     again = "extended" if len(sessions) == len(parts) else "resumed"
     rows = [*_times(sessions, again), *_versions(sessions), *_machines(sessions)]
     words = [
-        "Wall time runs from the first check of the settings to the last file, data loading and this page left out; CPU "
-        f"time counts {_joined(sessions, 'cpu_counts')}."
+        "Wall time runs from the first check of the settings to the last file, data loading and this page left out."
     ]
     if len(sessions) > 1:
         missing = " Of one that was killed, what it did after its last record is missing."
@@ -49,8 +48,8 @@ def _times(sessions: list[Mapping[str, Any]], again: str) -> Iterator[tuple[str,
     if len(sessions) > 1:
         yield f"{again} (UTC)", ", ".join(begun[1:]), _at("started")
     yield "ended (UTC)", _moment(sessions[-1].get("until")), _at("until")
-    for key, words in (("wall_seconds", "wall time"), ("cpu_seconds", "CPU time")):
-        yield words, duration(sum(float(session.get(key) or 0) for session in sessions)), _at(key)
+    seconds = sum(float(session.get("wall_seconds") or 0) for session in sessions)
+    yield "wall time", duration(seconds), _at("wall_seconds")
 
 
 def _versions(sessions: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
@@ -83,7 +82,7 @@ def _commit(session: Mapping[str, Any]) -> str:
 
 def _machines(sessions: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
     machines = [session.get("machine") or {} for session in sessions]
-    for key, name in (("system", "system"), ("processor", "processor"), ("cores", "cores that it could use")):
+    for key, name in (("system", "system"), ("cores", "cores that it could use")):
         yield name, _joined(machines, key), _at(f"machine.{key}")
     memory = dict.fromkeys(size(machine.get("memory_bytes")) for machine in machines)
     yield "memory", ", ".join(memory), _at("machine.memory_bytes")

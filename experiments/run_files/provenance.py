@@ -1,29 +1,172 @@
-"""With what and where a run was made: versions, the commit of the code, and the class of the machine.
+"""provenance.json: with what, where and when each session of a run ran, and the wall time that it took.
 
-No name of a machine or a user and no path is recorded: a run directory is shown to others.
+A session is one call that began the run, resumed or extended it. Its entry is written when it begins and updated while
+it runs, so that a killed session leaves all but its last seconds. A resume compares nothing of it. No name of a machine
+or a user and no path is recorded: a run directory is shown to others.
 """
 
 import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import fedmf
+from experiments.run_files.directory import PRIVACY, PROVENANCE, RunDirectory
+from experiments.run_files.values import PROVENANCE as KINDS
+from experiments.run_files.values import read_json
 from fedmf import compiling
+from fedmf.errors import RunDirectoryError
+from server.state import Release, ServerState
 
 PACKAGES = ("torch", "flwr", "numpy", "cryptography")
-IMAGE = (
-    "FEDMF_IMAGE"  # environment variable: the digest of the container image, which nobody in it can find out
-)
+IMAGE = "FEDMF_IMAGE"  # environment variable: the digest of the container image, unknown inside the container
+ACCEPT_COPY, WITHOUT_UNREADY = "accept_copy", "unready_nodes=without"  # permissions that a statement names
 _OURS = ("fedmf", "server", "client", "experiments", "conf")
 _CODE = {".py", ".yaml"}
 _CHECKOUT = Path(fedmf.__file__).resolve().parents[1]
-_PROCESSORS, _MEMORY_LIMIT = Path("/proc/cpuinfo"), Path("/sys/fs/cgroup/memory.max")
+_EVERY = 10.0  # seconds between two records
+
+
+class Clock:
+    """When a session began, and how long it has taken since."""
+
+    def __init__(self) -> None:
+        self._began, self._wall = datetime.now(UTC), time.perf_counter()
+
+    def read(self) -> dict[str, Any]:
+        """Return the times of the session so far."""
+        return {
+            "started": _text(self._began),
+            "until": _text(datetime.now(UTC)),
+            "wall_seconds": time.perf_counter() - self._wall,
+        }
+
+
+class Provenance:
+    """The entry of a session in provenance.json, and those before it; `first_round` is the first that it plays."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        clock: Clock,
+        accelerator: str | None,
+        first_round: int,
+        bundle: str | None = None,
+        allows: Sequence[str] = (),
+    ) -> None:
+        self._directory, self._clock = directory, clock
+        self._earlier = _earlier_sessions(directory.path / PROVENANCE)
+        if (first := _first_round(self._earlier)) > 1 and first_round > 1:
+            print(
+                f"warning: {PROVENANCE} does not say with what rounds 1 to {min(first, first_round) - 1} were played; {PRIVACY} "
+                "will say so.",
+                file=sys.stderr,
+            )
+        used = software() | {"bundle": bundle}
+        self._fixed = {
+            "first_round": first_round,
+            "allows": list(allows),
+            "software": used,
+            "machine": machine(accelerator),
+        }
+        if first_round > 1:
+            _say_other_arithmetic(self._earlier, used)
+            _say_other_libraries(self._earlier, used)
+        self._recorded = 0.0
+        self._ended: dict[str, Any] | None = None
+
+    def write(self) -> None:
+        """Write the entry as it is now, after those of earlier sessions."""
+        session = {**(self._ended or self._clock.read()), **self._fixed}
+        self._directory.write_json(PROVENANCE, {"sessions": [*self._earlier, session]})
+        self._recorded = time.perf_counter()
+
+    def end(self) -> float:
+        """Stop the session's clock; return the wall seconds of all recorded sessions, which then agree with the record."""
+        self._ended = self._clock.read()
+        return sum(float(session.get("wall_seconds") or 0) for session in (*self._earlier, self._ended))
+
+    def allowed(self, what: str) -> bool:
+        """Return whether any session of the run was started with this permission."""
+        return any(what in (session.get("allows") or ()) for session in (*self._earlier, self._fixed))
+
+    def code(self) -> list[dict[str, Any]]:
+        """Return with what each recorded session played, from which round on, as the statement names it."""
+        sessions = [*self._earlier, self._fixed]
+        unknown = [{"first_round": 1, "code": None}] if _first_round(sessions) > 1 else []
+        named = [
+            {"first_round": session.get("first_round"), **(session.get("software") or {})}
+            for session in sessions
+        ]
+        return [*unknown, *named]
+
+    def on_release(self, state: ServerState, release: Release) -> None:
+        """Bring the entry up to date, if it has not been for a while."""
+        if time.perf_counter() - self._recorded >= _EVERY:
+            self.write()
+
+
+def _first_round(sessions: list[Any]) -> float:
+    """Return the first round that any of the sessions played, infinity where there is none."""
+    return min((int(session.get("first_round") or 1) for session in sessions), default=math.inf)
+
+
+def _earlier_sessions(file: Path) -> list[Any]:
+    """Return the entries of earlier sessions. A damaged file keeps nobody from going on with a run: it is put aside."""
+    if not file.exists():
+        return []
+    try:
+        sessions: list[Any] = read_json(file, KINDS)["sessions"]
+    except (OSError, RunDirectoryError) as error:
+        aside = file.with_name(f"{file.name}.damaged")
+        file.replace(aside)
+        print(
+            f"warning: {file} cannot be read ({error}); it is kept as {aside.name}, and another one is begun.",
+            file=sys.stderr,
+        )
+        return []
+    return sessions
+
+
+def _say_other_arithmetic(earlier: list[Any], software: Mapping[str, Any]) -> None:
+    """Say that bits may differ from here on, where numba computed and cannot now, or the other way round."""
+    recorded = [entry["software"] for entry in earlier if "numba" in (entry.get("software") or {})]
+    if recorded and (recorded[-1]["numba"] is None) != (software["numba"] is None):
+        kinds = ("with", "without") if software["numba"] is None else ("without", "with")
+        print(
+            f"warning: the rounds before were played {kinds[0]} numba and these are {kinds[1]} it: sums are rounded otherwise, "
+            "so that bits may differ from those of a run of one kind; masks, the law of the noise, the bounds and epsilon "
+            "are the same.",
+            file=sys.stderr,
+        )
+
+
+def _say_other_libraries(earlier: list[Any], software: Mapping[str, Any]) -> None:
+    """Say which libraries have another version than when the run was played last; the record and the statement name both."""
+    before: Mapping[str, Any] = next(
+        (entry["software"] for entry in reversed(earlier) if entry.get("software")), {}
+    )
+    others = [
+        f"{name} {before[name]} before, {software[name]} now"
+        for name in ("python", *PACKAGES)
+        if name in before and before[name] != software[name]
+    ]
+    if others:
+        print(
+            f"warning: other libraries than before go on with this run: {'; '.join(others)}. What clients compute may differ in "
+            f"its last bits; {PROVENANCE} and {PRIVACY} name both.",
+            file=sys.stderr,
+        )
 
 
 def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
@@ -77,9 +220,8 @@ def machine(accelerator: str | None) -> dict[str, Any]:
     """Return the class of this machine; `accelerator` is the one that the run uses, None for none."""
     return {
         "system": f"{platform.system()} on {platform.machine()}",
-        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": _memory(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "accelerator": accelerator,
     }
 
@@ -105,24 +247,6 @@ def _git(checkout: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def processor() -> str:
-    """Return the model of the processor, its architecture where the system does not say more."""
-    try:
-        lines = _PROCESSORS.read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.machine()
-
-
-def _memory() -> int | None:
-    """Return the bytes of memory that this process could use: those of the machine, or fewer where its group is limited."""
-    try:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (OSError, ValueError):
-        return None
-    try:
-        limit = int(_MEMORY_LIMIT.read_text())
-    except (OSError, ValueError):  # no such file, or "max"
-        return whole
-    return min(whole, limit)
+def _text(moment: datetime) -> str:
+    """Return a time in UTC as ISO 8601 writes it, to the second."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

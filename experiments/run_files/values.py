@@ -47,7 +47,7 @@ MECHANISM = {
 }  # fmt: skip
 PROVENANCE = {
     "sessions": [{
-        "first_round": (None, COUNT), "wall_seconds": NUMBER, "cpu_seconds": NUMBER, "allows": (None, [str]),
+        "first_round": (None, COUNT), "wall_seconds": NUMBER, "allows": (None, [str]),
         "software": (None, lambda value: type(value) is dict and not {dict, list} & {*map(type, value.values())}),
         "machine": (None, {"memory_bytes": (None, COUNT)}),
     }],

@@ -11,11 +11,11 @@ from client.metrics import NamedMetric
 from client.parameters import model_arrays
 from client.scoring import Score
 from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
+from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
 from experiments.run_files.releases import KeptReleases
 from experiments.session.logger import Log, no_log
 from experiments.session.mechanism_file import mechanism_file
 from experiments.session.progress import View
-from experiments.session.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
 from experiments.session.schedule import Schedule
 from experiments.session.scorer import Scorer
 from experiments.session.standing import Standing

@@ -11,12 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from client.losses import find_loss
 from client.parameters import digest_arrays
 from client.rehearsal import rehearse
 from client.settings import TrainingSettings
+from client.training import pick_device
 from experiments.run_files.directory import CHECKPOINT, CONFIG, REPORT, RunDirectory
-from experiments.run_files.provenance import own_code
+from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Clock, Provenance, own_code
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session import extension
@@ -25,7 +28,6 @@ from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger, to_both
 from experiments.session.metrics import say_what_choosing_costs, tried_metrics
 from experiments.session.progress import View
-from experiments.session.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Clock, Provenance, accelerator_name
 from experiments.session.recorder import Recorder
 from experiments.session.resuming import has_released, refuse_lost_config
 from experiments.session.schedule import last_row
@@ -94,7 +96,7 @@ def run_session(
     returns a digest under a key of who the clients are, in order. `failures` counts the clients that `engine` tells it of;
     None where this machine cannot know. `view` shows how the run goes. `bundle` is the digest of the bundle that Flower runs.
     """
-    clock = Clock(settings.engine.name)
+    clock = Clock()
     # A budget below one epoch, a logger that is not installed and a model that cannot be trained are refused before
     # anything is written.
     if settings.run.extend is None:  # an extension is held against its own ledger
@@ -129,7 +131,8 @@ def run_session(
             checkpoint = replace(checkpoint, mechanisms=experiment.plan.factorization.epochs)
         recorder = Recorder(experiment, directory, settings.run, to_both(log, watch.on_row), metrics, view)
         with stopping_on_disk_errors():
-            accelerator = accelerator_name(experiment.training.device)
+            device = pick_device(experiment.training.device)
+            accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
             state, provenance = _begin_or_restore(
                 settings,
                 experiment,

@@ -158,8 +158,7 @@ def test_no_file_of_a_run_tells_a_client_that_failed_from_one_that_sent_zeros(
 ):
     """All bytes of the run directory; clocks stand still and random names repeat."""
     monkeypatch.setattr("time.perf_counter", lambda: 0.0)
-    monkeypatch.setattr("experiments.session.provenance._text", lambda moment: "2026-01-01T00:00:00Z")
-    monkeypatch.setattr("experiments.session.provenance.Clock._cpu_now", lambda clock: 0.0)
+    monkeypatch.setattr("experiments.run_files.provenance._text", lambda moment: "2026-01-01T00:00:00Z")
     monkeypatch.setattr("secrets.token_hex", lambda count=32: "0" * 2 * count)
     found, errors = {}, {}
     for name in (fails, "zero", "honest"):
