@@ -4,21 +4,16 @@ A logger receives the rows of metrics.jsonl as they are released, with the error
 `noise_error`, and nothing else: what it sends is what the run directory holds anyway. The packages are extras of their own and are imported only when asked for.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from client.imports import need
 from experiments.settings.schema import LoggerName
 
-
-class Log(Protocol):
-    """Takes one row of metrics.jsonl."""
-
-    def __call__(self, row: Mapping[str, Any], /) -> None:
-        """Send the numbers of `row`, at the step `row["round"]`."""
-
+# Takes one row of metrics.jsonl, and sends its numbers at the step `row["round"]`.
+Log = Callable[[Mapping[str, Any]], None]
 
 # The tags of TensorBoard, which shows what stands before the slash as a group; whatever else a row holds is a score.
 TAGS = {
@@ -61,18 +56,20 @@ def open_logger(name: LoggerName, directory: Path) -> Iterator[Log]:
     """
     module = import_logger(name)
     if name is LoggerName.tensorboard:
-        writer = module.SummaryWriter(str(directory / "tensorboard"))
-        try:
-            yield _TensorBoard(writer)
-        finally:
-            writer.close()
+        with closing(module.SummaryWriter(str(directory / "tensorboard"))) as writer:
+
+            def log(row: Mapping[str, Any]) -> None:
+                for key, value in numbers(row).items():
+                    writer.add_scalar(tag(key), value, row["round"])
+
+            yield log
     elif name is LoggerName.mlflow:
         with module.start_run(run_name=directory.name):
-            yield _Mlflow(module)
+            yield lambda row: module.log_metrics(numbers(row), step=row["round"])
     elif name is LoggerName.wandb:
         run = module.init(project="fedmf", name=directory.name, dir=str(directory))
         try:
-            yield _Wandb(run)
+            yield lambda row: run.log(numbers(row), step=row["round"])
         finally:
             run.finish()
     else:
@@ -97,45 +94,14 @@ def tag(key: str) -> str:
     return TAGS.get(key, f"score/{key}")
 
 
-class _TensorBoard:
-    """One scalar for each number, under a tag of its group."""
-
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-
-    def __call__(self, row: Mapping[str, Any], /) -> None:
-        for key, value in numbers(row).items():
-            self._writer.add_scalar(tag(key), value, row["round"])
-
-
-class _Mlflow:
-    """One call for each row."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-
-    def __call__(self, row: Mapping[str, Any], /) -> None:
-        self._module.log_metrics(numbers(row), step=row["round"])
-
-
-class _Wandb:
-    """One call for each row."""
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-
-    def __call__(self, row: Mapping[str, Any], /) -> None:
-        self._run.log(numbers(row), step=row["round"])
-
-
-def no_log(row: Mapping[str, Any], /) -> None:
+def no_log(row: Mapping[str, Any]) -> None:
     """Send nothing."""
 
 
 def to_both(first: Log, second: Log) -> Log:
     """Return what sends a row to two places."""
 
-    def log(row: Mapping[str, Any], /) -> None:
+    def log(row: Mapping[str, Any]) -> None:
         first(row)
         second(row)
 

@@ -3,8 +3,10 @@
 A live view on a terminal, one output that changes in place in a notebook, short lines now and then elsewhere.
 """
 
+import statistics
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
@@ -16,9 +18,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from experiments.session.schedule import Schedule
+from experiments.pages.wording import whole_duration
 from experiments.session.standing import Standing
-from experiments.session.time_left import TimeLeft
 
 _SLOW_ROUND = 1.0  # seconds from which on the clients of a round are counted
 _REFRESH = 0.1  # seconds between two changes of a live view within a round; in a notebook ten times as many
@@ -27,6 +28,61 @@ _LEAST_PAUSE, _LARGEST_PAUSE = (
     300.0,
 )  # seconds between two plain lines, between them a share of the time so far
 _SHARE = 1 / 60
+_LATEST = 30  # rounds, whose mean is what each of the others is expected to take
+_FEW, _PATIENCE = 3, 30.0  # rounds, or seconds, before which no time left is shown
+
+
+class TimeLeft:
+    """The time left of a session of a run of `rounds`, by the mean of its latest rounds, scoring included.
+
+    The first round of a session counts only until another is known: processes start in it. `clock` gives seconds that never
+    fall.
+    """
+
+    def __init__(self, rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rounds, self._clock = rounds, clock
+        self._latest: deque[float] = deque(maxlen=_LATEST)
+        self._is_first, self._part, self._released = True, 0.0, 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on: the session's first round begins."""
+        self._began = self._round_began = self._clock()
+
+    def clients(self, done: int, asked: int) -> None:
+        """Note that `done` of the `asked` clients of the current round have been run."""
+        self._part = done / asked if asked else 0.0
+
+    def released(self, number: int) -> None:
+        """Note that round `number` is over."""
+        if len(self._latest) == 1 and self._is_first:
+            self._latest.clear()
+            self._is_first = False
+        now = self._clock()
+        self._latest.append(now - self._round_began)
+        self._released, self._round_began, self._part = number, now, 0.0
+
+    @property
+    def in_round(self) -> float:
+        """Seconds since the current round began."""
+        return self._clock() - self._round_began
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the session began."""
+        return self._clock() - self._began
+
+    @property
+    def round_seconds(self) -> float | None:
+        """Seconds that a round takes, None before one is over."""
+        return statistics.mean(self._latest) if self._latest else None
+
+    def text(self) -> str:
+        """Return what is shown, "" where too little is known."""
+        seconds = self.round_seconds
+        if seconds is None or (len(self._latest) < _FEW and self.elapsed < _PATIENCE):
+            return ""
+        return f"{whole_duration(seconds * (self._rounds - self._released - self._part))} left"
 
 
 class View:
@@ -39,7 +95,7 @@ class View:
         self._console = Console(stderr=True)
         self._job = job
         self._clock = clock
-        self._left = TimeLeft(rounds, lambda number: 0, clock)
+        self._left = TimeLeft(rounds, clock)
         self._rounds, self._released = rounds, 0
         self._standing: Standing | None = None
         self._clients = ""
@@ -69,19 +125,11 @@ class View:
         if self._live is not None:
             self._live.stop()
 
-    def plans(self, schedule: Schedule) -> None:
-        """Count with the scoring that is planned."""
-        self._left = TimeLeft(self._rounds, schedule.examples_after, self._clock)
-
     def begin(self, released: int) -> None:
         """Count from now on, behind `released` rounds."""
         self._released = released
         self._left.begin()
         self._bars.update(self._task, completed=released)
-
-    def scored(self, seconds: float, examples: int) -> None:
-        """Take note of the time that scoring `examples` has just taken."""
-        self._left.scored(seconds, examples)
 
     def show(self, standing: Standing) -> None:
         """Display where the run stands after a round."""

@@ -53,8 +53,7 @@ class Recorder:
         rounds, test = experiment.plan.participation.rounds, experiment.dataset.test
         self._schedule = Schedule.of(run, rounds, len(test))
         self._view = view or View(rounds)
-        self._view.plans(self._schedule)
-        self._scorer = Scorer(experiment, self._schedule, metrics, self._view)
+        self._scorer = Scorer(experiment, self._schedule, metrics)
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
         self._last_release = time.perf_counter()

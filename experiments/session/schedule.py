@@ -54,14 +54,6 @@ class Schedule:
         """Return on how many test examples the model after round `number` is scored, if it is."""
         return self.test_examples if number == self.rounds else self.between
 
-    def examples_after(self, number: int) -> int:
-        """Return how many examples are still to be scored after round `number`, counting each as often as it is."""
-        if number >= self.rounds:
-            return 0
-        return (
-            self._due_up_to(self.rounds - 1) - self._due_up_to(number)
-        ) * self.between + self.test_examples
-
     @cached_property
     def rows(self) -> npt.NDArray[np.int64] | None:
         """The numbers of the test examples that are scored before the last round, in order; None: all of them."""

@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -17,7 +16,6 @@ from client.reasons import reason
 from client.scoring import Score, score
 from client.training import pick_device
 from experiments.run_files.finite import finite
-from experiments.session.progress import View
 from experiments.session.schedule import Schedule, last_scored
 from experiments.settings.experiment import Experiment
 from fedmf.errors import DivergedError, RunStoppedError
@@ -29,15 +27,12 @@ _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_r
 class Scorer:
     """Scores released models; the last score is remembered, and shown until the next one."""
 
-    def __init__(
-        self, experiment: Experiment, schedule: Schedule, metrics: Sequence[NamedMetric], view: View
-    ) -> None:
+    def __init__(self, experiment: Experiment, schedule: Schedule, metrics: Sequence[NamedMetric]) -> None:
         self._dataset = experiment.dataset
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
         self._loss = find_loss(experiment.training.loss)
         self._schedule = schedule
         self._metrics = metrics
-        self._view = view
         self._failed_metrics: set[str] = set()
         self._scored: tuple[int, bool, Score] | None = None  # round, whether on all test examples, and score
         self._shown: tuple[int, Mapping[str, Any]] | None = None
@@ -70,7 +65,6 @@ class Scorer:
         rows = None if is_last else self._schedule.rows
         is_whole = rows is None
         if self._scored is None or self._scored[:2] != (state.round, is_whole):
-            started = time.perf_counter()
             set_parameters(self._model, state.model)
             try:
                 result = score(
@@ -90,8 +84,6 @@ class Scorer:
             self._say_what_failed(state.round, result)
             self._scored = (state.round, is_whole, result)
             self._shown = (state.round, finite({"accuracy": result.accuracy, **result.metrics}))
-            examples = len(self._dataset.test) if rows is None else len(rows)
-            self._view.scored(time.perf_counter() - started, examples)
         return self._scored[2]
 
     def _say_what_failed(self, number: int, scored: Score) -> None:

@@ -72,15 +72,6 @@ def test_none_of_the_keys_takes_zero(key):
         runs.composed(f"run.{key}=0")
 
 
-@pytest.mark.parametrize("evaluations", [1, 3, 20])
-@pytest.mark.parametrize("every", [None, 4])
-def test_the_examples_still_to_be_scored_are_those_that_will_be(evaluations, every):
-    of = schedule(30, evaluations, every, test_examples=1000, between=10)
-    for number in range(31):
-        left = [1000 if later == 30 else 10 for later in due(of) if later > number]
-        assert of.examples_after(number) == sum(left)
-
-
 def test_rows_before_the_last_are_of_the_same_examples_whatever_the_seed_and_the_last_of_all(
     tmp_path, monkeypatch
 ):
