@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.settings.factorization import run_workloads
-from experiments.settings.family import find_family
+from experiments.settings.factorization import find_family, run_workloads
+from experiments.settings.figures import OptimizerFigures
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_below_one, check_choice

@@ -40,8 +40,7 @@ def model_noise(settings: PlanSettings) -> ModelNoise | None:
     if rounds is None:
         return None
     # Not before it is needed: the families import scipy, which takes longer than the rest of a plan.
-    from experiments.settings.factorization import factorize
-    from experiments.settings.family import find_family
+    from experiments.settings.factorization import factorize, find_family
     from fedmf.mechanisms import prefix_sum
     from fedmf.mechanisms.family import suits
 

@@ -26,11 +26,10 @@ from experiments.session import extension
 from experiments.session.exporter import open_watch, watched_population
 from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger, to_both
-from experiments.session.metrics import say_what_choosing_costs, tried_metrics
 from experiments.session.progress import View
 from experiments.session.recorder import Recorder
 from experiments.session.resuming import has_released, refuse_lost_config
-from experiments.session.schedule import last_row
+from experiments.session.scoring import last_row, say_what_choosing_costs, tried_metrics
 from experiments.session.watched import Watch
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed

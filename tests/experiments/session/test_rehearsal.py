@@ -12,7 +12,7 @@ from client.losses import cross_entropy
 from client.rehearsal import rehearse
 from client.training import Trainer, flat_parameters
 from experiments.cli.command import guard
-from experiments.session import scorer
+from experiments.session import scoring as scorer
 from experiments.settings.experiment import build
 from fedmf.errors import SettingError
 from runs import composed, metrics, model, run, simulate

@@ -13,7 +13,7 @@ from client.scoring import score
 from crashes import behind_round
 from experiments import run
 from experiments.session.recorder import Recorder
-from experiments.session.schedule import Schedule, last_scored
+from experiments.session.scoring import Schedule, last_scored
 from fedmf.errors import SettingError
 
 pytestmark = pytest.mark.long

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.settings.family import find_family
+from experiments.settings.factorization import find_family
 from fedmf.errors import SettingError
 from fedmf.mechanisms import Family
 from runs import model, run
