@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.session.runner import run as run
+    from experiments.session.python_api import run as run
 
 __all__ = ["run"]
 
@@ -24,7 +24,7 @@ INTERRUPTED = 130  # exit code after Ctrl-C, SIGTERM or SIGHUP
 def __getattr__(name: str) -> Any:
     """Return the Python door `run` at its first use: commands have no need of it."""
     if name == "run":
-        from experiments.session.runner import run
+        from experiments.session.python_api import run
 
         return run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,7 +26,7 @@ from client.metric_names import check_metrics
 from client.metrics import find_metrics
 from client.scoring import Score, refuse_failures, score
 from experiments.cli import command, output
-from experiments.run_files.model import load_model, recorded_seed
+from experiments.run_files.model_files import load_model, recorded_seed
 from experiments.run_files.reader import read_config
 from experiments.settings.data import (
     DatasetSettings,

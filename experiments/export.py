@@ -19,18 +19,21 @@ from typing import Any
 
 from experiments.cli import command, output
 from experiments.run_files.directory import MODEL, SUMMARY
-from experiments.run_files.exported import (
+from experiments.run_files.model_files import (
     SUFFIXES,
+    Shape,
     as_onnx,
     as_safetensors,
     as_torch,
     beside,
     going_along,
+    load_model,
     need_format,
+    read_arrays,
+    recorded_seed,
     refuse_taken_place,
     write,
 )
-from experiments.run_files.model import Shape, load_model, read_arrays, recorded_seed
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.data import ModelSettings, arguments, merged
 from experiments.settings.output import Output

@@ -60,7 +60,7 @@ def run() -> None:
     if show_help("simulate", __doc__, sys.argv[1:]):
         return
     from experiments.cli.sweep import tally
-    from experiments.session.resuming import with_recorded
+    from experiments.session.resume import with_recorded
     from experiments.settings.jobs import run_jobs
 
     with tally() as counted:

@@ -14,8 +14,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fedmf", "server", "client")
 DOOR = (
-    ROOT / "experiments/session/runner.py",
-    ROOT / "experiments/session/result.py",
+    ROOT / "experiments/session/python_api.py",
+    ROOT / "experiments/session/python_api.py",
 )  # `from experiments import run`
 FROM_ROOT = {
     "README.md": "index.md",

@@ -27,7 +27,7 @@ from client.data import by_user_text, partitioners, stackoverflow
 from client.metric_names import METRICS
 from experiments.deployment.certificate_folder import RENEWALS
 from experiments.reproduce import NAMES
-from experiments.run_files.exported import FORMATS
+from experiments.run_files.model_files import FORMATS
 from experiments.settings.compose import choices_of
 from fedmf import choices
 from fedmf.mechanisms import FAMILIES

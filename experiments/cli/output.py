@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.run_files.finite import finite
+from experiments.run_files.values import finite
 
 if TYPE_CHECKING:
     from rich.console import Console

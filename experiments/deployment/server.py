@@ -14,8 +14,7 @@ from experiments.run_files.directory import CHECKPOINT, CONFIG, PRIVACY, REPORT,
 from experiments.run_files.limits import EXTENDED
 from experiments.run_files.reader import read_config
 from experiments.run_files.same_settings import differences
-from experiments.session.extension import extended
-from experiments.session.resuming import has_released, recorded_parts
+from experiments.session.resume import extended, has_released, recorded_parts
 from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings

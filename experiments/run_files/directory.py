@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.run_files.finite import finite
-from experiments.run_files.values import rows_of
+from experiments.run_files.values import finite, rows_of
 from fedmf.errors import RunDirectoryError
 from server.files import open_no_link, sync_folder, write_atomically
 

@@ -1,6 +1,7 @@
 """The JSON that a run writes, read back: each value is of the kind that was written, so that whoever computes with it can."""
 
 import json
+import math
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,21 @@ from typing import Any
 
 from experiments.settings.recorded import refuse_odd_values
 from fedmf.errors import RunDirectoryError
+
+
+def finite(document: Any) -> Any:
+    """Return `document` with every non-finite float replaced by None.
+
+    >>> finite({"epsilon": float("inf"), "rounds": [1, float("nan")]})
+    {'epsilon': None, 'rounds': [1, None]}
+    """
+    if isinstance(document, dict):
+        return {key: finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [finite(value) for value in document]
+    if isinstance(document, float) and not math.isfinite(document):
+        return None
+    return document
 
 
 def _is_number(

@@ -15,9 +15,8 @@ from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRI
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
 from experiments.run_files.releases import KeptReleases
 from experiments.session.logger import Log, no_log
-from experiments.session.progress import View
+from experiments.session.progress import Standing, View
 from experiments.session.scoring import Schedule, Scorer
-from experiments.session.standing import Standing
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
 from fedmf.accounting import Ledger

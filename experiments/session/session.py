@@ -22,13 +22,13 @@ from experiments.run_files.directory import CHECKPOINT, CONFIG, REPORT, RunDirec
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Clock, Provenance, own_code
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
-from experiments.session import extension
+from experiments.session import resume
 from experiments.session.exporter import open_watch, watched_population
 from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger, to_both
 from experiments.session.progress import View
 from experiments.session.recorder import Recorder
-from experiments.session.resuming import has_released, refuse_lost_config
+from experiments.session.resume import has_released, refuse_lost_config
 from experiments.session.scoring import last_row, say_what_choosing_costs, tried_metrics
 from experiments.session.watched import Watch
 from experiments.settings.experiment import Experiment, run_secret
@@ -123,7 +123,7 @@ def run_session(
         )
         if settings.run.extend is not None:
             with stopping_on_disk_errors():
-                extension.begin(settings, directory, experiment, checkpoint)
+                resume.begin(settings, directory, experiment, checkpoint)
         if checkpoint.has_released():
             plan = tables.going_on(folder, experiment.plan, checkpoint.began_with())
             experiment = replace(experiment, plan=plan)
@@ -239,7 +239,7 @@ def _begin_or_restore(
     checkpoint.refuse_copy()
     if checkpoint.has_released() or _can_restore(experiment, checkpoint):
         state, replayed = checkpoint.restore(experiment.plan, experiment.optimizer)
-        extension.complete(settings, directory)
+        resume.complete(settings, directory)
         provenance = played_from(state.round + 1)
         try:
             recorder.begin(state, replayed, provenance)

@@ -7,10 +7,9 @@ from client.data.identity import digest_clients, refuse_changing_clients
 from experiments.engines.engine import devices_of, engine_workers, run_engine, shared_tasks
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
-from experiments.session.extension import extended
 from experiments.session.failure_count import FailureCount
 from experiments.session.progress import View
-from experiments.session.resuming import recorded_parts
+from experiments.session.resume import extended, recorded_parts
 from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings, warn_of_many_workers

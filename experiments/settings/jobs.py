@@ -26,8 +26,7 @@ from experiments.settings.reference import RUN
 from experiments.settings.resumed import is_true
 from experiments.settings.schema import Settings
 from experiments.settings.suggestions import refuse_flag
-from experiments.settings.sweep import SweepJob, sweep_job
-from experiments.settings.sweeper import check_sweeper, check_value
+from experiments.settings.sweep import SweepJob, check_sweeper, check_value, sweep_job
 from fedmf.errors import FedmfError, SettingError
 
 Job = Callable[[Settings, Path, SweepJob | None], float | None]

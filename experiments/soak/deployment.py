@@ -18,7 +18,7 @@ from experiments.deployment.loopback import APP
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import build_deployed
 from experiments.run_files.directory import MODEL
-from experiments.run_files.model import read_arrays
+from experiments.run_files.model_files import read_arrays
 from experiments.run_files.reader import is_finished
 from experiments.settings.client import build_model
 from experiments.soak import checks

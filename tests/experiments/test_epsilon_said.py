@@ -12,7 +12,7 @@ from experiments.compare.__main__ import CompareSettings, compare
 from experiments.pages.run_page import run_page
 from experiments.plan.__main__ import PlanSettings, plan
 from experiments.run_files.reader import read_run
-from experiments.session.standing import Standing
+from experiments.session.progress import Standing
 from experiments.settings.compose import compose
 from experiments.settings.output import Output
 

@@ -243,7 +243,7 @@ def test_mistakes_are_sentences_and_leave_nothing(digits, tmp_path, monkeypatch,
 
 
 def test_a_write_that_fails_leaves_neither_file(tmp_path):
-    from experiments.run_files.exported import write
+    from experiments.run_files.model_files import write
 
     (tmp_path / "b").write_text("mine")
     with pytest.raises(FileExistsError):

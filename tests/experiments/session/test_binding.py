@@ -7,8 +7,8 @@ import pytest
 from crashes import Crash, cut
 from experiments.cli.command import guard
 from experiments.run_files.reader import read_config
-from experiments.session import extension
-from experiments.session.resuming import with_recorded
+from experiments.session import resume as extension
+from experiments.session.resume import with_recorded
 from runs import composed, metrics, run, simulate, summary
 
 pytestmark = pytest.mark.long
@@ -74,7 +74,7 @@ def test_a_cut_run_without_its_config_does_not_go_on_with_another_limit(tmp_path
 def test_the_checkpoint_itself_refuses_another_limit(tmp_path, capsys, monkeypatch, broken):
     """Whatever reads or writes config.yaml."""
     directory = copied(broken, tmp_path)
-    for module in ("session.session", "session.resuming"):
+    for module in ("session.session", "session.resume"):
         monkeypatch.setattr(f"experiments.{module}.refuse_lost_config", lambda path: None)
     (directory / "config.yaml").unlink()
     assert guard(lambda: run(directory, *SMALL, "privacy.max_epsilon=50", *RESUME)) == 2

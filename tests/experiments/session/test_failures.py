@@ -18,8 +18,7 @@ import own_models
 from experiments.cli.command import guard
 from experiments.engines.failures import Failure
 from experiments.session.failure_count import FailureCount
-from experiments.session.progress import View
-from experiments.session.standing import Standing
+from experiments.session.progress import Standing, View
 from fedmf.errors import RunStoppedError, SettingError
 from runs import composed, metrics, model, run, simulate
 from server import state as server_state

@@ -8,7 +8,7 @@ import pytest
 
 from crashes import Crash
 from experiments.cli.command import guard
-from experiments.session.runner import run as door
+from experiments.session.python_api import run as door
 from fedmf.errors import SettingError
 from runs import composed, metrics, model, run, simulate, summary
 from server.checked import rehearse

@@ -18,8 +18,7 @@ from client.parameters import flat_parameters
 from experiments.engines.engine import engine_workers, run_engine, shared_tasks
 from experiments.engines.failures import ClientCount
 from experiments.engines.grid import set_identity
-from experiments.session.progress import View
-from experiments.session.standing import Standing
+from experiments.session.progress import Standing, View
 from experiments.settings.experiment import build, run_secret
 from plans import small_plan
 from poison import Spoilt

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.cli.command import guard
-from experiments.session.resuming import with_recorded
+from experiments.session.resume import with_recorded
 from experiments.settings import jobs
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings

@@ -8,7 +8,7 @@ import pytest
 from crashes import cut
 from experiments import run as door
 from experiments.run_files.reader import read_config
-from experiments.session.resuming import with_recorded
+from experiments.session.resume import with_recorded
 from experiments.settings import jobs
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings

@@ -18,7 +18,7 @@ from rich.console import Console
 import runs
 from experiments import run
 from experiments.session import progress
-from experiments.session.runner import as_overrides
+from experiments.session.python_api import as_overrides
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 
 pytestmark = pytest.mark.long

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.session.standing import LONGEST_LINE, Standing
+from experiments.session.progress import LONGEST_LINE, Standing
 from fedmf.rounding import rounded_up
 
 DAYS = "over 100 d 23 h left"

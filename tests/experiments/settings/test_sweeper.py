@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from experiments.settings.sweeper import check_sweeper, check_value
+from experiments.settings.sweep import check_sweeper, check_value
 from fedmf.errors import SettingError
 
 

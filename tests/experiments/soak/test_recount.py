@@ -8,7 +8,7 @@ from flwr.app import MessageType
 
 from client.parameters import model_arrays
 from experiments.deployment.server import build_deployed
-from experiments.run_files.model import read_arrays
+from experiments.run_files.model_files import read_arrays
 from experiments.soak.hostile_executor import LIES, MANY, lying, spoilt
 from experiments.soak.recount import Recount
 from fedmf.updates import wire
