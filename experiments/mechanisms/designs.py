@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments.settings.factorization import find_family, run_workloads
-from experiments.settings.figures import OptimizerFigures
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import Output
 from fedmf.checks import check_at_least, check_below_one, check_choice
