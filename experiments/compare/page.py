@@ -12,8 +12,8 @@ from experiments.compare.groups import (
     unclear_metrics,
 )
 from experiments.compare.plots import accuracy_section, bytes_section, measured_sections
+from experiments.pages.by_round import SHARES
 from experiments.pages.estimate import Estimate
-from experiments.pages.metrics_section import SHARES
 from experiments.pages.page import SOURCE, Page, Section, Table
 from experiments.pages.wording import bound, figure, number, percent, size, times
 from experiments.run_files.directory import PRIVACY, SUMMARY

@@ -5,13 +5,21 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from experiments.pages.attendance_section import attendance_sections
-from experiments.pages.compression_section import FLOAT_BYTES, compression_section, recorded_compression
+from experiments.pages.by_round import (
+    FLOAT_BYTES,
+    accuracy_section,
+    attendance_sections,
+    compression_section,
+    epsilon_section,
+    loss_section,
+    metrics_sections,
+    recorded_compression,
+    value_text,
+    words,
+)
 from experiments.pages.figures import LinePlot, Series
 from experiments.pages.mechanism_section import mechanism_sections
-from experiments.pages.metrics_section import metrics_sections, value_text, words
 from experiments.pages.page import SOURCE, KeyFigure, Page, Plot, Section, Table, write_page
-from experiments.pages.progress_section import accuracy_section, epsilon_section, loss_section
 from experiments.pages.provenance_section import provenance_section
 from experiments.pages.wording import (
     bound,

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from experiments.cli import command, output
 from experiments.plan.budget import Planned, PlanSettings
-from experiments.plan.document import as_document
 from experiments.plan.figures import from_figures
-from experiments.plan.text import print_text
+from experiments.plan.text import as_document, print_text
 from experiments.settings.output import Output
 from fedmf.errors import SettingError
 

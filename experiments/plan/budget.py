@@ -31,7 +31,7 @@ from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 
 if TYPE_CHECKING:
-    from experiments.plan.model_noise import ModelNoise
+    from experiments.plan.figures import ModelNoise
 
 UNIT = "one client"
 KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)

@@ -3,7 +3,7 @@
 import logging
 
 from experiments.plan.budget import Budget, Planned
-from experiments.plan.model_noise import errors_of
+from experiments.plan.figures import errors_of
 from experiments.settings.experiment import build
 from experiments.settings.keys import keyed
 from experiments.settings.schema import Settings

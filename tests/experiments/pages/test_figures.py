@@ -6,7 +6,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from experiments.pages.figures import INCH, MOST_MARKERS, PAGE, BarPlot, LinePlot, Scale, Series, in_lines
-from experiments.pages.svg import as_svg
+from experiments.pages.page import as_svg
 from experiments.pages.template import TEMPLATE
 
 LONG = "mechanism = independent, learning rate = 0.3, momentum = 0.9, keep probability = 0.1, epsilon = "

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 import written_run
-from experiments.pages.compression_section import ratio
+from experiments.pages.by_round import accuracy_section, loss_section, ratio
 from experiments.pages.figures import LinePlot
 from experiments.pages.mechanism_section import relative_section
-from experiments.pages.progress_section import accuracy_section, loss_section
 from experiments.pages.run_page import privacy_section, statement_section, write_report
 from experiments.run_files.reader import read_run
 from fedmf.errors import RunDirectoryError
