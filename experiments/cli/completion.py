@@ -1,7 +1,4 @@
-"""What <TAB> offers after `fedmf`: commands by their names, settings of a run as Hydra completes them.
-
-Hydra's own completion knows programs of one word; here the word after `fedmf` is taken away before it is asked.
-"""
+"""What <TAB> offers after `fedmf`: commands, settings and choices, from the reference of the settings."""
 
 from collections.abc import Iterable
 
@@ -23,23 +20,28 @@ complete -o nospace -o default -F _fedmf fedmf
 
 
 def complete(line: str, commands: Iterable[str]) -> list[str]:
-    """Return what the last word of the command line `line` can become; settings complete for `simulate`.
+    """Return what the last word of the command line `line` can become: commands, settings and their choices.
 
     >>> complete("fedmf p", ["plan", "simulate"])
     ['plan']
-    >>> complete("fedmf simulate mechanism=sq", ["plan", "simulate"])
+    >>> complete("fedmf simulate seed=1 mechanism=sq", ["plan", "simulate"])
     ['mechanism=sqrt_blt', 'mechanism=sqrt_toeplitz']
     """
+    from experiments.settings.reference import reference  # light: a key press cannot wait
+
     _, _, rest = line.lstrip().partition(" ")
-    name, space, overrides = rest.lstrip().partition(" ")
+    name, space, arguments = rest.lstrip().partition(" ")
     if not space:
         return [known for known in (*commands, *OPTIONS) if known.startswith(name)]
-    return _complete_overrides(overrides) if name == "simulate" else []
-
-
-def _complete_overrides(overrides: str) -> list[str]:
-    """Return what the last override can become, without importing the command, for which a key press cannot wait."""
-    from experiments.settings.compose import completions
-    from experiments.settings.schema import Settings
-
-    return completions("config", overrides, Settings)
+    if name not in commands:
+        return []
+    word, known = arguments.rpartition(" ")[2], reference(name)
+    key, is_given, _ = word.partition("=")
+    if is_given:
+        choices = {*(known.groups[key].choices if key in known.groups else ())}.union(
+            *(setting.choices for setting in known.of_key(key))
+        )
+        found = [f"{key}={choice}" for choice in sorted(choices)]
+    else:
+        found = [f"{name}=" for name in (*known.groups, *known.keys)]
+    return [text for text in found if text.startswith(word)]

@@ -61,14 +61,6 @@ def typed(document: Mapping[str, Any], settings: type[T]) -> T:
         raise SettingError(f"{error} These settings are of another version.") from error
 
 
-def completions(name: str, overrides: str, settings: type) -> list[str]:
-    """Return what the last of `overrides`, a text as it was typed, can become, as Hydra completes it."""
-    from hydra._internal.core_plugins.bash_completion import BashCompletion
-
-    with _prepared(name, settings):
-        return BashCompletion(GlobalHydra.instance().config_loader())._query(name, overrides)
-
-
 def split(overrides: str) -> list[str]:
     """Return the overrides in a text, parted as a shell does. Raises `SettingError` for an open quote."""
     try:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -101,12 +100,33 @@ def _refuse_one_directory(overrides: Sequence[str]) -> None:
         )
 
 
+# Hydra's options, and those of them that take a value; see `--hydra-help`.
+_TAKE_A_VALUE = {
+    *("-c", "--cfg", "-p", "--package", "-i", "--info", "-sc", "--shell-completion", "-cp", "--config-path"),
+    *("-cn", "--config-name", "-cd", "--config-dir", "--experimental-rerun"),
+}
+_OPTIONS = _TAKE_A_VALUE | {
+    "-h",
+    "--help",
+    "--hydra-help",
+    "--version",
+    "-r",
+    "--resolve",
+    "-m",
+    "--multirun",
+}
+
+
 def _overrides(arguments: Sequence[str]) -> list[str]:
     """Return the overrides among arguments for Hydra. Raises `SettingError` for an option that it does not have."""
-    parser = get_args_parser()
-    if said := refuse_flag(RUN, arguments, parser._option_string_actions):
+    if said := refuse_flag(RUN, arguments, _OPTIONS):
         raise SettingError(said)
-    return list(parser.parse_args(arguments).overrides)
+    before = ("", *arguments)
+    return [
+        text
+        for previous, text in zip(before, arguments, strict=False)
+        if not text.startswith("-") and (previous not in _TAKE_A_VALUE or "=" in text)
+    ]
 
 
 def default_directory(directory: str | None) -> str:

@@ -216,7 +216,7 @@ done
     key = "" if equals_breaks else "mechanism="  # bash replaces what follows =, unless = is no word break
     assert out.splitlines() == [
         "simulate",
-        "mechanism. mechanism=",
+        "mechanism= mechanism.name=",
         f"{key}optimal {key}optimal_dense",
         "optimizer.learning_rate=",
     ]
@@ -305,7 +305,11 @@ def test_help_names_the_command_as_it_was_called_and_may_be_cut_short(fedmf: Con
 
 def test_choices_are_completed_by_their_names(fedmf: Console) -> None:
     fedmf.environment["COMP_LINE"] = "fedmf simulate workload="
-    assert fedmf("-sc", "query=bash")[0].split() == ["workload=run"]
+    assert fedmf("-sc", "query=bash")[0].split() == [
+        "workload=momentum",
+        "workload=prefix_sum",
+        "workload=run",
+    ]
 
 
 def test_the_list_of_commands_fits_into_80_columns():
