@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hydra.core.global_hydra import GlobalHydra
 
 from experiments.cli.command import guard
-from experiments.settings.compose import CONF, _own_state, compose
+from experiments.settings.compose import CONF, compose
 from experiments.settings.schema import Settings
 from experiments.simulate import job
 from experiments.simulate import run as run_command
@@ -56,7 +57,8 @@ def _composed_once(overrides):
 
 def typed(*arguments, cwd):
     """Simulate in this process as the command line asks for it, from Hydra's own start on, and return the exit code."""
-    with pytest.MonkeyPatch.context() as patched, _own_state():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(GlobalHydra.instance(), "hydra", None)
         patched.chdir(cwd)
         patched.setenv("HYDRA_FULL_ERROR", "1")  # which the command sets, and leaves
         patched.setattr(sys, "argv", ["fedmf simulate", *arguments])

@@ -1,8 +1,7 @@
 """Compose conf/NAME.yaml and overrides with Hydra, and return them as a frozen object."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -11,11 +10,6 @@ import hydra
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
-from hydra.core.singleton import Singleton
-from hydra.core.utils import JobRuntime
-from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.settings.data import DATASETS, MODELS
@@ -32,7 +26,7 @@ T = TypeVar("T")
 def compose(name: str, overrides: Sequence[str], settings: type[T], recorded: Sequence[str] = ()) -> T:
     """Return conf/NAME.yaml with `overrides` applied, as the frozen dataclass `settings`.
 
-    The YAML file names the schema of `settings` as NAME_schema in its defaults list. Raises a `FedmfError` for what
+    The YAML file names the schema of `settings` as fedmf_NAME_schema in its defaults list. Raises a `FedmfError` for what
     cannot be composed. Hydra's global state is left as it was. `recorded` are overrides that come first and that nobody
     typed: what is refused is found among the others.
     """
@@ -69,27 +63,14 @@ def split(overrides: str) -> list[str]:
         raise SettingError(f"overrides is {overrides!r}, whose quotes are not closed ({error}).") from error
 
 
-class _Store(ConfigStore):
-    """A store that nobody changes once it is filled: Hydra copies the whole at each composition, and each node it reads."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Store":
-        return self
-
-
-def store_schemas(name: str, settings: type) -> None:
-    """Put the schemas of conf/NAME.yaml and of all choices into Hydra's global store."""
-    _add(_schemas(name, settings).repo, ConfigStore.instance().repo)
-
-
 @cache
-def _schemas(name: str, settings: type) -> _Store:
-    """Return a store of the schemas of conf/NAME.yaml and of all choices: to make them takes as long as to compose."""
-    store = _made_store({})
-    store.store(name=f"{name}_schema", node=derive_schema(settings))
+def store_schemas(name: str, settings: type) -> None:
+    """Put the schemas of conf/NAME.yaml and of all choices into Hydra's store."""
+    store = ConfigStore.instance()
+    store.store(name=f"fedmf_{name}_schema", node=derive_schema(settings))
     for group, choices in choices_of(settings).items():
         for choice, of_choice in choices.items():
             store.store(group=f"{group}/schema", name=choice, node=derive_schema(of_choice))
-    return store
 
 
 def choices_of(settings: type) -> dict[str, Mapping[str, type]]:
@@ -105,52 +86,11 @@ def choices_of(settings: type) -> dict[str, Mapping[str, type]]:
 
 
 def _composed(name: str, overrides: Sequence[str], settings: type) -> DictConfig:
-    with _prepared(name, settings):
-        return hydra.compose(name, overrides=at_home(overrides))
-
-
-@contextmanager
-def _prepared(name: str, settings: type) -> Iterator[None]:
-    """Give the block a Hydra that knows conf/ and the schemas of conf/NAME.yaml."""
-    with _own_state():
-        store_schemas(name, settings)
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            yield
-
-
-@contextmanager
-def _own_state() -> Iterator[None]:
-    """Give the block a Hydra of its own, also inside another Hydra application, and put the old one back."""
-    Plugins.instance()  # what plugins store at their import belongs to every Hydra
-    store = ConfigStore.instance()
-    before = dict(Singleton._instances)
-    own = _made_store(_copied(store.repo))
+    store_schemas(name, settings)
+    of_process = GlobalHydra.instance()
+    outer, of_process.hydra = of_process.hydra, None  # of an application that calls us
     try:
-        for kind in (GlobalHydra, HydraConfig, JobRuntime, VersionBase):
-            Singleton._instances.pop(kind, None)
-        Singleton._instances[ConfigStore] = own  # type: ignore[assignment]
-        yield
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return hydra.compose(name, overrides=at_home(overrides))
     finally:
-        Singleton._instances.clear()
-        Singleton._instances.update(before)
-
-
-def _made_store(repo: dict[str, Any]) -> _Store:
-    """Return a new store: a call of the class would return the singleton."""
-    store = object.__new__(_Store)
-    store.repo = repo
-    return store
-
-
-def _add(added: Mapping[str, Any], repo: dict[str, Any]) -> None:
-    """Put a tree of groups into another, with the nodes that both then share."""
-    for name, item in added.items():
-        if isinstance(item, dict):
-            _add(item, repo.setdefault(name, {}))
-        else:
-            repo[name] = item
-
-
-def _copied(repo: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the store's tree of groups that shares the nodes."""
-    return {name: _copied(item) if isinstance(item, dict) else item for name, item in repo.items()}
+        GlobalHydra.instance().hydra = outer

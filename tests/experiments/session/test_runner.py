@@ -12,7 +12,7 @@ import pytest
 import torch
 from flwr.supercore.task_identity import TaskIdentity
 from hydra.core.config_store import ConfigStore
-from hydra.core.singleton import Singleton
+from hydra.core.global_hydra import GlobalHydra
 from rich.console import Console
 
 import runs
@@ -110,13 +110,21 @@ def test_mistakes_are_our_exceptions_and_leave_nothing(tmp_path, monkeypatch, ov
 
 
 def test_nothing_global_is_left_behind(tmp_path):
-    before = dict(Singleton._instances), sorted(ConfigStore.instance().repo), dict(os.environ)
+    before = (
+        GlobalHydra.instance().hydra,
+        "config_schema.yaml" in ConfigStore.instance().repo,
+        dict(os.environ),
+    )
     identity = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
     random = torch.random.get_rng_state()
     run(*ONE, run={"directory": f"{tmp_path}/a"})
     with pytest.raises(SettingError):
         run("seed=x")
-    assert (dict(Singleton._instances), sorted(ConfigStore.instance().repo), dict(os.environ)) == before
+    assert (
+        GlobalHydra.instance().hydra,
+        "config_schema.yaml" in ConfigStore.instance().repo,
+        dict(os.environ),
+    ) == before
     assert (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id) == identity
     assert torch.equal(torch.random.get_rng_state(), random)
 
@@ -133,11 +141,10 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.singleton import Singleton
 from experiments import run
 
 run(*{ONE!r}, run={{'directory': 'fresh'}})
-print([kind.__name__ for kind in (GlobalHydra, HydraConfig) if kind in Singleton._instances])
+print(GlobalHydra.instance().is_initialized(), HydraConfig.initialized())
 print('config_schema.yaml' in ConfigStore.instance().repo)
 
 @hydra.main(config_path='.', config_name='conf', version_base='1.3')
@@ -164,7 +171,7 @@ def printed(tmp_path_factory):
 
 
 def test_a_fresh_process_has_no_hydra_after_a_run(printed):
-    assert printed[:2] == ["[]", "False"]
+    assert printed[:2] == ["False False", "False"]
 
 
 def test_it_works_inside_another_hydra_application(printed):

@@ -1,10 +1,10 @@
-import copy
 from pathlib import Path
 
 import pytest
+from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 
-from experiments.settings import compose
 from runs import composed, in_directory
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
@@ -54,13 +54,17 @@ def test_what_tests_of_runs_compose_once_is_what_hydra_composes(tmp_path):
         assert in_directory(tmp_path / str(number), *given) == whole
 
 
-def test_schemas_are_made_once_and_not_copied_at_each_composition(monkeypatch):
+def test_schemas_are_made_once(monkeypatch):
     once = composed()
     monkeypatch.setattr(ConfigStore, "store", None)
-    with compose._own_state():
-        store = ConfigStore.instance()
-        assert copy.deepcopy(store) is store
     assert composed() == once
+
+
+def test_an_application_of_hydra_that_composes_our_settings_keeps_its_own():
+    with initialize_config_dir(str(Path(__file__).parent), version_base="1.3"):
+        outer = GlobalHydra.instance().hydra
+        composed()
+        assert GlobalHydra.instance().hydra is outer
 
 
 def test_what_was_composed_changes_nothing_that_is_composed_later():
