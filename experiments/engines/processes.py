@@ -66,7 +66,10 @@ class LocalProcess:
         """Start a new process in place of the last one; the future gives the id of the process that it was forked from."""
         self.end()
         try:
-            context = process_context([getattr(self._make_app, "func", self._make_app).__module__])
+            made_by: Any = self._make_app
+            while isinstance(made_by, partial):
+                made_by = made_by.func
+            context = process_context([made_by.__module__])
             self._executor = ProcessPoolExecutor(1, context)
             return self._executor.submit(begin_process, self._make_app, dict(os.environ))
         except LOST as error:
