@@ -8,44 +8,14 @@ from typing import TYPE_CHECKING
 
 from fedmf.lazy import lazily
 
-if TYPE_CHECKING:
-    from client.adapters import with_adapters
-    from client.app import make_client_app
-    from client.data import Dataset, Examples
-    from client.metrics import Metric
-    from client.parameters import flat_parameters, layout_of
-    from client.rehearsal import rehearse
-    from client.settings import DEVICES, TrainingSettings
-    from client.training import Trainer
+if TYPE_CHECKING:  # the public names
+    from client.adapters import with_adapters as with_adapters
+    from client.app import make_client_app as make_client_app
+    from client.data import Dataset as Dataset, Examples as Examples
+    from client.metrics import Metric as Metric
+    from client.parameters import flat_parameters as flat_parameters, layout_of as layout_of
+    from client.rehearsal import rehearse as rehearse
+    from client.settings import DEVICES as DEVICES, TrainingSettings as TrainingSettings
+    from client.training import Trainer as Trainer
 else:
-    __getattr__ = lazily(
-        __name__,
-        {
-            "client.adapters": ["with_adapters"],
-            "client.app": ["make_client_app"],
-            "client.data": ["Dataset", "Examples"],
-            "client.parameters": ["flat_parameters", "layout_of"],
-            "client.metrics": ["Metric"],
-            "client.rehearsal": ["rehearse"],
-            "client.settings": ["DEVICES", "TrainingSettings"],
-            "client.training": ["Trainer"],
-        },
-    )
-
-__all__ = [
-    "DEVICES",
-    "Dataset",
-    "Examples",
-    "Metric",
-    "Trainer",
-    "TrainingSettings",
-    "flat_parameters",
-    "layout_of",
-    "make_client_app",
-    "rehearse",
-    "with_adapters",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__, __all__ = lazily(__name__, __file__)

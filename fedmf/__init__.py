@@ -13,142 +13,53 @@ from typing import TYPE_CHECKING
 
 from fedmf.lazy import lazily
 
-if TYPE_CHECKING:
-    from fedmf.accounting import EpochEvent, Ledger, PrivacySpent, calibrate_noise_multiplier, privacy_spent
-    from fedmf.choices import ACCOUNTANTS, ADJACENCIES, ROTATIONS, VALUE_TYPES
-    from fedmf.conduct import Conduct, write_statement
-    from fedmf.counting import continual_counter, online_learner
+if TYPE_CHECKING:  # the public names
+    from fedmf.accounting import (
+        EpochEvent as EpochEvent,
+        Ledger as Ledger,
+        PrivacySpent as PrivacySpent,
+        calibrate_noise_multiplier as calibrate_noise_multiplier,
+        privacy_spent as privacy_spent,
+    )
+    from fedmf.choices import (
+        ACCOUNTANTS as ACCOUNTANTS,
+        ADJACENCIES as ADJACENCIES,
+        ROTATIONS as ROTATIONS,
+        VALUE_TYPES as VALUE_TYPES,
+    )
+    from fedmf.conduct import Conduct as Conduct, write_statement as write_statement
+    from fedmf.counting import continual_counter as continual_counter, online_learner as online_learner
     from fedmf.errors import (
-        DataError,
-        DivergedError,
-        FedmfError,
-        NotCoveredError,
-        ParticipationError,
-        PrivacyBudgetExhausted,
-        ReleaseOrderError,
-        RunDirectoryError,
-        RunStoppedError,
-        SettingError,
+        DataError as DataError,
+        DivergedError as DivergedError,
+        FedmfError as FedmfError,
+        NotCoveredError as NotCoveredError,
+        ParticipationError as ParticipationError,
+        PrivacyBudgetExhausted as PrivacyBudgetExhausted,
+        ReleaseOrderError as ReleaseOrderError,
+        RunDirectoryError as RunDirectoryError,
+        RunStoppedError as RunStoppedError,
+        SettingError as SettingError,
     )
     from fedmf.mechanisms import (
-        Factorization,
-        RunFactorization,
-        Workload,
-        design,
-        design_run,
-        momentum,
-        of_run,
-        prefix_sum,
+        Factorization as Factorization,
+        RunFactorization as RunFactorization,
+        Workload as Workload,
+        design as design,
+        design_run as design_run,
+        momentum as momentum,
+        of_run as of_run,
+        prefix_sum as prefix_sum,
     )
-    from fedmf.outlook import misgivings
-    from fedmf.participation import Participation, rounds_that_fit
-    from fedmf.plan import Plan, PrivacyTarget, make_plan
-    from fedmf.randomness import PublicSeed, SecretKey
-    from fedmf.statement import Statement
-    from fedmf.updates.client_plan import ClientPlan, make_client_plan
-    from fedmf.updates.compression import Compression, make_bounds
-    from fedmf.updates.vectors import Layout
-    from fedmf.updates.wire import Bounds
-    from fedmf.version import __version__
+    from fedmf.outlook import misgivings as misgivings
+    from fedmf.participation import Participation as Participation, rounds_that_fit as rounds_that_fit
+    from fedmf.plan import Plan as Plan, PrivacyTarget as PrivacyTarget, make_plan as make_plan
+    from fedmf.randomness import PublicSeed as PublicSeed, SecretKey as SecretKey
+    from fedmf.statement import Statement as Statement
+    from fedmf.updates.client_plan import ClientPlan as ClientPlan, make_client_plan as make_client_plan
+    from fedmf.updates.compression import Compression as Compression, make_bounds as make_bounds
+    from fedmf.updates.vectors import Layout as Layout
+    from fedmf.updates.wire import Bounds as Bounds
+    from fedmf.version import __version__ as __version__
 else:
-    __getattr__ = lazily(
-        __name__,
-        {
-            "fedmf.accounting": [
-                "EpochEvent",
-                "Ledger",
-                "PrivacySpent",
-                "calibrate_noise_multiplier",
-                "privacy_spent",
-            ],
-            "fedmf.choices": ["ACCOUNTANTS", "ADJACENCIES", "ROTATIONS", "VALUE_TYPES"],
-            "fedmf.conduct": ["Conduct", "write_statement"],
-            "fedmf.counting": ["continual_counter", "online_learner"],
-            "fedmf.errors": [
-                "DataError",
-                "DivergedError",
-                "FedmfError",
-                "NotCoveredError",
-                "ParticipationError",
-                "PrivacyBudgetExhausted",
-                "ReleaseOrderError",
-                "RunDirectoryError",
-                "RunStoppedError",
-                "SettingError",
-            ],
-            "fedmf.mechanisms": [
-                "Factorization",
-                "RunFactorization",
-                "Workload",
-                "design",
-                "design_run",
-                "momentum",
-                "of_run",
-                "prefix_sum",
-            ],
-            "fedmf.outlook": ["misgivings"],
-            "fedmf.participation": ["Participation", "rounds_that_fit"],
-            "fedmf.plan": ["Plan", "PrivacyTarget", "make_plan"],
-            "fedmf.randomness": ["PublicSeed", "SecretKey"],
-            "fedmf.statement": ["Statement"],
-            "fedmf.updates.client_plan": ["ClientPlan", "make_client_plan"],
-            "fedmf.updates.compression": ["Compression", "make_bounds"],
-            "fedmf.updates.vectors": ["Layout"],
-            "fedmf.updates.wire": ["Bounds"],
-            "fedmf.version": ["__version__"],
-        },
-    )
-
-__all__ = [
-    "ACCOUNTANTS",
-    "ADJACENCIES",
-    "ROTATIONS",
-    "VALUE_TYPES",
-    "Bounds",
-    "ClientPlan",
-    "Compression",
-    "Conduct",
-    "DataError",
-    "DivergedError",
-    "EpochEvent",
-    "Factorization",
-    "FedmfError",
-    "Layout",
-    "Ledger",
-    "NotCoveredError",
-    "Participation",
-    "ParticipationError",
-    "Plan",
-    "PrivacyBudgetExhausted",
-    "PrivacySpent",
-    "PrivacyTarget",
-    "PublicSeed",
-    "ReleaseOrderError",
-    "RunDirectoryError",
-    "RunFactorization",
-    "RunStoppedError",
-    "SecretKey",
-    "SettingError",
-    "Statement",
-    "Workload",
-    "__version__",
-    "calibrate_noise_multiplier",
-    "continual_counter",
-    "design",
-    "design_run",
-    "make_bounds",
-    "make_client_plan",
-    "make_plan",
-    "misgivings",
-    "momentum",
-    "of_run",
-    "online_learner",
-    "prefix_sum",
-    "privacy_spent",
-    "rounds_that_fit",
-    "write_statement",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__, __all__ = lazily(__name__, __file__)

@@ -4,21 +4,37 @@ A deployed node is a new process for every message: what it does not use (torch,
 it nothing, although the package names all of its public things in one place.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 
-def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
-    """Return the `__getattr__` (PEP 562) of `package`; `homes` gives the public names of each module.
+def public_names(source: str) -> dict[str, str]:
+    """Return {name: its module} of what a package's source imports for type checkers alone.
 
-    >>> lazily("example", {"math": ["pi", "e"]})("pi")
-    3.141592653589793
+    >>> public_names("if TYPE_CHECKING:\\n    from math import pi as pi")
+    {'pi': 'math'}
     """
-    home = {name: module for module, names in homes.items() for name in names}
+    (block,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    return {
+        alias.name: node.module or ""
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def lazily(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return the `__getattr__` and `__dir__` (PEP 562) and the `__all__` of the `package` in `file`.
+
+    Its public names are those that it imports under `if TYPE_CHECKING`, so that they are listed once.
+    """
+    home = public_names(Path(file).read_text(encoding="utf-8"))
 
     def find(name: str) -> object:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(home[name]), name)
 
-    return find
+    return find, lambda: sorted({*vars(import_module(package)), *home}), sorted(home)

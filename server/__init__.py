@@ -7,56 +7,21 @@ from typing import TYPE_CHECKING
 
 from fedmf.lazy import lazily
 
-if TYPE_CHECKING:
-    from server.adaptive import Adagrad, Adam, Yogi
-    from server.app import make_server_app
-    from server.attendance import DeployedPopulation
-    from server.checkpoint import Checkpoint
-    from server.cohort import Population, ReplyPolicy, SimulatedPopulation, UnreadyNodes
-    from server.gathering import Attendance
-    from server.known_nodes import KnownNode, KnownNodes
-    from server.optimizer import Optimizer, Sgd
-    from server.state import Release, ServerState, first_state
-    from server.strategy import FedMF
-else:
-    __getattr__ = lazily(
-        __name__,
-        {
-            "server.adaptive": ["Adagrad", "Adam", "Yogi"],
-            "server.app": ["make_server_app"],
-            "server.attendance": ["DeployedPopulation"],
-            "server.checkpoint": ["Checkpoint"],
-            "server.cohort": ["Population", "ReplyPolicy", "SimulatedPopulation", "UnreadyNodes"],
-            "server.gathering": ["Attendance"],
-            "server.known_nodes": ["KnownNode", "KnownNodes"],
-            "server.optimizer": ["Optimizer", "Sgd"],
-            "server.state": ["Release", "ServerState", "first_state"],
-            "server.strategy": ["FedMF"],
-        },
+if TYPE_CHECKING:  # the public names
+    from server.adaptive import Adagrad as Adagrad, Adam as Adam, Yogi as Yogi
+    from server.app import make_server_app as make_server_app
+    from server.attendance import DeployedPopulation as DeployedPopulation
+    from server.checkpoint import Checkpoint as Checkpoint
+    from server.cohort import (
+        Population as Population,
+        ReplyPolicy as ReplyPolicy,
+        SimulatedPopulation as SimulatedPopulation,
+        UnreadyNodes as UnreadyNodes,
     )
-
-__all__ = [
-    "Adagrad",
-    "Adam",
-    "Attendance",
-    "Checkpoint",
-    "DeployedPopulation",
-    "FedMF",
-    "KnownNode",
-    "KnownNodes",
-    "Optimizer",
-    "Population",
-    "Release",
-    "ReplyPolicy",
-    "ServerState",
-    "Sgd",
-    "SimulatedPopulation",
-    "UnreadyNodes",
-    "Yogi",
-    "first_state",
-    "make_server_app",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    from server.gathering import Attendance as Attendance
+    from server.known_nodes import KnownNode as KnownNode, KnownNodes as KnownNodes
+    from server.optimizer import Optimizer as Optimizer, Sgd as Sgd
+    from server.state import Release as Release, ServerState as ServerState, first_state as first_state
+    from server.strategy import FedMF as FedMF
+else:
+    __getattr__, __dir__, __all__ = lazily(__name__, __file__)

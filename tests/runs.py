@@ -15,8 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 from experiments.cli.command import guard
 from experiments.settings.compose import CONF, compose
 from experiments.settings.schema import Settings
-from experiments.simulate import job
-from experiments.simulate import run as run_command
+from experiments.simulate import job, run as run_command
 
 # For processes with an environment of their own, which must not write into anyone's home either.
 STATE = {name: os.environ[name] for name in ("FEDMF_CACHE", "FEDMF_STATE")}

@@ -1,6 +1,5 @@
 """The public face: what `fedmf`, `server` and `client` promise by name is there, and cheap until it is used."""
 
-import ast
 import importlib
 import importlib.metadata
 import subprocess
@@ -54,18 +53,6 @@ def test_every_public_name_is_there_and_listed(package):
         assert name in dir(face)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nonsense'"):
         _ = face.nonsense
-
-
-@pytest.mark.parametrize("package", PUBLIC)
-def test_type_checkers_are_told_the_same_names_from_the_same_modules(package):
-    tree = ast.parse((ROOT / package / "__init__.py").read_text())
-    (branch,) = (node for node in tree.body if isinstance(node, ast.If))
-    told = {alias.name: node.module for node in branch.body for alias in node.names}
-    (call,) = (node.value for node in branch.orelse)
-    homes = ast.literal_eval(call.args[1])
-    assert len(told) == sum(len(names) for names in homes.values())  # none is listed twice
-    assert told == {name: module for module, names in homes.items() for name in names}
-    assert set(told) == set(importlib.import_module(package).__all__)
 
 
 def test_no_public_name_is_also_a_module_which_would_hide_it():

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedmf.mechanisms import momentum, prefix_sum
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import momentum, prefix_sum, workload as workloads
 from fedmf.mechanisms.schedules import rates
 
 

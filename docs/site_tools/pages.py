@@ -149,9 +149,12 @@ def first_sentence(module: Path) -> str:
 
 
 def public_names(package: Path) -> list[tuple[str, str]]:
-    """Return (name, import path of where it is defined) of each function and class in the package's `__all__`."""
-    listed = next((node.value for node in parsed(package).body if is_all(node)), None)
-    names = ast.literal_eval(listed) if listed else []
+    """Return (name, import path of where it is defined) of each public function and class of a package."""
+    tree = parsed(package)
+    listed = next((node.value for node in tree.body if is_all(node)), None)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    exported = [alias.name for node in imports for alias in node.names if alias.asname]  # see fedmf/lazy.py
+    names = ast.literal_eval(listed) if listed else exported
     found = [(name, definition(package, name)) for name in names]
     return [(name, path) for name, path in found if path]
 

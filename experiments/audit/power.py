@@ -18,8 +18,7 @@ from experiments.audit.levels import Bounds, Levels
 from experiments.audit.one_run import OneRunSetup, quotas, right_guesses, stated_mu
 from experiments.audit.scene import Scene
 from experiments.audit.trials import epsilon_bounds, stated_law
-from fedmf.audit import exact
-from fedmf.audit import power as residual_power
+from fedmf.audit import exact, power as residual_power
 from fedmf.audit.bounds import one_run_lower_bound
 from fedmf.audit.gaussian_bounds import f_dp_one_run_mu_lower_bound, mu_lower_bound
 from fedmf.audit.residual import FALSE_ALARM, PAIRS, TAILS, TESTS, VARIANCE

@@ -6,8 +6,7 @@ Made of whatever runs there are. What a mechanism leaves in the model follows fr
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from experiments.reproduce import Cell, Means, Reproduction, Section
-from experiments.reproduce import page as pages
+from experiments.reproduce import Cell, Means, Reproduction, Section, page as pages
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, as_rows, difference, section
 from experiments.reproduce.denisov_plot import draw
 from experiments.reproduce.denisov_training import (

@@ -6,8 +6,7 @@ run; on handwriting by writer, with the learning rate tuned for each.
 
 from pathlib import Path
 
-from experiments.reproduce import Means, Reproduction
-from experiments.reproduce import sgmf_training as training
+from experiments.reproduce import Means, Reproduction, sgmf_training as training
 from experiments.reproduce.accuracy_page import Comparison
 from experiments.reproduce.sgmf_page import Page, make
 from experiments.reproduce.sgmf_paper import dry_run

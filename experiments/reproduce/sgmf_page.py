@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from experiments.pages.estimate import Estimate
-from experiments.reproduce import Means, Reproduction, bytes_figure
-from experiments.reproduce import page as pages
+from experiments.reproduce import Means, Reproduction, bytes_figure, page as pages
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, estimated, section
 from experiments.reproduce.results import Results
 from experiments.reproduce.runs_made import code_words, time_words

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from experiments.pages.estimate import Estimate, estimate
-from experiments.reproduce import Means, Reproduction, bytes_figure, sgmf_page
-from experiments.reproduce import sgmf_text_task as task
+from experiments.reproduce import Means, Reproduction, bytes_figure, sgmf_page, sgmf_text_task as task
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, estimated, section
 from experiments.reproduce.page import asked, stem, table_head, table_row
 from experiments.reproduce.results import Results

@@ -22,8 +22,7 @@ from typing import Any
 
 import fedmf
 from experiments.run_files.directory import PRIVACY, PROVENANCE, RunDirectory
-from experiments.run_files.values import PROVENANCE as KINDS
-from experiments.run_files.values import read_json
+from experiments.run_files.values import PROVENANCE as KINDS, read_json
 from fedmf import compiling
 from fedmf.errors import RunDirectoryError
 from server.state import Release, ServerState

@@ -8,8 +8,7 @@ the frozen class. Lists become tuples on the way. Checks stand in each class's `
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import Field, field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING as NO_DEFAULT, Field, field, fields, is_dataclass, make_dataclass
 from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints

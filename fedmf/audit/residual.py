@@ -34,8 +34,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.audit import exact
-from fedmf.audit import resolution as within
+from fedmf.audit import exact, resolution as within
 from fedmf.audit.finding import Finding, at_round, smallest
 from fedmf.audit.grid import grid_tests
 from fedmf.audit.shifts import closest_shift

@@ -15,8 +15,7 @@ from experiments.engines.grid import local_context, set_identity
 from fedmf.updates import wire
 from fedmf.updates.tags import Turn, without_tag
 from plans import KEY, small_plan
-from tasks import told, untagged
-from tasks import values_in as sent_in
+from tasks import told, untagged, values_in as sent_in
 
 MODEL = {"name": "logistic", "input_shape": (2, 2), "classes": 3, "seed": 0}
 PLAN = small_plan(dimension=15)

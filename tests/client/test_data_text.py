@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from client.data import IGNORED_TARGET, load
 from client.data.text import BOS, EOS, OOV, PAD, Vocabulary, most_frequent, read_words, windows

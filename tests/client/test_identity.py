@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from client.data import ArrayClients, Examples, load
-from client.data import dataset as arrays
+from client.data import ArrayClients, Examples, dataset as arrays, load
 from client.data.dataset import LazyClients
 from client.data.fingerprint import Fingerprint
 from client.data.identity import digest_clients, refuse_changing_clients

@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import small_files
 from client.data import CLASSIFICATION, IGNORED_TARGET, Dataset, Examples, load

@@ -2,8 +2,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fedmf.errors import ParticipationError
 from fedmf.participation import SHUFFLED, epoch_cohorts, rounds_that_fit

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from checkpoints import SGD, advance, begun, same
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError

@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms import momentum
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import momentum, workload as workloads
 from fedmf.mechanisms.schedules import share
 from server.adaptive import LARGEST_TAU, LEAST_TAU, Adagrad, Adam, Yogi
 from server.optimizer import Sgd

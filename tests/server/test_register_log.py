@@ -4,8 +4,7 @@ import json
 import os
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from checkpoints import SGD, advance, begun, same
 from fedmf.errors import RunDirectoryError

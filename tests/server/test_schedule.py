@@ -7,8 +7,7 @@ import pytest
 
 from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
-from fedmf.mechanisms import momentum
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import momentum, workload as workloads
 from fedmf.mechanisms.schedules import rates
 from runs import model, run
 from server.optimizer import Sgd

@@ -15,8 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedmf.mechanisms import compiled
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import compiled, workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams.protocol import ON_RELEASE, BufferedStream, Draw, blocks

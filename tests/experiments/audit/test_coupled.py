@@ -8,8 +8,7 @@ import pytest
 
 import client.app
 import client.privatize
-from experiments.audit import coupled
-from experiments.audit import crossing as crossing_module
+from experiments.audit import coupled, crossing as crossing_module
 from experiments.audit.coupled import (
     JOURNAL,
     OWN_ROUND,

@@ -10,8 +10,7 @@ from torch.nn.utils import parameters_to_vector
 
 from benchmark_runs import run_benchmark
 from client.app import make_client_app
-from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import mechanisms, rounds, simulation, updates
+from experiments.benchmark import __main__ as benchmark, mechanisms, rounds, simulation, updates
 from experiments.benchmark.row import Row, measure
 from experiments.benchmark.simulation import Federation
 from fedmf.plan import Compression

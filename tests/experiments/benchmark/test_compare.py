@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmark_runs import run_benchmark
-from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import environments, page, simulation, tables
+from experiments.benchmark import __main__ as benchmark, environments, page, simulation, tables
 from experiments.benchmark.row import Row
 from experiments.benchmark.simulation import Federation
 

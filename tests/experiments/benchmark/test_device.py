@@ -12,8 +12,7 @@ from client import resident
 from client.on_device import DevicePrivatizer
 from client.parameters import flat_parameters
 from client.training import Trainer
-from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import row, simulation, updates
+from experiments.benchmark import __main__ as benchmark, row, simulation, updates
 from experiments.benchmark.row import Row, measure
 from experiments.benchmark.simulation import Federation
 from fedmf.errors import SettingError

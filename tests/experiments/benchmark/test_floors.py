@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from client.training import Trainer
-from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import mechanisms, rounds, simulation, updates
+from experiments.benchmark import __main__ as benchmark, mechanisms, rounds, simulation, updates
 from experiments.benchmark.row import measure
 from experiments.benchmark.simulation import Federation
 from fedmf import normals, randomness

@@ -4,12 +4,10 @@ import json
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from benchmark_runs import run_benchmark
-from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import limits
+from experiments.benchmark import __main__ as benchmark, limits
 from experiments.benchmark.limits import Limit
 from experiments.benchmark.row import Row
 from experiments.cli.command import guard

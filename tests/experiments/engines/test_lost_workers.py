@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.engines import pool as pools
-from experiments.engines import processes
+from experiments.engines import pool as pools, processes
 from experiments.engines.failures import Failure
 from experiments.engines.grid import InProcessWorker, LocalGrid
 from experiments.engines.pool import WorkerPool

@@ -13,8 +13,14 @@ import torch
 from client.data.text import SPECIAL
 from client.models import lstm
 from experiments.cli import command
-from experiments.reproduce import Means, sgmf_text, sgmf_text_paper, sgmf_text_words, sgmf_training
-from experiments.reproduce import sgmf_text_task as task
+from experiments.reproduce import (
+    Means,
+    sgmf_text,
+    sgmf_text_paper,
+    sgmf_text_task as task,
+    sgmf_text_words,
+    sgmf_training,
+)
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce
 from experiments.reproduce.results import Results
 from experiments.reproduce.sgmf_text_task import NAME, SIZES

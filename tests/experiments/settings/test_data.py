@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from client.data import DATASETS as LOADERS
-from client.models import MODELS as BUILDERS
-from client.models import build
+from client.models import MODELS as BUILDERS, build
 from experiments.settings.compose import CONF
 from experiments.settings.data import DATASETS, MODELS, arguments
 from runs import composed

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from experiments.soak import __main__ as command
-from experiments.soak import checks, deployment
+from experiments.soak import __main__ as command, checks, deployment
 from experiments.soak.__main__ import SoakSettings, soak
 from experiments.soak.evidence import Evidence
 from experiments.soak.faults import Fault

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from audited_laws import dealt, named, refuted
-from audited_laws import masks as drawn
+from audited_laws import dealt, masks as drawn, named, refuted
 from fedmf.audit import digits, mask_laws, masks, unmixed
 from fedmf.errors import SettingError
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedmf.mechanisms import bounds, design, momentum, prefix_sum
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import bounds, design, momentum, prefix_sum, workload as workloads
 
 
 def test_square_root_is_above_the_published_bound_up_to_six_rounds():

@@ -5,8 +5,7 @@ import pytest
 from scipy.linalg import block_diag
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms import Workload, design_run, of_run, run_lower_bound
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import Workload, design_run, of_run, run_lower_bound, workload as workloads
 from fedmf.mechanisms.run_factorization import costed_on, followed_by
 from fedmf.mechanisms.schedules import rates
 from whole_runs import WHOLE_RUNS

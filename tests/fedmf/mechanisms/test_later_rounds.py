@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms import Workload, bounds, of_run
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import Workload, bounds, of_run, workload as workloads
 from fedmf.mechanisms.later_rounds import NONE, LaterRounds, at_boundaries, later_rounds
 from fedmf.mechanisms.optimum.poles import spectral_interval
 from fedmf.mechanisms.schedules import rates

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms import design, momentum, prefix_sum
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import design, momentum, prefix_sum, workload as workloads
 from fedmf.mechanisms.post_processing import post_process
 from fedmf.mechanisms.schedules import rates
 

@@ -20,8 +20,8 @@ from fedmf.mechanisms import (
     restarted,
     run_lower_bound,
     strategy_family,
+    workload as workloads,
 )
-from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.run_factorization import RunFactorization, costed_on
 from fedmf.mechanisms.schedules import rates

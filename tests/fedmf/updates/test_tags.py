@@ -4,8 +4,7 @@ import hashlib
 import hmac as standard
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedmf.randomness import SecretKey
 from fedmf.updates import tags

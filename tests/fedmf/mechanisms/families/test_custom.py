@@ -11,13 +11,13 @@ from fedmf.mechanisms import (
     Family,
     cache,
     design,
+    family as registry,
     momentum,
     noising_family,
     prefix_sum,
     strategy_family,
+    workload as workloads,
 )
-from fedmf.mechanisms import family as registry
-from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.streams import toeplitz
 from fedmf.mechanisms.streams.protocol import feed
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms import Family, Fitted, design, prefix_sum
-from fedmf.mechanisms import family as registry
+from fedmf.mechanisms import Family, Fitted, design, family as registry, prefix_sum
 from fedmf.mechanisms.streams.dense import DenseStream
 from fedmf.mechanisms.streams.protocol import feed
 from fedmf.mechanisms.streams.recurrence import RecurrentStream

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
-from fedmf.mechanisms import design, momentum, prefix_sum
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import design, momentum, prefix_sum, workload as workloads
 from fedmf.mechanisms.families import banded_low_rank, banded_toeplitz, blt
 from fedmf.mechanisms.families.sqrt_toeplitz import coefficients
 from fedmf.mechanisms.schedules import rates

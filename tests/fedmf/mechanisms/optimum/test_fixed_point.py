@@ -5,13 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
-from fedmf.mechanisms import design, momentum, prefix_sum, relative_gap
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import design, momentum, prefix_sum, relative_gap, workload as workloads
 from fedmf.mechanisms.families.optimal_dense import solve as dense_solve
 from fedmf.mechanisms.later_rounds import later_rounds
 from fedmf.mechanisms.optimum import fixed_point

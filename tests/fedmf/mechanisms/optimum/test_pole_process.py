@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from fedmf.mechanisms.optimum import fixed_point
-from fedmf.mechanisms.optimum import pole_process as pole_process_module
+from fedmf.mechanisms.optimum import fixed_point, pole_process as pole_process_module
 from fedmf.mechanisms.optimum.pole_process import exact_form, pole_process
 from fedmf.mechanisms.optimum.poles import poles
 from fedmf.mechanisms.streams.recurrence import column_norms

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from mpmath import mp, mpf
 
 from fedmf.mechanisms.optimum.poles import Interval, error_bound, poles, spectral_interval, zolotarev

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from fedmf.mechanisms import momentum, prefix_sum
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import momentum, prefix_sum, workload as workloads
 from fedmf.mechanisms.later_rounds import LaterRounds, later_rounds
 from fedmf.mechanisms.optimum import smoother
 from fedmf.mechanisms.optimum.poles import Poles, poles, spectral_interval

@@ -15,8 +15,7 @@ from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.normals import STEP
 from fedmf.randomness import SecretKey, gaussian_row
 from plans import small_plan
-from server.state import Secrets, make_release, secrets_at
-from server.state import first_state as first_server_state
+from server.state import Secrets, first_state as first_server_state, make_release, secrets_at
 
 KEY = SecretKey.reproducible(6)
 ROUNDS, DIMENSION = 7, 40_000  # more than two blocks of normals

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from fedmf.mechanisms import momentum
-from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms import momentum, workload as workloads
 from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams import toeplitz
 
