@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.session import exporter
+from experiments.session import monitoring
 from experiments.session.progress import View
 
 # Written out: a figure that is added is added here too, by somebody who has asked what covers it (docs/alerts.md).
@@ -71,14 +71,14 @@ class Ports(list):
 @pytest.fixture
 def ports(monkeypatch):
     """Take note of the port of each run that chooses one."""
-    ports, listen = Ports(), exporter.listen
+    ports, listen = Ports(), monitoring.listen
 
     def noted(*arguments):
         server = listen(*arguments)
         ports.append(server.server_port)
         return server
 
-    monkeypatch.setattr(exporter, "listen", noted)
+    monkeypatch.setattr(monitoring, "listen", noted)
     return ports
 
 

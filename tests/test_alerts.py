@@ -9,12 +9,12 @@ import subprocess
 import pytest
 import yaml
 
-from experiments.session.figures import GAUGES, INFO, table
+from experiments.session.monitoring import GAUGES, INFO, table
 from test_documentation import ROOT
 
 RULES, SCRAPE = ROOT / "docs/prometheus/fedmf-alerts.yml", ROOT / "docs/prometheus/prometheus.yml"
 PAGE = (ROOT / "docs/alerts.md").read_text()
-OWN = {gauge.name for gauge in GAUGES} | {"fedmf_run_info"}
+OWN = {f"fedmf_{name}" for name in GAUGES} | {"fedmf_run_info"}
 # Of PromQL, and of Prometheus itself for every target.
 WORDS = {"time", "or", "and", "unless", "up", "job"}
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]

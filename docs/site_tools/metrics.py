@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the project is imported from the checkout that this file lies in
 
-from experiments.session.figures import table  # noqa: E402
+from experiments.session.monitoring import table  # noqa: E402
 
 PAGE = ROOT / "docs" / "alerts.md"
 

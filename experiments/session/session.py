@@ -23,14 +23,13 @@ from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Clock
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session import resume
-from experiments.session.exporter import open_watch, watched_population
 from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger, to_both
+from experiments.session.monitoring import Watch, open_watch, watched_population
 from experiments.session.progress import View
 from experiments.session.recorder import Recorder
 from experiments.session.resume import has_released, refuse_lost_config
 from experiments.session.scoring import last_row, say_what_choosing_costs, tried_metrics
-from experiments.session.watched import Watch
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
 from experiments.settings.recorded import to_yaml

@@ -1,7 +1,5 @@
 """What a deployed run tells Prometheus of its nodes: how many, never which, and nothing of a client."""
 
-from types import SimpleNamespace
-
 import pytest
 from flwr.app import Context, RecordDict
 
@@ -9,7 +7,7 @@ from experiments.deployment import apps
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app
-from experiments.session.watched import Watch
+from experiments.session.monitoring import Watch
 from listed_nodes import LINES, Signed
 from nodes import Nodes, compose_once, key_of
 from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, health, ports, samples  # noqa: F401  fixtures
@@ -119,7 +117,7 @@ def test_a_wait_that_ends_without_nodes_is_over(monkeypatch):
     watch._change = lambda **values: said.append(values)
     with pytest.raises(ZeroDivisionError), watch.waiting():
         _ = 1 / 0
-    assert said == [{"is_waiting": True}, {"is_waiting": False}]
+    assert said == [{"waiting_for_nodes": 1.0}, {"waiting_for_nodes": 0.0}]
 
 
 def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, after_each_round):  # noqa: F811
@@ -152,8 +150,8 @@ def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, afte
 def test_a_node_stays_silent_in_rounds_that_ask_none_of_its_clients():
     """Until it is heard; one that was never asked is not silent."""
     watch, said = object.__new__(Watch), []
-    watch.figures, watch._silent, watch._of_round = SimpleNamespace(nodes=1), set(), set()
-    watch._change = lambda **values: said.append(values.get("silent"))
+    watch.figures, watch._silent, watch._of_round = {"round_nodes": 1}, set(), set()
+    watch._change = lambda **values: said.append(values.get("round_nodes_silent"))
     for asked, answered in (("ab", "a"), ("a", "a"), ("ac", "ac"), ("b", ""), ("b", "b")):
         clients = [f"{name}:0" for name in asked]
         watch.found(clients, {1: clients}, None)
@@ -165,8 +163,8 @@ def test_a_node_stays_silent_in_rounds_that_ask_none_of_its_clients():
 def test_a_node_that_nobody_expects_any_more_is_not_silent_for_ever(expected, silent):
     """Without a list it is gone from the epoch; with one it is in the list."""
     watch, said = object.__new__(Watch), []
-    watch.figures, watch._silent, watch._of_round = SimpleNamespace(nodes=1), set(), set()
-    watch._change = lambda **values: said.append(values.get("silent"))
+    watch.figures, watch._silent, watch._of_round = {"round_nodes": 1}, set(), set()
+    watch._change = lambda **values: said.append(values.get("round_nodes_silent"))
     for names, due in (("ab", "ab"), ("a", expected)):
         clients = [f"{name}:0" for name in names]
         watch.found(clients, {1: clients}, Presence(frozenset(due), frozenset("ab"), frozenset(names)))
@@ -177,8 +175,8 @@ def test_a_node_that_nobody_expects_any_more_is_not_silent_for_ever(expected, si
 def test_a_node_of_the_epoch_that_is_no_longer_in_the_list_is_silent_in_each_round():
     """Also in those that ask none of its clients, as any other."""
     watch, said = object.__new__(Watch), []
-    watch.figures, watch._silent, watch._of_round = SimpleNamespace(nodes=1), set(), set()
-    watch._change = lambda **values: said.append(values.get("silent"))
+    watch.figures, watch._silent, watch._of_round = {"round_nodes": 1}, set(), set()
+    watch._change = lambda **values: said.append(values.get("round_nodes_silent"))
     for names in ("ab", "a"):
         clients = [f"{name}:0" for name in names]
         watch.found(clients, {1: ["a:0"]}, Presence(frozenset("a"), frozenset("a"), frozenset("ab")))

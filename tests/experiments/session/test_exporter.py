@@ -5,7 +5,6 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ import pytest
 import runs
 import scraping
 from crashes import Crash
-from experiments.session import exporter, watched
-from experiments.session.exporter import HOST, listen
-from experiments.session.figures import GAUGES, Figures, health
+from experiments.session import monitoring
+from experiments.session.monitoring import GAUGES, HOST, health, listen
 from fedmf.errors import SettingError
 from scraping import OF_A_SIMULATION, OF_NODES, WITH_A_LIMIT, after_each_round, ports, samples  # noqa: F401  fixtures
 from server.strategy import FedMF
@@ -38,10 +36,14 @@ def rows(directory):
 
 
 def figures(**changed):
-    return replace(
-        Figures("r", "local", 4, 2, 24, 8, 2.0, None, 1e-5, True, session_started=0.0, progress_clock=100.0),
-        **changed,
-    )
+    known = {
+        "run": "r",
+        "engine": "local",
+        "rounds_released": 0,
+        "rounds_planned": 4,
+        "waiting_for_nodes": 0.0,
+    }
+    return {**known, "progress_clock": 100.0, **changed}
 
 
 @pytest.fixture
@@ -110,7 +112,9 @@ def test_the_names_are_a_fixed_list_and_the_only_labels_are_those_of_the_run(
             "engine": "local",
             "version": "any",
         }
-    assert {gauge.name for gauge in GAUGES} | {"fedmf_run_info"} == OF_A_SIMULATION | WITH_A_LIMIT | OF_NODES
+    assert {f"fedmf_{name}" for name in GAUGES} | {
+        "fedmf_run_info"
+    } == OF_A_SIMULATION | WITH_A_LIMIT | OF_NODES
 
 
 @pytest.mark.parametrize(
@@ -155,13 +159,13 @@ def test_a_resumed_run_goes_on_counting_where_it_was(tmp_path, ports, after_each
 
 
 def test_a_row_that_a_crash_left_out_has_no_time_of_release():
-    watch = object.__new__(watched.Watch)
+    watch = object.__new__(monitoring.Watch)
     watch._clock, watch.figures = time.monotonic, figures()
     row = {"round": 2, "epoch": 1, "replies": 8, "epsilon": 1.0}
     watch.on_row({**row, "seconds": None})
-    assert watch.figures.last_round is None
+    assert "last_round_timestamp_seconds" not in watch.figures
     watch.on_row({**row, "seconds": 0.1})
-    assert abs(watch.figures.last_round - time.time()) < 5
+    assert abs(watch.figures["last_round_timestamp_seconds"] - time.time()) < 5
 
 
 def test_a_port_that_is_taken_is_refused_before_anything_is_written(tmp_path, capsys):
@@ -205,7 +209,7 @@ def test_whoever_asks_and_says_nothing_delays_neither_rounds_nor_the_end(
     monkeypatch,
 ):
     patience, hanging = 40, []
-    monkeypatch.setattr(exporter._Handler, "timeout", patience)
+    monkeypatch.setattr(monitoring._Handler, "timeout", patience)
 
     def hang():
         hanging.append(socket.create_connection((HOST, ports[-1])))
@@ -265,7 +269,7 @@ def test_health_is_late_when_no_round_has_ended_for_the_stated_time(server):
         "seconds_since_last_round": said["seconds_since_last_round"],
         "late_after_seconds": 60.0,
     }
-    status, said = scraping.health(server(figures(progress_clock=now - 61, is_waiting=True)))
+    status, said = scraping.health(server(figures(progress_clock=now - 61, waiting_for_nodes=1.0)))
     assert (status, said["status"], said["waiting_for_nodes"]) == (503, "late", True)
     assert 61 <= said["seconds_since_last_round"] < 70
 
