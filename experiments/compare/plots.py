@@ -10,8 +10,7 @@ from experiments.pages.figures import COLOURS, BarPlot, LinePlot, Scale, Series
 from experiments.pages.page import Plot, Section
 from experiments.pages.wording import byte_unit, percent
 from experiments.run_files.directory import CONFIG, METRICS, SUMMARY
-from experiments.run_files.reader import Run
-from experiments.run_files.scored import part_words
+from experiments.run_files.reader import Run, part_words
 
 MOST_LINES = len(COLOURS)
 SAME = (

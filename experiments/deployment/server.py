@@ -11,9 +11,8 @@ from flwr.serverapp import Grid
 
 from experiments.run_files.attendance import AttendanceFile
 from experiments.run_files.directory import CHECKPOINT, CONFIG, PRIVACY, REPORT, RunDirectory
-from experiments.run_files.limits import EXTENDED
 from experiments.run_files.reader import read_config
-from experiments.run_files.same_settings import differences
+from experiments.run_files.same_settings import EXTENDED, differences
 from experiments.session.resume import extended, has_released, recorded_parts
 from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes

@@ -8,8 +8,7 @@ from experiments.pages.page import SOURCE, Plot, Section, Table
 from experiments.pages.wording import bound, figure, number, percent, size, times, times_less
 from experiments.run_files.attendance import read_attendance
 from experiments.run_files.directory import ATTENDANCE, CONFIG, METRICS
-from experiments.run_files.reader import Run
-from experiments.run_files.scored import is_of_part, part_scored, part_words
+from experiments.run_files.reader import Run, is_of_part, part_scored, part_words
 from experiments.settings.recorded import Recorded
 from fedmf.errors import RunDirectoryError
 from fedmf.updates.compression import Compression

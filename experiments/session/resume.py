@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, SUMMARY, RunDirectory
-from experiments.run_files.limits import EXTENDED, LIMIT, bound_config, with_limits
 from experiments.run_files.reader import is_finished, read_config, read_run, read_summary
 from experiments.run_files.releases import read_releases
-from experiments.run_files.same_settings import differences, refuse_differences, refuse_other_settings
+from experiments.run_files.same_settings import (
+    EXTENDED,
+    LIMIT,
+    bound_config,
+    differences,
+    refuse_differences,
+    refuse_other_settings,
+    with_limits,
+)
 from experiments.settings.compose import compose
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.factorization import factorize

@@ -23,7 +23,7 @@ from client.reasons import reason
 from client.scoring import SCORED_AT_ONCE, Score, refuse_failures, score
 from client.training import pick_device
 from experiments.run_files.directory import METRICS
-from experiments.run_files.scored import standard_error
+from experiments.run_files.reader import standard_error
 from experiments.run_files.values import finite, rows_of
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings, Settings
