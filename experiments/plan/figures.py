@@ -1,4 +1,4 @@
-"""A plan from figures: `plan clients=3400 population.cohort_size=100 privacy.epsilon=3`. No data set is read."""
+"""A plan from figures: `plan clients=3400 cohort_size=100 epsilon=3`. No data set is read."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -146,7 +146,7 @@ def _noise_multiplier(settings: PlanSettings, budget: Budget) -> float:
     """Return the noise multiplier that was given, or the one that the epsilon given needs."""
     if settings.noise_multiplier is not None:
         return settings.noise_multiplier
-    assert settings.epsilon is not None  # `check` saw to it
+    assert settings.epsilon is not None  # `PlanSettings` checks that
     return budget.noise_multiplier(settings.epsilon, settings.keep_probability)
 
 
