@@ -84,7 +84,7 @@ class Pool:
         self._running: dict[Future[Any], tuple[_Seat, _Chunk | None]] = {}  # None: it begins
         self._queue: deque[_Chunk] = deque()
         self._gathered: dict[str, Gathering] = {}
-        self._parent: object = None  # the newest of those that start the workers
+        self._parents: set[object] = set()  # all that have started workers
         self._losses = 0  # of these, since the last reply
         self._stop: RunStoppedError | None = None
         for seat in self._seats:
@@ -154,8 +154,9 @@ class Pool:
             else:
                 self._give_up(seat, why_not(error))
             return []
-        if parent != self._parent:
-            self._note_parent(parent)
+        if seat.parent is not None and parent != seat.parent and parent not in self._parents:
+            self._note_lost_parent()
+        self._parents.add(parent)
         lost, is_same, was_new = seat.lost, parent == seat.parent, not seat.has_run
         seat.tries, seat.parent, seat.has_run, seat.lost, seat.model = 0, parent, False, None, None
         if lost is not None and is_same and len(alone := lost.alone()) == 1:
@@ -178,7 +179,7 @@ class Pool:
             self._begin(seat)
             return []
         except Exception as error:  # a reply that cannot be pickled
-            seat.has_run = True
+            seat.has_run, seat.model = True, None  # whether the call reached the process is unknown
             self._idle.append(seat)
             if len(alone := chunk.alone()) > 1:
                 self._queue.extendleft(alone)
@@ -212,16 +213,14 @@ class Pool:
         else:
             log.warning("a worker process cannot begin (%s); the others run its clients", why)
 
-    def _note_parent(self, parent: object) -> None:
+    def _note_lost_parent(self) -> None:
         """Count a process that starts workers and has ended: where that repeats, the run stops."""
-        if self._parent is not None:
-            self._losses += 1
-            log.warning("the process that starts the workers ended; its clients are run again")
+        self._losses += 1
+        log.warning("the process that starts the workers ended; its clients are run again")
         if self._losses >= TRIES:
             self._stop = stopped(
                 f"the process that starts the workers ended {self._losses} times without a reply in between"
             )
-        self._parent = parent
 
 
 class WorkerPool(Pool):

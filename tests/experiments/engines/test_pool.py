@@ -3,7 +3,7 @@
 from concurrent.futures import BrokenExecutor, Future
 
 import pytest
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 from client.app import pack
 from experiments.engines import pool as pools
@@ -158,3 +158,23 @@ def test_a_reply_that_cannot_be_pickled_is_an_error_of_its_client_alone():
     heard = []
     assert run(Pool([Scripted(fate)]), "a", "odd", heard=heard) == {"a": b"a", "odd": wire.NO_VALUES}
     assert heard == [Failure("odd", "TypeError", has_sent=False)]
+
+
+def test_a_process_whose_call_failed_on_the_way_receives_the_model_again():
+    """Else it would train on the model of an earlier round."""
+    given, model = [], ArrayRecord()
+
+    class Recording(Scripted):
+        def submit(self, function, *arguments):
+            *new, messages = arguments
+            given.append([one is model for one in new])
+            if len(given) == 2:
+                return self._future(lambda: int("no room"))
+            return super().submit(function, messages)
+
+    set_identity()
+    task = ConfigRecord({wire.EPOCH: 0, wire.STEP: 0, wire.CLIENT: [*"abcd"], wire.MASK_KEY: [bytes(32)] * 4})
+    message = Message(RecordDict({wire.TASK: task, wire.MODEL: model}), 1, MessageType.TRAIN)
+    (reply,) = LocalGrid(Pool([Recording()])).send_and_receive([message])
+    assert not reply.has_error()
+    assert given[:3] == [[True], [False], [True]]
