@@ -94,15 +94,14 @@ def engine_workers(settings: Settings, experiment: Experiment) -> Iterator[Pool 
         yield None
         return
     wanted = Reservation(engine.workers, engine.address, engine.cpus_per_worker, engine.gpus_per_worker)
-    with ray_processes(wanted) as processes:
+    with ray_processes(wanted, partial(resident_client_app, settings)) as processes:
         refuse_others(ask_each(processes, software_here), software_here())
         refuse_others(ask_each(processes, own_sources, settings), own_sources(settings))
         sample = sample_of(experiment.dataset.clients)
         answers = ask_each(processes, described_here, settings, sample)
         ours = described(experiment, sample)
         refuse_others(answers, {**ours, "client.device": "cuda"} if wanted.gpus else ours)
-        make_app = partial(resident_client_app, settings)
-        with Pool([process.running(make_app) for process in processes]) as pool:
+        with Pool(processes) as pool:
             yield pool
 
 

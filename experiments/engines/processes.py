@@ -39,7 +39,6 @@ FOR_THE_COMMAND = (signal.SIGINT, signal.SIGHUP)
 # With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
 _SEARCH = ("PYTHONPATH", "PYTHONSAFEPATH")
 
-
 # What a process that died, or could not be started, makes a future raise.
 LOST = (BrokenExecutor, OSError, EOFError)
 

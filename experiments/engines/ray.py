@@ -204,16 +204,12 @@ def _fits(held: dict[str, float], wanted: Reservation) -> int:
 class RayProcess:
     """An actor of the cluster: a `Process` of a `Pool`. Ray starts its process again where it died and there is room."""
 
-    def __init__(self, ray: Any, actor: Any) -> None:
+    def __init__(self, ray: Any, actor: Any, name: str, make_app: MakeApp) -> None:
         self._ray, self._actor = ray, actor
-        self._make_app: MakeApp | None = None
+        self.name = name  # with its node, when the run began
+        self._make_app = make_app
         self._thread = ThreadPoolExecutor(1)
         self._has_ended = Event()
-
-    def running(self, make_app: MakeApp) -> "RayProcess":
-        """Return this process, as one that runs the app of `make_app`."""
-        self._make_app = make_app
-        return self
 
     def begin(self) -> "Future[object]":
         """Build the app in the process once it is there; the future raises `CannotBegin` where it is not in time."""
@@ -250,19 +246,16 @@ class RayProcess:
         except self._ray.exceptions.RayError as error:
             raise BrokenExecutor(str(error)) from None
 
-    def name(self) -> str:
-        """Return what the process calls itself and its node."""
-        name: str = self._ray.get(self._actor.name.remote())
-        return name
-
 
 def ask_each(
     processes: Sequence[RayProcess], function: Callable[..., T], *arguments: object
 ) -> list[tuple[str, T]]:
     """Return what `function` returns in each process, with its name. Raises `SettingError` for one that cannot run it."""
-    names = [process.name() for process in processes]
     answers = [process.submit(function, *arguments) for process in processes]
-    return [(name, _answer(name, answer)) for name, answer in zip(names, answers, strict=True)]
+    return [
+        (process.name, _answer(process.name, answer))
+        for process, answer in zip(processes, answers, strict=True)
+    ]
 
 
 def _answer(name: str, answer: "Future[T]") -> T:
@@ -277,8 +270,8 @@ def _answer(name: str, answer: "Future[T]") -> T:
 
 
 @contextlib.contextmanager
-def ray_processes(wanted: Reservation) -> Iterator[list[RayProcess]]:
-    """Start the workers that `wanted` asks for in its cluster, and end them and leave it afterwards.
+def ray_processes(wanted: Reservation, make_app: MakeApp) -> Iterator[list[RayProcess]]:
+    """Start the workers that `wanted` asks for in its cluster, to run the app of `make_app`, and end them afterwards.
 
     Raises `SettingError` for a cluster that cannot be joined, or that does not start them in time.
     """
@@ -299,7 +292,8 @@ def ray_processes(wanted: Reservation) -> Iterator[list[RayProcess]]:
                 f"engine asks for {wanted}, of which Ray started {up} within {_PATIENCE:g} seconds; other jobs may hold the "
                 "cluster's CPUs or GPUs (`ray status` tells). Wait for them, or lower engine.workers."
             )
-        processes = [RayProcess(ray, one) for one in actors]
+        names = ray.get(started)
+        processes = [RayProcess(ray, one, name, make_app) for one, name in zip(actors, names, strict=True)]
         try:
             yield processes
         finally:

@@ -109,7 +109,7 @@ def test_workers_with_another_source_are_an_error_before_they_run_any_of_it(fold
         said = function(*arguments)
         return [("b", dict.fromkeys(said, "digest 0") if function is own_sources else said)]
 
-    monkeypatch.setattr(engine, "ray_processes", lambda wanted: contextlib.nullcontext([]))
+    monkeypatch.setattr(engine, "ray_processes", lambda *given: contextlib.nullcontext([]))
     monkeypatch.setattr(engine, "ask_each", ask_each)
     settings = composed("engine=ray", "model=custom", "model.name=own_module_m1:Net")
     with pytest.raises(SettingError, match=r"in the code of model.name: digest 0 there"):

@@ -108,7 +108,7 @@ def process(call, is_up=()):
     )
     errors = SimpleNamespace(RayError=Lost, RayTaskError=TaskFailed)
     fake = SimpleNamespace(get=lambda made, timeout=None: made(), exceptions=errors, kill=lambda actor: None)
-    return RayProcess(fake, actor)
+    return RayProcess(fake, actor, "worker", "app")
 
 
 def raising(error):
@@ -132,7 +132,7 @@ def impatient(monkeypatch):
 def test_a_process_that_is_started_again_begins_once_it_is_there(impatient):
     began = []
     one = process(lambda function, make_app: began.append(make_app), is_up=[False, False])
-    one.running("app").begin().result()
+    one.begin().result()
     assert began == ["app"]
 
 
