@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
@@ -103,6 +104,7 @@ def begin_process(make_app: MakeApp, environment: Mapping[str, str] | None = Non
     global _app
     if environment is not None:
         start_process(environment)
+        end_with_starters()
     try:
         _app = make_app()
     except (Exception, SystemExit) as error:
@@ -202,6 +204,22 @@ def start_process(environment: Mapping[str, str] | None = None) -> None:
     # Nothing of ours draws from these, but a custom model or loader may: not the same in every fork.
     random.seed()
     np.random.seed()  # noqa: NPY002
+
+
+def end_with_starters() -> None:
+    """End this process, from a thread, when the run or the process that it was forked from has ended, however that ended.
+
+    It would wait for its next call for good: a worker holds both ends of the pipe that brings them.
+    """
+    run, forked_from = multiprocessing.parent_process(), os.getppid()
+    assert run is not None
+
+    def watch() -> None:
+        while run.is_alive() and os.getppid() == forked_from:
+            run.join(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def leave_to_the_command() -> None:

@@ -1,7 +1,10 @@
 """Worker processes that cannot begin, and a fork server that ends: no client is charged with either."""
 
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from multiprocessing import forkserver
@@ -14,6 +17,7 @@ from experiments.engines import pool as pools, processes
 from experiments.engines.failures import Failure
 from experiments.engines.grid import InProcessWorker, LocalGrid
 from experiments.engines.pool import WorkerPool
+from experiments.engines.processes import begin_process
 from fedmf.errors import DataError, RunStoppedError
 from fedmf.updates import wire
 from plans import KEY
@@ -165,6 +169,60 @@ def test_the_end_of_the_fork_server_costs_no_client_and_changes_no_bit(here, tmp
         sent = played(LocalGrid(pool, heard.append), *NAMES)
     assert heard == [Failure(name, "its process died", has_sent=False) for name in failed]
     assert sent == here | dict.fromkeys(failed, wire.NO_VALUES)
+
+
+def wait_until_gone(*pids):
+    """Wait until no process has one of these ids; a zombie is gone. Fails after 20 seconds."""
+    left = set(pids)
+    for _ in range(200):
+        left = {pid for pid in left if is_there(pid)}
+        if not left:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"still there: {left}")
+
+
+def is_there(pid):
+    """Say whether a process has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def stay(connection):
+    """Begin as a worker does, say who this is, and do nothing."""
+    begin_process(partial(app_of, None), os.environ.copy())
+    connection.send(os.getpid())
+    time.sleep(300)
+
+
+def test_no_worker_outlives_the_fork_server_that_it_was_forked_from():
+    ours, theirs = multiprocessing.Pipe()
+    processes.process_context([]).Process(target=stay, args=[theirs], daemon=True).start()
+    pid = ours.recv()
+    assert is_there(pid)
+    end_server(fork_server())
+    wait_until_gone(pid)
+
+
+def test_no_process_outlives_a_run_that_is_killed():
+    code = (
+        "import os, signal; from multiprocessing import forkserver\n"
+        "from experiments.engines.pool import WorkerPool; from poison import app_of\n"
+        "with WorkerPool(app_of, None, 2) as pool:\n"
+        "    begun = [seat.process.submit(os.getpid).result() for seat in pool._seats]\n"
+        "    print(forkserver._forkserver._forkserver_pid, *begun, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ | search
+    ) as run:
+        begun = [int(pid) for pid in run.stdout.readline().split()]  # who holds the pipe ends later, or never
+    assert run.returncode == -signal.SIGKILL
+    assert len(begun) == 3
+    wait_until_gone(*begun)
 
 
 def is_shielded(pid):
