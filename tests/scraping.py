@@ -88,8 +88,8 @@ def after_each_round(monkeypatch):
     show = View.show
 
     def let(look):
-        def shown(view, standing):
-            show(view, standing)
+        def shown(*arguments):
+            show(*arguments)
             look()
 
         monkeypatch.setattr(View, "show", shown)

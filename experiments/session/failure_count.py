@@ -4,8 +4,9 @@ Whether a client failed depends on its data alone. Its update counts as zero, wi
 is covered by no noise, so that the count goes to this machine's stderr and into no file (docs/privacy.md, section 5).
 """
 
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from rich.console import Console
@@ -15,8 +16,6 @@ from experiments.engines.failures import Failure
 from fedmf.errors import RunStoppedError
 
 _PAUSE = 5.0  # seconds between two lines
-
-Say = Callable[[str], None]
 
 
 class FailureCount:
@@ -35,8 +34,8 @@ class FailureCount:
         """Take note of one client of the round under way."""
         self._failed[failure.client] = failure
 
-    def on_heard(self, say: Say, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
-        """Count round `number`, whose replies are in, and `say` so if clients failed.
+    def on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
+        """Count round `number`, whose replies are in, and print a line if clients failed.
 
         Raises `RunStoppedError`, before anything of the round is released, where a run stops if all failed.
         """
@@ -55,7 +54,8 @@ class FailureCount:
         if why or time.monotonic() - self._last_line > _PAUSE:
             self._last_line = time.monotonic()
             with suppress(OSError, ValueError):  # whether it can be said must not decide what is released
-                say(f"{self._which()}{_counts(zeros, errors, len(asked))}{why}")
+                said = f"{self._which()}{_counts(zeros, errors, len(asked))}{why}"
+                print(said, file=sys.stderr, flush=True)
             self._unsaid = []
         if self._stops and set(answered) <= {failure.client for failure in failed}:
             raise RunStoppedError(

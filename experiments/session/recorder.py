@@ -1,6 +1,7 @@
 """Writes what a run does, round by round: metrics, progress, and at the end model, statement and summary."""
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -15,7 +16,7 @@ from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRI
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
 from experiments.run_files.releases import KeptReleases
 from experiments.session.logger import Log, no_log
-from experiments.session.progress import Standing, View
+from experiments.session.progress import View, facts
 from experiments.session.scoring import Schedule, Scorer
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
@@ -107,10 +108,6 @@ class Recorder:
         """End the progress view."""
         self._view.__exit__(kind, error, trace)
 
-    def say(self, text: str) -> None:
-        """Print a line on stderr beside the progress view; it goes into no file."""
-        self._view.say(text)
-
     def refuse_rounds_shown_after(self, released: int) -> int:
         """Return the last round in the metrics; raise `RunDirectoryError` if it is later than the last released one."""
         recorded = self._directory.keep_whole_metrics()
@@ -143,7 +140,7 @@ class Recorder:
         self._scorer.go_on(self._directory.path)
         self._view.begin(state.round)
         for sentence in self._schedule.sentences() if state.round == 0 else ():  # said when the run began
-            self.say(sentence)
+            print(sentence, file=sys.stderr, flush=True)
         if state.round:
             self._scorer.score_if_due(state)  # a crash may have come before what it found ended the run
 
@@ -159,7 +156,7 @@ class Recorder:
         self._append(state, release, now - self._last_release)
         self._last_release = now
         self._state = state
-        self._view.show(self._standing(state))
+        self._view.show(state.round, self._facts(state))
 
     def _append(self, state: ServerState, release: Release, seconds: float | None) -> None:
         """Append a released round to the metrics; `seconds` None where a crash took the clock with it."""
@@ -220,22 +217,22 @@ class Recorder:
             self._spent = (state.ledger, self._experiment.plan.spent_on(state.ledger).epsilon)
         return self._spent[1]
 
-    def _standing(self, state: ServerState) -> Standing:
+    def _facts(self, state: ServerState) -> dict[str, str]:
         plan = self._experiment.plan
         scored, values = self._scorer.shown
-        return Standing(
+        return facts(
             state.round,
             plan.participation.rounds,
             (state.round - 1) // self._rounds_per_epoch + 1,
             plan.participation.epochs,
-            scored,
-            values,
-            self._epsilon(state),
-            self._planned_epsilon,
-            plan.privacy.delta,
-            plan.value_bytes + ENVELOPE_BYTES,
-            plan.sigma > 0,
-            self._reproducible,
+            scored=scored,
+            values=values,
+            epsilon=self._epsilon(state),
+            epsilon_end=self._planned_epsilon,
+            delta=plan.privacy.delta,
+            bytes_per_client=plan.value_bytes + ENVELOPE_BYTES,
+            has_noise=plan.sigma > 0,
+            reproducible=self._reproducible,
         )
 
     def _summary(self, state: ServerState, scored: Score, wall_seconds: float) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def run_session(
             replies=experiment.replies,
             commit=partial(_commit, checkpoint),
             on_release=[partial(_on_release, experiment.plan, checkpoint, recorder, provenance)],
-            on_heard=partial(_on_heard, watch, failures, recorder),
+            on_heard=partial(_on_heard, watch, failures),
             on_reply=recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
             tasks_per_message=tasks_per_message,
             fixed_digest=experiment.fixed_digest,
@@ -303,7 +303,6 @@ def _commit(checkpoint: Checkpoint, release: Release) -> None:
 def _on_heard(
     watch: Watch,
     failures: FailureCount | None,
-    recorder: Recorder,
     number: int,
     asked: Sequence[str],
     answered: Sequence[str],
@@ -311,7 +310,7 @@ def _on_heard(
     """Count who was heard, and who failed where this machine knows."""
     watch.on_heard(number, asked, answered)
     if failures is not None:
-        failures.on_heard(recorder.say, number, asked, answered)
+        failures.on_heard(number, asked, answered)
 
 
 def _on_release(

@@ -12,7 +12,7 @@ from experiments.compare.__main__ import CompareSettings, compare
 from experiments.pages.run_page import run_page
 from experiments.plan.__main__ import PlanSettings, plan
 from experiments.run_files.reader import read_run
-from experiments.session.progress import Standing
+from experiments.session.progress import facts, line
 from experiments.settings.compose import compose
 from experiments.settings.output import Output
 
@@ -59,9 +59,10 @@ def test_the_page_says_what_the_statement_says_and_so_does_the_terminal(spent, c
 
 
 def test_the_standing_of_a_run_under_way_says_the_same():
-    standing = Standing(1, 2, 1, 1, None, {}, SPENT, SPENT, DELTA, 10.0, True)
-    assert said_in(standing.line("")) == {SAID}
-    assert said_in(str(standing.facts(None, ""))) == {SAID, SAID_DELTA}
+    shown = facts(1, 2, 1, 1, scored=None, values={}, epsilon=SPENT, epsilon_end=SPENT, delta=DELTA,
+                  bytes_per_client=10.0, has_noise=True)  # fmt: skip
+    assert said_in(line(shown)) == {SAID}
+    assert said_in(str(shown)) == {SAID, SAID_DELTA}
 
 
 def test_a_comparison_says_the_same_in_both_tables_in_labels_and_in_words(tmp_path, capsys):

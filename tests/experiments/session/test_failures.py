@@ -1,6 +1,7 @@
 """Clients that could not train are counted on stderr and nowhere else; a run stops for them on request only."""
 
 import io
+import itertools
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ import own_models
 from experiments.cli.command import guard
 from experiments.engines.failures import Failure
 from experiments.session.failure_count import FailureCount
-from experiments.session.progress import Standing, View
+from experiments.session.progress import View
 from fedmf.errors import RunStoppedError, SettingError
 from runs import composed, metrics, model, run, simulate
 from server import state as server_state
@@ -242,10 +244,10 @@ def test_a_deployment_cannot_know_who_failed_and_refuses_to_stop_for_it():
         composed("engine=deployment", "run.stop_if_all_fail=true", "population.min_available=100")
 
 
-def hear(count, number, failed, asked=("a", "b", "c"), answered=None, say=None):
+def hear(count, number, failed, asked=("a", "b", "c"), answered=None):
     for client in failed:
         count.add(Failure(client, f"reason {client}"))
-    count.on_heard(say or (lambda text: None), number, asked, asked if answered is None else answered)
+    count.on_heard(number, asked, asked if answered is None else answered)
 
 
 def test_who_is_silent_keeps_no_run_going_and_a_failure_of_another_round_stops_none():
@@ -258,18 +260,18 @@ def test_who_is_silent_keeps_no_run_going_and_a_failure_of_another_round_stops_n
 
 
 def test_every_round_is_counted_but_lines_keep_a_distance(monkeypatch, capsys):
-    now, lines = [0.0], []
+    now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     count = FailureCount()
     for number, at in enumerate((0.0, 1.0, 2.0, 9.0), start=1):
         now[0] = at
-        hear(count, number, ["a"], say=lines.append)
+        hear(count, number, ["a"])
     count.say_total()
-    assert lines == [
+    assert capsys.readouterr().err.splitlines() == [
         f"round 1: 1 of 3 {SENT}; the first: reason a",
         f"round 4 (and 2 rounds before it): 1 of 3 {SENT}",
+        f"4 of 12 {SENT}, in 4 of 4 rounds; the first in round 1: reason a",
     ]
-    assert capsys.readouterr().err == f"4 of 12 {SENT}, in 4 of 4 rounds; the first in round 1: reason a\n"
 
 
 def test_the_total_is_red_on_a_terminal_and_plain_elsewhere(monkeypatch, capsys):
@@ -283,11 +285,12 @@ def test_the_total_is_red_on_a_terminal_and_plain_elsewhere(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), UnicodeEncodeError("ascii", "x", 0, 1, "no")], ids=str)
-def test_whether_a_line_can_be_written_decides_nothing(error):
-    def say(text):
+def test_whether_a_line_can_be_written_decides_nothing(error, monkeypatch):
+    def write(text):
         raise error
 
-    hear(FailureCount(), 1, ["a"], say=say)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=write, flush=lambda: None))
+    hear(FailureCount(), 1, ["a"])
 
 
 def screen(text):
@@ -315,15 +318,11 @@ def test_a_line_stands_above_the_live_view_and_leaves_it_whole(monkeypatch):
     out = io.StringIO()
     terminal = partial(Console, file=out, force_terminal=True, width=120, _environ={})
     monkeypatch.setattr("experiments.session.progress.Console", lambda stderr: terminal())
-    view = View(4)
-
-    def standing(number):
-        return Standing(number, 4, 1, 1, number, {"accuracy": 0.5}, 1.0, 2.0, 1e-5, 100.0, True)
-
-    with view:
-        view.show(standing(1))
-        view.say("round 2: 3 of 3 clients failed")
-        view.show(standing(2))
+    seconds = itertools.count()
+    with View(4, clock=lambda: next(seconds)) as view:
+        view.show(1, {"round": "1/4"})
+        print("round 2: 3 of 3 clients failed", file=sys.stderr)
+        view.show(2, {"round": "2/4"})
         shown = screen(out.getvalue())
     assert [line for line in shown if "failed" in line] == ["round 2: 3 of 3 clients failed"]
     assert [line.split()[1] for line in shown if line.startswith("round ") and "/" in line] == ["2/4"]

@@ -18,7 +18,7 @@ from client.parameters import flat_parameters
 from experiments.engines.engine import engine_workers, run_engine, shared_tasks
 from experiments.engines.failures import ClientCount
 from experiments.engines.grid import set_identity
-from experiments.session.progress import Standing, View
+from experiments.session.progress import LONGEST_LINE, View, facts, line
 from experiments.settings.experiment import build, run_secret
 from plans import small_plan
 from poison import Spoilt
@@ -41,8 +41,12 @@ class Clock:
         return self.now
 
 
-def standing(number, rounds=20):
-    return Standing(number, rounds, 1, 1, number, {"accuracy": 0.5}, 1.0, 2.0, 1e-5, 100.0, True)
+def shown(number=88, rounds=176, epoch=4, epochs=8, **changes):
+    given = {
+        "scored": 80, "values": {"accuracy": 0.928}, "epsilon": 5.4712, "epsilon_end": 7.9996, "delta": 1e-4,
+        "bytes_per_client": 785.0, "has_noise": True,
+    }  # fmt: skip
+    return facts(number, rounds, epoch, epochs, **(given | changes))
 
 
 def play(view, clock, number, seconds, asked=4):
@@ -50,7 +54,7 @@ def play(view, clock, number, seconds, asked=4):
     for done in range(1, asked + 1):
         clock.now += seconds / asked
         view.on_clients(done, asked)
-    view.show(standing(number))
+    view.show(number, shown(number, 20))
 
 
 @pytest.fixture
@@ -88,7 +92,7 @@ def test_without_a_terminal_short_lines_come_now_and_then_and_the_last_always(ca
             play(view, clock, number, 0.7)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in lines] == ["8/20", "16/20", "20/20"]
-    assert "left" in lines[1]
+    assert lines[1].endswith("| time left 0:00:03")
     assert "left" not in lines[-1]
 
 
@@ -97,7 +101,7 @@ def test_lines_come_the_more_rarely_the_longer_a_run_takes(capsys):
     with View(20_000, clock=clock) as view:
         for number in range(1, 3601):  # ten hours
             clock.now += 10
-            view.show(standing(number, rounds=20_000))
+            view.show(number, {})
     assert 100 < len(capsys.readouterr().err.splitlines()) < 400
 
 
@@ -119,6 +123,57 @@ def test_a_job_of_a_sweep_names_itself_and_leaves_the_last_line_to_the_sweep(cap
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[4] for line in lines] == ["8/20", "16/20"]
     assert all(line.startswith("job 3/12 | round ") for line in lines)
+
+
+def test_the_time_left_follows_the_mean_round_of_this_session_without_its_first():
+    clock = Clock()
+    view = View(100, clock=clock)
+    clock.now += 500  # data are loaded
+    view.begin(90)
+    for number, took in ((91, 60), (92, 20), (93, 20)):
+        assert "time left" not in view.shown() or number > 92
+        clock.now += took
+        view.show(number, {})
+    assert view.shown()["time left"] == "0:02:20"
+    assert view.shown()["speed"] == "20 s a round"
+    clock.now += 10
+    view.on_clients(1, 2)
+    assert view.shown()["time left"] == "0:02:10"
+
+
+def test_a_line_names_the_last_score_and_its_round():
+    assert line(shown()) == "round 88/176 | epoch 4/8 | epsilon 5.472 of 8 | accuracy 92.8 % (round 80)"
+    assert "accuracy not scored yet" in line(shown(scored=None, values={}))
+
+
+def test_further_metrics_stand_in_it_as_far_as_they_fit():
+    values = {"accuracy": 0.5, "f1": 0.25, "top5": None}
+    assert line(shown(values=values)).endswith("(round 80) | f1 0.25 | top5 –")
+    assert line(shown(values={"accuracy": 0.5, "f1": 0.25, "a" * 60: 0.5})).endswith("f1 0.25")
+
+
+@pytest.mark.parametrize("around", [{}, {"job": "100000/100000", "clients": "1000000/1000000"}])
+@pytest.mark.parametrize(
+    "privacy", [{"epsilon_end": 19.99}, {}, {"reproducible": True}, {"has_noise": False}]
+)
+def test_the_longest_line_has_120_characters_and_keeps_round_privacy_and_accuracy(around, privacy):
+    values = {"accuracy": 1.0} | {f"a_metric_of_a_rather_long_name_{n}": -1.234e-300 for n in range(9)}
+    end = {"values": values, "scored": 10**7, "epsilon": 123456.7, "epsilon_end": 123456.7}
+    said = line(
+        around | shown(10**7, 10**7, 10**6, 10**6, **(end | privacy)) | {"time left": "99 days, 23:59:59"}
+    )
+    assert len(said) <= LONGEST_LINE == 120
+    assert "round 10000000/10000000" in said
+    assert "accuracy 100.0 %" in said
+    assert ("NOT private" in said) is (
+        privacy != {"epsilon_end": 19.99}
+    )  # the largest has an epsilon above 20
+
+
+def test_the_epsilon_of_a_line_is_never_below_the_one_spent():
+    for epsilon in (0.001234, 1.0001, 5.4712, 9.996, 99.95, 12345.6, 8.0):
+        said = shown(epsilon=epsilon)["epsilon"].split()[0]
+        assert epsilon <= float(said) <= 1.0011 * epsilon
 
 
 def counted(*overrides):

@@ -80,8 +80,8 @@ def test_in_a_notebook_one_output_changes_in_place(tmp_path, capsys, monkeypatch
     run(
         *ONE, privacy={"epsilon": None, "noise_multiplier": 0}, run={"directory": f"{tmp_path}/r"}
     )  # no warning
-    assert len(shown) == 4
-    assert "round 4/4" in shown[-1]
+    assert shown
+    assert shown[-1].startswith("round 4/4")
     assert capsys.readouterr().err == ""
 
 
