@@ -3,6 +3,7 @@
 import json
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -71,14 +72,15 @@ class Ports(list):
 @pytest.fixture
 def ports(monkeypatch):
     """Take note of the port of each run that chooses one."""
-    ports, listen = Ports(), monitoring.listen
+    ports, listening = Ports(), monitoring.listening
 
+    @contextmanager
     def noted(*arguments):
-        server = listen(*arguments)
-        ports.append(server.server_port)
-        return server
+        with listening(*arguments) as port:
+            ports.append(port)
+            yield port
 
-    monkeypatch.setattr(monitoring, "listen", noted)
+    monkeypatch.setattr(monitoring, "listening", noted)
     return ports
 
 

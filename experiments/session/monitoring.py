@@ -1,32 +1,28 @@
-"""Monitoring of a run: its figures for Prometheus and its health, over HTTP on the loopback interface of this machine.
+"""Monitoring of a run: gauges for Prometheus and its health, over HTTP on the loopback interface of this machine.
 
     GET /metrics    the gauges of `GAUGES`, in Prometheus' format
     GET /health     one JSON object: 200 while rounds end in time, 503 when none has for too long
 
-Off unless run.metrics_port is given; the package is an extra. The run replaces one mapping that contains all figures
-(`Watch`); the thread of a request reads the mapping that is there, so that neither waits and no figure is half changed.
-The figures of rounds are those of metrics.jsonl and come from its rows. Which clients were silent, and when, no privacy statement
-covers, so that no figure names a client, none counts the clients heard before their round is released, and none says who could
-not train (docs/alerts.md). The server ends with the run.
+Off unless run.metrics_port is given; the package is an extra. The gauges of rounds are set from the rows of metrics.jsonl. No
+privacy statement covers which clients were silent, and when. So no gauge names a client, none counts the clients heard before
+their round is released, and none tells who could not train (docs/alerts.md). The server ends with the run.
 """
 
 import json
 import logging
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import ModuleType
-from typing import Any
+from socketserver import ThreadingMixIn
+from threading import Thread
+from typing import Any, cast
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from client.imports import need
-from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
-from fedmf.accounting import Ledger
 from fedmf.accounting.caveats import LARGEST
 from fedmf.errors import SettingError
 from fedmf.plan import Plan
@@ -39,11 +35,10 @@ from server.state import ServerState
 log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
-_PATIENCE = 5.0  # seconds for a client to send its question, and to take the answer
+_PATIENCE = 5.0  # seconds for a client to send its request, and to take the answer
 _PAUSE = 0.1  # seconds after which the end of a run is noticed
-_JSON = "application/json"
 
-# Name (after "fedmf_") -> unit and meaning; a figure that is not known, or that a run does not have, is left out.
+# Name (after "fedmf_") -> unit and meaning; a gauge without a value is left out.
 GAUGES: Mapping[str, tuple[str, str]] = {
     "rounds_released": ("rounds", "Rounds released since the run began, in all its sessions"),
     "rounds_planned": ("rounds", "Rounds of the whole run"),
@@ -95,136 +90,110 @@ GAUGES: Mapping[str, tuple[str, str]] = {
 }
 INFO = ("run", "engine", "version")  # the labels of fedmf_run_info
 
-# {gauge: value}, and `run`, `engine` and `progress_clock`, the time of the last progress by a clock that never falls.
-Figures = Mapping[str, Any]
-
-
-def table() -> str:
-    """Return all metrics as a table of Markdown."""
-    rows = [
-        ("Metric", "Type", "Unit", "Meaning"),
-        ("---",) * 4,
-        ("`fedmf_run_info`", "info", "1", f"Labels {', '.join(INFO)}; `run` is the name of the run's folder"),
-        *((f"`fedmf_{name}`", "gauge", unit, meaning) for name, (unit, meaning) in GAUGES.items()),
-    ]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def health(seen: Figures, within: float, now: float) -> tuple[bool, dict[str, Any]]:
-    """Return whether the last progress was within the last `within` seconds before `now`, and the answer to /health."""
-    since = now - seen["progress_clock"]
-    return since <= within, {
-        "status": "ok" if since <= within else "late",
-        "run": seen["run"],
-        "waiting_for_nodes": bool(seen["waiting_for_nodes"]),
-        "rounds_released": seen["rounds_released"],
-        "rounds_planned": seen["rounds_planned"],
-        "seconds_since_last_round": round(since, 1),
-        "late_after_seconds": within,
-    }
-
 
 class Watch:
-    """The figures of a run as they are now, for whoever plays it to change and for everybody to read."""
+    """The gauges of a run, each registered when it is first set; without prometheus_client none is kept."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        run: str,
-        engine: str,
-        reproducible: bool,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        planned = plan.spent()
-        self._clock = clock
+    def __init__(self, prometheus: Any = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._prometheus, self._clock = prometheus, clock
+        self.registry: Any = None if prometheus is None else prometheus.CollectorRegistry()
+        self._gauges: dict[str, Any] = {}
+        self._last_progress = clock()
         self._of_round, self._silent = set[str](), set[str]()  # keys of nodes
-        self.figures: Figures = {
-            "run": run,
-            "engine": engine,
-            "rounds_released": 0,
-            "rounds_planned": plan.participation.rounds,
-            "epochs_begun": 0,
-            "epochs_planned": plan.participation.epochs,
-            "clients": plan.participation.clients,
-            "cohort_size": plan.participation.cohort_size,
-            "epsilon_spent": 0.0,
-            "epsilon_planned": planned.epsilon,
-            "epsilon_limit": plan.privacy.max_epsilon,
-            "delta": plan.privacy.delta,
-            "private": float(plan.sigma > 0 and planned.epsilon <= LARGEST and not reproducible),
-            "session_started_timestamp_seconds": time.time(),
-            "waiting_for_nodes": 0.0,
-            "progress_clock": clock(),
-        }
+
+    def set(self, **values: float | Callable[[], float] | None) -> None:
+        """Set gauges by name; None leaves one as it is, and a function is called at each scrape."""
+        if "rounds_released" in values:
+            self._last_progress = self._clock()
+        for name, value in values.items() if self._prometheus is not None else ():
+            if name not in self._gauges and value is not None:
+                described = f"fedmf_{name}", f"{GAUGES[name][1]}."
+                self._gauges[name] = self._prometheus.Gauge(*described, registry=self.registry)
+            if callable(value):
+                self._gauges[name].set_function(value)
+            elif value is not None:
+                self._gauges[name].set(value)
 
     def begin(self, plan: Plan, state: ServerState, row: Mapping[str, Any] | None) -> None:
-        """Take over what the run's earlier sessions did: the state to go on from, and the last row of its metrics."""
-        self._change(
+        """Set what earlier sessions of the run did: the state that it continues from, and the last row of its metrics."""
+        begun, row = len(state.ledger.entries), row or {}
+        self.set(
             rounds_released=state.round,
-            epochs_begun=len(state.ledger.entries),
-            epsilon_spent=plan.spent_on(state.ledger).epsilon if state.ledger != Ledger() else 0.0,
-            replies=None if row is None else row["replies"],
-            round_seconds=None if row is None else row["seconds"],
-            progress_clock=self._clock(),
+            epochs_begun=begun,
+            epsilon_spent=plan.spent_on(state.ledger).epsilon if begun else 0.0,
+            replies=row.get("replies"),
+            round_seconds=row.get("seconds"),
         )
 
-    def on_row(self, row: Mapping[str, Any], /) -> None:
-        """Take the row that a released round has in metrics.jsonl; without seconds it is one of an earlier session."""
-        self._change(
+    def on_row(self, row: Mapping[str, Any]) -> None:
+        """Set what a row of metrics.jsonl has; without seconds it is of a round that an earlier session released."""
+        self.set(
             rounds_released=row["round"],
             epochs_begun=row["epoch"],
             replies=row["replies"],
             round_seconds=row["seconds"],
             epsilon_spent=row["epsilon"],
-            progress_clock=self._clock(),
-            **({} if row["seconds"] is None else {"last_round_timestamp_seconds": time.time()}),
+            last_round_timestamp_seconds=None if row["seconds"] is None else time.time(),
         )
 
-    def on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
+    def health(self, within: float) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Return the answer to /health: OK where the last round ended within the last `within` seconds."""
+        since = self._clock() - self._last_progress
+        status, word = (HTTPStatus.OK, "ok") if since <= within else (HTTPStatus.SERVICE_UNAVAILABLE, "late")
+        known = {
+            name: int(self.registry.get_sample_value(f"fedmf_{name}"))
+            for name in ("waiting_for_nodes", "rounds_released", "rounds_planned")
+        }
+        return status, {
+            "status": word,
+            **known,
+            "waiting_for_nodes": bool(known["waiting_for_nodes"]),
+            "seconds_since_last_round": round(since, 1),
+            "late_after_seconds": within,
+        }
+
+    def on_heard(self, answered: Sequence[str]) -> None:
         """Count the nodes of a deployment from which no client was heard when last asked; clients are KEY:NUMBER.
 
         The nodes of this round's clients that are not connected count, as `found` was told of them.
         """
-        if "round_nodes" in self.figures:
-            heard = {node_of(client) for client in answered}
-            self._silent = (self._silent | self._of_round) - heard
-            self._change(round_nodes_silent=len(self._silent))
-
-    def over(self, population: Population) -> Population:
-        """Return `population`, watched while it waits for nodes."""
-        return _WatchedPopulation(population, self)
+        if "round_nodes" in self._gauges:
+            self._silent = (self._silent | self._of_round) - {node_of(client) for client in answered}
+            self.set(round_nodes_silent=len(self._silent))
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Say that the run waits for nodes while the block lasts."""
-        self._change(waiting_for_nodes=1.0)
+        """Count the run as waiting for nodes while the block lasts."""
+        self.set(waiting_for_nodes=1)
         try:
             yield
         finally:
-            self._change(waiting_for_nodes=0.0)
+            self.set(waiting_for_nodes=0)
 
-    def found(
-        self, clients: Sequence[str], places: Mapping[int, Sequence[str]], presence: Presence | None
-    ) -> None:
+    def found(self, clients: Sequence[str], places: Mapping[int, Sequence[str]], presence: Presence) -> None:
         """Count the nodes that a round's clients are behind, those that are connected, and how many are expected at all.
 
-        A node that nobody expects any more, in no list and not in the epoch, is no longer silent: it is gone.
+        A node that is neither in a list nor in the epoch any more is no longer silent: it is gone.
         """
-        connected = {node_of(client) for group in places.values() for client in group}
         self._of_round = {node_of(client) for client in clients}
-        self._change(
+        self._silent &= presence.expected | presence.in_epoch
+        expected, present, in_epoch = presence.counts()
+        self.set(
             round_nodes=len(self._of_round),
-            round_nodes_connected=len(connected),
+            round_nodes_connected=len({node_of(client) for group in places.values() for client in group}),
             pulls_under_way=pulls_under_way,
+            nodes_expected=expected,
+            nodes_connected=present,
+            nodes_in_epoch=in_epoch,
         )
-        if presence is not None:
-            self._silent &= presence.expected | presence.in_epoch
-            expected, present, in_epoch = presence.counts()
-            self._change(nodes_expected=expected, nodes_connected=present, nodes_in_epoch=in_epoch)
 
-    def _change(self, **values: Any) -> None:
-        self.figures = {**self.figures, **values}
+    def over(self, population: Population) -> Population:
+        """Return `population`, watched while it waits for nodes where gauges are kept."""
+        return (
+            population
+            if self._prometheus is None
+            else cast("Population", _WatchedPopulation(population, self))
+        )
 
 
 class _WatchedPopulation:
@@ -233,145 +202,107 @@ class _WatchedPopulation:
     def __init__(self, population: Population, watch: Watch) -> None:
         self._population, self._watch = population, watch
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what the population itself has."""
+        return getattr(self._population, name)
+
     def gather(self, plan: Plan, epoch: int, step: int, grid: Any, *, key: SecretKey) -> None:
         """Wait for enough clients."""
         with self._watch.waiting():
             self._population.gather(plan, epoch, step, grid, key=key)
 
-    def cohort(self, plan: Plan, server_round: int) -> list[str]:
-        """Return the clients of a round."""
-        return self._population.cohort(plan, server_round)
-
     def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
         """Return which clients each connected node plays."""
         with self._watch.waiting():
             places = self._population.places(clients, grid)
-        self._watch.found(clients, places, self._population.presence())
+        presence = self._population.presence()
+        if presence is not None:  # the nodes of a simulation are this machine
+            self._watch.found(clients, places, presence)
         return places
-
-    def presence(self) -> Presence | None:
-        """Return which nodes there are."""
-        return self._population.presence()
-
-    def question(self, clients: Sequence[str]) -> dict[str, bytes]:
-        """Return what else a node is asked."""
-        return self._population.question(clients)
-
-    def declines(self, clients: Sequence[str], reply: Any) -> bool:
-        """Say whether a reply leaves its clients silent."""
-        return self._population.declines(clients, reply)
-
-    def admits(self, clients: Sequence[str], reply: Any) -> bool:
-        """Say whether a reply counts."""
-        return self._population.admits(clients, reply)
 
 
 @contextmanager
 def open_watch(settings: Settings, experiment: Experiment, run: str) -> Iterator[Watch]:
-    """Yield the watch of the run in the folder called `run`, served while the block lasts where run.metrics_port says so.
+    """Yield the watch of the run in the folder called `run`, served while the block lasts where run.metrics_port is given.
 
     Raises `SettingError` where the port is taken or the package is missing.
     """
-    watch = Watch(
-        experiment.plan, run=run, engine=settings.engine.name, reproducible=settings.run.reproducible
-    )
-    if settings.run.metrics_port is None:
-        yield watch
+    port = settings.run.metrics_port
+    if port is None:
+        yield Watch()
         return
-    server = listen(settings.run.metrics_port, lambda: watch.figures, settings.run.health_seconds)
-    thread = threading.Thread(target=server.serve_forever, args=(_PAUSE,), name="fedmf metrics", daemon=True)
-    thread.start()
-    print(f"metrics: http://{HOST}:{server.server_port}/metrics and /health", file=sys.stderr)
-    try:
+    prometheus = need("prometheus_client", f"run.metrics_port={port}", extra="metrics")
+    watch, plan = Watch(prometheus), experiment.plan
+    planned = plan.spent().epsilon
+    labels = dict(zip(INFO, (run, settings.engine.name, __version__), strict=True))
+    prometheus.Info("fedmf_run", "Which run this is.", registry=watch.registry).info(labels)
+    watch.set(
+        rounds_released=0,
+        rounds_planned=plan.participation.rounds,
+        epochs_begun=0,
+        epochs_planned=plan.participation.epochs,
+        clients=plan.participation.clients,
+        cohort_size=plan.participation.cohort_size,
+        epsilon_spent=0,
+        epsilon_planned=planned,
+        epsilon_limit=plan.privacy.max_epsilon,
+        delta=plan.privacy.delta,
+        private=plan.sigma > 0 and planned <= LARGEST and not settings.run.reproducible,
+        session_started_timestamp_seconds=time.time(),
+        waiting_for_nodes=0,
+    )
+    with listening(port, watch, run, settings.run.health_seconds) as actual:
+        print(f"metrics: http://{HOST}:{actual}/metrics and /health", file=sys.stderr)
         yield watch
+
+
+@contextmanager
+def listening(port: int, watch: Watch, run: str, within: float) -> Iterator[int]:
+    """Serve the gauges of `watch` and the health of `run` while the block lasts; yields the port, a free one for 0."""
+    metrics = need("prometheus_client", f"run.metrics_port={port}", extra="metrics").make_wsgi_app(
+        watch.registry
+    )
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        if environ["PATH_INFO"] == "/metrics":
+            return metrics(environ, start)
+        status, kind, content = HTTPStatus.NOT_FOUND, "text/plain", "/metrics or /health\n"
+        if environ["PATH_INFO"] == "/health":
+            status, said = watch.health(within)
+            kind, content = "application/json", json.dumps({"run": run, **said}) + "\n"
+        start(f"{status.value} {status.phrase}", [("Content-Type", kind)])
+        return [content.encode()]
+
+    try:
+        server = make_server(HOST, port, answer, _Server, _Handler)
+    except OSError as error:
+        raise SettingError(
+            f"run.metrics_port is {port}, which cannot be used on {HOST} ({error.strerror}); give another one, or 0, which "
+            "takes one that is free and says which."
+        ) from error
+    thread = Thread(target=server.serve_forever, args=(_PAUSE,), name="fedmf metrics", daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
 
 
-def watched_population(settings: Settings, watch: Watch, population: Population) -> Population:
-    """Return `population`, of a deployment watched while it waits for nodes; those of a simulation are this machine."""
-    return watch.over(population) if isinstance(settings.engine, DeploymentSettings) else population
-
-
-def listen(port: int, figures: Callable[[], Figures], within: float) -> ThreadingHTTPServer:
-    """Return a server that listens on `port` of the loopback interface, 0 for one that is free, and answers nothing yet."""
-    core, exposition = (
-        need(f"prometheus_client.{part}", f"run.metrics_port={port}", extra="metrics")
-        for part in ("core", "exposition")
-    )
-    registry = core.CollectorRegistry()
-    registry.register(_Collector(core, figures))
-
-    class Handler(_Handler):
-        def answer(self, path: str) -> tuple[HTTPStatus, str, bytes] | None:
-            if path == "/metrics":
-                encode, kind = exposition.choose_encoder(self.headers.get("Accept", ""))
-                return HTTPStatus.OK, kind, encode(registry)
-            if path == "/health":
-                is_well, said = health(figures(), within, time.monotonic())
-                status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
-                return status, _JSON, json.dumps(said).encode() + b"\n"
-            return None
-
-    try:
-        return _Server((HOST, port), Handler)
-    except OSError as error:
-        raise SettingError(
-            f"run.metrics_port is {port}, which cannot be used on {HOST} ({error.strerror}); give another one, or 0, which "
-            "takes one that is free and says which."
-        ) from error
-
-
-class _Collector:
-    """The figures as they are at the moment of a question, as families of Prometheus."""
-
-    def __init__(self, families: ModuleType, figures: Callable[[], Figures]) -> None:
-        self._families, self._figures = families, figures
-
-    def collect(self) -> Iterator[Any]:
-        """Yield a family for each figure that has a value."""
-        seen = self._figures()
-        labels = dict(zip(INFO, (seen["run"], seen["engine"], __version__), strict=True))
-        yield self._families.InfoMetricFamily("fedmf_run", "Which run this is.", value=labels)
-        for name, (_, meaning) in GAUGES.items():
-            value = seen.get(name)
-            if value is not None:
-                value = value() if callable(value) else value
-                yield self._families.GaugeMetricFamily(f"fedmf_{name}", f"{meaning}.", value=value)
-
-
-class _Server(ThreadingHTTPServer):
-    """A server whose threads nobody waits for, and which says nothing of a client that hangs up."""
+class _Server(ThreadingMixIn, WSGIServer):
+    """A server whose threads nobody waits for, and which is silent about a client that hangs up."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what went wrong here: the run goes on without an answer."""
+        """Log what went wrong here: the run continues without an answer."""
         if not isinstance(sys.exc_info()[1], OSError):
-            log.warning("a question for the metrics could not be answered", exc_info=True)
+            log.warning("a request for the metrics could not be answered", exc_info=True)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers GET on the known paths alone."""
-
+class _Handler(WSGIRequestHandler):
     timeout = _PATIENCE
-    server_version, sys_version = "fedmf", ""
-
-    def answer(self, path: str) -> tuple[HTTPStatus, str, bytes] | None:
-        """Return status, kind and content for `path`, None for one that there is not."""
-        raise NotImplementedError
-
-    def do_GET(self) -> None:
-        """Answer a question."""
-        found = self.answer(self.path.partition("?")[0])
-        status, kind, content = found or (HTTPStatus.NOT_FOUND, "text/plain", b"/metrics or /health\n")
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Log no question: a scrape every few seconds would fill the log."""
+        """Log no request: a scrape every few seconds would fill the log."""

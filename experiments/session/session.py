@@ -25,7 +25,7 @@ from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session import resume
 from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger, to_both
-from experiments.session.monitoring import Watch, open_watch, watched_population
+from experiments.session.monitoring import Watch, open_watch
 from experiments.session.progress import View
 from experiments.session.recorder import Recorder
 from experiments.session.resume import has_released, refuse_lost_config
@@ -147,7 +147,7 @@ def run_session(
         strategy = FedMF(
             experiment.plan,
             experiment.optimizer,
-            watched_population(settings, watch, population(folder)),
+            watch.over(population(folder)),
             state,
             replies=experiment.replies,
             commit=partial(_commit, checkpoint),
@@ -308,7 +308,7 @@ def _on_heard(
     answered: Sequence[str],
 ) -> None:
     """Count who was heard, and who failed where this machine knows."""
-    watch.on_heard(number, asked, answered)
+    watch.on_heard(answered)
     if failures is not None:
         failures.on_heard(number, asked, answered)
 

@@ -1,5 +1,8 @@
 """What a deployed run tells Prometheus of its nodes: how many, never which, and nothing of a client."""
 
+import contextlib
+
+import prometheus_client
 import pytest
 from flwr.app import Context, RecordDict
 
@@ -111,13 +114,13 @@ def test_it_waits_for_nodes_before_an_epoch_and_not_while_clients_train(tmp_path
     assert seen == {"query": {(1, True)}, "train": {(0, False)}}
 
 
-def test_a_wait_that_ends_without_nodes_is_over(monkeypatch):
+def test_a_wait_that_ends_without_nodes_is_over():
     """Too few clients stop a run; what is said of it until then is that it waits."""
-    watch, said = object.__new__(Watch), []
-    watch._change = lambda **values: said.append(values)
-    with pytest.raises(ZeroDivisionError), watch.waiting():
+    watch = Watch(prometheus_client)
+    with contextlib.suppress(ZeroDivisionError), watch.waiting():
+        assert watch.registry.get_sample_value("fedmf_waiting_for_nodes") == 1
         _ = 1 / 0
-    assert said == [{"waiting_for_nodes": 1.0}, {"waiting_for_nodes": 0.0}]
+    assert watch.registry.get_sample_value("fedmf_waiting_for_nodes") == 0
 
 
 def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, after_each_round):  # noqa: F811
@@ -147,38 +150,20 @@ def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, afte
     assert [row[3] for row in seen] == [2] * 3 + [1] * 3
 
 
-def test_a_node_stays_silent_in_rounds_that_ask_none_of_its_clients():
-    """Until it is heard; one that was never asked is not silent."""
-    watch, said = object.__new__(Watch), []
-    watch.figures, watch._silent, watch._of_round = {"round_nodes": 1}, set(), set()
-    watch._change = lambda **values: said.append(values.get("round_nodes_silent"))
-    for asked, answered in (("ab", "a"), ("a", "a"), ("ac", "ac"), ("b", ""), ("b", "b")):
+def silent(*rounds):
+    """Return how many nodes are silent after each round, given as (asked, answered, in the list, in the epoch)."""
+    watch, said = Watch(prometheus_client), []
+    for asked, answered, listed, in_epoch in rounds:
         clients = [f"{name}:0" for name in asked]
-        watch.found(clients, {1: clients}, None)
-        watch.on_heard(1, clients, [f"{name}:0" for name in answered])
-    assert [number for number in said if number is not None] == [1, 1, 1, 1, 0]
+        watch.found(clients, {1: clients}, Presence(frozenset(listed), frozenset(asked), frozenset(in_epoch)))
+        watch.on_heard([f"{name}:0" for name in answered])
+        said.append(watch.registry.get_sample_value("fedmf_round_nodes_silent"))
+    return said
 
 
-@pytest.mark.parametrize(("expected", "silent"), [("a", [1, 0]), ("ab", [1, 1])], ids=["gone", "expected"])
-def test_a_node_that_nobody_expects_any_more_is_not_silent_for_ever(expected, silent):
-    """Without a list it is gone from the epoch; with one it is in the list."""
-    watch, said = object.__new__(Watch), []
-    watch.figures, watch._silent, watch._of_round = {"round_nodes": 1}, set(), set()
-    watch._change = lambda **values: said.append(values.get("round_nodes_silent"))
-    for names, due in (("ab", "ab"), ("a", expected)):
-        clients = [f"{name}:0" for name in names]
-        watch.found(clients, {1: clients}, Presence(frozenset(due), frozenset("ab"), frozenset(names)))
-        watch.on_heard(1, clients, ["a:0"])
-    assert [number for number in said if number is not None] == silent
-
-
-def test_a_node_of_the_epoch_that_is_no_longer_in_the_list_is_silent_in_each_round():
-    """Also in those that ask none of its clients, as any other."""
-    watch, said = object.__new__(Watch), []
-    watch.figures, watch._silent, watch._of_round = {"round_nodes": 1}, set(), set()
-    watch._change = lambda **values: said.append(values.get("round_nodes_silent"))
-    for names in ("ab", "a"):
-        clients = [f"{name}:0" for name in names]
-        watch.found(clients, {1: ["a:0"]}, Presence(frozenset("a"), frozenset("a"), frozenset("ab")))
-        watch.on_heard(1, clients, ["a:0"])
-    assert [number for number in said if number is not None] == [1, 1]
+def test_a_node_stays_silent_until_it_is_heard_or_is_expected_no_more():
+    asked = (("ab", "a"), ("a", "a"), ("ac", "ac"), ("b", ""), ("b", "b"))
+    assert silent(*((*each, "abc", "abc") for each in asked)) == [1, 1, 1, 1, 0]
+    assert silent(("ab", "a", "ab", "ab"), ("a", "a", "a", "a")) == [1, 0]  # it has gone with its epoch
+    assert silent(("ab", "a", "ab", "ab"), ("a", "a", "ab", "a")) == [1, 1]  # the list has it
+    assert silent(("ab", "a", "a", "ab"), ("a", "a", "a", "ab")) == [1, 1]  # the epoch has it

@@ -7,13 +7,14 @@ import threading
 import time
 from pathlib import Path
 
+import prometheus_client
 import pytest
 
 import runs
 import scraping
 from crashes import Crash
 from experiments.session import monitoring
-from experiments.session.monitoring import GAUGES, HOST, health, listen
+from experiments.session.monitoring import GAUGES, HOST, Watch, listening, open_watch
 from fedmf.errors import SettingError
 from scraping import OF_A_SIMULATION, OF_NODES, WITH_A_LIMIT, after_each_round, ports, samples  # noqa: F401  fixtures
 from server.strategy import FedMF
@@ -35,34 +36,13 @@ def rows(directory):
     return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
 
 
-def figures(**changed):
-    known = {
-        "run": "r",
-        "engine": "local",
-        "rounds_released": 0,
-        "rounds_planned": 4,
-        "waiting_for_nodes": 0.0,
-    }
-    return {**known, "progress_clock": 100.0, **changed}
-
-
 @pytest.fixture
 def server():
-    """A server of figures that never change, with a way to answer what it is asked."""
-    opened = []
-
-    def serve(seen, within=60.0):
-        server = listen(0, lambda: seen, within)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        opened.append((server, thread))
-        return server.server_port
-
-    yield serve
-    for server, thread in opened:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    """Serve a watch that stays as it is; return it and its port."""
+    watch = Watch(prometheus_client)
+    watch.set(rounds_released=3, rounds_planned=4, waiting_for_nodes=0)
+    with listening(0, watch, "r", 60.0) as port:
+        yield watch, port
 
 
 def test_after_each_round_a_scrape_says_what_the_runs_files_say(tmp_path, ports, after_each_round):  # noqa: F811
@@ -158,14 +138,13 @@ def test_a_resumed_run_goes_on_counting_where_it_was(tmp_path, ports, after_each
     assert "fedmf_last_round_timestamp_seconds" not in found  # no round of this session yet
 
 
-def test_a_row_that_a_crash_left_out_has_no_time_of_release():
-    watch = object.__new__(monitoring.Watch)
-    watch._clock, watch.figures = time.monotonic, figures()
+def test_a_row_that_a_crash_left_out_has_no_time_of_release(server):
+    watch, port = server
     row = {"round": 2, "epoch": 1, "replies": 8, "epsilon": 1.0}
     watch.on_row({**row, "seconds": None})
-    assert "last_round_timestamp_seconds" not in watch.figures
+    assert "fedmf_last_round_timestamp_seconds" not in samples(port)[0]
     watch.on_row({**row, "seconds": 0.1})
-    assert abs(watch.figures["last_round_timestamp_seconds"] - time.time()) < 5
+    assert abs(samples(port)[0]["fedmf_last_round_timestamp_seconds"] - time.time()) < 5
 
 
 def test_a_port_that_is_taken_is_refused_before_anything_is_written(tmp_path, capsys):
@@ -226,27 +205,28 @@ def test_whoever_asks_and_says_nothing_delays_neither_rounds_nor_the_end(
         connection.close()
 
 
-def test_without_a_port_nothing_listens(tmp_path, ports, after_each_round):  # noqa: F811
+def test_without_a_port_nothing_listens_and_the_package_is_not_needed(
+    tmp_path,
+    ports,  # noqa: F811
+    after_each_round,  # noqa: F811
+    monkeypatch,
+):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     seen = []
     after_each_round(lambda: seen.extend(thread.name for thread in threading.enumerate()))
     runs.run(tmp_path / "r", *SMALL)
     assert ports == []
     assert "fedmf metrics" not in seen
-
-
-def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "prometheus_client.core", None)
-    with pytest.raises(
-        SettingError, match=r"run.metrics_port=1 needs the package prometheus_client.*\[metrics\]"
-    ):
-        listen(1, figures, 1.0)
+    needs = r"run.metrics_port=1 needs the package prometheus_client.*\[metrics\]"
+    with pytest.raises(SettingError, match=needs), open_watch(runs.composed("run.metrics_port=1"), None, "r"):
+        pass
 
 
 def test_it_listens_on_the_loopback_interface_alone_and_answers_two_paths(server):
-    port = server(figures())
-    assert scraping.get(port)[:2] == (200, scraping.get(port)[1])
-    assert scraping.get(port)[1].startswith("text/plain; version=")
-    assert scraping.get(port, "/metrics?x=1")[0] == 200
+    _, port = server
+    status, kind, _ = scraping.get(port, "/metrics?x=1")
+    assert status == 200
+    assert kind.startswith("text/plain; version=")
     assert scraping.get(port, "/")[0] == scraping.get(port, "/health/..")[0] == 404
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     listening = [line.split()[1:4:2] for line in lines]  # address, state
@@ -256,9 +236,9 @@ def test_it_listens_on_the_loopback_interface_alone_and_answers_two_paths(server
     ]
 
 
-def test_health_is_late_when_no_round_has_ended_for_the_stated_time(server):
-    now = time.monotonic()
-    status, said = scraping.health(server(figures(progress_clock=now, rounds_released=3)))
+def test_health_is_late_when_no_round_has_ended_for_the_stated_time_and_well_after_the_next(server):
+    watch, port = server
+    status, said = scraping.health(port)
     assert status == 200
     assert said == {
         "status": "ok",
@@ -269,14 +249,13 @@ def test_health_is_late_when_no_round_has_ended_for_the_stated_time(server):
         "seconds_since_last_round": said["seconds_since_last_round"],
         "late_after_seconds": 60.0,
     }
-    status, said = scraping.health(server(figures(progress_clock=now - 61, waiting_for_nodes=1.0)))
+    watch._last_progress -= 61
+    with watch.waiting():
+        status, said = scraping.health(port)
     assert (status, said["status"], said["waiting_for_nodes"]) == (503, "late", True)
     assert 61 <= said["seconds_since_last_round"] < 70
-
-
-def test_a_round_that_ends_makes_it_healthy_again():
-    seen = figures(progress_clock=0.0)
-    assert [health(seen, 10.0, now)[0] for now in (0.0, 10.0, 10.1)] == [True, True, False]
+    watch.set(rounds_released=4)
+    assert scraping.health(port)[0] == 200
 
 
 @pytest.mark.parametrize(
