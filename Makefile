@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup run test test-fast test-slow test-interpreters test-gpu mutation lint settings docs deploy-demo hashes sbom
+.PHONY: setup run test test-fast test-slow test-interpreters test-gpu mutation lint docs deploy-demo hashes sbom
 
 setup: $(INSTALLED)
 
@@ -66,10 +66,6 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-
-# What --help and docs/settings.md say of every setting, from the comments in conf/ and the classes; commit what it writes.
-settings: setup
-	$(BIN)/python docs/site_tools/settings.py
 
 # The files in requirements/, anew from constraints.txt: asks the package registry for every package and each Python that we
 # name, and installs nothing. An index of this machine's own must not answer (PIP_CONFIG_FILE=/dev/null).

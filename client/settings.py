@@ -1,14 +1,33 @@
-"""How a client trains, without torch: what a process may need to know long before it trains."""
+"""How a client trains and is given its data, without torch: what a process may need to know long before it trains."""
 
 from dataclasses import dataclass
 
 from fedmf.checks import check_at_least, check_below_one, check_choice, check_non_negative, check_positive
 from fedmf.errors import SettingError
+from fedmf.setting import REQUIRED, setting
 
 DEVICES = ("auto", "cpu", "cuda")
 LOSSES = ("cross_entropy", "mse", "bce_with_logits")
 OPTIMIZERS = ("sgd", "adam")
 AUTOCASTS = ("bfloat16",)
+LEVELS = ("words", "characters")
+"""What texts are parted into."""
+TEST_SPLITS = ("test", "validation", "heldout")
+"""What a model can be scored on with Stack Overflow."""
+PARTITIONERS = {
+    "iid": "IidPartitioner",
+    "dirichlet": "DirichletPartitioner",
+    "shards": "ShardPartitioner",
+    "pathological": "PathologicalPartitioner",
+    "inner_dirichlet": "InnerDirichletPartitioner",
+    "distribution": "DistributionPartitioner",
+    "linear": "LinearPartitioner",
+    "square": "SquarePartitioner",
+    "exponential": "ExponentialPartitioner",
+    "sizes": "SizePartitioner",
+    "grouped": "GroupedNaturalIdPartitioner",
+}
+"""How examples without users are dealt to clients: our names of classes of flwr-datasets."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +44,27 @@ class TrainingSettings:
     that only our loop obeys are refused beside it.
     """
 
-    learning_rate: float
-    batch_size: int = 10
-    epochs: int = 1
-    device: str = "auto"
-    optimizer: str = "sgd"
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    proximal: float = 0.0
-    max_steps: int | None = None
-    loss: str = "cross_entropy"
-    accumulate: int = 1
-    autocast: str | None = None
-    trainer: str | None = None
+    learning_rate: float = setting(REQUIRED, "of the client's optimizer")
+    batch_size: int = setting(10, "examples of a batch")
+    epochs: int = setting(1, "passes over a client's examples")
+    device: str = setting("auto", "where a client trains; auto: on the GPU if there is one", DEVICES)
+    optimizer: str = setting(
+        "sgd",
+        "of the client; weight decay of adam is decoupled; its state begins anew with every client",
+        OPTIMIZERS,
+    )
+    momentum: float = setting(0.0, "of sgd, in [0, 1)")
+    weight_decay: float = setting(
+        0.0, "what pulls weights to zero; with sgd part of the gradient, with adam decoupled"
+    )
+    proximal: float = setting(0.0, "mu of FedProx, which holds a client near the model it was sent; 0: none")
+    max_steps: int | None = setting(None, "at most so many batches in all; null: all of them")
+    loss: str = setting("cross_entropy", "what is minimised, or package.module:function of your own", LOSSES)
+    accumulate: int = setting(1, "parts that a batch is computed in, for less memory")
+    autocast: str | None = setting(
+        None, "lower precision of the forward pass (bfloat16); null: none", AUTOCASTS
+    )
+    trainer: str | None = setting(None, "package.module:function, a training loop of your own; null: ours")
 
     def __post_init__(self) -> None:
         check_positive("learning_rate", self.learning_rate)

@@ -29,22 +29,36 @@ from experiments.deployment.certificate_folder import (
     renew_server,
     standing,
 )
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
+from fedmf.setting import REQUIRED, setting
 
 
 @dataclass(frozen=True)
 class CertificatesSettings:
     """Keys of the command."""
 
-    directory: str
-    name: str | None
-    names: tuple[str, ...]
-    days: int
-    authority_days: int
-    renew: str | None
-    output: Output
+    directory: str = setting(
+        REQUIRED,
+        "folder of ca.key, ca.crt, server.key and server.pem; made where it is not there, for its owner alone",
+    )
+    name: str | None = setting(
+        None,
+        "host name or address by which nodes call the server; null: nothing is made, or what is "
+        "renewed keeps its names",
+    )
+    names: tuple[str, ...] = setting(
+        (), "further host names and addresses of the server; localhost and 127.0.0.1 are always among them"
+    )
+    days: int = setting(365, "for how many days the server's certificate is valid")
+    authority_days: int = setting(3650, "for how many days the authority is valid")
+    renew: str | None = setting(
+        None,
+        "what is made anew, while the old one is kept under a name with the date; null: nothing",
+        RENEWALS,
+    )
+    output: Output = setting(Output.text, PRINTED)
 
     def __post_init__(self) -> None:
         if self.renew is not None:

@@ -12,7 +12,8 @@ from rich.table import Table
 from client import models
 from client.data import CLASSIFICATION, DATASETS
 from experiments.cli import command, output
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
+from fedmf.setting import setting
 
 # Data on which models are measured: (words, input shape, classes).
 IMAGES = ("28 x 28 images, 10 classes", (28, 28), 10)
@@ -27,7 +28,7 @@ MEASURED_ON = {"logistic": DIGITS, "mlp": IMAGES, "cnn": WRITERS, "lstm": WORDS,
 class DatasetsSettings:
     """Keys of the command."""
 
-    output: Output
+    output: Output = setting(Output.text, PRINTED)
 
 
 def datasets(settings: DatasetsSettings) -> None:

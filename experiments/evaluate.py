@@ -22,7 +22,7 @@ from torch import nn
 from client import models
 from client.data import Dataset
 from client.losses import find_loss
-from client.metric_names import check_metrics
+from client.metric_names import METRICS, check_metrics
 from client.metrics import find_metrics
 from client.scoring import Score, refuse_failures, score
 from experiments.cli import command, output
@@ -36,20 +36,14 @@ from experiments.settings.data import (
     merged,
     print_notes,
 )
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from experiments.settings.recorded import Recorded, refuse_code
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
+from fedmf.setting import REQUIRED, setting
 
 # Without a choice: the run's own data set and model, of which any common key can be replaced.
-RUNS_OWN = DatasetSettings(
-    name="",
-    path=None,
-    examples_per_client=None,
-    max_examples_per_user=None,
-    max_test_examples=None,
-    vocabulary=None,
-)
+RUNS_OWN = DatasetSettings(name="")
 RUNS_OWN_MODEL = ModelSettings(name="")
 
 
@@ -57,13 +51,25 @@ RUNS_OWN_MODEL = ModelSettings(name="")
 class EvaluateSettings:
     """Keys of the command."""
 
-    directory: str
-    batch_size: int
-    metrics: tuple[str, ...] | None
-    trust_code: bool
-    output: Output
-    dataset: DatasetSettings = RUNS_OWN
-    model: ModelSettings = RUNS_OWN_MODEL
+    directory: str = setting(REQUIRED, "folder of the run whose model is scored")
+    batch_size: int = setting(256, "examples that are scored at once")
+    metrics: tuple[str, ...] | None = setting(
+        None,
+        "metrics besides accuracy and loss, such as [f1,MODULE:FUNCTION]; null: those that the run recorded",
+        METRICS,
+    )
+    trust_code: bool = setting(
+        False,
+        "true: import the loader, the model and the metrics that the directory's config.yaml names by "
+        "import path",
+    )
+    output: Output = setting(Output.text, PRINTED)
+    dataset: DatasetSettings = setting(RUNS_OWN, "another data set, of the same shape", chosen=None)
+    model: ModelSettings = setting(
+        RUNS_OWN_MODEL,
+        "the run's own model by an import path of your own: model=custom model.name=MODULE:CLASS",
+        chosen=None,
+    )
 
 
 def evaluate(settings: EvaluateSettings) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from experiments.cli import command, output
 from experiments.run_files.directory import MODEL, SUMMARY
 from experiments.run_files.model_files import (
+    FORMATS,
     SUFFIXES,
     Shape,
     as_onnx,
@@ -36,9 +37,10 @@ from experiments.run_files.model_files import (
 )
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.data import ModelSettings, arguments, merged
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from experiments.settings.recorded import refuse_code
 from fedmf.errors import RunDirectoryError
+from fedmf.setting import REQUIRED, setting
 
 RUNS_OWN_MODEL = ModelSettings(name="")
 
@@ -47,12 +49,24 @@ RUNS_OWN_MODEL = ModelSettings(name="")
 class ExportSettings:
     """Keys of the command."""
 
-    directory: str
-    format: str
-    to: str | None
-    trust_code: bool
-    output: Output
-    model: ModelSettings = RUNS_OWN_MODEL
+    directory: str = setting(REQUIRED, "folder of a finished run")
+    format: str = setting(
+        "torch", "a state dict, the same with the statement as metadata, or the computation too", FORMATS
+    )
+    to: str | None = setting(
+        None,
+        "FILE to write, which must not exist; null: model.pt, model.safetensors or model.onnx in directory",
+    )
+    trust_code: bool = setting(
+        False,
+        "true: import the model that the directory's config.yaml names by an import path, for format=onnx",
+    )
+    output: Output = setting(Output.text, PRINTED)
+    model: ModelSettings = setting(
+        RUNS_OWN_MODEL,
+        "a model of your own by its import path, where config.yaml names one: model=custom model.name=MODULE:CLASS",
+        chosen=None,
+    )
 
 
 def export(settings: ExportSettings) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.cli import command, output
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.errors import SettingError
+from fedmf.setting import REQUIRED, setting
 from server.files import locked_while_changed, refuse_others_folder
 from server.known_nodes import KnownNode, KnownNodes
 
@@ -26,12 +27,20 @@ from server.known_nodes import KnownNode, KnownNodes
 class NodesSettings:
     """Keys of the command."""
 
-    file: str
-    add: str | None
-    name: str | None
-    most_clients: int | None
-    remove: str | None
-    output: Output
+    file: str = setting(
+        REQUIRED, "the list of nodes, made with the first node that is added; readable by its owner alone"
+    )
+    add: str | None = setting(
+        None,
+        "file with the public key of a node that may take part, as ssh-keygen writes it (FILE.pub); "
+        "null: none is added",
+    )
+    name: str | None = setting(None, "what the node that is added is called in logs")
+    most_clients: int | None = setting(None, "the most clients that the node that is added may count for")
+    remove: str | None = setting(
+        None, "name of a node that may not take part any more; null: none is removed"
+    )
+    output: Output = setting(Output.text, PRINTED)
 
 
 def nodes(settings: NodesSettings) -> None:

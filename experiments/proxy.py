@@ -11,20 +11,27 @@ from dataclasses import dataclass
 from experiments.cli import command, output
 from experiments.deployment.nginx import Proxy, largest_request
 from experiments.settings.output import Output
+from fedmf.setting import REQUIRED, setting
 
 
 @dataclass(frozen=True)
 class ProxySettings:
     """Keys of the command."""
 
-    parameters: int
-    listen: str
-    superlink: str
-    name: str
-    certificate: str
-    key: str
-    authority: str
-    output: Output
+    parameters: int = setting(
+        REQUIRED,
+        "of the largest model that runs behind the proxy: no larger request is let through than its "
+        "updates need",
+    )
+    listen: str = setting("8443", "port, or HOST:PORT, where nodes come in")
+    superlink: str = setting("127.0.0.1:8000", "HOST:PORT of the SuperLink, on the loopback interface")
+    name: str = setting("localhost", "what the SuperLink's certificate must be made out to")
+    certificate: str = setting("/etc/fedmf/server.pem", "file that nodes are shown")
+    key: str = setting("/etc/fedmf/server.key", "file with its private key")
+    authority: str = setting(
+        "/etc/fedmf/ca.crt", "file with the authority that signed the SuperLink's certificate"
+    )
+    output: Output = setting(Output.text, "what is printed, the configuration or one JSON document with it")
 
 
 def proxy(settings: ProxySettings) -> None:

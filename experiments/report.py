@@ -14,18 +14,22 @@ from experiments.pages.plot_files import PlotFiles, PlotWidth
 from experiments.pages.run_page import run_page
 from experiments.run_files.directory import REPORT
 from experiments.run_files.reader import read_run
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
+from fedmf.setting import REQUIRED, setting
 
 
 @dataclass(frozen=True)
 class ReportSettings:
     """Keys of the command."""
 
-    directory: str
-    plots: str | None
-    width: PlotWidth
-    overwrite: bool
-    output: Output
+    directory: str = setting(REQUIRED, "folder of a finished run")
+    plots: str | None = setting(
+        None,
+        "a folder: every plot of the page also as PNG and SVG, sized for a paper; null: on the page only",
+    )
+    width: PlotWidth = setting(PlotWidth.column, "how wide those plots are, 3.25 or 6.75 inches")
+    overwrite: bool = setting(False, "true: files of those names in plots are written over")
+    output: Output = setting(Output.text, PRINTED)
 
 
 def report(settings: ReportSettings) -> None:

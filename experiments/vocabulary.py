@@ -15,9 +15,10 @@ from client.data.by_user_text import LEVELS, WORDS
 from client.data.public_text import documentation
 from client.data.text import most_frequent, words
 from experiments.cli import command, output
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
+from fedmf.setting import REQUIRED, setting
 from server.files import write_output
 
 
@@ -25,11 +26,11 @@ from server.files import write_output
 class VocabularySettings:
     """Keys of the command: where to write, how many to keep of what, public text (plain or .gz; null: Python's)."""
 
-    file: str
-    size: int
-    level: str
-    text: str | None
-    output: Output
+    file: str = setting(REQUIRED, "new file to write, one word a line")
+    size: int = setting(10000, "at most so many words are kept, the most frequent first")
+    level: str = setting("words", "what is counted", LEVELS)
+    text: str | None = setting(None, "file of public text, plain or .gz; null: Python's own documentation")
+    output: Output = setting(Output.text, PRINTED)
 
 
 def vocabulary(settings: VocabularySettings) -> None:

@@ -21,16 +21,27 @@ from experiments.settings.compose import compose
 from experiments.settings.operator_file import naming_file, overrides_of
 from experiments.settings.output import Output
 from fedmf.errors import SettingError
+from fedmf.setting import setting
 
 
 @dataclass(frozen=True)
 class WipeSettings:
     """Keys of the command."""
 
-    server: str | None
-    database: str | None
-    home: str | None
-    output: Output
+    server: str | None = setting(
+        None,
+        "file that fedmf server config=FILE reads: its database is removed, and its home, that of "
+        "FLWR_HOME where it names none; null: none",
+    )
+    database: str | None = setting(
+        None, "file of a SuperLink's database, removed with SQLite's files beside it; null: none"
+    )
+    home: str | None = setting(
+        None, "the SuperLink's FLWR_HOME, of which the unpacked apps are removed; null: none"
+    )
+    output: Output = setting(
+        Output.text, "what is printed, a line for each thing removed or one JSON document"
+    )
 
 
 def wipe(settings: WipeSettings) -> None:

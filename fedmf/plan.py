@@ -30,6 +30,7 @@ from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization, followed_by, restarted
 from fedmf.participation import Participation
 from fedmf.randomness import PublicSeed
+from fedmf.setting import REQUIRED, setting
 from fedmf.updates.client_plan import ClientPlan, make_client_plan
 from fedmf.updates.compression import Compression, make_bounds
 from fedmf.updates.rotation import Rotation
@@ -47,13 +48,30 @@ class PrivacyTarget:
     `geometry` says which bounds of a client's vector count: see `fedmf.accounting.geometry`. Raises `SettingError` unless exactly one of the two is given, and for values out of range.
     """
 
-    delta: float
-    noise_multiplier: float | None = None
-    epsilon: float | None = None
-    adjacency: str = "zero_out"
-    accountant: str = "rdp"
-    max_epsilon: float | None = None
-    geometry: str = "l2"
+    delta: float = setting(REQUIRED, "of the statement, in (0, 1); at most 1/(10 N)")
+    noise_multiplier: float | None = setting(
+        None, "sigma over the sensitivity; 0: not private; exactly one of it and epsilon"
+    )
+    epsilon: float | None = setting(
+        None, "the epsilon to reach, to which the noise is calibrated; exactly one of it and noise_multiplier"
+    )
+    adjacency: str = setting(
+        "zero_out",
+        "what neighbouring data sets differ by: a client's update zeroed out, or its data replaced",
+        ADJACENCIES,
+    )
+    accountant: str = setting(
+        "rdp",
+        "Renyi divergence, or this project's own tighter bound (docs/tighter_accountant.md)",
+        ACCOUNTANTS,
+    )
+    max_epsilon: float | None = setting(None, "stop before the epoch that would exceed it; null: never")
+    geometry: str = setting(
+        "l2",
+        "the bounds of a client's vector that epsilon is counted from: both, or all coordinates at "
+        "the L-infinity one (L_inf-CSGM, a baseline)",
+        GEOMETRIES,
+    )
 
     def __post_init__(self) -> None:
         check_open_unit("delta", self.delta)

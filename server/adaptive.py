@@ -26,8 +26,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmf.checks import check_below_one, check_positive
+from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms.schedules import share
+from fedmf.setting import REQUIRED, setting
 from fedmf.updates.vectors import Vector
 from server.optimizer import Optimizer, Slots, as_vector, check_descent, decayed
 from server.preconditioning import preconditioner
@@ -39,12 +41,16 @@ LEAST_TAU, LARGEST_TAU = 1.1e-19, 1.8e19  # their squares are just inside the no
 class Adaptive(Optimizer):
     """What the three have in common; the state is `m` and `v`, (d,) float32 each."""
 
-    learning_rate: float
-    momentum: float = 0.0
-    schedule: str = "constant"
-    tau: float = 1e-3
-    weight_decay: float = 0.0
-    precondition: bool = False
+    learning_rate: float = setting(REQUIRED, "what a coordinate moves in a round where its updates agree")
+    momentum: float = setting(0.0, "beta1 of the paper")
+    schedule: str = setting("constant", "of the learning rate, over all rounds of the run", SCHEDULES)
+    tau: float = setting(1e-3, "added to the root of that average; v begins at tau^2")
+    weight_decay: float = setting(
+        0.0, "decoupled: learning_rate * weight_decay of the model is taken away each round"
+    )
+    precondition: bool = setting(
+        False, "true: from the second epoch on, clients scale by 1 / (sqrt(v) + tau) before they clip"
+    )
 
     def __post_init__(self) -> None:
         check_descent(self.learning_rate, self.momentum, self.schedule, self.weight_decay)
@@ -97,7 +103,7 @@ class Adagrad(Adaptive):
 class Adam(Adaptive):
     """Adaptive steps by an exponential average of squares."""
 
-    beta2: float = 0.99
+    beta2: float = setting(0.99, "how slowly the average of squares forgets")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +121,7 @@ class Yogi(Adaptive):
     The rule of v is that of Zaheer, Reddi, Sachan, Kale, Kumar (NeurIPS 2018).
     """
 
-    beta2: float = 0.99
+    beta2: float = setting(0.99, "how slowly the average of squares forgets")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,6 +18,7 @@ from fedmf.errors import SettingError
 from fedmf.kernels import kernel
 from fedmf.mechanisms.schedules import share
 from fedmf.mechanisms.streams.protocol import blocks
+from fedmf.setting import REQUIRED, setting
 from fedmf.updates.vectors import Vector
 
 Slots = Mapping[str, npt.NDArray[Any]]
@@ -70,11 +71,13 @@ class Sgd(Optimizer):
     (Loshchilov and Hutter, ICLR 2019): it acts on the model and never enters the velocity.
     """
 
-    learning_rate: float
-    momentum: float = 0.0
-    schedule: str = "constant"
-    nesterov: bool = False
-    weight_decay: float = 0.0
+    learning_rate: float = setting(REQUIRED, "what the mean update is multiplied by")
+    momentum: float = setting(0.0, "share of the velocity that stays in a round, in [0, 1)")
+    schedule: str = setting("constant", "of the learning rate, over all rounds of the run", SCHEDULES)
+    nesterov: bool = setting(False, "true: look one step of the momentum ahead")
+    weight_decay: float = setting(
+        0.0, "decoupled: learning_rate * weight_decay of the model is taken away each round"
+    )
 
     def __post_init__(self) -> None:
         check_descent(self.learning_rate, self.momentum, self.schedule, self.weight_decay)

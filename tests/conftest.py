@@ -1,16 +1,11 @@
 """Shared by all tests: the environment of an entry point, set before any numeric library is imported; cheap collection."""
 
-import functools
 import gc
-import io
 import os
 import signal
 from pathlib import Path
 
 import pytest
-import yaml
-from hydra import version
-from hydra._internal import defaults_list
 
 import experiments  # noqa: F401
 
@@ -32,45 +27,6 @@ def pytest_collection_finish():
     """Search from here on what the tests make, and not the modules and the tests themselves."""
     gc.freeze()
     gc.enable()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def yaml_parsed_once():
-    """Remember what OmegaConf reads from each text: it parses all of conf/ at every composition, and copies what it is given."""
-    parsed, parse = {}, yaml.load
-
-    def load(stream, Loader):
-        if Loader.__name__ != "OmegaConfLoader" or isinstance(stream, str | bytes):
-            return parse(stream, Loader)
-        text = stream.read()
-        if text not in parsed:
-            named = io.StringIO(text)
-            named.name = getattr(stream, "name", "<file>")  # which a mistake in it is told with
-            parsed[text] = parse(named, Loader)
-        return parsed[text]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("omegaconf.omegaconf.yaml.load", load)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def hydra_without_detours():
-    """Make Hydra's map of all choices for a list of defaults that looks into it, and parse each number of a version once.
-
-    Hydra makes the map some thirty times a composition; the lists of conf/ never look. Both took a quarter of composing.
-    """
-    make = defaults_list._create_interpolation_map
-
-    def make_where_asked(overrides, defaults, self_added):
-        if any("${" in f"{getattr(item, 'value', '')}{getattr(item, 'path', '')}" for item in defaults):
-            return make(overrides, defaults, self_added)
-        return None
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(defaults_list, "_create_interpolation_map", make_where_asked)
-        patch.setattr(version, "_get_version", functools.cache(version._get_version))
-        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,8 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from experiments.cli.command import guard
-from experiments.settings.compose import CONF, compose
+from experiments.settings.compose import compose
+from experiments.settings.reference import CONF
 from experiments.settings.schema import Settings
 from experiments.simulate import job, run as run_command
 

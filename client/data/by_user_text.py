@@ -24,13 +24,14 @@ from client.data.text import (
     windows,
     words,
 )
+from client.settings import LEVELS
 from fedmf.checks import check_choice
 from fedmf.errors import DataError
 
 __all__ = ["LEVELS", "LICENCE", "SOURCE", "TEST_USERS", "WORDS", "Texts", "from_texts", "load"]
 
 FIELDS = {"text", "tokens"}
-WORDS, ALPHABET = LEVELS = ("words", "characters")
+WORDS, ALPHABET = LEVELS
 LEARNT = (
     "The vocabulary was built from the training users: an uncovered release. "
     "Give a public file as vocabulary."

@@ -1,6 +1,7 @@
 """The partitioners of flwr-datasets that deal out arrays with labels, by name, and their settings.
 
 Every draw comes from one public seed. Partitioners without draws of their own are given the rows in an order drawn
+from client.settings import PARTITIONERS
 from it, since the order of a file may follow the labels.
 """
 
@@ -14,25 +15,13 @@ from typing import Any
 import numpy as np
 
 from client.imports import need
+from client.settings import PARTITIONERS
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
 
 _log = logging.getLogger(__name__)
 
-SHORT = {
-    "iid": "IidPartitioner",
-    "dirichlet": "DirichletPartitioner",
-    "shards": "ShardPartitioner",
-    "pathological": "PathologicalPartitioner",
-    "inner_dirichlet": "InnerDirichletPartitioner",
-    "distribution": "DistributionPartitioner",
-    "linear": "LinearPartitioner",
-    "square": "SquarePartitioner",
-    "exponential": "ExponentialPartitioner",
-    "sizes": "SizePartitioner",
-    "grouped": "GroupedNaturalIdPartitioner",
-}
-PARTITIONERS = (*SHORT, *SHORT.values())
+KNOWN = (*PARTITIONERS, *PARTITIONERS.values())
 OURS = {"num_partitions": "clients", "seed": "partition_seed", "shuffle": None, "partition_by": None}
 """Arguments of flwr-datasets that are given here, with the setting that says them."""
 OF_USERS = "GroupedNaturalIdPartitioner"
@@ -53,7 +42,7 @@ class Dealer:
 
     def __post_init__(self) -> None:
         """Raise `SettingError` for an unknown partitioner, or for settings that are not its own."""
-        check_choice("partitioner", self.name, PARTITIONERS)
+        check_choice("partitioner", self.name, KNOWN)
         if not isinstance(self.settings, Mapping):
             raise SettingError(
                 f"partitioner_settings is {self.settings!r}; it must be a mapping such as {{alpha: 0.1}}."
@@ -110,7 +99,7 @@ class Dealer:
 
     @property
     def _kind(self) -> str:
-        return SHORT.get(self.name, self.name)
+        return PARTITIONERS.get(self.name, self.name)
 
     def _class(self) -> Any:
         return getattr(need("flwr_datasets.partitioner", f"partitioner={self.name}"), self._kind)

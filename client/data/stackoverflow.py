@@ -16,6 +16,7 @@ from client.data.split import SPLIT_SEED
 from client.data.stores import Columns, Store, active_users, first_examples, given_path, stored_clients
 from client.data.text import UNCOUNTED, Vocabulary, note_unknown, read_words, windows
 from client.data.tff_files import TffFiles, open_test, open_training
+from client.settings import TEST_SPLITS
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
 
@@ -26,7 +27,7 @@ TEST_USERS = (
     "about 97 % train too, by TFF's counts, and none with test=heldout; counted when loaded, and said in the "
     "privacy statement"
 )
-TEST, VALIDATION, HELD_OUT = TESTS = ("test", "validation", "heldout")
+TEST, VALIDATION, HELD_OUT = TEST_SPLITS
 FILES = TffFiles(("train", "test"), ("stackoverflow_train.h5", "stackoverflow_test.h5"), FIELDS)
 HELD_OUT_FILES = TffFiles(
     ("train", "heldout"), ("stackoverflow_train.h5", "stackoverflow_held_out.h5"), FIELDS
@@ -76,7 +77,7 @@ def load(
         raise DataError(WHERE)
     if vocabulary is None:
         raise DataError(WHICH_WORDS)
-    check_choice("test", test, TESTS)
+    check_choice("test", test, TEST_SPLITS)
     check_at_least("max_test_examples", max_test_examples, 1)
     listed = read_words(vocabulary, vocabulary_size)
     known = Vocabulary(listed.tokens)

@@ -1,10 +1,12 @@
-"""The pages that mkdocs does not find in docs/: the root's documents, and one page for each public module.
+"""The pages that mkdocs does not find in docs/: the root's documents, all settings, and one page for each public module.
 
 A hook of mkdocs (mkdocs.yml names it). No module is listed by hand: a file that is added or moved changes the site.
 """
 
 import ast
 import re
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # the project is imported from the checkout that this file lies in
+
+# ruff: noqa: E402
+from experiments.settings.reference import RUN, SETTINGS, Setting, reference
+
 PACKAGES = ("fedmf", "server", "client")
 DOOR = (
     ROOT / "experiments/session/python_api.py",
@@ -40,6 +47,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     titles = titles_of(config.nav or [])
     for source, page in FROM_ROOT.items():
         files.append(File.generated(config, page, content=from_root((ROOT / source).read_text(), titles)))
+    files.append(File.generated(config, "settings.md", content=settings_page()))
     files.append(File.generated(config, "api/index.md", content=overview()))
     for module in (*DOOR, *(module for name in PACKAGES for module in modules_below(ROOT / name))):
         files.append(File.generated(config, page_of(module), content=module_page(module)))
@@ -74,6 +82,50 @@ def titles_of(nav: list[Any]) -> dict[str, str]:
         for title, page in item.items() if isinstance(item, dict) else ():
             titles |= {page: title} if isinstance(page, str) else titles_of(page)
     return titles
+
+
+SETTINGS_PAGE = """\
+# Settings
+
+Every key of every command. A setting is given as `key=value`, a choice of a group as `group=choice`, a list as
+`"key=[a,b]"`; `null` is the value of nothing. `fedmf COMMAND --help` prints the same, `fedmf simulate --help model` one group and
+`fedmf simulate --help model.hidden` one key. `fedmf simulate -m seed=1,2,3` is a sweep, and `+experiment=NAME` takes the settings of
+a published run, a file of `conf/experiment`.
+"""
+
+
+def settings_page() -> str:
+    """Return the page of all settings, from the classes of the commands' settings."""
+    parts = [SETTINGS_PAGE]
+    for command in SETTINGS:
+        known = reference(command)
+        parts.append(f"## {command}\n")
+        if alone := [item for item in known.settings if not item.group]:
+            parts.append(settings_table(alone, choices=()))
+        for name, group in known.groups.items():
+            if group.choices and command != RUN:
+                parts.append(f"`{name}` ({group.default}) and its keys: those of [{RUN}](#{RUN}-{name}).\n")
+                continue
+            about = group.about[:1].upper() + group.about[1:]
+            parts.append(f"### {command}: {name} {{ #{command}-{name} }}\n\n{about}.\n")
+            parts += [
+                f"- `{name}={choice}`{' (default)' if choice == group.default else ''}: {said}"
+                for choice, said in group.choices.items()
+            ]
+            rows = [item for item in known.settings if item.group == name]
+            parts.append(("\n" if group.choices else "") + settings_table(rows, group.choices))
+    return "\n".join(parts)
+
+
+def settings_table(rows: Iterable[Setting], choices: Iterable[str]) -> str:
+    """Return settings as a table of Markdown; `choices` are those of their group."""
+    heading = ["Key", "Meaning", "Type", "Default", *(["With"] if choices else [])]
+    lines = [heading, ["---"] * len(heading)]
+    for item in rows:
+        kind = item.type + (f" ({', '.join(f'`{name}`' for name in item.choices)})" if item.choices else "")
+        of = [", ".join(item.of) or "all"] if choices else []
+        lines.append([f"`{item.key}`", item.meaning, kind, f"`{item.default}`", *of])
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 def public_children(package: Path) -> list[Path]:

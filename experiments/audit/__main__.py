@@ -265,7 +265,7 @@ def one_runs(settings: AuditSettings, sabotage: Sabotage) -> list[OneRunSetup]:
 
 
 def in_full(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with `run=` written as the key it stands for: conf/ has a group of that name.
+    """Return the arguments with `run=` written as the key it stands for: a run has a group of that name.
 
     >>> in_full(["run=outputs/mine", "seed=1"])
     ['run_directory=outputs/mine', 'seed=1']

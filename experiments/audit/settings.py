@@ -8,11 +8,12 @@ from typing import Any
 
 from experiments.audit.digits import number_of_images
 from experiments.audit.sabotage import SABOTAGES, Sabotage
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.audit.bounds import LARGEST_EPSILON
 from fedmf.checks import check_at_least, check_choice, check_keep_probability, check_open_unit, check_positive
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms import FAMILIES
+from fedmf.setting import setting
 
 NONE, ALL = "none", "all"
 FEWEST_RUNS = 20
@@ -24,30 +25,53 @@ NIGHT_PAIRS = 160  # twice every kind of vector from every client, of which a sc
 class AuditSettings:
     """Keys of the command."""
 
-    directory: str
-    sabotage: Any  # a word or names
-    thorough: bool
-    run_directory: str | None
-    trust_code: bool
-    calibration: int
-    mechanisms: tuple[str, ...]
-    keep_probabilities: tuple[float, ...]
-    epsilon: float
-    delta: float
-    runs: int
-    cohort_size: int
-    rounds_per_epoch: int
-    epochs: int
-    one_run_epsilon: float
-    one_run_delta: float
-    canaries: int
-    guesses: int
-    pairs: int | None
-    residual_runs: int
-    confidence: float
-    workers: int
-    seed: int
-    output: Output
+    directory: str = setting("outputs/audit", "must not exist yet: audit.png and audit.json go there")
+    sabotage: Any = setting(
+        "none",
+        "what is broken on purpose: none, all, or names of docs/audit.md such as [no clipping,a stale sum]",
+    )
+    thorough: bool = setting(
+        False,
+        "true: all mechanisms, ten times the runs, twenty times the residual runs, 160 pairs (six "
+        "times a number that is given), a tenth of one_run_delta, for a night",
+    )
+    run_directory: str | None = setting(
+        None, "or run=DIR: audit the run in there instead, of run.keep_releases=true run.reproducible=true"
+    )
+    trust_code: bool = setting(
+        False, "whether code that the settings of that run name by import path may be executed"
+    )
+    calibration: int = setting(0, "so many honest streams: measure false alarms and power instead")
+    mechanisms: tuple[str, ...] = setting(
+        ("optimal", "independent"), "families of the pipelines that are attacked", FAMILIES
+    )
+    keep_probabilities: tuple[float, ...] = setting((1.0, 0.1), "gamma of the pipelines that are attacked")
+    epsilon: float = setting(1.5, "what the pipelines state, by calibration")
+    delta: float = setting(0.02, "large on purpose: see docs/audit.md")
+    runs: int = setting(
+        2000, "of each attacked pipeline, half with the canary in; 0: leave these attacks out"
+    )
+    cohort_size: int = setting(4, "n; the other n - 1 are the attacker's companions")
+    rounds_per_epoch: int = setting(3, "T; there are n T clients")
+    epochs: int = setting(2, "epochs of each pipeline")
+    one_run_epsilon: float = setting(2.0, "what the pipeline of the one-run audit states")
+    one_run_delta: float = setting(1e-05, "delta of the one-run audit")
+    canaries: int = setting(16384, "clients of the one-run audit, a multiple of 8; 0: leave it out")
+    guesses: int = setting(656, "how many of their coins are guessed")
+    pairs: int | None = setting(
+        None,
+        "of runs with the same secrets, one client in and out, in each way a run can go; null: so "
+        "many that each kind of vector is sent in every round (19 to 33); 0: leave them out",
+    )
+    residual_runs: int = setting(
+        50, "whose noise is held against its law, in each way a run can go; 0: leave them out"
+    )
+    confidence: float = setting(
+        0.95, "of each printed lower bound by itself, and of all of them together where the exit code decides"
+    )
+    workers: int = setting(2, "processes that play; 1: this one")
+    seed: int = setting(0, "coins, run secrets and thresholds: an audit can be repeated bit for bit")
+    output: Output = setting(Output.text, PRINTED)
 
 
 def check(settings: AuditSettings) -> None:
@@ -134,7 +158,7 @@ def new_directory(path: Path) -> Path:
 
 
 def for_a_night(settings: AuditSettings, mechanisms: Sequence[str]) -> AuditSettings:
-    """Return the settings of `thorough=true`: all mechanisms, more of everything; conf/audit.yaml says how much more."""
+    """Return the settings of `thorough=true`: all mechanisms, more of everything; the setting says how much more."""
     return replace(
         settings,
         mechanisms=tuple(dict.fromkeys((*settings.mechanisms, *mechanisms))),

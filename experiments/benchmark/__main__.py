@@ -33,9 +33,10 @@ from experiments.benchmark.row import Row, cuda_clock, measure
 from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
 from experiments.cli import command, output
 from experiments.engines.processes import keep_freed_memory
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
+from fedmf.setting import setting
 
 DIMENSION = 1 << 20
 KEEP = COMPRESSION.keep_probability
@@ -96,14 +97,40 @@ class Limits(StrEnum):
 class BenchmarkSettings:
     """Keys of the command; null rows are all but those that are measured only when named."""
 
-    rows: tuple[str, ...] | None
-    repeats: int
-    compare: tuple[str, ...] | None
-    device: Device
-    check: bool
-    limits: Limits
-    page: str | None
-    output: Output
+    rows: tuple[str, ...] | None = setting(
+        None,
+        "what is measured, such as [gaussian_row,mask]; null: all but wire_float32, wire_int8 (a "
+        "deployment) and round_100m (6 GB)",
+    )
+    repeats: int = setting(
+        15, "turns of each row and its floor, fewer of slow ones; the turn with the median ratio counts"
+    )
+    compare: tuple[str, ...] | None = setting(
+        None,
+        "other systems that do the work of the simulation_ rows in the same turns, pfl, flower or "
+        "[pfl,flower], each in a virtual environment that is made once below the cache folder; null: "
+        "none",
+    )
+    device: Device = setting(
+        Device.cpu,
+        "where clients train; with cuda the rows are the simulation_ ones and what a client does to "
+        "its update, in wall time",
+    )
+    check: bool = setting(
+        False,
+        "whether to measure each row three times, and exit 1, naming the rows, where the median is "
+        "above its limit, or 3 where floors took 1.15 times as long or short as when limits were set, "
+        "which decides nothing",
+    )
+    limits: Limits = setting(
+        Limits.keep,
+        "whether to set the limits that check holds the rows to, 1.25 times the median of three "
+        "measurements; on a quiet machine",
+    )
+    page: str | None = setting(
+        None, "a page, such as docs/performance.md, whose tables are replaced by what is measured; null: none"
+    )
+    output: Output = setting(Output.text, PRINTED)
 
     @property
     def table(self) -> Mapping[str, Callable[[], Row]]:

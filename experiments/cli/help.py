@@ -1,4 +1,4 @@
-"""What `fedmf COMMAND --help [GROUP | GROUP=CHOICE | KEY]` prints. It imports nothing that takes time.
+"""What `fedmf COMMAND --help [GROUP | GROUP=CHOICE | KEY]` prints.
 
 Everything comes from the reference of the settings and from the command's docstring, at the width of the terminal.
 """
@@ -56,9 +56,7 @@ def _of_command(command: str, doc: str, known: Reference) -> str:
     if command == RUN:
         parts.append(_filled(SWEEP.format(experiments=", ".join(experiments()))))
     topics = [item for item in ("GROUP" if known.groups else "", "KEY") if item]
-    parts.append(
-        _filled(f"`{call} --help {' | '.join(topics)}` says more of one. docs/settings.md has all commands.")
-    )
+    parts.append(_filled(f"`{call} --help {' | '.join(topics)}` says more of one."))
     return "\n\n".join(parts) + "\n"
 
 

@@ -25,8 +25,9 @@ from experiments.compare.groups import (
 from experiments.compare.page import claim, page, results_table, warnings
 from experiments.pages.page import write_page
 from experiments.pages.plot_files import PlotFiles, PlotWidth
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_open_unit
+from fedmf.setting import REQUIRED, setting
 from server.files import write_output
 
 CSV, PAGE = "compare.csv", "compare.html"
@@ -36,12 +37,19 @@ CSV, PAGE = "compare.csv", "compare.html"
 class CompareSettings:
     """Keys of the command; target_accuracy null: the largest multiple of 5 % that every group reaches."""
 
-    directory: str
-    target_accuracy: float | None
-    output: Output
-    plots: str | None
-    width: PlotWidth
-    overwrite: bool
+    directory: str = setting(REQUIRED, "folder: every run below it is compared")
+    target_accuracy: float | None = setting(
+        None,
+        "what the bytes to reach it are counted for, in (0, 1); null: the largest multiple of 5 % "
+        "that every group reaches",
+    )
+    output: Output = setting(Output.text, PRINTED)
+    plots: str | None = setting(
+        None,
+        "a folder: every plot of the page also as PNG and SVG, sized for a paper; null: on the page only",
+    )
+    width: PlotWidth = setting(PlotWidth.column, "how wide those plots are, 3.25 or 6.75 inches")
+    overwrite: bool = setting(False, "true: files of those names in plots are written over")
 
 
 def compare(settings: CompareSettings) -> None:

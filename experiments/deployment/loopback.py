@@ -24,7 +24,8 @@ from experiments.deployment import last_will
 from experiments.deployment.certificates import make_certificates, make_node_key
 from experiments.deployment.killing import KILLED, kill_at, still_there
 from experiments.deployment.lifeline import undisturbed
-from experiments.settings.compose import CONF, split
+from experiments.settings.compose import split
+from experiments.settings.reference import CONF
 from fedmf.errors import RunStoppedError
 from server.files import open_no_link, write_atomically
 

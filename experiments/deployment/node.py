@@ -12,10 +12,11 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from experiments.settings.compose import compose, split
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments, check_dataset, load_dataset
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
+from fedmf.setting import REQUIRED, setting
 from fedmf.updates import wire
 
 if TYPE_CHECKING:  # torch-free: a node that only says how many clients it holds must start fast
@@ -28,13 +29,25 @@ OVERRIDES = "overrides"  # the one key of a run's and of a node's configuration 
 class NodeSettings:
     """Keys of a node and of the command node_check."""
 
-    dataset: DatasetSettings
-    model: ModelSettings
-    clients: int
-    first: int
-    seed: int
-    loads_only: bool
-    output: Output
+    dataset: DatasetSettings = setting(REQUIRED, "data of which this node has some clients", chosen="digits")
+    model: ModelSettings = setting(
+        REQUIRED,
+        "what texts are parted for; model.start=FILE is this node's own copy of the file that a run names as its model.start",
+        chosen="logistic",
+    )
+    clients: int = setting(
+        REQUIRED, "how many clients this node declares; public, whatever the state of its data"
+    )
+    first: int = setting(
+        0, "the first of the data set's clients that is this node's: it holds first .. first + clients - 1"
+    )
+    seed: int = setting(0, "public seed of the run that the node is for")
+    loads_only: bool = setting(
+        False,
+        "true: look at the data set as a whole and no client's values, as a node does when it starts, "
+        "and exit 0 whatever is found",
+    )
+    output: Output = setting(Output.text, PRINTED)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from experiments.settings.compose import CONF
+from experiments.settings.reference import CONF
 from fedmf.errors import FedmfError
 
 ROOT = CONF.parent

@@ -33,6 +33,7 @@ from experiments.settings.operator_file import without
 from experiments.settings.output import LogForm
 from fedmf.checks import check_at_least
 from fedmf.errors import RunStoppedError, SettingError
+from fedmf.setting import REQUIRED, setting
 
 OWN_KEYS = (
     "config",
@@ -48,22 +49,46 @@ MEANINGS = {SESSION: OTHER_SESSION}  # of exit codes of a node's processes
 _OTHERS = 0o077  # bits of a file's mode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NodeCommandSettings:
     """Keys of the command."""
 
-    dataset: DatasetSettings
-    model: ModelSettings
-    config: str | None
-    clients: int
-    first: int
-    superlink: str
-    root_certificates: str
-    private_key: str
-    trusted_entities: str | None
-    port: int | None
-    pause: float
-    log: LogForm
+    dataset: DatasetSettings = setting(REQUIRED, "data of which this node has some clients", chosen="digits")
+    model: ModelSettings = setting(
+        REQUIRED,
+        "what texts are parted for; model.start=FILE is this node's own copy of the file that a run names as its model.start",
+        chosen="logistic",
+    )
+    config: str | None = setting(None, "file of these keys in YAML; what is typed comes after it; null: none")
+    clients: int = setting(
+        REQUIRED, "how many clients this node declares; public, whatever the state of its data"
+    )
+    first: int = setting(
+        0, "the first of the data set's clients that is this node's: it holds first .. first + clients - 1"
+    )
+    superlink: str = setting(REQUIRED, "HOST:PORT of the SuperLink, or of the proxy before it")
+    root_certificates: str = setting(
+        REQUIRED, "file of the authority that signed the server's certificate (ca.crt)"
+    )
+    private_key: str = setting(
+        REQUIRED, "file of this node's private key, made by ssh-keygen -t ecdsa; only its owner may read it"
+    )
+    trusted_entities: str | None = setting(
+        None, "file of Flower's --trusted-entities: signed apps alone are run; null: also unsigned ones"
+    )
+    port: int | None = setting(
+        None, "port on the loopback interface between the node's own two processes; null: one that is free"
+    )
+    pause: float = setting(
+        0.2,
+        "seconds between two questions for a message while there is work, .01 to 3; a minute after "
+        "the last one it asks every 3",
+    )
+    log: LogForm = setting(
+        LogForm.text,
+        "what the node says on stderr, as lines for people, or each line one JSON object with time, "
+        "level, logger, run and message",
+    )
 
 
 def check(settings: NodeCommandSettings) -> None:

@@ -25,22 +25,36 @@ from experiments.deployment.server_files import (
 from experiments.deployment.supervisor import Start
 from experiments.settings.output import LogForm
 from fedmf.errors import RunStoppedError, SettingError
+from fedmf.setting import REQUIRED, setting
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ServerCommandSettings:
     """Keys of the command."""
 
-    config: str | None
-    address: str
-    certificate: str
-    key: str
-    authority: str
-    name: str | None
-    database: str
-    home: str | None
-    pause: float
-    log: LogForm
+    config: str | None = setting(None, "file of these keys in YAML; what is typed comes after it; null: none")
+    address: str = setting(
+        "127.0.0.1:8000", "HOST:PORT on the loopback interface where the SuperLink listens"
+    )
+    certificate: str = setting(
+        REQUIRED, "file of the server's certificate (server.pem); it must name the host of address, and name"
+    )
+    key: str = setting(REQUIRED, "file of the certificate's private key; only its owner may read it")
+    authority: str = setting(REQUIRED, "file of the authority that signed the certificate (ca.crt)")
+    name: str | None = setting(
+        None, "what nodes call this server, which the certificate must name too; null: not checked"
+    )
+    database: str = setting(
+        REQUIRED,
+        "file of the SuperLink's database, in a folder of this account's own, best on a memory file system",
+    )
+    home: str | None = setting(None, "FLWR_HOME of both processes; null: as in the environment")
+    pause: float = setting(0.5, "seconds between two questions for a run that was submitted, .05 to 10")
+    log: LogForm = setting(
+        LogForm.text,
+        "what the server says on stderr, as lines for people, or each line one JSON object with time, "
+        "level, logger, run and message",
+    )
 
 
 def check(settings: ServerCommandSettings) -> None:

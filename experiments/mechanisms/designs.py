@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from experiments.settings.factorization import find_family, run_workloads
 from experiments.settings.mechanism import WorkloadName
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least, check_below_one, check_choice
 from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
@@ -28,6 +28,7 @@ from fedmf.mechanisms import (
 )
 from fedmf.mechanisms.family import settings_of, suits
 from fedmf.mechanisms.run_factorization import costed_on
+from fedmf.setting import setting
 
 _log = logging.getLogger(__name__)
 
@@ -38,16 +39,29 @@ FOR_PREFIX_SUM, FOR_MOMENTUM = "optimal_for_prefix_sum", "optimal_for_momentum"
 class MechanismsSettings:
     """Keys of the command; null families are all that suit the size, null buffers each family's choice."""
 
-    rounds: int
-    epochs: int
-    workload: WorkloadName
-    momentum: float
-    schedule: str
-    families: tuple[str, ...] | None
-    buffers: int | None
-    export: str | None
-    plots: str | None
-    output: Output
+    rounds: int = setting(1024, "T, rounds of an epoch")
+    epochs: int = setting(1, "E, epochs of the run: the noise restarts in each of them, the model goes on")
+    workload: WorkloadName = setting(
+        WorkloadName.prefix_sum,
+        "what families are fitted to, one epoch alone, or each epoch and all rounds behind it",
+    )
+    momentum: float = setting(0.0, "beta of the server's optimizer in [0, 1), with workload=momentum or run")
+    schedule: str = setting(
+        "constant", "learning rates over the whole run, not with workload=prefix_sum", SCHEDULES
+    )
+    families: tuple[str, ...] | None = setting(
+        None, "what is compared, such as [optimal,blt,mine:FAMILY]; null: all that suit the size", FAMILIES
+    )
+    buffers: int | None = setting(
+        None, "rows of state for the families that take a number; null: each family's own choice"
+    )
+    export: str | None = setting(
+        None,
+        "folder for FAMILY.npz with encoder, decoder and noise (rounds <= 4096; of several epochs, as "
+        "many numbers together)",
+    )
+    plots: str | None = setting(None, "folder for plots; null: none")
+    output: Output = setting(Output.text, PRINTED)
 
     def __post_init__(self) -> None:
         check_at_least("rounds", self.rounds, 1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.accounting import (
     EpochEvent,
     FloatingPoint,
@@ -25,8 +25,9 @@ from fedmf.checks import (
     check_open_unit,
     check_positive,
 )
-from fedmf.choices import ADJACENCIES, GEOMETRIES, ROTATIONS, SCHEDULES
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES, GEOMETRIES, ROTATIONS, SCHEDULES
 from fedmf.errors import SettingError
+from fedmf.setting import REQUIRED, setting
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 
@@ -41,26 +42,50 @@ KEEP_PROBABILITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 class PlanSettings:
     """Keys of the command: the figures of a plan. Raises `SettingError` unless one of epsilon and noise_multiplier is given."""
 
-    mechanism: MechanismSettings
-    workload: WorkloadName
-    momentum: float
-    schedule: str
-    clients: int | None
-    dimension: int | None
-    cohort_size: int | None
-    rounds_per_epoch: int | None
-    epochs: int
-    keep_probability: float
-    rotation: str
-    linf_over_l2: float | None
-    delta: float
-    adjacency: str
-    accountant: str
-    geometry: str
-    epsilon: float | None
-    noise_multiplier: float | None
-    orders: tuple[float, ...] | None
-    output: Output
+    mechanism: MechanismSettings = setting(
+        REQUIRED, "does not change epsilon: all is relative to its sensitivity", chosen="optimal"
+    )
+    workload: WorkloadName = setting(WorkloadName.run, "what the noise is fitted to, as in simulate")
+    momentum: float = setting(0.9, "of the server's optimizer, in [0, 1)")
+    schedule: str = setting("constant", "of the learning rate, over all rounds", SCHEDULES)
+    clients: int | None = setting(
+        None, "N, clients with training examples; null: whether the cohorts fit is not checked"
+    )
+    dimension: int | None = setting(None, "d, model parameters before padding; null: not known")
+    cohort_size: int | None = setting(None, "n, clients of a round; null: not known")
+    rounds_per_epoch: int | None = setting(
+        None, "rounds of an epoch; null: as many disjoint cohorts as there are"
+    )
+    epochs: int = setting(1, "times that every client takes part; the noise restarts in each")
+    keep_probability: float = setting(
+        1.0, "gamma, the share of the coordinates that a client sends, in (0, 1]"
+    )
+    rotation: str = setting(
+        "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
+    )
+    linf_over_l2: float | None = setting(
+        None, "Delta_inf/Delta_2; null: the formula, at most 1, and 1 with rotation=identity"
+    )
+    delta: float = setting(1e-05, "of the statement, in (0, 1)")
+    adjacency: str = setting("zero_out", "what neighbouring data sets differ by", ADJACENCIES)
+    accountant: str = setting(
+        "rdp",
+        "Renyi divergence, or this project's own tighter bound (docs/tighter_accountant.md)",
+        ACCOUNTANTS,
+    )
+    geometry: str = setting(
+        "l2",
+        "the bounds that epsilon is counted from: both, or all coordinates at the L-infinity one (L_inf-CSGM)",
+        GEOMETRIES,
+    )
+    epsilon: float | None = setting(None, "the epsilon to reach; exactly one of it and noise_multiplier")
+    noise_multiplier: float | None = setting(
+        None, "sigma over the sensitivity; exactly one of it and epsilon"
+    )
+    orders: tuple[float, ...] | None = setting(
+        None, "such as [2,4.5,16]: print the Renyi divergence of one epoch at these orders; null: none"
+    )
+    output: Output = setting(Output.text, PRINTED)
 
     def __post_init__(self) -> None:
         for name in ("clients", "dimension", "cohort_size", "rounds_per_epoch", "epochs"):

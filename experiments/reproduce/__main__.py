@@ -18,9 +18,10 @@ from rich.table import Table
 
 from experiments.cli import command, output
 from experiments.reproduce import LONG, NAMES, SIZED, Means, Reproduction, page
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
+from fedmf.setting import setting
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,27 @@ class ReproduceSettings:
     name null: all results are listed, and nothing is computed.
     """
 
-    name: str | None
-    directory: str
-    data: str | None
-    size: str | None
-    workers: int
-    compute: bool
-    mix_code: bool
-    output: Output
+    name: str | None = setting(None, "which published result; null: list them all", NAMES)
+    directory: str = setting(
+        "outputs/reproduce",
+        "folder of the results: page and figure as NAME.md and NAME.png, NAME_SIZE in another size "
+        "than the first; the runs of a long one as NAME.jsonl",
+    )
+    data: str | None = setting(None, "the file with real data; null: what needs it is left out")
+    size: str | None = setting(
+        None,
+        "how much is computed: small of what comes in one size; of whole_run full or small, of "
+        "sgmf_femnist, sgmf_csgm, sgmf_text and denisov_mechanisms small, laptop or paper, of "
+        "henzinger_counting and denisov_solvers small or laptop; null: the first of these",
+    )
+    workers: int = setting(1, "processes that train; 1: this one")
+    compute: bool = setting(True, "false: only write the page, from the runs that are there")
+    mix_code: bool = setting(
+        False,
+        "true: add runs beside lines of NAME.jsonl that other code played, or that do not name their "
+        "code; the page says how many there are of each",
+    )
+    output: Output = setting(Output.text, PRINTED)
 
     def __post_init__(self) -> None:
         if self.name is not None:

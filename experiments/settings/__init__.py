@@ -1,8 +1,8 @@
-"""YAML and overrides become frozen objects; nothing outside this package sees YAML, Hydra or OmegaConf.
+"""Overrides become frozen objects; nothing outside this package sees Hydra or OmegaConf.
 
-schema      the settings of a run, one frozen dataclass for each group of conf/
+schema      the settings of a run, one frozen dataclass for each group
 data        the groups dataset and model, one frozen dataclass for each choice
-compose     conf/NAME.yaml with overrides, as a frozen object
+compose     a command's defaults with overrides, as a frozen object
 jobs        the same for the jobs of a sweep, under Hydra's own command line
 frozen      how a frozen dataclass becomes Hydra's schema, and a composed configuration a frozen object
 recorded    config.yaml of a run directory, written and read back

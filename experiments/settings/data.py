@@ -1,211 +1,319 @@
-"""The groups `dataset` and `model`: one frozen dataclass for each choice, with the fields of its YAML file.
+"""The groups `dataset` and `model`: one frozen dataclass for each kind of choice.
 
 They hold values only; `client.data.load` and `client.models.build` say what the values mean and check them.
 """
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from experiments.settings.frozen import Choice, plain
+from client.settings import LEVELS, PARTITIONERS, TEST_SPLITS
+from experiments.settings.frozen import Choice, Option, plain
 from experiments.settings.keys import keyed, with_keys
 from fedmf.errors import SettingError
+from fedmf.setting import REQUIRED, setting
 
 if TYPE_CHECKING:
     from client.data import Dataset
+
+_CUT = "then cut users into clients of at most this many examples; the client is the unit, not the user"
+_NOT_CUT = "refused unless null: these clients are nobody's, and cannot be cut"
+_UNUSED = "unused: refused unless null"
+_FOLDERS = "TFF's, LEAF's or the hub's files; null: none, see dataset.download"
+_WORDS_KEPT = (
+    "words that are kept, the most frequent first, of the vocabulary or of those counted without one"
+)
+_PUBLIC_WORDS = "a file of public words, or of characters, one a line; null: learnt from the users, or ASCII"
+_PREDICTED = "null: what the model predicts (char_lstm characters, any other words)"
+_LENGTH = "words or characters of an example; null: 20 words or 80 characters"
+_CLASSES = "how many classes there are; null: the largest label and one"
+_CLASSES_OF_LABELS = (
+    "how many classes there are; null: as many as there are labels, or the largest of the test labels and one"
+)
+_LABELS = (
+    "the public names of the classes, class 0 first, such as [cat,dog]; null: those of all rows (of the test rows "
+    "with classes)"
+)
+_ELSE_A_FIFTH = "null: the column split, if there is one, else a fifth of each user's rows"
 
 
 @dataclass(frozen=True)
 class DatasetSettings(Choice):
     """What every data set may be given; a loader refuses what it does not use."""
 
-    name: str
-    path: str | None
-    examples_per_client: int | None
-    max_examples_per_user: int | None
-    max_test_examples: int | None
-    vocabulary: str | None
+    name: str = setting(REQUIRED, "package.module:function, a loader of your own")
+    path: str | None = setting(None, _UNUSED)
+    examples_per_client: int | None = setting(None, _CUT)
+    max_examples_per_user: int | None = setting(
+        None,
+        "use only the first so many examples of each user, who stays the unit (Kairouz et al. 2021: 256)",
+    )
+    max_test_examples: int | None = setting(
+        None, "use only so many of the test examples, drawn by a public seed; null: all"
+    )
+    vocabulary: str | None = setting(None, "for text only: refused unless null")
 
-    def __post_init__(self) -> None:
-        if self.name:  # none: the data set of a run, in `evaluate`
-            _refuse_other_choice("dataset", self, DATASETS)
+
+@dataclass(frozen=True)
+class DigitsSettings(DatasetSettings):
+    """The digits of scikit-learn."""
+
+    examples_per_client: int | None = setting(None, _NOT_CUT)
 
 
 @dataclass(frozen=True)
 class ByUserNpzSettings(DatasetSettings):
     """Arrays of one's own."""
 
-    classes: int | None
+    path: str | None = setting(None, "the .npz file, or a folder of .npy files")
+    classes: int | None = setting(None, _CLASSES)
 
 
 @dataclass(frozen=True)
 class SyntheticSettings(DatasetSettings):
     """Made-up points."""
 
-    clients: int
-    features: int
-    classes: int
-    shift: float
+    examples_per_client: int | None = setting(None, "how many are drawn for each client; null: 10")
+    clients: int = setting(1000, "how many clients there are, up to 1,000,000,000")
+    features: int = setting(32, "numbers of an input")
+    classes: int = setting(10, "how many classes there are")
+    shift: float = setting(0.5, "how far the clients' inputs lie apart")
 
 
 @dataclass(frozen=True)
 class ByUserTextSettings(DatasetSettings):
-    """Texts of one's own; level null: what the model predicts; length null: 20 words or 80 characters."""
+    """Texts of one's own."""
 
-    vocabulary_size: int
-    level: str | None
-    length: int | None
+    path: str | None = setting(None, "the file of JSON lines, plain or .gz")
+    vocabulary: str | None = setting(None, _PUBLIC_WORDS)
+    vocabulary_size: int = setting(10000, _WORDS_KEPT)
+    level: str | None = setting(None, f"words or characters are predicted; {_PREDICTED}", LEVELS)
+    length: int | None = setting(None, _LENGTH)
 
 
 @dataclass(frozen=True)
 class ByUserCsvSettings(DatasetSettings):
-    """A CSV table of one's own; null: as the loader says."""
+    """A CSV table of one's own."""
 
-    user: str
-    label: str
-    features: tuple[str, ...] | None
-    text: str | None
-    split: str | None
-    classes: int | None
-    labels: tuple[str, ...] | None
-    delimiter: str
-    vocabulary_size: int | None
-    level: str | None
-    length: int | None
+    path: str | None = setting(None, "a CSV file, or a folder of them")
+    user: str = setting("user", "the column of users: whole numbers or texts")
+    label: str = setting("label", "the column of labels: whole numbers from 0, or names")
+    features: tuple[str, ...] | None = setting(
+        None, "the columns of numbers that are the input, such as [height,width]; null: all others"
+    )
+    text: str | None = setting(
+        None, "the column of texts, for a language model; features and label are then not used"
+    )
+    split: str | None = setting(None, f"a column of 0 or train, 1 or test; {_ELSE_A_FIFTH}")
+    classes: int | None = setting(None, _CLASSES_OF_LABELS)
+    labels: tuple[str, ...] | None = setting(None, _LABELS)
+    delimiter: str = setting(",", "between the columns")
+    vocabulary: str | None = setting(None, f"for text: {_PUBLIC_WORDS}")
+    vocabulary_size: int | None = setting(None, f"of text: {_WORDS_KEPT}; null: 10000")
+    level: str | None = setting(None, f"of text: words or characters; {_PREDICTED}", LEVELS)
+    length: int | None = setting(None, f"of text: {_LENGTH}")
 
 
 @dataclass(frozen=True)
 class ByUserTableSettings(DatasetSettings):
-    """A parquet table of one's own, or a Hugging Face data set on disk; null: as the loader says."""
+    """A parquet table of one's own."""
 
-    user: str
-    label: str
-    features: tuple[str, ...] | None
-    text: str | None
-    image: str | None
-    split: str | None
-    classes: int | None
-    labels: tuple[str, ...] | None
-    vocabulary_size: int | None
-    level: str | None
-    length: int | None
+    path: str | None = setting(None, "a parquet file, or a folder of them")
+    user: str = setting("user", "the column of users: whole numbers or texts")
+    label: str = setting("label", "the column of labels: whole numbers from 0, or names")
+    features: tuple[str, ...] | None = setting(
+        None,
+        "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
+    )
+    text: str | None = setting(
+        None, "the column of texts, for a language model; features and label are then not used"
+    )
+    image: str | None = setting(None, "the column of pictures (PNG or JPEG), or of lists of pixels")
+    split: str | None = setting(None, f"a column of 0 or train, 1 or test; {_ELSE_A_FIFTH}")
+    classes: int | None = setting(None, _CLASSES_OF_LABELS)
+    labels: tuple[str, ...] | None = setting(None, _LABELS)
+    vocabulary: str | None = setting(None, f"for text: {_PUBLIC_WORDS}")
+    vocabulary_size: int | None = setting(None, f"of text: {_WORDS_KEPT}; null: 10000")
+    level: str | None = setting(None, f"of text: words or characters; {_PREDICTED}", LEVELS)
+    length: int | None = setting(None, f"of text: {_LENGTH}")
+
+
+@dataclass(frozen=True)
+class ByUserHubSettings(ByUserTableSettings):
+    """A Hugging Face data set on disk."""
+
+    path: str | None = setting(None, "the folder that save_to_disk of Hugging Face's datasets wrote")
+    split: str | None = setting(
+        None,
+        "a column of 0 or train, 1 or test; null: the splits train and test, or the column split, or a fifth of each user's rows",
+    )
 
 
 @dataclass(frozen=True)
 class ByUserImagesSettings(DatasetSettings):
-    """A folder of pictures of one's own; null: as the loader says."""
+    """A folder of pictures of one's own."""
 
-    table: str | None
-    file: str | None
-    user: str | None
-    label: str | None
-    split: str | None
-    classes: int | None
-    labels: tuple[str, ...] | None
+    path: str | None = setting(None, "a folder of pictures USER/LABEL/FILE, also below train and test")
+    table: str | None = setting(
+        None,
+        "a CSV or parquet file that names pictures, users and labels; null: metadata.csv or .parquet in the folder, if there",
+    )
+    file: str | None = setting(None, "the table's column of files below the folder; null: file_name")
+    user: str | None = setting(None, "the table's column of users; null: user")
+    label: str | None = setting(None, "the table's column of labels; null: label")
+    split: str | None = setting(
+        None,
+        "the table's column of 0 or train, 1 or test; null: the column split, if there is one, else a fifth of each user's",
+    )
+    classes: int | None = setting(None, _CLASSES_OF_LABELS)
+    labels: tuple[str, ...] | None = setting(None, _LABELS)
 
 
 @dataclass(frozen=True)
 class PartitionedSettings(DatasetSettings):
     """Arrays of one's own without users."""
 
-    clients: int
-    partitioner: str
-    partitioner_settings: Mapping[str, object] | None
-    alpha: float
-    shards: int
-    classes: int | None
-    partition_seed: int
+    path: str | None = setting(None, "the .npz file with x and y")
+    examples_per_client: int | None = setting(None, _NOT_CUT)
+    clients: int = setting(100, "how many made-up clients there are")
+    partitioner: str = setting(
+        "iid",
+        f"how examples are dealt: {', '.join(PARTITIONERS)}, or a class of flwr-datasets",
+        PARTITIONERS,
+    )
+    partitioner_settings: Mapping[str, object] | None = setting(
+        None, "arguments of that class, such as {num_classes_per_partition: 3}; null: its defaults"
+    )
+    alpha: float = setting(0.5, "concentration of dirichlet and inner_dirichlet: small is uneven")
+    shards: int = setting(2, "shards of a client, with partitioner=shards")
+    classes: int | None = setting(None, _CLASSES)
+    partition_seed: int = setting(0, "public seed of who gets which example")
 
 
 @dataclass(frozen=True)
 class HubSettings(DatasetSettings):
     """A data set that the hub holds too; it is downloaded only when asked for."""
 
-    as_published: bool
-    download: bool
+    path: str | None = setting(None, _FOLDERS)
+    as_published: bool = setting(False, "true: windows and accuracy as in TFF (docs/data.md)")
+    download: bool = setting(False, "true: from the hub, if path is null")
 
 
 @dataclass(frozen=True)
 class FemnistSettings(HubSettings):
     """Federated EMNIST."""
 
-    only_digits: bool
+    as_published: bool = setting(False, "true: paper = 1 and ink = 0, as TFF and LEAF train on them")
+    only_digits: bool = setting(False, "true: the 10 digits of the 62 classes")
 
 
 @dataclass(frozen=True)
 class StackOverflowSettings(DatasetSettings):
     """TFF's Stack Overflow."""
 
-    vocabulary_size: int
-    test: str
-    length: int
+    path: str | None = setting(None, "TFF's sqlite file, or the folder of its HDF5 files")
+    max_test_examples: int | None = setting(
+        None,
+        "use the first so many test sentences, users in an order drawn by a public seed; null: 10,000",
+    )
+    vocabulary: str | None = setting(None, "TFF's stackoverflow.word_count, or another file of public words")
+    vocabulary_size: int = setting(10000, "words of the vocabulary, the most frequent first")
+    test: str = setting(
+        "test",
+        "the test set; validation: its first 10,000 sentences, to choose settings on; heldout: users who never train",
+        TEST_SPLITS,
+    )
+    length: int = setting(20, "words of a sentence")
 
 
 @dataclass(frozen=True)
 class CustomDatasetSettings(DatasetSettings):
     """A loader of one's own: `name` is its import path package.module:function, `settings` its arguments."""
 
-    settings: Mapping[str, object] | None
+    path: str | None = setting(None, "what your loader is given as path; null: nothing")
+    vocabulary: str | None = setting(None, "a file of public words, for text; null: none")
+    settings: Mapping[str, object] | None = setting(
+        None, "its other arguments, such as {size: 3}; null: none"
+    )
 
 
 @dataclass(frozen=True)
 class ModelSettings(Choice):
     """What every model may be given: what of it trains, and a file of weights to begin with; null: the model's own."""
 
-    name: str
-    trainable: tuple[str, ...] | None = field(default=None, kw_only=True)
-    start: str | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        _refuse_other_choice("model", self, MODELS)
+    name: str = setting(REQUIRED, "package.module:Class, a model of your own")
+    trainable: tuple[str, ...] | None = setting(
+        None,
+        "names of the parameters that train, as patterns such as [head.*]; all others are frozen; null: what the model leaves",
+    )
+    start: str | None = setting(
+        None,
+        "FILE.npz of weights to begin with, by name, such as another run's model.npz; counts as public; null: none",
+    )
 
 
 @dataclass(frozen=True)
 class CustomModelSettings(ModelSettings):
     """A module of one's own: `name` is its import path package.module:class, `settings` its arguments."""
 
-    settings: Mapping[str, object] | None
+    settings: Mapping[str, object] | None = setting(
+        None, "its other arguments, such as {width: 3}; null: none"
+    )
 
 
 @dataclass(frozen=True)
 class MlpSettings(ModelSettings):
     """One hidden layer."""
 
-    hidden: int
+    hidden: int = setting(256, "units of the hidden layer")
 
 
 @dataclass(frozen=True)
 class LstmSettings(ModelSettings):
-    """A language model; null: the size of the papers."""
+    """A language model."""
 
-    embedding: int | None
-    hidden: int | None
+    embedding: int | None = setting(None, "numbers that stand for a token; null: the size of the papers")
+    hidden: int | None = setting(None, "units of an LSTM layer; null: the size of the papers")
 
 
-DATASETS: dict[str, type[DatasetSettings]] = {
-    "digits": DatasetSettings,
-    "synthetic": SyntheticSettings,
-    "by_user_npz": ByUserNpzSettings,
-    "by_user_text": ByUserTextSettings,
-    "by_user_csv": ByUserCsvSettings,
-    "by_user_parquet": ByUserTableSettings,
-    "by_user_images": ByUserImagesSettings,
-    "by_user_hub": ByUserTableSettings,
-    "partitioned": PartitionedSettings,
-    "femnist": FemnistSettings,
-    "shakespeare": HubSettings,
-    "stackoverflow": StackOverflowSettings,
-    "custom": CustomDatasetSettings,
+DatasetSettings.options = {
+    "digits": Option(
+        DigitsSettings,
+        "scanned digits that ship with scikit-learn: 1437 clients with one image of 8 x 8 each",
+    ),
+    "synthetic": Option(
+        SyntheticSettings, "made-up points: Gaussian classes whose centres every client sees moved"
+    ),
+    "by_user_npz": Option(
+        ByUserNpzSettings, "your own arrays x, y, user in one .npz file or a folder of .npy files"
+    ),
+    "by_user_text": Option(ByUserTextSettings, "your own texts: JSON lines with user and text (or tokens)"),
+    "by_user_csv": Option(ByUserCsvSettings, "your own table: CSV with columns by name"),
+    "by_user_parquet": Option(ByUserTableSettings, "your own table: parquet with columns by name"),
+    "by_user_images": Option(
+        ByUserImagesSettings,
+        "your own pictures: a folder USER/LABEL/FILE, or a table of files, users and labels",
+    ),
+    "by_user_hub": Option(ByUserHubSettings, "a Hugging Face data set on disk, with columns by name"),
+    "partitioned": Option(
+        PartitionedSettings, "your own arrays x, y without users, dealt to made-up clients"
+    ),
+    "femnist": Option(
+        FemnistSettings, "handwritten digits and letters of 3,400 writers (TFF, LEAF or the hub)"
+    ),
+    "shakespeare": Option(HubSettings, "next character of the lines of 715 roles (TFF, LEAF or the hub)"),
+    "stackoverflow": Option(StackOverflowSettings, "next word of 342,477 users (TFF)"),
+    "custom": Option(CustomDatasetSettings, "package.module:function, a loader of your own"),
 }
-MODELS: dict[str, type[ModelSettings]] = {
-    "logistic": ModelSettings,
-    "mlp": MlpSettings,
-    "cnn": ModelSettings,
-    "lstm": LstmSettings,
-    "char_lstm": LstmSettings,
-    "custom": CustomModelSettings,
+ModelSettings.options = {
+    "logistic": Option(ModelSettings, "logistic regression"),
+    "mlp": Option(MlpSettings, "one hidden layer of rectified units"),
+    "cnn": Option(ModelSettings, "convolutional network for images of at least 8 x 8"),
+    "lstm": Option(LstmSettings, "next word: one LSTM layer"),
+    "char_lstm": Option(LstmSettings, "next character: two LSTM layers"),
+    "custom": Option(CustomModelSettings, "package.module:Class, a model of your own"),
 }
 
 
@@ -213,17 +321,6 @@ PREDICTS = {"lstm": "words", "char_lstm": "characters"}
 """What the language models predict: the level of texts of one's own that each is for."""
 WITH_TEXTS = ("by_user_csv", "by_user_parquet", "by_user_hub")  # tables, of which one column may be texts
 OF_THE_DATA = ("input_shape", "classes", "task", "seed")  # what every model is given besides its settings
-
-
-def _refuse_other_choice(
-    group: str, settings: DatasetSettings | ModelSettings, choices: Mapping[str, type]
-) -> None:
-    """Raise `SettingError` for a name whose keys are not these: a choice is made as GROUP=NAME."""
-    choice = "custom" if ":" in settings.name else settings.name
-    if choices.get(choice, type(settings)) is not type(settings):
-        raise SettingError(
-            f"{group}.name is {settings.name!r}, whose settings are those of {group}={choice}; choose it so."
-        )
 
 
 def arguments(settings: DatasetSettings | ModelSettings) -> dict[str, Any]:
@@ -267,11 +364,11 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
 
     Keys that nobody knows are left to the loader or model, which refuses them by name.
     """
-    choices: Mapping[str, type] = DATASETS if group == "dataset" else MODELS
+    choices = (DatasetSettings if group == "dataset" else ModelSettings).options
     name = recorded["name"]
     if not isinstance(name, str):
         raise ValueError(f"names its {group} {name!r}, which is no text")
-    for key, hint in get_type_hints(choices.get(name, choices["custom"])).items():
+    for key, hint in get_type_hints(choices.get(name, choices["custom"]).settings).items():
         allowed = tuple(get_origin(part) or part for part in (get_args(hint) or (hint,)))
         if get_origin(hint) is Mapping:
             allowed = (Mapping,)

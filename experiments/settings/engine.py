@@ -5,19 +5,20 @@ import re
 import sys
 from dataclasses import dataclass
 
-from experiments.settings.frozen import Choice
+from experiments.settings.frozen import Choice, Option
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
+from fedmf.setting import REQUIRED, setting
 
 
 @dataclass(frozen=True)
 class Faults:
     """Probabilities, for each task: silence; a reply that comes a round late; an error reply; a second reply."""
 
-    drop_out: float = 0.0
-    delay: float = 0.0
-    error: float = 0.0
-    duplicate: float = 0.0
+    drop_out: float = setting(0.0, "probability that a client sends no reply")
+    delay: float = setting(0.0, "probability that the reply comes a round late")
+    error: float = setting(0.0, "probability of an error reply")
+    duplicate: float = setting(0.0, "probability that the reply comes twice")
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -44,26 +45,23 @@ class Faults:
 
 @dataclass(frozen=True)
 class EngineSettings(Choice):
-    """What every engine is given: the name of its file in conf/engine."""
+    """What every engine is given: its name."""
 
-    name: str
-
-    def __post_init__(self) -> None:
-        if ENGINES.get(self.name) is not type(self):
-            raise SettingError(
-                f"engine.name is {self.name!r}; choose an engine as engine=NAME, one of {', '.join(ENGINES)}."
-            )
+    name: str = setting(REQUIRED, "name of the engine")
 
 
 @dataclass(frozen=True)
 class LocalSettings(EngineSettings):
     """Our own grid on this machine: this process alone, or `workers` processes, which take `devices` in turn."""
 
-    workers: int
-    devices: tuple[str, ...] | None
+    workers: int = setting(1, "processes; 1: this one")
+    devices: tuple[str, ...] | None = setting(
+        None,
+        "what the workers compute on, in turn, such as [cuda:0,cuda:1] or [cpu]; null: on each GPU in "
+        "turn where there are several, else as client.device says",
+    )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_at_least("workers", self.workers, 1)
         if self.devices is None:
             return
@@ -91,13 +89,23 @@ class RaySettings(EngineSettings):
     Ray reserves `cpus_per_worker` and `gpus_per_worker` for each.
     """
 
-    workers: int
-    address: str | None
-    cpus_per_worker: float
-    gpus_per_worker: float
+    workers: int = setting(2, "worker processes that Ray starts, on whatever nodes of the cluster have room")
+    address: str | None = setting(
+        None,
+        "of a running Ray cluster: HOST:PORT, or auto: the one on this machine; null: a cluster of "
+        "the run's own on this machine, which ends with it",
+    )
+    cpus_per_worker: float = setting(
+        1.0,
+        "CPUs that Ray reserves for each worker, a whole number or a part of one; how many threads a "
+        "worker computes with stays as in engine=local",
+    )
+    gpus_per_worker: float = setting(
+        0.0,
+        "GPUs that Ray reserves for each worker and shows to it, a whole number or a part of one; 0: none",
+    )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_at_least("workers", self.workers, 1)
         check_positive("cpus_per_worker", self.cpus_per_worker)
         check_non_negative("gpus_per_worker", self.gpus_per_worker)
@@ -134,12 +142,15 @@ class DeploymentSettings(EngineSettings):
     it holds, and for the replies of a round.
     """
 
-    node_timeout: float
-    query_timeout: float
-    round_timeout: float
+    node_timeout: float = setting(
+        600.0, "seconds to wait for population.min_available clients at the start of an epoch"
+    )
+    query_timeout: float = setting(120.0, "seconds for a node to say how many clients it holds")
+    round_timeout: float = setting(
+        600.0, "seconds to wait for the replies of a round; who is later is silent"
+    )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in ("node_timeout", "query_timeout", "round_timeout"):
             check_positive(name, getattr(self, name))
 
@@ -190,8 +201,8 @@ def warn_of_workers(key: str, workers: int) -> None:
         )
 
 
-ENGINES: dict[str, type[EngineSettings]] = {
-    "local": LocalSettings,
-    "ray": RaySettings,
-    "deployment": DeploymentSettings,
+EngineSettings.options = {
+    "local": Option(LocalSettings, "this process alone, or worker processes of this machine"),
+    "ray": Option(RaySettings, "workers of a Ray cluster; needs the extra ray"),
+    "deployment": Option(DeploymentSettings, "a SuperLink, whose server app `flwr run` starts"),
 }

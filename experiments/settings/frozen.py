@@ -11,7 +11,8 @@ from contextlib import nullcontext
 from dataclasses import MISSING as NO_DEFAULT, Field, field, fields, is_dataclass, make_dataclass
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from inspect import get_annotations
+from typing import Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
@@ -23,17 +24,26 @@ T = TypeVar("T")
 _SCHEMAS: dict[type, type] = {}  # one for each class: Hydra compares them by identity
 
 
-class Choice:
-    """Base of settings whose keys depend on the choice made in conf/GROUP: a subclass for each choice.
+class Option(NamedTuple):
+    """A choice of a group: the class of its settings, and a noun phrase that says what it is."""
 
-    In a schema such a group is open; the choice's own YAML file names the schema that holds.
+    settings: type
+    means: str
+
+
+class Choice:
+    """Base of settings whose keys depend on the choice made as GROUP=NAME; `name` is the choice, or an import path.
+
+    `options` are the choices by name. In a schema such a group is open; the choice brings the schema that holds.
     """
+
+    options: ClassVar[Mapping[str, Option]]
 
 
 def derive_schema(settings: type) -> type:
     """Return the mutable dataclass with the fields and defaults of the frozen dataclass `settings`.
 
-    A field without a default is mandatory: `???` until conf/ or an override gives it.
+    A field without a default is mandatory: `???` until an override gives it.
     """
     if settings not in _SCHEMAS:
         _SCHEMAS[settings] = _derived(settings)
@@ -45,7 +55,8 @@ def _derived(settings: type) -> type:
     bases = [
         base for base in settings.__bases__ if is_dataclass(base)
     ]  # a choice may take a general one's place
-    inherited = {item.name for base in bases for item in fields(base)}
+    own = get_annotations(settings)
+    inherited = {item.name for base in bases for item in fields(base)} - set(own)
     entries = [
         (item.name, _schema_type(hints[item.name]), _schema_field(item))
         for item in fields(settings)
@@ -94,7 +105,7 @@ def _unknown(config: DictConfig, settings: type, prefix: str = "") -> Iterator[t
     for key in config:
         if key not in hints:
             yield f"{prefix}{key!s}", list(hints)
-        elif (group := _group(hints[key])) and isinstance(config._get_node(key), DictConfig):
+        elif (group := group_of(hints[key])) and isinstance(config._get_node(key), DictConfig):
             yield from _unknown(config[key], _chosen(config[key], group), f"{prefix}{key!s}.")
 
 
@@ -103,8 +114,21 @@ def _frozen(config: DictConfig, settings: type[T]) -> T:
     hints = get_type_hints(settings)
     values = {item.name: _value(config, item.name, hints[item.name]) for item in fields(settings)}  # type: ignore[arg-type]
     group = config._get_full_key(None)
+    if issubclass(settings, Choice):
+        _refuse_other_choice(group, settings, values["name"])
     with keyed(group, settings) if group else nullcontext():
         return settings(**values)
+
+
+def _refuse_other_choice(group: str, settings: type[Choice], name: str) -> None:
+    """Raise `SettingError` for a name whose settings are not these: a choice is made as GROUP=NAME."""
+    if not name:  # those of a run, in `evaluate`
+        return
+    option = settings.options.get("custom" if ":" in name else name)
+    if option is None or option.settings is not settings or name == "custom":
+        raise SettingError(
+            f"{group}.name is {name!r}; it is chosen as {group}=NAME, one of {', '.join(settings.options)}."
+        )
 
 
 def _value(config: DictConfig, name: str, hint: Any) -> Any:
@@ -113,7 +137,7 @@ def _value(config: DictConfig, name: str, hint: Any) -> Any:
         key = config._get_full_key(name)
         raise MissingMandatoryValue(f"{key} is missing; give it as {key}=VALUE.")
     value = config[name]
-    group = _group(hint)
+    group = group_of(hint)
     if group and isinstance(value, DictConfig):
         return _frozen(value, _chosen(value, group))
     if isinstance(value, ListConfig):
@@ -126,7 +150,7 @@ def _chosen(config: DictConfig, group: type) -> type:
     return getattr(OmegaConf.get_type(config), "__frozen__", group) if issubclass(group, Choice) else group
 
 
-def _group(hint: Any) -> type | None:
+def group_of(hint: Any) -> type | None:
     """Return the frozen class that a field of this type holds, or None for a plain value."""
     for part in (hint, *get_args(hint)):
         if isinstance(part, type) and is_dataclass(part):
@@ -136,7 +160,7 @@ def _group(hint: Any) -> type | None:
 
 def _schema_type(hint: Any) -> Any:
     """Return the type of a field in the schema: groups mutable, tuples as lists, open groups as anything."""
-    if (group := _group(hint)) is not None:
+    if (group := group_of(hint)) is not None:
         return Any if issubclass(group, Choice) else derive_schema(group)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is tuple:

@@ -15,13 +15,13 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.settings.compose import CONF, store_schemas
+from experiments.settings.compose import store_settings
 from experiments.settings.frozen import freeze
 from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
 from experiments.settings.overrides import parsed
 from experiments.settings.recorded import named_code
-from experiments.settings.reference import RUN
+from experiments.settings.reference import CONF, RUN
 from experiments.settings.resumed import is_true
 from experiments.settings.schema import Settings
 from experiments.settings.suggestions import refuse_flag
@@ -52,7 +52,7 @@ def run_jobs(
     how many of them may fail is its own setting. `on_failure` is told of each job of a sweep that fails.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
-    store_schemas("config", Settings)
+    store_settings("config", Settings)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     failures: list[Exception] = []
     sys.argv[1:] = at_home(sys.argv[1:])  # hydra.main reads them itself

@@ -1,6 +1,6 @@
 """An operator's settings as a YAML file, as `fedmf server config=FILE` and `fedmf node config=FILE` read it.
 
-Its keys are those of the command, nested as in conf/ or written with dots:
+Its keys are those of the command, nested or written with dots:
 
     superlink: fedmf.example.org:8443
     dataset: {name: by_user_npz, path: /srv/fedmf/people.npz}   # or dataset: by_user_npz
@@ -18,8 +18,7 @@ from typing import Any
 
 import yaml
 
-from experiments.settings.compose import CONF
-from experiments.settings.overrides import as_overrides, parsed, text_of
+from experiments.settings.overrides import GROUPS, as_overrides, parsed, text_of
 from experiments.settings.recorded import refuse_odd_values
 from fedmf.errors import SettingError
 
@@ -50,7 +49,7 @@ def overrides_of(file: Path) -> list[str]:
 def with_file(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command with those of the file that `config=FILE` names before them.
 
-    What was typed wins: of a group whose file in conf/ was typed, the file's settings are left out, unless it chooses the same.
+    What was typed wins: of a group whose choice was typed, the file's settings are left out, unless it chooses the same.
     """
     file = named_file(arguments)
     if file is None:
@@ -61,7 +60,7 @@ def with_file(arguments: Sequence[str]) -> list[str]:
     replaced = {
         group
         for group, choice in typed.items()
-        if _is_group(group) and group in chosen and chosen[group] != choice
+        if group in GROUPS and group in chosen and chosen[group] != choice
     }
     return [
         *(override for override in of_file if re.split(r"[.=]", override, maxsplit=1)[0] not in replaced),
@@ -95,7 +94,7 @@ def naming_file(file: Path | None) -> Iterator[None]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as in conf/: a key stands once, and a date is a text."""
+    """YAML in which a key stands once, and a date is a text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return a mapping. Raises `ConstructorError` for a key that stands twice, where YAML would take the last."""
@@ -132,9 +131,7 @@ def _document(file: Path) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise SettingError(
-            f"{KEY} is {file}, which holds no settings; it must be lines of KEY: VALUE, such as those in {CONF}."
-        )
+        raise SettingError(f"{KEY} is {file}, which holds no settings; it must be lines of KEY: VALUE.")
     try:
         refuse_odd_values(document)
     except ValueError as error:
@@ -159,15 +156,10 @@ def _overrides(file: Path, key: str, value: Any) -> Iterator[str]:
                 f"{file} holds the key {name!r} below {key}; a key is a name, or names with dots."
             )
     rest = dict(value)
-    if _is_group(key) and "name" in rest:
+    if key in GROUPS and "name" in rest:
         name = rest.pop("name")
         is_code = ":" in str(name)  # an import path
         yield f"{key}={'custom' if is_code else text_of(name)}"
         if is_code:
             yield f"{key}.name={text_of(name)}"
     yield from as_overrides(rest, f"{key}.")
-
-
-def _is_group(key: str) -> bool:
-    """Whether a key is a group, whose value is a file of conf/."""
-    return key.isidentifier() and (CONF / key).is_dir()

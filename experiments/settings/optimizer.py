@@ -8,9 +8,10 @@ from typing import Any
 
 from client.imports import check_takes, import_maker
 from experiments.settings.data import merged
-from experiments.settings.frozen import Choice, plain
+from experiments.settings.frozen import Choice, Option, plain
 from experiments.settings.keys import keyed
 from fedmf.errors import SettingError
+from fedmf.setting import REQUIRED, setting
 from fedmf.updates.vectors import Vector
 from server.adaptive import Adagrad, Adam, Yogi
 from server.checked import Checked, rehearse
@@ -19,63 +20,65 @@ from server.optimizer import Optimizer, Sgd
 
 @dataclass(frozen=True)
 class OptimizerSettings(Choice):
-    """What every choice has: the name of its file in conf/optimizer, or an import path."""
+    """What every choice has: its name, or an import path."""
 
-    name: str
+    name: str = setting(REQUIRED, "package.module:Class, a server.Optimizer of your own (docs/optimizers.md)")
 
 
 @dataclass(frozen=True)
 class SgdSettings(Sgd, OptimizerSettings):
     """Gradient descent with momentum."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _refuse_other_choice(self)
+    learning_rate: float = setting(0.3, "what the mean update is multiplied by")
+    momentum: float = setting(0.9, "share of the velocity that stays in a round, in [0, 1)")
+
+
+_STEP = "what a coordinate moves in a round where its updates agree"
+_BETA1 = "beta1 of the paper"
 
 
 @dataclass(frozen=True)
 class AdamSettings(Adam, OptimizerSettings):
     """Adam."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _refuse_other_choice(self)
+    learning_rate: float = setting(0.2, _STEP)
+    momentum: float = setting(0.9, _BETA1)
 
 
 @dataclass(frozen=True)
 class YogiSettings(Yogi, OptimizerSettings):
     """Yogi."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _refuse_other_choice(self)
+    learning_rate: float = setting(0.2, _STEP)
+    momentum: float = setting(0.9, _BETA1)
 
 
 @dataclass(frozen=True)
 class AdagradSettings(Adagrad, OptimizerSettings):
     """Adagrad."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _refuse_other_choice(self)
+    learning_rate: float = setting(0.6, f"{_STEP}; the steps shrink over the run")
+    tau: float = setting(1e-3, "added to the root of the sum of squares; v begins at tau^2")
 
 
 @dataclass(frozen=True)
 class CustomOptimizerSettings(OptimizerSettings):
     """An optimizer of one's own: `name` is its import path package.module:Class, `settings` its arguments."""
 
-    settings: Mapping[str, object] | None
+    settings: Mapping[str, object] | None = setting(
+        None, "its arguments, such as {learning_rate: 0.1}; null: none"
+    )
 
-    def __post_init__(self) -> None:
-        _refuse_other_choice(self)
 
-
-OPTIMIZERS: dict[str, type[OptimizerSettings]] = {
-    "sgd": SgdSettings,
-    "adam": AdamSettings,
-    "yogi": YogiSettings,
-    "adagrad": AdagradSettings,
-    "custom": CustomOptimizerSettings,
+OptimizerSettings.options = {
+    "sgd": Option(SgdSettings, "gradient descent with momentum"),
+    "adam": Option(AdamSettings, "Adam"),
+    "yogi": Option(YogiSettings, "Yogi"),
+    "adagrad": Option(AdagradSettings, "Adagrad"),
+    "custom": Option(
+        CustomOptimizerSettings,
+        "package.module:Class, a server.Optimizer of your own (docs/optimizers.md)",
+    ),
 }
 
 
@@ -117,16 +120,3 @@ def steps_of_own(optimizer: Optimizer, model: Vector) -> dict[str, str]:
     if not isinstance(optimizer, Checked):
         return {}
     return {"what optimizer.name does": rehearse(optimizer, model)}
-
-
-def _refuse_other_choice(settings: OptimizerSettings) -> None:
-    """Raise `SettingError` for a name whose settings are not these."""
-    choice = "custom" if ":" in settings.name else settings.name
-    if choice == "custom" and ":" not in settings.name:
-        raise SettingError(
-            f"optimizer.name is {settings.name!r}; it must be package.module:Class with optimizer=custom."
-        )
-    if OPTIMIZERS.get(choice) is not type(settings):
-        raise SettingError(
-            f"optimizer.name is {settings.name!r}; choose an optimizer as optimizer=NAME, one of {', '.join(OPTIMIZERS)}."
-        )

@@ -15,3 +15,6 @@ class LogForm(StrEnum):
 
     text = "text"
     json = "json"
+
+
+PRINTED = "what is printed, a table for people or one JSON document"

@@ -12,10 +12,11 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from experiments.settings.compose import CONF
 from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors
 
+CHOICES = ("dataset", "model", "mechanism", "optimizer", "engine")  # groups whose keys depend on the choice
+GROUPS = (*CHOICES, "experiment")
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
 _WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
 _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
@@ -31,8 +32,8 @@ class Override:
 
     @property
     def is_group(self) -> bool:
-        """Whether it chooses a file of conf/ and gives no value."""
-        return "." not in self.key and (CONF / self.key).is_dir()
+        """Whether it makes a choice and gives no value."""
+        return self.key in GROUPS
 
 
 def parsed(overrides: Iterable[str]) -> list[Override]:

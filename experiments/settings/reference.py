@@ -1,22 +1,63 @@
-"""What is known of every setting without importing what it sets: reference.json, which docs/site_tools/settings.py writes."""
+"""What is known of every setting: the fields of its command's settings class, as `--help`, "did you mean" and the site say it."""
 
-import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from enum import Enum
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+
+from experiments.settings.frozen import Choice, group_of
 
 PACKAGE = Path(__file__).resolve().parents[1]
-DATA = Path(__file__).with_name("reference.json")
-RUN = "simulate"
 CONF = PACKAGE.parent / "conf"
+RUN = "simulate"
+SETTINGS = {
+    RUN: "settings.schema:Settings",
+    "audit": "audit.settings:AuditSettings",
+    "benchmark": "benchmark.__main__:BenchmarkSettings",
+    "certificates": "certificates:CertificatesSettings",
+    "compare": "compare.__main__:CompareSettings",
+    "datasets": "datasets:DatasetsSettings",
+    "deploy_demo": "deploy_demo:DeployDemoSettings",
+    "evaluate": "evaluate:EvaluateSettings",
+    "export": "export:ExportSettings",
+    "mechanisms": "mechanisms.designs:MechanismsSettings",
+    "node": "deployment.warm_node:NodeCommandSettings",
+    "node_check": "deployment.node:NodeSettings",
+    "nodes": "nodes:NodesSettings",
+    "plan": "plan.budget:PlanSettings",
+    "proxy": "proxy:ProxySettings",
+    "report": "report:ReportSettings",
+    "reproduce": "reproduce.__main__:ReproduceSettings",
+    "server": "deployment.warm_server:ServerCommandSettings",
+    "soak": "soak.__main__:SoakSettings",
+    "vocabulary": "vocabulary:VocabularySettings",
+    "wipe": "wipe:WipeSettings",
+}
+"""The class of each command's settings, below `experiments`."""
+NOT_SIMULATED = ("deployment",)  # choices that `flwr run` makes by itself, and no user
+
+_TYPES = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    NoneType: "null",
+    Mapping: "mapping",
+    Any: "text or list of texts",  # a union with a list is more than structured settings can say
+}
+_LISTS = {str: "list of texts", float: "list of numbers", int: "list of whole numbers"}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting as reference.json has it; `of` are the choices of its group that have it so, none: all."""
+    """One setting; `of` are the choices of its group that have it so, none: all."""
 
     key: str
     of: tuple[str, ...]
@@ -37,7 +78,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of settings: what it is, and its choices with their sentences; the `default` one, None without choices."""
+    """A group of settings: what it is, and its choices with their phrases; the `default` one, None without choices."""
 
     about: str
     default: str | None
@@ -46,7 +87,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Reference:
-    """All settings of a command, with those of its groups, in the order of the documents."""
+    """All settings of a command, with those of its groups, in the order of their fields."""
 
     settings: tuple[Setting, ...]
     groups: Mapping[str, Group]
@@ -64,32 +105,33 @@ class Reference:
 @cache
 def reference(command: str) -> Reference:
     """Return what is known of a command; raises `KeyError` for one that is none."""
-    known = json.loads(DATA.read_text(encoding="utf-8"))
-    found = known[command]
-    settings = [_setting(entry) for entry in found["keys"]]
-    groups = {}
-    for name, entry in found["groups"].items():
-        shared = known[entry["of"]] if "of" in entry else found
-        about = shared["groups"][name]
-        groups[name] = Group(about["about"], entry["default"], about["choices"])
-        if "of" in entry:
-            settings += [_setting(row) for row in shared["keys"] if row["key"].startswith(f"{name}.")]
-    return Reference(tuple(settings), groups)
+    settings = settings_of(command)
+    hints, found, groups = get_type_hints(settings), [], {}
+    for item in fields(settings):
+        group = group_of(hints[item.name])
+        if group is None:
+            found.append(_setting(item.name, item, hints[item.name], item.default))
+        elif issubclass(group, Choice):
+            groups[item.name] = Group(
+                item.metadata["means"], item.metadata["chosen"] or "null", _choices(group)
+            )
+            found += _of_choices(item.name, group)
+        else:
+            groups[item.name] = Group(item.metadata["means"], None, {})
+            found += _of_group(item.name, group, item.default)
+    return Reference(tuple(found), groups)
 
 
-def commands() -> tuple[str, ...]:
-    """Return the commands that have settings."""
-    return tuple(json.loads(DATA.read_text(encoding="utf-8")))
+def settings_of(command: str) -> type:
+    """Return the frozen dataclass of a command's settings."""
+    module, _, name = SETTINGS[command].partition(":")
+    settings: type = getattr(import_module(f"experiments.{module}"), name)
+    return settings
 
 
 def experiments() -> tuple[str, ...]:
     """Return the published runs whose settings +experiment=NAME takes."""
-    return choices_in_conf("experiment")
-
-
-def choices_in_conf(group: str) -> tuple[str, ...]:
-    """Return all choices of a group, with those that only `flwr run` makes: what works, but is not offered."""
-    return tuple(sorted(file.stem for file in (CONF / group).glob("*.yaml")))
+    return tuple(sorted(file.stem for file in (CONF / "experiment").glob("*.yaml")))
 
 
 def called(command: str) -> str:
@@ -98,8 +140,62 @@ def called(command: str) -> str:
     return f"python -m experiments.{command}" if is_module else f"fedmf {command}"
 
 
-def _setting(entry: Mapping[str, Any]) -> Setting:
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
-    }
-    return Setting(**values)
+def _choices(group: type[Choice]) -> dict[str, str]:
+    return {name: option.means for name, option in group.options.items() if name not in NOT_SIMULATED}
+
+
+def _of_choices(group: str, base: type[Choice]) -> list[Setting]:
+    """Return the settings of a group with choices; what several choices have alike is one setting, which names them."""
+    found: dict[Setting, tuple[str, ...]] = {}
+    for choice, option in base.options.items():
+        for item in _of_group(group, option.settings):
+            # A choice is made by its name: only code of one's own has a name to give.
+            if choice == "custom" or item.key != f"{group}.name":
+                found[item] = (*found.get(item, ()), choice)
+    everywhere = tuple(base.options)
+    told = [replace(item, of=() if of == everywhere else of) for item, of in found.items()]
+    keys = list(dict.fromkeys(item.key for item in told))
+    return sorted(told, key=lambda item: (bool(item.of), keys.index(item.key)))
+
+
+def _of_group(group: str, settings: type, default: object = None) -> Iterator[Setting]:
+    """Yield the settings of a class; `default` is an object of it whose values stand in place of the fields' defaults."""
+    hints = get_type_hints(settings)
+    for item in fields(settings):
+        value = getattr(default, item.name) if is_dataclass(default) else item.default
+        yield _setting(f"{group}.{item.name}", item, hints[item.name], value)
+
+
+def _setting(key: str, item: Field[Any], hint: Any, default: object) -> Setting:
+    parts = (hint, *get_args(hint))
+    enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
+    choices = tuple(one.name for one in enums[0]) if enums else item.metadata["choices"]
+    shown = "required" if default is MISSING else _as_yaml(default)
+    return Setting(key, (), item.metadata["means"], type_name(hint, choices), choices, shown)
+
+
+def type_name(hint: Any, choices: Collection[str]) -> str:
+    """Return a type in words.
+
+    >>> type_name(tuple[str, ...] | None, ()), type_name(int, ())
+    ('list of texts or null', 'whole number')
+    """
+    words = []
+    for part in get_args(hint) if NoneType in get_args(hint) else (hint,):
+        kind = get_origin(part) or part
+        if kind is tuple:
+            words.append(_LISTS[get_args(part)[0]])
+        else:
+            words.append("choice" if choices and kind is not NoneType else _TYPES[kind])
+    return " or ".join(words)
+
+
+def _as_yaml(value: object) -> str:
+    """Return a default as it would be typed."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_as_yaml, value))}]"
+    return yaml.safe_dump(value.name if isinstance(value, Enum) else value).splitlines()[0]

@@ -10,11 +10,10 @@ from typing import Any
 
 from experiments.settings.compose import compose
 from experiments.settings.frozen import plain
-from experiments.settings.overrides import Override, as_overrides, parsed
+from experiments.settings.overrides import CHOICES, Override, as_overrides, parsed
 from experiments.settings.recorded import Difference, flattened
 from experiments.settings.schema import Settings
 
-CHOICES = ("dataset", "model", "mechanism", "optimizer", "engine")
 # What a call says of itself and not of its run.
 OF_THE_CALL = (
     "run.directory",
@@ -44,7 +43,7 @@ class Beside:
 def beside(recorded: Settings, given: Sequence[str]) -> Beside:
     """Return the overrides for a run that goes on with its `recorded` settings and those `given`.
 
-    A given engine is another engine; any other choice, or file of conf/ by its group (+experiment=NAME), that says
+    A given engine is another engine; any other choice, or published run (+experiment=NAME), that says
     something else than was recorded is a difference, and then not among the overrides.
     """
     document, kept, differences = plain(recorded), [], []
@@ -98,12 +97,12 @@ def named_in(given: Sequence[str]) -> Collection[str]:
 
 
 def _choice(name: str) -> str:
-    """Return the file of conf/ behind a recorded name; an import path is of the choice custom."""
+    """Return the choice behind a recorded name; an import path is of the choice custom."""
     return "custom" if ":" in name else name
 
 
 def _effects(override: Override, document: dict[str, Any]) -> Iterator[Difference]:
-    """Yield what a file of conf/ sets otherwise than `document` has it."""
+    """Yield what a published run sets otherwise than `document` has it."""
     has, default = dict(flattened(document)), dict(flattened(plain(compose("config", [], Settings))))
     for key, value in flattened(plain(compose("config", [override.text], Settings))):
         if value != default.get(key) and value != has.get(key):

@@ -1,25 +1,26 @@
-"""The settings of a run: one frozen dataclass for each group of conf/, values only.
+"""The settings of a run: one frozen dataclass for each group, with each setting's type, default and meaning.
 
-Where the library has a frozen class for a group, that class is the group: its checks are the settings' checks. A
-default stands once: in the library's class if it has one, else in conf/. (Loaders and models have keyword defaults of
-their own for programs; a test holds that conf/ says the same.)
+Where the library has a frozen class for a group, that class is the group: its checks are the settings' checks, and what a
+run has otherwise than the class stands in `Settings`. (Loaders and models have keyword defaults of their own for
+programs; a test holds that these say the same.)
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from client.metric_names import check_metrics, check_optimized
+from client.metric_names import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
 from experiments.settings.data import DatasetSettings, ModelSettings
 from experiments.settings.engine import DeploymentSettings, EngineSettings, Faults, LocalSettings, RaySettings
 from experiments.settings.keys import keyed
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.optimizer import OptimizerSettings
-from experiments.settings.output import LogForm, Output
+from experiments.settings.output import PRINTED, LogForm, Output
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import SettingError
 from fedmf.plan import Compression, PrivacyTarget
 from fedmf.randomness import PublicSeed
+from fedmf.setting import REQUIRED, setting
 from server.cohort import ReplyPolicy, UnreadyNodes
 
 FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node", "nodes", "unready_nodes")  # of the population
@@ -43,16 +44,34 @@ class PopulationSettings:
     `parts` is what run.extend recorded: the epochs of each part of a run that was extended.
     """
 
-    cohort_size: int
-    rounds_per_epoch: int | None
-    epochs: int
-    min_replies: int
-    max_attempts: int
-    min_available: int | None
-    max_clients_per_node: int | None
-    nodes: str | None
-    unready_nodes: UnreadyNodes | None
-    parts: tuple[int, ...] | None
+    cohort_size: int = setting(64, "n, clients of a round")
+    rounds_per_epoch: int | None = setting(
+        None, "rounds of an epoch; null: as many disjoint cohorts as there are"
+    )
+    epochs: int = setting(8, "times that every client takes part; the noise restarts in each")
+    min_replies: int = setting(0, "release a round only with at least this many replies; a public policy")
+    max_attempts: int = setting(3, "how often a round is asked for before the run stops")
+    min_available: int | None = setting(
+        None,
+        "deployments: an epoch begins when nodes with this many clients are there; the N of the statement",
+    )
+    max_clients_per_node: int | None = setting(
+        None, "deployments: of a node that says it holds more, this many take part; null: 10,000"
+    )
+    nodes: str | None = setting(
+        None,
+        "deployments: file of the nodes that may take part, as the command nodes makes it; null: all "
+        "that are registered",
+    )
+    unready_nodes: UnreadyNodes | None = setting(
+        None,
+        "deployments: a connected node whose data could not be loaded: wait for it, or begin an epoch "
+        "without; null: wait",
+    )
+    parts: tuple[int, ...] | None = setting(
+        None,
+        "written by run.extend: the epochs of each part of an extended run, such as [8,2]; leave it null",
+    )
 
     def __post_init__(self) -> None:
         self.replies.check_fits(self.cohort_size)
@@ -72,8 +91,16 @@ class PopulationSettings:
 class ClippingSettings:
     """Bounds of one client's update; linf_norm null: the formula with rotation, l2_norm without."""
 
-    l2_norm: float | None
-    linf_norm: float | None
+    l2_norm: float | None = setting(
+        1.0,
+        "bound of a client's update in the Euclidean norm; null: no clipping, only with "
+        "privacy.noise_multiplier=0",
+    )
+    linf_norm: float | None = setting(
+        None,
+        "bound of each rotated coordinate; null: l2_norm * sqrt(2 log(D n) / D) with the Hadamard "
+        "rotation, l2_norm without",
+    )
 
 
 @dataclass(frozen=True)
@@ -93,24 +120,77 @@ class RunSettings:
     while a round has ended within `health_seconds`.
     """
 
-    directory: str | None
-    resume: bool
-    extend: int | None
-    trust_code: bool
-    accept_copy: bool
-    allow_version_change: bool
-    reproducible: bool
-    unprotected_metrics: bool
-    stop_if_all_fail: bool
-    keep_releases: bool
-    evaluations: int
-    evaluate_every: int | None
-    evaluation_examples: int | None
-    checkpoint_every: int
-    optimized_metric: str | None
-    log: LogForm
-    metrics_port: int | None
-    health_seconds: float
+    directory: str | None = setting(None, "folder of the run; null: runs/DATE_TIME, or one below the sweep's")
+    resume: bool = setting(False, "true: go on with the run in directory, by its own recorded settings")
+    extend: int | None = setting(
+        None,
+        "epochs to add to the finished run in directory, if privacy.max_epsilon (or without it "
+        "privacy.epsilon) allows what all cost together",
+    )
+    trust_code: bool = setting(
+        False,
+        "true: resume and extend may import code that only the directory's config.yaml names "
+        "(loaders, models, metrics by an import path)",
+    )
+    accept_copy: bool = setting(
+        False,
+        "true: resume also in a copy of the run's directory or from an older state of it; "
+        "docs/reliability.md says when",
+    )
+    allow_version_change: bool = setting(
+        False,
+        "true: resume and extend with other code of fedmf than played the run so far; the statement "
+        "then names both",
+    )
+    reproducible: bool = setting(False, "true: secrets from the seed, for tests; such a run is NOT private")
+    unprotected_metrics: bool = setting(
+        False,
+        "true: metrics.jsonl also holds the measured size of the values sent, which no noise covers; labelled",
+    )
+    stop_if_all_fail: bool = setting(
+        False,
+        "true: stop before a round in which every client asked fails in training, which no statement "
+        "covers; can be resumed",
+    )
+    keep_releases: bool = setting(
+        False,
+        "true: releases.bin holds the noisy sum of every round, which the statement covers, for an "
+        "audit of the run; 4 bytes a parameter and round",
+    )
+    evaluations: int = setting(
+        20,
+        "how many rounds are scored, evenly spread over the run, the last among them; a run of fewer "
+        "rounds scores each",
+    )
+    evaluate_every: int | None = setting(
+        None, "rounds between two scores; where it is given it counts in place of run.evaluations"
+    )
+    evaluation_examples: int | None = setting(
+        10000,
+        "before the last round, of a larger test set, this many are scored: the same in every run on "
+        "the same data; null: all",
+    )
+    checkpoint_every: int = setting(
+        16, "rounds between two full checkpoints; the journal covers every round between them"
+    )
+    optimized_metric: str | None = setting(
+        None,
+        "one of metrics: its last value is what a sweeper such as Optuna chooses by, which no privacy "
+        "statement covers",
+    )
+    log: LogForm = setting(
+        LogForm.text,
+        "what is said on stderr, as lines for people, or each line one JSON object with time, level, "
+        "logger, run and message",
+    )
+    metrics_port: int | None = setting(
+        None,
+        "port on 127.0.0.1 where Prometheus reads /metrics, and /health answers; 0: one that is free, "
+        "which the log names; null: none (docs/alerts.md)",
+    )
+    health_seconds: float = setting(
+        1800.0, "/health answers 503 where no round has ended for so many seconds, nor the session begun"
+    )
 
     def __post_init__(self) -> None:
         check_at_least("checkpoint_every", self.checkpoint_every, 1)
@@ -133,31 +213,53 @@ class RunSettings:
 class SweepSettings:
     """Whether jobs that an earlier call of this sweep finished are skipped."""
 
-    resume: bool
+    resume: bool = setting(False, "true: skip the runs of this sweep that an earlier call finished")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """A whole run, checked. Raises `SettingError` for a setting that the chosen engine would ignore."""
 
-    dataset: DatasetSettings
-    model: ModelSettings
-    mechanism: MechanismSettings
-    workload: WorkloadName
-    population: PopulationSettings
-    clipping: ClippingSettings
-    compression: Compression
-    privacy: PrivacyTarget
-    optimizer: OptimizerSettings
-    client: TrainingSettings
-    engine: EngineSettings
-    faults: Faults
-    run: RunSettings
-    sweep: SweepSettings
-    seed: int
-    metrics: tuple[str, ...]
-    logger: LoggerName
-    output: Output
+    dataset: DatasetSettings = setting(
+        REQUIRED, "data that clients train on, and the public test set", chosen="digits"
+    )
+    model: ModelSettings = setting(
+        REQUIRED, "model, fitted to the data's shape and classes", chosen="logistic"
+    )
+    mechanism: MechanismSettings = setting(
+        REQUIRED, "factorization family that correlates the noise", chosen="optimal"
+    )
+    workload: WorkloadName = setting(
+        WorkloadName.run,
+        "what the noise is fitted to: the optimizer and all rounds that follow, or one epoch alone",
+    )
+    population: PopulationSettings = setting(PopulationSettings(), "who takes part")
+    clipping: ClippingSettings = setting(ClippingSettings(), "what a client's update is bounded by")
+    compression: Compression = setting(Compression(keep_probability=0.1), "how an update travels")
+    privacy: PrivacyTarget = setting(
+        PrivacyTarget(epsilon=8.0, delta=5e-5),
+        "what the run must guarantee; exactly one of epsilon and noise_multiplier is given, the other null",
+    )
+    optimizer: OptimizerSettings = setting(REQUIRED, "server's optimizer (docs/optimizers.md)", chosen="sgd")
+    client: TrainingSettings = setting(
+        TrainingSettings(learning_rate=1.0), "how a client trains (docs/own_model.md)"
+    )
+    engine: EngineSettings = setting(REQUIRED, "who calls the clients", chosen="local")
+    faults: Faults = setting(Faults(), "what goes wrong in a rehearsal, with engine=local")
+    run: RunSettings = setting(
+        RunSettings(),
+        "where the run writes, how its secrets are made, how often it scores and saves",
+    )
+    sweep: SweepSettings = setting(SweepSettings(), "how the runs of one call with -m go on")
+    seed: int = setting(0, "public: cohorts, data order, rotation, initial model")
+    metrics: tuple[str, ...] = setting(
+        ("accuracy",),
+        "what the model is scored by on the test split: accuracy and loss always; top5, f1 (macro), "
+        "perplexity, MODULE:FUNCTION (docs/metrics.md)",
+        METRICS,
+    )
+    logger: LoggerName = setting(LoggerName.none, "where metrics go besides the run directory")
+    output: Output = setting(Output.text, PRINTED)
 
     def __post_init__(self) -> None:
         PublicSeed(self.seed)  # refuses what is no seed

@@ -18,9 +18,10 @@ list of those of simulate: 'overrides=["population.epochs=2", "seed=3"]'. Exit c
 from dataclasses import dataclass
 
 from experiments.cli import command, output
-from experiments.settings.output import Output
+from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError, SettingError
+from fedmf.setting import setting
 
 _KILLS, _MINUTES, _NODES = 100, 60.0, 3  # where null
 
@@ -29,15 +30,25 @@ _KILLS, _MINUTES, _NODES = 100, 60.0, 3  # where null
 class SoakSettings:
     """Keys of the command; `overrides` are those of simulate."""
 
-    kills: int | None
-    deployment: bool
-    minutes: float | None
-    inject: tuple[str, ...] | None
-    nodes: int | None
-    seed: int
-    overrides: tuple[str, ...]
-    directory: str | None
-    output: Output
+    kills: int | None = setting(
+        None, "how often a run is killed at a random moment and resumed; null: 100, and none in a deployment"
+    )
+    deployment: bool = setting(
+        False, "whether faults are injected into a deployment on this machine instead (docs/soak.md)"
+    )
+    minutes: float | None = setting(
+        None, "of a deployment: minutes over which the faults are spread, at least; null: 60"
+    )
+    inject: tuple[str, ...] | None = setting(
+        None,
+        "of a deployment: the faults that are injected, in this order; null: ten at random of all "
+        "that docs/soak.md lists",
+    )
+    nodes: int | None = setting(None, "of a deployment: how many nodes it has; null: 3")
+    seed: int = setting(0, "of the moments at which runs are killed, and of the faults of a deployment")
+    overrides: tuple[str, ...] = setting((), "settings of the run, those of simulate, as a list")
+    directory: str | None = setting(None, "folder for the runs; null: a temporary one")
+    output: Output = setting(Output.text, PRINTED)
 
 
 def soak(settings: SoakSettings) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fedmf.checks import check_choice, check_keep_probability, check_positive
 from fedmf.choices import ROTATIONS, VALUE_TYPES
 from fedmf.errors import SettingError
+from fedmf.setting import REQUIRED, setting
 from fedmf.updates.clipping import default_linf_bound
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import Bounds
@@ -19,9 +20,13 @@ class Compression:
     Raises `SettingError` for a keep probability outside [2^-32, 1], an unknown rotation or value type.
     """
 
-    keep_probability: float
-    rotation: str = "hadamard"
-    value_type: str = "float32"
+    keep_probability: float = setting(
+        REQUIRED, "gamma, the share of the coordinates that a client sends, in (0, 1]"
+    )
+    rotation: str = setting(
+        "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
+    )
+    value_type: str = setting("float32", "what a coordinate travels as", VALUE_TYPES)
 
     def __post_init__(self) -> None:
         check_keep_probability(self.keep_probability)

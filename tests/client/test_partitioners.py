@@ -9,7 +9,8 @@ import pytest
 
 from client.data import load
 from client.data.partitioned import DEFAULTS
-from client.data.partitioners import SHORT, Dealer
+from client.data.partitioners import Dealer
+from client.settings import PARTITIONERS
 from fedmf.errors import SettingError
 
 LABELS = np.repeat(np.arange(5), 40)
@@ -43,7 +44,7 @@ def classes_seen(parts: list[np.ndarray]) -> list[int]:
     return [len(set(LABELS[part])) for part in parts]
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", PARTITIONERS)
 def test_dealing_gives_every_row_to_one_client_and_depends_on_the_seed_alone(name: str) -> None:
     parts = deal(name)
     assert sorted(np.concatenate(parts).tolist()) == list(range(200))
@@ -53,10 +54,10 @@ def test_dealing_gives_every_row_to_one_client_and_depends_on_the_seed_alone(nam
         assert any(a.tolist() != b.tolist() for a, b in zip(parts, other, strict=False))
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", PARTITIONERS)
 def test_a_partitioner_has_the_name_of_its_class_too(name: str) -> None:
     settings = SETTINGS.get(name, {})
-    parts, named = deal(name), deal(SHORT[name], clients=CLIENTS.get(name), **settings)
+    parts, named = deal(name), deal(PARTITIONERS[name], clients=CLIENTS.get(name), **settings)
     assert [part.tolist() for part in parts] == [part.tolist() for part in named]
 
 

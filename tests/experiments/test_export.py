@@ -15,7 +15,8 @@ from client.data import load
 from experiments import run as door
 from experiments.cli.command import guard
 from experiments.export import ExportSettings, export
-from experiments.settings.compose import CONF, compose
+from experiments.settings.compose import compose
+from experiments.settings.reference import CONF
 from fedmf.errors import FedmfError, RunDirectoryError, SettingError
 from runs import run
 

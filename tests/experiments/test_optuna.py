@@ -8,7 +8,7 @@ import shlex
 import pytest
 import yaml
 
-from experiments.settings.compose import CONF
+from experiments.settings.reference import CONF
 from runs import command
 
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from experiments.settings.compose import CONF
+from experiments.settings.reference import CONF
 from runs import composed, simulate
 
 pytestmark = pytest.mark.long

@@ -15,8 +15,8 @@ from torch import nn
 from client.data import DATASETS, Dataset, load
 from client.data.text import read_words
 from client.models import build, parameter_count
-from experiments.settings.compose import CONF
 from experiments.settings.factorization import find_family
+from experiments.settings.reference import CONF
 from fedmf.errors import DataError, SettingError
 from fedmf.mechanisms import design, prefix_sum
 

@@ -11,10 +11,10 @@ import pytest
 import experiments
 from experiments import deploy_demo
 from experiments.cli.command import guard, run
-from experiments.settings.compose import CONF
+from experiments.settings.reference import RUN, SETTINGS
 from runs import command
 
-COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "config")
+COMMANDS = sorted(set(SETTINGS) - {RUN})
 
 
 @pytest.mark.parametrize("name", COMMANDS)

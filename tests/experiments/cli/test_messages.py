@@ -13,7 +13,7 @@ import pytest
 import experiments
 from experiments.cli.command import guard, run
 from experiments.settings.jobs import run_jobs
-from experiments.settings.reference import commands
+from experiments.settings.reference import SETTINGS
 
 LINES = [
     line.split(" | ", 1)
@@ -63,4 +63,4 @@ def test_a_mistake_is_answered_with_what_was_meant_and_exits_2(
 
 
 def test_the_table_tries_every_command() -> None:
-    assert {line.split()[0] for line, _ in LINES} == set(commands())
+    assert {line.split()[0] for line, _ in LINES} == set(SETTINGS)

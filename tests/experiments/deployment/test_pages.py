@@ -16,6 +16,7 @@ from deployments import released
 from experiments.deploy_demo import write_clients
 from experiments.deployment.loopback import APP, BIN, free_port
 from experiments.run_files.reader import is_finished
+from experiments.settings.engine import DeploymentSettings
 from runs import metrics
 from server.cohort import UnreadyNodes
 from server.gathering import Attendance
@@ -115,10 +116,12 @@ def test_the_runbook_has_a_paragraph_for_each_fault_that_says_what_is_lost():
 
 def test_the_pages_say_what_happens_to_a_node_that_is_not_ready():
     """As it is: by default no epoch begins without it, and the run stops; the server's own words stand on the page."""
-    engine = yaml.safe_load((APP / "conf/engine/deployment.yaml").read_text())
     _, _, text = text_of("runbook").partition("## Node not ready\n")
     paragraph = " ".join(text.partition("\n## ")[0].split())
-    assert f"after `engine.node_timeout` ({engine['node_timeout']} s) the run stops" in paragraph
+    assert (
+        f"after `engine.node_timeout` ({DeploymentSettings(name='deployment').node_timeout:g} s) the run stops"
+        in paragraph
+    )
     assert Attendance(1).unready is UnreadyNodes.wait
     assert "By default (`population.unready_nodes=wait`) no epoch begins without it" in paragraph
     assert "population.unready_nodes=without" in paragraph

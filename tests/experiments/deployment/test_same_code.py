@@ -42,7 +42,7 @@ def rewritten(bundle, change):
 def test_the_bundle_of_this_checkout_is_the_installed_code(bundle):
     files = bundled_files(bundle)
     refuse_other_code(files, installed_files())
-    assert {"client/app.py", "conf/config.yaml", "experiments/settings/reference.json"} <= set(files)
+    assert {"client/app.py", "conf/config.yaml", "experiments/settings/schema.py"} <= set(files)
 
 
 def comment(files):

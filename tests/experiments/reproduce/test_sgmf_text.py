@@ -27,7 +27,8 @@ from experiments.reproduce.sgmf_text_task import NAME, SIZES
 from experiments.reproduce.sgmf_training import EPOCH, HONAKER, INDEPENDENT, WHOLE_RUN
 from experiments.reproduce.trials import Outcome, Trial, prepare
 from experiments.run_files.same_settings import fixed
-from experiments.settings.compose import CONF, compose
+from experiments.settings.compose import compose
+from experiments.settings.reference import CONF
 from experiments.settings.schema import Settings
 
 RESULTS = CONF.parent / "docs" / "results"

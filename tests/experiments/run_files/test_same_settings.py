@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 import written_run
 from experiments.run_files.same_settings import refuse_other_settings
-from experiments.settings.compose import CONF
+from experiments.settings.reference import CONF
 from fedmf.errors import RunDirectoryError
 from runs import run
 

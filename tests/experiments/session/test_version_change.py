@@ -102,7 +102,7 @@ def bundled(folder):
 def test_the_digest_of_the_code_is_that_of_flowers_bundle_and_every_change_is_seen(tmp_path):
     digests = {code_digest(ROOT)}
     assert digests == {code_digest(bundled(tmp_path / "a"))}
-    for name in ("fedmf/checks.py", "client/app.py", "conf/run/default.yaml"):
+    for name in ("fedmf/checks.py", "client/app.py", "conf/config.yaml"):
         file = bundled(tmp_path / name.replace("/", "_")) / name
         file.write_bytes(file.read_bytes() + b" ")
         digests.add(code_digest(tmp_path / name.replace("/", "_")))

@@ -7,17 +7,8 @@ import pytest
 
 from client.data import DATASETS as LOADERS
 from client.models import MODELS as BUILDERS, build
-from experiments.settings.compose import CONF
-from experiments.settings.data import DATASETS, MODELS, arguments
+from experiments.settings.data import arguments
 from runs import composed
-
-
-def test_every_file_has_its_settings_and_all_settings_their_file() -> None:
-    for group, settings in (("dataset", DATASETS), ("model", MODELS)):
-        assert {file.stem for file in (CONF / group).glob("*.yaml")} == set(settings)
-    assert set(DATASETS) == {*LOADERS, "custom"}
-    assert set(MODELS) == {*BUILDERS, "custom"}
-
 
 COMMON = {
     "name",

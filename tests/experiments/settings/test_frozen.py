@@ -1,27 +1,23 @@
 """Settings are frozen objects, each default stands once, and nothing outside the package sees what they came from."""
 
 import dataclasses
-import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 import pytest
-import yaml
 from omegaconf import OmegaConf
 
 from experiments.plan.budget import PlanSettings
 from experiments.run_files.same_settings import FREE, differing_keys, fixed
-from experiments.settings.compose import CONF, compose, typed
-from experiments.settings.data import DATASETS, MODELS, SyntheticSettings, merged
-from experiments.settings.engine import ENGINES, DeploymentSettings, LocalSettings
+from experiments.settings.compose import compose, typed
+from experiments.settings.data import SyntheticSettings, merged
+from experiments.settings.engine import DeploymentSettings, LocalSettings
 from experiments.settings.frozen import derive_schema, freeze, plain
 from experiments.settings.recorded import from_yaml, restored, to_yaml
 from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
 from fedmf.plan import Compression
 from runs import composed
-
-GROUPS = {item.name: item.type for item in fields(Settings)}
 
 
 def every(value):
@@ -86,33 +82,6 @@ def test_settings_of_another_version_are_refused_with_their_key():
         restored(document)
 
 
-def own_defaults(settings: type) -> dict[str, object]:
-    return {item.name: item.default for item in fields(settings) if item.default is not MISSING}
-
-
-def classes_of(group: str) -> list[type]:
-    choices = {"dataset": DATASETS, "model": MODELS, "engine": ENGINES}.get(group)
-    return list(choices.values()) if choices else [GROUPS[group]]
-
-
-@pytest.mark.parametrize("group", sorted(name for name in GROUPS if (CONF / name).is_dir()))
-def test_each_default_stands_once(group):
-    """A value in conf/ is that of a key without a default, or another one than the library's."""
-    for file in (CONF / group).glob("*.yaml"):
-        given = yaml.safe_load(file.read_text())
-        for settings in classes_of(group):
-            for key, default in own_defaults(settings).items():
-                assert key not in given or given[key] != default, f"{file.name}: {key}"
-
-
-def test_settings_of_commands_have_their_defaults_in_conf_alone():
-    commands = [file for file in CONF.glob("*.yaml") if file.stem != "config"]
-    assert len(commands) >= 12
-    for file in commands:
-        keys = set(yaml.safe_load(file.read_text())) - {"defaults"}
-        assert "output" in keys or file.stem in ("node", "server"), file.name  # they log and print no result
-
-
 def test_no_setting_is_read_by_one_engine_and_ignored_by_another():
     refused = {
         "engine.round_timeout=5": "round_timeout",
@@ -135,7 +104,7 @@ def test_no_setting_is_read_by_one_engine_and_ignored_by_another():
             composed("engine=deployment", override)
     with pytest.raises(SettingError, match="faults"):
         composed("engine=ray", "faults.error=1")
-    with pytest.raises(SettingError, match="choose an engine as engine=NAME"):
+    with pytest.raises(SettingError, match="it is chosen as engine=NAME"):
         composed("engine.name=ray")
     assert isinstance(composed("engine=deployment").engine, DeploymentSettings)
 
@@ -150,12 +119,6 @@ def test_the_same_run_is_one_definition():
     other = composed("seed=2", "engine=deployment")
     assert differing_keys(plain(first), plain(other)) == ["engine=deployment", "seed"]
     assert fixed(first) != fixed(other)
-
-
-def test_every_key_of_a_run_is_in_the_help_of_conf():
-    text = to_yaml(composed())
-    for item in fields(Settings):
-        assert re.search(rf"^{item.name}:", text, flags=re.MULTILINE), item.name
 
 
 def test_lists_of_a_command_are_tuples_of_plain_values():
@@ -174,9 +137,12 @@ def test_lists_of_a_command_are_tuples_of_plain_values():
             r"^population\.epoch is no setting of simulate; did you mean population\.epochs=1\?",
         ),
         ("+client.momentun=1", r"^client\.momentun is no setting"),
-        ("dataset.name=synthetic", r"dataset\.name is 'synthetic'.* dataset=synthetic; choose it so"),
-        ("model.name=mlp", r"model\.name is 'mlp'.* model=mlp; choose it so"),
-        ("dataset.name=mine:load", r"settings are those of dataset=custom; choose it so"),
+        (
+            "dataset.name=synthetic",
+            r"dataset\.name is 'synthetic'; it is chosen as dataset=NAME, one of digits, syn",
+        ),
+        ("model.name=mlp", r"model\.name is 'mlp'; it is chosen as model=NAME, one of .*custom"),
+        ("dataset.name=mine:load", r"it is chosen as dataset=NAME"),
     ],
 )
 def test_a_wrong_key_or_value_inside_a_group_is_said_with_its_key(override, says):

@@ -5,14 +5,12 @@ from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
+from experiments.settings.compose import choices_of
+from experiments.settings.reference import experiments
+from experiments.settings.schema import Settings
 from runs import composed, in_directory
 
-CONF = Path(__file__).resolve().parents[3] / "conf"
-GROUPS = sorted(
-    (path.parent.name, path.stem)
-    for path in CONF.glob("*/*.yaml")
-    if path.parent.name not in ("hydra", "experiment")
-)
+GROUPS = [(group, choice) for group, options in choices_of(Settings).items() for choice in options]
 NEEDED = {
     ("dataset", "custom"): ["dataset.name=a:b"],
     ("model", "custom"): ["model.name=a:b"],
@@ -22,7 +20,7 @@ NEEDED = {
 
 
 @pytest.mark.parametrize(("group", "option"), GROUPS)
-def test_every_conf_file_composes(group, option):
+def test_every_choice_composes(group, option):
     config = composed(f"{group}={option}", *NEEDED.get((group, option), []))
     assert getattr(config, group) is not None
 
@@ -40,7 +38,7 @@ def test_defaults_are_those_of_the_documentation():
     assert config.compression.keep_probability == 0.1
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
+@pytest.mark.parametrize("name", experiments())
 def test_every_reported_experiment_composes(name):
     config = composed(f"+experiment={name}")
     assert config != composed()

@@ -1,0 +1,21 @@
+"""One setting as a field of a frozen dataclass: its default, its meaning and its choices in one place.
+
+    cohort_size: int = setting(64, "n, clients of a round")
+
+What reads settings for people (`--help`, the site) finds the meaning in the field's metadata.
+"""
+
+from collections.abc import Collection
+from dataclasses import MISSING, field
+from typing import Any
+
+REQUIRED: Any = MISSING
+"""The default of a setting that must be given."""
+
+
+def setting(default: Any, means: str, choices: Collection[str] = (), **more: Any) -> Any:
+    """Return a field with `default`, `REQUIRED` for none, and a noun phrase that says what it `means`.
+
+    `choices` are the values of a text, or of the texts in a list, where they are not free; `more` is metadata of the program's own.
+    """
+    return field(default=default, metadata={"means": means, "choices": tuple(choices), **more})

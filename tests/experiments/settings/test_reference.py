@@ -1,0 +1,82 @@
+"""The reference of the settings is what commands take: keys, defaults, choices."""
+
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+
+from client.data.registry import DATASETS
+from client.models import MODELS
+from experiments.cli.console import PACKAGE, find_commands
+from experiments.settings import compose
+from experiments.settings.reference import SETTINGS, experiments, reference, settings_of
+from experiments.settings.schema import FOR_DEPLOYMENTS
+from fedmf.mechanisms import FAMILIES
+from runs import composed
+from test_site import ROOT, tool
+
+
+def test_every_command_has_its_settings():
+    assert set(SETTINGS) == set(find_commands(PACKAGE))
+
+
+def leaves(config, prefix=""):
+    """Yield (key, value) of a composed configuration; lists and empty mappings are values."""
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        elif value != {}:
+            yield f"{prefix}{key}", value
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_key_that_is_composed_is_in_the_reference_with_its_default(name):
+    conf = "config" if name == "simulate" else name
+    found = OmegaConf.to_container(compose._composed(conf, [], settings_of(name)))
+    known = reference(name)
+    for key, value in leaves(found):
+        group = key.rpartition(".")[0]
+        if key == f"{group}.name" and group in known.groups:
+            assert known.groups[group].default == (value or "null")
+            continue
+        chosen = known.groups[group].default if group else None
+        if chosen == "null":  # of an earlier run, as `evaluate` finds it
+            continue
+        (item,) = [item for item in known.of_key(key) if not group or item.is_of(chosen)]
+        as_text = "???" if item.default == "required" else item.default
+        assert OmegaConf.create(f"x: {as_text}")._get_node("x")._value() == getattr(value, "name", value), key
+
+
+def test_choices_offered_are_those_that_there_are():
+    groups = reference("simulate").groups
+    assert set(groups["dataset"].choices) == {*DATASETS, "custom"}
+    assert set(groups["model"].choices) == {*MODELS, "custom"}
+    assert set(groups["mechanism"].choices) == {*FAMILIES, "custom"}
+    assert set(groups["engine"].choices) == {"local", "ray"}  # `flwr run` chooses deployment
+    assert experiments() == tuple(sorted(file.stem for file in (ROOT / "conf" / "experiment").glob("*.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("item", "value"),
+    [(item, choice) for item in reference("simulate").settings for choice in item.choices if not item.type.startswith("list")],
+    ids=lambda part: getattr(part, "key", part),
+)  # fmt: skip
+def test_every_value_offered_is_taken(item, value):
+    choice = [f"{item.group}={item.of[0]}"] if item.of else []
+    if item.key.removeprefix("population.") in FOR_DEPLOYMENTS:
+        choice.append("engine=deployment")
+    found = composed(*choice, f"{item.key}={value}")
+    for part in item.key.split("."):
+        found = getattr(found, part)
+    assert found == value
+
+
+def test_the_site_has_a_row_for_every_key(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    page = tool("pages").settings_page()
+    assert "Settings: settings.md" in (ROOT / "mkdocs.yml").read_text()
+    for command in SETTINGS:
+        assert f"\n## {command}\n" in page
+    for item in reference("simulate").settings:
+        assert f"\n| `{item.key}` | {item.meaning.replace('|', chr(92) + '|')} |" in page
+    assert "\n- `model=mlp`: one hidden layer of rectified units\n" in page
