@@ -1,9 +1,10 @@
 """Train a model with user-level differential privacy, all clients on this machine.
 
-    python -m experiments.simulate [key=value ...]        e.g. compression.keep_probability=0.01 seed=3
-    python -m experiments.simulate -m seed=1,2,3            a sweep
-    python -m experiments.simulate run.directory=DIR run.resume=true            go on after a crash, as the run was begun
-    python -m experiments.simulate run.directory=DIR run.extend=2               two more epochs for a finished run
+    python -m experiments.simulate seed=3 compression.keep_probability=0.01
+    python -m experiments.simulate -m seed=1,2,3       a sweep
+
+`run.directory=DIR run.resume=true` goes on after a crash, as the run was begun; `run.directory=DIR run.extend=2` adds two
+epochs to a finished run.
 
 Shows progress on stderr and at the end a table and the privacy statement in short; of a sweep one line a job and the
 command that compares (output=json: summary.json on stdout). The run directory holds
