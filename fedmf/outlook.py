@@ -8,16 +8,11 @@ an epoch leaves 28 of 100 clients unasked, at the same epsilon as if it asked th
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fedmf.accounting import (
-    EpochEvent,
-    calibrate_noise_multiplier,
-    delta_warning,
-    epsilon_warning,
-    mean_noise_std,
-)
+from fedmf.accounting import EpochEvent, delta_warning, epsilon_warning, mean_noise_std
 
 if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import than these sentences should
     from fedmf.plan import Plan
@@ -30,42 +25,67 @@ FEWEST = 3  # clients in a cohort
 
 
 def misgivings(plan: "Plan") -> tuple[str, ...]:
-    """Return a sentence for each thing that makes a run of `plan` hopeless, wasteful or weak; none is the usual case.
+    """Return a warning for each thing that makes a run of `plan` hopeless, wasteful or weak; none is the usual case.
 
-    They are a word beforehand, not a verdict: a run without any may fail all the same.
+    These are warnings, not errors: a run without any may fail nevertheless.
     """
-    who = plan.participation
-    noise = about_noise(
-        noise_of_run(plan),
+    who, target = plan.participation, plan.privacy.epsilon
+    return about_run(
+        plan.epoch_event,
+        epsilon=plan.spent(plan.affordable_epochs).epsilon,
+        delta=plan.privacy.delta,
+        noise=noise_of_run(plan),
         dimension=plan.dimension,
-        calibrated=plan.privacy.epsilon is not None,
+        clients=who.clients,
+        cohort_size=who.cohort_size,
+        rounds_per_epoch=who.rounds_per_epoch,
+        calibrate=None if target is None else partial(_calibrated_at, plan, target),
         cut_short=plan.affordable_epochs < who.epochs,
-        rare_masks=lambda: _masks_add_noise(plan),
     )
-    delta = epsilon = None
-    if plan.noise_multiplier > 0:
-        delta = delta_warning(plan.privacy.delta, who.clients)
-        epsilon = epsilon_warning(plan.spent(plan.affordable_epochs).epsilon)
-    unasked = about_unasked(who.clients, cohort_size=who.cohort_size, rounds_per_epoch=who.rounds_per_epoch)
-    said = (epsilon, noise, delta, unasked, about_cohort(who.cohort_size))
-    return tuple(sentence for sentence in said if sentence is not None)
 
 
-def _masks_add_noise(plan: "Plan") -> bool:
-    """Return `masks_add_noise` of a plan; no where its noise was not calibrated to an epsilon."""
-    target = plan.privacy
-    if target.epsilon is None:
-        return False
-    calibrate = partial(
-        calibrate_noise_multiplier,
-        epsilon=target.epsilon,
-        delta=target.delta,
-        linf_over_l2=plan.linf_over_l2,
-        epochs=plan.participation.epochs,
-        adjacency=target.adjacency,
-        accountant=target.accountant,
+def _calibrated_at(plan: "Plan", epsilon: float, keep_probability: float) -> float:
+    """Return the noise multiplier that `epsilon` needs at another keep probability."""
+    compression = replace(plan.compression, keep_probability=keep_probability)
+    return replace(plan, compression=compression).calibrated(epsilon, precision=0.0).noise_multiplier
+
+
+def about_run(
+    event: EpochEvent,
+    *,
+    epsilon: float,
+    delta: float,
+    noise: float | None,
+    dimension: int | None,
+    clients: int | None,
+    cohort_size: int | None,
+    rounds_per_epoch: int | None,
+    calibrate: Callable[[float], float] | None,
+    cut_short: bool = False,
+) -> tuple[str, ...]:
+    """Return the warnings about a run of epochs like `event` that costs `epsilon`; None is what is not known.
+
+    `noise`: its `noise_over_signal`. `calibrate` as in `masks_add_noise`, None where the noise follows from no epsilon.
+    """
+    is_private = event.noise_multiplier > 0
+    found = (
+        epsilon_warning(epsilon) if is_private else None,
+        None
+        if noise is None
+        else about_noise(
+            noise,
+            dimension=dimension,
+            calibrated=calibrate is not None,
+            cut_short=cut_short,
+            rare_masks=lambda: calibrate is not None and masks_add_noise(event, calibrate),
+        ),
+        delta_warning(delta, clients) if is_private and clients is not None else None,
+        None
+        if clients is None or cohort_size is None or rounds_per_epoch is None
+        else about_unasked(clients, cohort_size=cohort_size, rounds_per_epoch=rounds_per_epoch),
+        None if cohort_size is None else about_cohort(cohort_size),
     )
-    return masks_add_noise(plan.epoch_event, lambda keep: calibrate(keep_probability=keep))
+    return tuple(filter(None, found))
 
 
 def noise_of_run(plan: "Plan") -> float:

@@ -2,14 +2,17 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.run_files.values import finite
+from experiments.settings.output import Output
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+NUMBER: dict[str, Any] = {"justify": "right"}  # how a column of numbers is printed
 
 
 def console() -> "Console":
@@ -22,6 +25,30 @@ def console() -> "Console":
             raise
 
     return Results(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
+
+
+def show(form: Output, document: Any, print_text: Callable[[], object]) -> None:
+    """Print what a command found: as one JSON document, or as `print_text` does for people."""
+    if form is Output.json:
+        print_json(document)
+    else:
+        print_text()
+
+
+def print_table(
+    title: str,
+    columns: Mapping[str, Mapping[str, Any]],
+    rows: Iterable[Iterable[str]],
+    **style: Any,
+) -> None:
+    """Print a table with {heading: options of rich's column} for its columns; without any they are names and values."""
+    from rich.table import Column, Table  # JSON has no need of it
+
+    made = [Column(heading, **options) for heading, options in columns.items()]
+    table = Table(*made, title=title, show_header=bool(made), **style)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
 
 
 def print_json(document: Any) -> None:

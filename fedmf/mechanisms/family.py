@@ -56,7 +56,7 @@ def design(family: str | Family, workload: Workload, **settings: int | None) -> 
     `families.custom`. Raises `SettingError` for an unknown family, a setting the family does not have, or a
     value out of range.
     """
-    return _design(_resolve(family), workload, settings)
+    return _design(resolve(family), workload, settings)
 
 
 def design_run(
@@ -66,7 +66,7 @@ def design_run(
 
     Each epoch's is fitted to the epoch's own rounds and all rounds that follow. Raises as `design` does.
     """
-    chosen = _resolve(family)
+    chosen = resolve(family)
     for workload in workloads[:1]:  # all are as long: refused before the first is solved for
         chosen.check_rounds(workload)
     solutions = certified_run(workloads) if chosen.from_optimum else [None] * len(workloads)
@@ -109,22 +109,12 @@ def _design(
     )
 
 
-def settings_of(family: str | Family) -> tuple[str, ...]:
-    """Return the names of the settings that `family` takes.
+def resolve(family: str | Family) -> Family:
+    """Return the family of that name, or the value itself if its name is its own.
 
-    >>> settings_of("optimal")
+    >>> resolve("optimal").settings
     ('buffers',)
     """
-    return _resolve(family).settings
-
-
-def suits(family: str | Family, workload: Workload) -> bool:
-    """Return whether `family` takes a workload of this many rounds: dense matrices have a limit."""
-    return _resolve(family).suits(workload)
-
-
-def _resolve(family: str | Family) -> Family:
-    """Return the family of that name, or the value itself if its name is its own."""
     if not isinstance(family, Family):
         check_choice("family", family, FAMILIES)
         return _OWN[family]

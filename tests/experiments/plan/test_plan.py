@@ -8,7 +8,7 @@ import pytest
 
 from experiments.cli import command
 from experiments.plan.__main__ import plan
-from experiments.plan.budget import PlanSettings
+from experiments.plan.planned import PlanSettings
 from fedmf.accounting import EpochEvent, privacy_spent, rdp
 
 pytestmark = pytest.mark.long

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 import pytest
 from omegaconf import OmegaConf
 
-from experiments.plan.budget import PlanSettings
+from experiments.plan.planned import PlanSettings
 from experiments.run_files.same_settings import FREE, differing_keys, fixed
 from experiments.settings.compose import compose, typed
 from experiments.settings.data import SyntheticSettings, merged

@@ -7,7 +7,7 @@ import pytest
 from fedmf.errors import SettingError
 from fedmf.mechanisms import FAMILIES, Family, design, prefix_sum
 from fedmf.mechanisms.families.optimal import OPTIMAL
-from fedmf.mechanisms.family import settings_of, suits
+from fedmf.mechanisms.family import resolve
 
 
 @pytest.mark.parametrize(
@@ -33,28 +33,28 @@ def test_settings_out_of_range_are_refused(family, settings, message):
 @pytest.mark.parametrize("family", ["optimal_dense", "honaker_full", "banded_low_rank"])
 def test_dense_families_refuse_long_epochs(family):
     workload = prefix_sum(5000)
-    assert not suits(family, workload)
-    assert suits("optimal", workload)
+    assert not resolve(family).suits(workload)
+    assert resolve("optimal").suits(workload)
     with pytest.raises(SettingError, match="rounds is 5000"):
         design(family, workload)
 
 
 def test_settings_are_known_by_name():
-    assert settings_of("banded_low_rank") == ("bands", "rank")
-    assert settings_of("independent") == ()
+    assert resolve("banded_low_rank").settings == ("bands", "rank")
+    assert resolve("independent").settings == ()
 
 
 def test_a_family_is_taken_by_name_or_by_value():
     by_name, by_value = design("optimal", prefix_sum(9)), design(OPTIMAL, prefix_sum(9))
     assert by_name.fingerprint == by_value.fingerprint
-    assert settings_of(OPTIMAL) == settings_of("optimal")
-    assert suits(dataclasses.replace(OPTIMAL, name="mine", most_rounds=9), prefix_sum(9))
-    assert not suits(dataclasses.replace(OPTIMAL, name="mine", most_rounds=8), prefix_sum(9))
+    assert resolve(OPTIMAL) is resolve("optimal")
+    assert dataclasses.replace(OPTIMAL, name="mine", most_rounds=9).suits(prefix_sum(9))
+    assert not dataclasses.replace(OPTIMAL, name="mine", most_rounds=8).suits(prefix_sum(9))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_knows_its_own_name_and_settings(name):
-    mechanism = design(name, prefix_sum(5), **dict.fromkeys(settings_of(name)))
+    mechanism = design(name, prefix_sum(5), **dict.fromkeys(resolve(name).settings))
     assert mechanism.family == name
 
 
