@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,15 +36,15 @@ class Tally:
     def finished(self, job: SweepJob, form: Output, run: Run, metric: str) -> None:
         """Count a job that has finished and print its line: on stdout, unless that holds JSON."""
         said = score_text(run, metric)
-        value = said if metric == "accuracy" else f"{metric} {said}"
-        print(f"{_named(job)}: {value}", file=_stream(form), flush=True)
-        self._add(job, has_failed=False, form=form, directory=run.directory)
+        to_stdout = form is not Output.json
+        _print(f"{_named(job)}: {said if metric == 'accuracy' else f'{metric} {said}'}", to_stdout)
+        self._add(job, {"folder": str(run.directory.parent), "to_stdout": to_stdout})
 
     def failed(self, job: SweepJob, error: BaseException) -> None:
         """Count a job that failed and say on stderr why."""
         why = sentence(error) if isinstance(error, FedmfError) else one_line(error)
-        print(f"{_named(job)}: failed: {why}", file=sys.stderr, flush=True)
-        self._add(job, has_failed=True)
+        _print(f"{_named(job)}: failed: {why}", to_stdout=False)
+        self._add(job, {"folder": None})
 
     def say_end(self) -> None:
         """Print how the sweep went; nothing where no job of a sweep has ended."""
@@ -51,33 +52,19 @@ class Tally:
         ended = {entry["number"]: entry for entry in map(json.loads, lines)}
         if not ended:
             return
-        finished = [entry for entry in ended.values() if not entry["failed"]]
-        total = next(iter(ended.values()))["total"] or len(ended)
-        failed = sorted(number for number, entry in ended.items() if entry["failed"])
-        stream = _stream(Output(finished[0]["form"]) if finished else Output.json)
-        print(_counts(total, len(finished), failed), file=stream, flush=True)
+        finished = [entry for entry in ended.values() if entry["folder"]]
+        failed = sorted(number for number, entry in ended.items() if not entry["folder"])
+        to_stdout = any(entry["to_stdout"] for entry in finished)
+        _print(_counts(next(iter(ended.values()))["total"] or len(ended), len(finished), failed), to_stdout)
         if finished:
-            root = _root(Path(finished[0]["root"]), [Path(entry["directory"]) for entry in finished])
-            print(
-                f"compare: {command('compare')} {shlex.quote(f'directory={_near(root)}')}\n"
-                "Each epsilon is that of its run alone: runs on the same clients compose.",
-                file=stream,
-                flush=True,
-            )
+            root = Path(os.path.commonpath([entry["folder"] for entry in finished]))
+            near = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
+            _print(f"compare: {command('compare')} {shlex.quote(f'directory={near}')}", to_stdout)
+            _print("Each epsilon is that of its run alone: runs on the same clients compose.", to_stdout)
 
-    def _add(
-        self, job: SweepJob, *, has_failed: bool, form: Output | None = None, directory: Path = Path()
-    ) -> None:
-        entry: dict[str, Any] = {
-            "number": job.number,
-            "total": job.total,
-            "root": str(job.root),
-            "failed": has_failed,
-            "form": None if form is None else form.value,
-            "directory": str(directory),
-        }
+    def _add(self, job: SweepJob, entry: dict[str, Any]) -> None:
         with self.file.open("a", encoding="utf-8") as file:  # one write, so that no two jobs mix
-            file.write(json.dumps(entry) + "\n")
+            file.write(json.dumps({"number": job.number, "total": job.total, **entry}) + "\n")
 
 
 @contextmanager
@@ -98,7 +85,7 @@ def command(name: str) -> str:
 
 
 def _named(job: SweepJob) -> str:
-    words = job.words if len(job.words) <= LONGEST_WORDS else f"{job.words[: LONGEST_WORDS - 1]}…"
+    words = textwrap.shorten(job.words, LONGEST_WORDS, placeholder="…")
     return f"{job.label}, {words}" if words else job.label
 
 
@@ -117,16 +104,5 @@ def _counts(total: int, finished: int, failed: list[int]) -> str:
     return f"{said}, {left} not run" if left > 0 else said
 
 
-def _root(sweep: Path, runs: list[Path]) -> Path:
-    """Return the directory below which all runs lie: the sweep's, unless run.directory put them elsewhere."""
-    return sweep if all(sweep in run.parents for run in runs) else Path(os.path.commonpath(runs))
-
-
-def _near(path: Path) -> str:
-    """Return a path from the current directory, where it lies below that."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _stream(form: Output) -> Any:
-    """Return where lines for people go."""
-    return sys.stderr if form is Output.json else sys.stdout
+def _print(line: str, to_stdout: bool) -> None:
+    print(line, file=sys.stdout if to_stdout else sys.stderr, flush=True)

@@ -25,7 +25,7 @@ from experiments.settings.reference import CONF, RUN
 from experiments.settings.resumed import is_true
 from experiments.settings.schema import Settings
 from experiments.settings.suggestions import refuse_flag
-from experiments.settings.sweep import SweepJob, check_sweeper, check_value, sweep_job
+from experiments.settings.sweep import SweepJob, check_sweeper, check_value, overrides_among, sweep_job
 from fedmf.errors import FedmfError, SettingError
 
 Job = Callable[[Settings, Path, SweepJob | None], float | None]
@@ -55,11 +55,17 @@ def run_jobs(
     store_settings("config", Settings)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     failures: list[Exception] = []
-    sys.argv[1:] = at_home(sys.argv[1:])  # hydra.main reads them itself
-    overrides = _overrides(sys.argv[1:])
+    arguments = at_home(sys.argv[1:])
+    if said := refuse_flag(RUN, arguments, _OPTIONS):
+        raise SettingError(said)
+    overrides = overrides_among(arguments)
     with as_setting_errors("config", overrides):
         refuse_added("config", overrides)
-    sys.argv[1:] = _completed(sys.argv[1:], complete)
+    if {"-m", "--multirun"} & set(arguments):
+        _refuse_one_directory(overrides)
+    elif overrides:
+        arguments = [*(text for text in arguments if text not in overrides), *complete(overrides)]
+    sys.argv[1:] = arguments  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
     with as_setting_errors("config", overrides):
         composed(partial(_call, job, failures, on_failure, tuple(sys.argv[1:])))()
@@ -76,18 +82,6 @@ class NoLink(Callback):
             file.unlink()
 
 
-def _completed(arguments: list[str], complete: Callable[[list[str]], list[str]]) -> list[str]:
-    """Return the arguments with the overrides among them completed; of a sweep, or of a question, as they are."""
-    overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
-    if {"-m", "--multirun"} & set(arguments):
-        _refuse_one_directory(overrides)
-    if not overrides or {"-m", "--multirun", "-h", "--help"} & set(arguments):
-        return arguments
-    first = arguments.index(overrides[0])
-    others = [text for text in arguments[first:] if text not in overrides]
-    return [*arguments[:first], *complete(overrides), *others]
-
-
 def _refuse_one_directory(overrides: Sequence[str]) -> None:
     """Raise `SettingError` for a sweep that would go on with one run: it goes on with each job's own."""
     given = {override.key: override.value for override in parsed(overrides)}
@@ -100,33 +94,32 @@ def _refuse_one_directory(overrides: Sequence[str]) -> None:
         )
 
 
-# Hydra's options, and those of them that take a value; see `--hydra-help`.
-_TAKE_A_VALUE = {
-    *("-c", "--cfg", "-p", "--package", "-i", "--info", "-sc", "--shell-completion", "-cp", "--config-path"),
-    *("-cn", "--config-name", "-cd", "--config-dir", "--experimental-rerun"),
-}
-_OPTIONS = _TAKE_A_VALUE | {
-    "-h",
-    "--help",
-    "--hydra-help",
-    "--version",
-    "-r",
-    "--resolve",
-    "-m",
-    "--multirun",
-}
-
-
-def _overrides(arguments: Sequence[str]) -> list[str]:
-    """Return the overrides among arguments for Hydra. Raises `SettingError` for an option that it does not have."""
-    if said := refuse_flag(RUN, arguments, _OPTIONS):
-        raise SettingError(said)
-    before = ("", *arguments)
-    return [
-        text
-        for previous, text in zip(before, arguments, strict=False)
-        if not text.startswith("-") and (previous not in _TAKE_A_VALUE or "=" in text)
+# Hydra's options; see `--hydra-help`.
+_OPTIONS = frozenset(
+    [
+        "-m",
+        "--multirun",
+        "-c",
+        "--cfg",
+        "-r",
+        "--resolve",
+        "-p",
+        "--package",
+        "-i",
+        "--info",
+        "-sc",
+        "--shell-completion",
+        "-cp",
+        "--config-path",
+        "-cn",
+        "--config-name",
+        "-cd",
+        "--config-dir",
+        "--experimental-rerun",
+        "--hydra-help",
+        "--version",
     ]
+)
 
 
 def default_directory(directory: str | None) -> str:

@@ -1,13 +1,12 @@
 """Which job of a sweep is under way, of how many, and by what it differs from the others."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
@@ -17,21 +16,17 @@ from fedmf.errors import SettingError
 
 @dataclass(frozen=True)
 class SweepJob:
-    """Job `number`, 1-based, of `total`, None where the sweeper alone knows; `words` are its own settings.
-
-    `root` is the directory of the sweep.
-    """
+    """Job `number`, 1-based, of `total`, None where the sweeper alone knows; `words` are its own settings."""
 
     number: int
     total: int | None
     words: str
-    root: Path
 
     @property
     def label(self) -> str:
         """The job as progress and results name it.
 
-        >>> SweepJob(3, 12, "", Path()).label, SweepJob(3, None, "", Path()).label
+        >>> SweepJob(3, 12, "").label, SweepJob(3, None, "").label
         ('job 3/12', 'job 3')
         """
         return f"job {self.number}" + ("" if self.total is None else f"/{self.total}")
@@ -39,38 +34,19 @@ class SweepJob:
 
 def sweep_job(hydra: Any, arguments: Sequence[str]) -> SweepJob:
     """Return the job that Hydra's settings `hydra` are of; `arguments` are those of the sweep's command line."""
-    swept = [one for one in _parsed([*_parameters(hydra), *_overrides(arguments)]) if one.is_sweep_override()]
-    keys = [str(one.key_or_group) for one in swept]
-    return SweepJob(
-        int(hydra.job.num) + 1,
-        _total(hydra.sweeper, swept),
-        _words(list(hydra.overrides.task), keys),
-        Path(hydra.sweep.dir).resolve(),
+    given = dict(text.partition("=")[::2] for text in overrides_among(arguments))
+    task = dict(text.partition("=")[::2] for text in hydra.overrides.task)
+    own = [f"{key}={value}".lstrip("+") for key, value in task.items() if given.get(key) != value]
+    keys = [text.partition("=")[0] for text in own]
+    last = [key.rpartition(".")[2] for key in keys]
+    words = (  # keys as short as they can be told apart
+        text.removeprefix(key.removesuffix(short)) if last.count(short) == 1 else text
+        for text, key, short in zip(own, keys, last, strict=True)
     )
+    return SweepJob(int(hydra.job.num) + 1, _total(hydra.sweeper, arguments), " ".join(words))
 
 
-def _parameters(hydra: Any) -> Iterator[str]:
-    """Yield what a sweeper is told to sweep by its own settings."""
-    for key, value in (hydra.sweeper.get("params") or {}).items():
-        yield f"{key}={value}"
-
-
-def _overrides(arguments: Iterable[str]) -> Iterator[str]:
-    for text in arguments:
-        if "=" in text and not text.startswith("-"):
-            yield text
-
-
-def _parsed(texts: Iterable[str]) -> Iterator[Override]:
-    parser = OverridesParser.create()
-    for text in texts:
-        try:
-            yield parser.parse_override(text)
-        except HydraException:  # an option's value, or what Hydra itself refuses
-            continue
-
-
-def _total(sweeper: Any, swept: Sequence[Override]) -> int | None:
+def _total(sweeper: Any, arguments: Sequence[str]) -> int | None:
     """Return how many jobs a sweep has, None where that is not known beforehand."""
     target = str(sweeper.get("_target_", ""))
     if "OptunaSweeper" in target:
@@ -78,25 +54,21 @@ def _total(sweeper: Any, swept: Sequence[Override]) -> int | None:
         return None if is_grid else int(sweeper.n_trials)
     if not target.endswith(".BasicSweeper"):
         return None
+    swept = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
     try:
-        return math.prod(len(list(one.sweep_string_iterator())) for one in swept)
-    except (HydraException, AssertionError, ValueError):  # such as glob(*), which needs the files of conf/
+        found = OverridesParser.create().parse_overrides([*swept, *overrides_among(arguments)])
+        return math.prod(len(list(one.sweep_string_iterator())) for one in found if one.is_sweep_override())
+    except (
+        HydraException,
+        AssertionError,
+        ValueError,
+    ):  # such as glob(*), which needs the choices of a group
         return None
 
 
-def _words(overrides: Sequence[str], swept: Sequence[str]) -> str:
-    """Return a job's own settings among its overrides, their keys as short as they can be told apart.
-
-    >>> _words(["seed=1", "mechanism=blt", "privacy.epsilon=2"], ["mechanism", "privacy.epsilon"])
-    'mechanism=blt epsilon=2'
-    """
-    own = [text.lstrip("+").partition("=") for text in overrides]
-    own = [parts for parts in own if parts[0] in swept]
-    last = [key.rpartition(".")[2] for key, _, _ in own]
-    return " ".join(
-        f"{short if last.count(short) == 1 else key}={value}"
-        for short, (key, _, value) in zip(last, own, strict=True)
-    )
+def overrides_among(arguments: Iterable[str]) -> list[str]:
+    """Return those of the arguments that give a setting."""
+    return [text for text in arguments if "=" in text and not text.startswith("-")]
 
 
 _LEARN = ("optuna", "nevergrad", "ax")  # sweepers that need a value of every job
