@@ -7,8 +7,6 @@ parameters it has on the data of its papers. Loads no data.
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
-
 from client import models
 from client.data import CLASSIFICATION, DATASETS
 from experiments.cli import command, output
@@ -34,24 +32,15 @@ class DatasetsSettings:
 def datasets(settings: DatasetsSettings) -> None:
     """Print the listing."""
     document = listing()
-    if settings.output is Output.json:
-        output.print_json(document)
-    else:
-        _print(document)
+    output.show(settings.output, document, lambda: _print(document))
 
 
 def listing() -> dict[str, list[dict[str, Any]]]:
     """Return all data sets and all models with what a user should know of them."""
+    told = ("summary", "test_users", "licence", "source")
     return {
         "datasets": [
-            {
-                "name": name,
-                "summary": entry.summary,
-                "test_users": entry.test_users,
-                "licence": entry.licence,
-                "source": entry.source,
-            }
-            for name, entry in DATASETS.items()
+            {"name": name, **{key: getattr(entry, key) for key in told}} for name, entry in DATASETS.items()
         ],
         "models": [model_entry(name) for name in models.MODELS],
     }
@@ -73,17 +62,17 @@ def model_entry(name: str) -> dict[str, Any]:
 
 def _print(document: dict[str, list[dict[str, Any]]]) -> None:
     """Print two tables."""
-    console = output.console()
-    for title, rows in document.items():
-        table = Table(title=title, show_lines=True)
-        for key in rows[0]:
-            table.add_column(
-                key.replace("_", " "), justify="right" if key == "parameters" else "left", overflow="fold"
-            )
-        for row in rows:
-            table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
-        console.print(table)
-    console.print(
+    for title, entries in document.items():
+        columns = {
+            key.replace("_", " "): {"overflow": "fold", **(output.NUMBER if key == "parameters" else {})}
+            for key in entries[0]
+        }
+        rows = (
+            [f"{value:,}" if isinstance(value, int) else value for value in entry.values()]
+            for entry in entries
+        )
+        output.print_table(title, columns, rows, show_lines=True)
+    output.console().print(
         "Your own: dataset=custom dataset.name=package.module:function, model=custom "
         "model.name=package.module:Class.",
         soft_wrap=True,

@@ -33,16 +33,15 @@ from experiments.run_files.model_files import (
     read_arrays,
     recorded_seed,
     refuse_taken_place,
+    with_given,
     write,
 )
 from experiments.run_files.reader import Run, read_run
-from experiments.settings.data import ModelSettings, arguments, merged
+from experiments.settings.data import ModelSettings
 from experiments.settings.output import PRINTED, Output
 from experiments.settings.recorded import refuse_code
 from fedmf.errors import RunDirectoryError
 from fedmf.setting import REQUIRED, setting
-
-RUNS_OWN_MODEL = ModelSettings(name="")
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,14 @@ class ExportSettings:
     )
     output: Output = setting(Output.text, PRINTED)
     model: ModelSettings = setting(
-        RUNS_OWN_MODEL,
+        ModelSettings(name=""),
         "a model of your own by its import path, where config.yaml names one: model=custom model.name=MODULE:CLASS",
         chosen=None,
     )
 
 
 def export(settings: ExportSettings) -> None:
-    """Write the model of a finished run, and print where it lies.
+    """Write the model of a finished run; print where it is, and on stderr the statement that goes along.
 
     Raises a `FedmfError` before anything is written for a run that has not finished, a place that is taken, a package
     that is not installed, code that only the directory names, and a model that the format cannot hold.
@@ -80,16 +79,13 @@ def export(settings: ExportSettings) -> None:
     run = read_run(directory)
     file = directory / f"model{SUFFIXES[settings.format]}" if settings.to is None else Path(settings.to)
     refuse_taken_place(file, settings.format)
-    shape = _shape(run)
-    build = _build(run, settings)
-    along = going_along(
-        run.privacy, {**build, **shape._asdict(), "start": None, "seed": recorded_seed(run.config)}
-    )
+    shape, seed = _shape(run), recorded_seed(run.config)
+    build = with_given(run.config["model"], settings.model)
+    along = going_along(run.privacy, {**build, **shape._asdict(), "start": None, "seed": seed})
     if settings.format == "onnx":
         if not settings.trust_code:
             refuse_code(directory, {"model": build}, given=[settings.model.name], consent="trust_code=true")
-        model = load_model(directory, build, shape, recorded_seed(run.config))
-        files = {file: as_onnx(model, shape, along)}
+        files = {file: as_onnx(load_model(directory, build, shape, seed), shape, along)}
     elif settings.format == "safetensors":
         files = {file: as_safetensors(read_arrays(directory / MODEL), along)}
     else:
@@ -97,16 +93,11 @@ def export(settings: ExportSettings) -> None:
         statement = json.dumps(about, indent=2).encode() + b"\n"
         files = {beside(file): statement, file: as_torch(read_arrays(directory / MODEL))}
     write(files)
-    _say(settings.output, [str(path) for path in reversed(files)], run)
-
-
-def _build(run: Run, settings: ExportSettings) -> dict[str, Any]:
-    """Return what the module is made of: what the run recorded, or the name and settings given in its place."""
-    own = merged(run.config["model"])
-    given = {key: value for key, value in arguments(settings.model).items() if value not in (None, "")}
-    if given.get("name", own["name"]) != own["name"]:
-        return given
-    return {**own, **given}
+    said = run.privacy["paragraph"]
+    if settings.output is Output.text:
+        print(f"with the privacy statement of the run: {said}", file=sys.stderr)
+    document = {"files": [str(path) for path in reversed(files)], "statement": said}
+    output.show(settings.output, document, lambda: print(file))
 
 
 def _shape(run: Run) -> Shape:
@@ -118,15 +109,6 @@ def _shape(run: Run) -> Shape:
             "Export with that version."
         )
     return Shape(tuple(held["input_shape"]), held["classes"], held["task"])
-
-
-def _say(form: Output, files: list[str], run: Run) -> None:
-    """Print where the model lies, and on stderr the statement that goes along."""
-    if form is Output.json:
-        output.print_json({"files": files, "statement": run.privacy["paragraph"]})
-        return
-    print(files[0])
-    print(f"with the privacy statement of the run: {run.privacy['paragraph']}", file=sys.stderr)
 
 
 if __name__ == "__main__":

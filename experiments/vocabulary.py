@@ -46,10 +46,9 @@ def vocabulary(settings: VocabularySettings) -> None:
         raise DataError(f"{settings.text} holds no words; text must name a file of public text.")
     write_output(target, "".join(f"{token}\n" for token in tokens).encode())
     source = settings.text or f"the documentation of Python {sys.version.split()[0]}"
-    if settings.output is Output.json:
-        output.print_json({"file": str(target), settings.level: len(tokens), "source": source})
-    else:
-        print(f"{len(tokens)} {settings.level} of {source} written to {target}")
+    document = {"file": str(target), settings.level: len(tokens), "source": source}
+    text = f"{len(tokens)} {settings.level} of {source} written to {target}"
+    output.show(settings.output, document, lambda: print(text))
 
 
 def characters(text: str) -> list[str]:

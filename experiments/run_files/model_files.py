@@ -22,7 +22,7 @@ from client.reasons import reason
 from experiments.run_files.directory import METRICS, MODEL
 from experiments.run_files.reader import is_finished
 from experiments.run_files.values import finite
-from experiments.settings.data import merged, refuse_taken
+from experiments.settings.data import DatasetSettings, ModelSettings, arguments, merged, refuse_taken
 from experiments.settings.keys import keyed
 from experiments.settings.recorded import Recorded
 from fedmf.checks import check_choice
@@ -60,6 +60,17 @@ def load_model(
         )
     load_parameters(directory / MODEL, model)
     return model.eval()
+
+
+def with_given(recorded: Mapping[str, Any], given: DatasetSettings | ModelSettings) -> dict[str, Any]:
+    """Return the arguments of a recorded group with those that are given in their place.
+
+    Another name drops all recorded ones.
+    """
+    own = merged(recorded)
+    chosen = {key: value for key, value in arguments(given).items() if value not in (None, "")}
+    is_other = chosen.get("name", own["name"]) != own["name"]
+    return chosen if is_other else {**own, **chosen}
 
 
 def recorded_seed(document: Recorded) -> int:
