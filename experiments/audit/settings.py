@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from experiments.audit.digits import number_of_images
 from experiments.audit.sabotage import SABOTAGES, Sabotage
@@ -26,7 +25,7 @@ class AuditSettings:
     """Keys of the command."""
 
     directory: str = setting("outputs/audit", "must not exist yet: audit.png and audit.json go there")
-    sabotage: Any = setting(
+    sabotage: str | tuple[str, ...] = setting(
         "none",
         "what is broken on purpose: none, all, or names of docs/audit.md such as [no clipping,a stale sum]",
     )

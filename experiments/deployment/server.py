@@ -18,10 +18,10 @@ from experiments.session.session import has_finished, run_session
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
-from experiments.settings.frozen import plain
 from experiments.settings.keys import keyed
 from experiments.settings.overrides import text_of
 from experiments.settings.schema import PopulationSettings, Settings
+from experiments.settings.values import plain
 from fedmf.errors import RunDirectoryError, SettingError
 from server import marks
 from server.attendance import DeployedPopulation

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from experiments.run_files.directory import CHECKPOINT, CONFIG
 from experiments.run_files.reader import is_finished, read_config
-from experiments.settings.frozen import plain
 from experiments.settings.overrides import text_of
 from experiments.settings.recorded import Difference, Recorded, flattened
+from experiments.settings.values import plain
 from fedmf.errors import RunDirectoryError
 
 LIMIT = "privacy.max_epsilon"

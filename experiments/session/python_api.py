@@ -24,12 +24,12 @@ from experiments.session.simulation import simulate
 from experiments.settings.compose import compose
 from experiments.settings.data import load_dataset, merged
 from experiments.settings.experiment import build
-from experiments.settings.frozen import plain
 from experiments.settings.jobs import default_directory
 from experiments.settings.output import LogForm
 from experiments.settings.overrides import as_overrides
 from experiments.settings.recorded import named_code, refuse_code, restored
 from experiments.settings.schema import Settings
+from experiments.settings.values import plain
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.plan import Plan
 

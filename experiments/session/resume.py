@@ -21,13 +21,13 @@ from experiments.run_files.same_settings import (
 from experiments.settings.compose import compose
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.factorization import factorize
-from experiments.settings.frozen import plain
 from experiments.settings.keys import keyed
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.overrides import parsed
 from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
 from experiments.settings.resumed import beside, describes_a_run, is_true, named_in
 from experiments.settings.schema import Settings
+from experiments.settings.values import plain
 from fedmf.accounting import PrivacySpent
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.extension import check_extension

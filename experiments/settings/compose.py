@@ -12,10 +12,10 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.settings.frozen import Choice, Option, derive_schema, freeze, group_of
 from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
 from experiments.settings.reference import CONF
+from experiments.settings.values import Choice, Option, defaults, group_of, make
 from fedmf.errors import SettingError
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def compose(name: str, overrides: Sequence[str], settings: type[T], recorded: Se
     """
     with pointing_to_help(name), as_setting_errors(name, overrides, recorded):
         refuse_added(name, overrides, recorded)
-        return freeze(_composed(name, [*recorded, *overrides], settings), settings)
+        return make(settings, composed(name, [*recorded, *overrides], settings))
 
 
 def typed(document: Mapping[str, Any], settings: type[T]) -> T:
@@ -37,17 +37,8 @@ def typed(document: Mapping[str, Any], settings: type[T]) -> T:
 
     Raises `SettingError` for keys or values that these settings do not have.
     """
-    schema = OmegaConf.structured(derive_schema(settings))
-    for group, choices in choices_of(settings).items():
-        name = (document.get(group) or {}).get("name")
-        chosen = choices.get(str(name)) or choices.get("custom")
-        if chosen is not None:
-            schema[group] = OmegaConf.structured(derive_schema(chosen.settings))
     try:
-        with as_setting_errors():
-            merged = OmegaConf.merge(schema, document)
-            assert isinstance(merged, DictConfig)
-            return freeze(merged, settings)
+        return make(settings, document)
     except SettingError as error:
         raise SettingError(f"{error} These settings are of another version.") from error
 
@@ -64,13 +55,13 @@ def split(overrides: str) -> list[str]:
 def store_settings(name: str, settings: type) -> None:
     """Put the settings of a command and all choices of its groups into Hydra's store, as fedmf_NAME and GROUP/CHOICE."""
     store = ConfigStore.instance()
-    store.store(name=f"fedmf_{name}_schema", node=derive_schema(settings))
+    store.store(name=f"fedmf_{name}_defaults", node=defaults(settings))
     for group, options in choices_of(settings).items():
         for choice, option in options.items():
             given = {} if choice == "custom" else {"name": choice}
-            store.store(group=group, name=choice, node=derive_schema(option.settings)(**given))
+            store.store(group=group, name=choice, node=defaults(option.settings, **given))
     chosen = [{item.name: item.metadata["chosen"]} for item in fields(settings) if "chosen" in item.metadata]
-    store.store(name=f"fedmf_{name}", node={"defaults": [f"fedmf_{name}_schema", *chosen, "_self_"]})
+    store.store(name=f"fedmf_{name}", node={"defaults": [f"fedmf_{name}_defaults", *chosen, "_self_"]})
 
 
 def choices_of(settings: type) -> dict[str, Mapping[str, Option]]:
@@ -79,12 +70,20 @@ def choices_of(settings: type) -> dict[str, Mapping[str, Option]]:
     return {name: group.options for name, group in groups.items() if group and issubclass(group, Choice)}
 
 
-def _composed(name: str, overrides: Sequence[str], settings: type) -> DictConfig:
+def composed(name: str, overrides: Sequence[str], settings: type) -> dict[str, Any]:
+    """Return the defaults of the command `name` with `overrides` applied, as plain values."""
     store_settings(name, settings)
     of_process = GlobalHydra.instance()
     outer, of_process.hydra = of_process.hydra, None  # of an application that calls us
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return hydra.compose(f"fedmf_{name}", overrides=at_home(overrides))
+            return as_plain(hydra.compose(f"fedmf_{name}", overrides=at_home(overrides)))
     finally:
         GlobalHydra.instance().hydra = outer
+
+
+def as_plain(config: DictConfig) -> dict[str, Any]:
+    """Return what Hydra composed as plain values."""
+    values = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}

@@ -5,13 +5,12 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from client.settings import LEVELS, PARTITIONERS, TEST_SPLITS
-from experiments.settings.frozen import Choice, Option, plain
 from experiments.settings.keys import keyed, with_keys
+from experiments.settings.values import Choice, Option, plain, value_of
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
 
@@ -368,19 +367,14 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
     name = recorded["name"]
     if not isinstance(name, str):
         raise ValueError(f"names its {group} {name!r}, which is no text")
-    for key, hint in get_type_hints(choices.get(name, choices["custom"]).settings).items():
-        allowed = tuple(get_origin(part) or part for part in (get_args(hint) or (hint,)))
-        if get_origin(hint) is Mapping:
-            allowed = (Mapping,)
-        if float in allowed:
-            allowed = (*allowed, int)
-        if tuple in allowed:  # what YAML writes as a list
-            allowed = (*allowed, list)
-        value = recorded.get(key)
-        wrong = isinstance(value, bool) and bool not in allowed
-        if key in recorded and (wrong or not isinstance(value, allowed)):
-            wanted = " or ".join("null" if kind is NoneType else kind.__name__ for kind in allowed)
-            raise ValueError(f"holds {value!r} as {group}.{key}, which must be {wanted}")
+    settings = choices.get(name, choices["custom"]).settings
+    hints = get_type_hints(settings)
+    for item in fields(settings):
+        if item.name in recorded:
+            try:
+                value_of(hints[item.name], recorded[item.name], f"{group}.{item.name}")
+            except SettingError as error:
+                raise ValueError(f"says that {str(error).rstrip('.')}") from error
 
 
 def load_dataset(

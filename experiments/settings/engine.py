@@ -5,7 +5,7 @@ import re
 import sys
 from dataclasses import dataclass
 
-from experiments.settings.frozen import Choice, Option
+from experiments.settings.values import Choice, Option
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting

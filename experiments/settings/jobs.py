@@ -15,8 +15,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.settings.compose import store_settings
-from experiments.settings.frozen import freeze
+from experiments.settings.compose import as_plain, store_settings
 from experiments.settings.home import at_home
 from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
 from experiments.settings.overrides import parsed
@@ -26,6 +25,7 @@ from experiments.settings.resumed import is_true
 from experiments.settings.schema import Settings
 from experiments.settings.suggestions import refuse_flag
 from experiments.settings.sweep import SweepJob, check_sweeper, check_value, overrides_among, sweep_job
+from experiments.settings.values import make
 from fedmf.errors import FedmfError, SettingError
 
 Job = Callable[[Settings, Path, SweepJob | None], float | None]
@@ -142,7 +142,7 @@ def _call(
     in_turn = sweep_job(hydra_config, arguments) if in_sweep else None
     try:
         with pointing_to_help("config"), as_setting_errors("config", hydra_config.overrides.task):
-            settings = freeze(config, Settings)
+            settings = make(Settings, as_plain(config))
         metric = settings.run.optimized_metric
         if in_sweep:
             check_sweeper(hydra_config.sweeper, metric)

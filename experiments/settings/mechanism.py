@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from experiments.settings.frozen import Choice, Option
+from experiments.settings.values import Choice, Option
 from fedmf.setting import REQUIRED, setting
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from client.imports import check_takes, import_maker
 from experiments.settings.data import merged
-from experiments.settings.frozen import Choice, Option, plain
 from experiments.settings.keys import keyed
+from experiments.settings.values import Choice, Option, plain
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
 from fedmf.updates.vectors import Vector

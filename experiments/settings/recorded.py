@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from experiments.settings.data import refuse_other_types
-from experiments.settings.frozen import plain
+from experiments.settings.values import plain
 from fedmf.errors import SettingError
 
 if TYPE_CHECKING:  # a comparison of many runs has no need of torch

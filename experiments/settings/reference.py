@@ -7,12 +7,12 @@ from enum import Enum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
-from experiments.settings.frozen import Choice, group_of
+from experiments.settings.values import Choice, group_of
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CONF = PACKAGE.parent / "conf"
@@ -50,7 +50,6 @@ _TYPES = {
     str: "text",
     NoneType: "null",
     Mapping: "mapping",
-    Any: "text or list of texts",  # a union with a list is more than structured settings can say
 }
 _LISTS = {str: "list of texts", float: "list of numbers", int: "list of whole numbers"}
 
@@ -181,7 +180,7 @@ def type_name(hint: Any, choices: Collection[str]) -> str:
     ('list of texts or null', 'whole number')
     """
     words = []
-    for part in get_args(hint) if NoneType in get_args(hint) else (hint,):
+    for part in get_args(hint) if get_origin(hint) is UnionType else (hint,):
         kind = get_origin(part) or part
         if kind is tuple:
             words.append(_LISTS[get_args(part)[0]])

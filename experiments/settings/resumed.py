@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.settings.compose import compose
-from experiments.settings.frozen import plain
 from experiments.settings.overrides import CHOICES, Override, as_overrides, parsed
 from experiments.settings.recorded import Difference, flattened
 from experiments.settings.schema import Settings
+from experiments.settings.values import plain
 
 # What a call says of itself and not of its run.
 OF_THE_CALL = (

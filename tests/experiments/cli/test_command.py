@@ -62,7 +62,11 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
             ["overrides=population.epochs=zero"],
             "overrides=population.epochs=zero is not understood",
         ),
-        ("deploy_demo", ['overrides="population.epochs=zero"'], "population.epochs=zero: Value 'zero'"),
+        (
+            "deploy_demo",
+            ['overrides="population.epochs=zero"'],
+            "population.epochs is 'zero'; it should be a valid integer",
+        ),
         ("deploy_demo", ['overrides="population.cohort_size=9999"'], "at most 1437"),
         ("deploy_demo", ['overrides="run.reproducible=true"'], "real clients are refused"),
         ("deploy_demo", ['overrides="a\'b"'], "whose quotes are not closed"),

@@ -6,7 +6,7 @@ import pytest
 from experiments.run_files.directory import RELEASES
 from experiments.run_files.releases import KeptReleases, read_releases
 from experiments.run_files.same_settings import differing_keys
-from experiments.settings.frozen import plain
+from experiments.settings.values import plain
 from experiments.simulate import job
 from fedmf.errors import RunDirectoryError
 from runs import composed, run

@@ -24,7 +24,7 @@ def finished(tmp_path_factory):
 
 @pytest.mark.parametrize("call", ["run.resume=true", "run.extend=1"])
 @pytest.mark.parametrize(("given", "said"), [
-    ("seed=abc", "seed=abc: Value 'abc' of type 'str' could not be converted to Integer"),
+    ("seed=abc", "seed is 'abc'; it should be a valid integer"),
     ("epsilon=3", "epsilon is no setting of simulate; did you mean privacy.epsilon=3"),
     ("model.hidden=[3]", "model.hidden is no setting of model=logistic"),
     ("run.resum=1", "run.resum is no setting of simulate; did you mean run.resume=1"),
@@ -42,7 +42,7 @@ def test_the_choices_that_the_run_recorded_count_for_what_was_typed():
 
 
 def test_a_bad_number_of_epochs_to_add_is_blamed(finished):
-    with pytest.raises(SettingError, match=r"run\.extend=two: Value 'two'"):
+    with pytest.raises(SettingError, match=r"run\.extend is 'two'; it should be a valid integer"):
         with_recorded([f"run.directory={finished}", "run.extend=two"])
 
 

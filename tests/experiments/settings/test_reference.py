@@ -32,7 +32,7 @@ def leaves(config, prefix=""):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_key_that_is_composed_is_in_the_reference_with_its_default(name):
     conf = "config" if name == "simulate" else name
-    found = OmegaConf.to_container(compose._composed(conf, [], settings_of(name)))
+    found = compose.composed(conf, [], settings_of(name))
     known = reference(name)
     for key, value in leaves(found):
         group = key.rpartition(".")[0]

@@ -1,6 +1,7 @@
 """Settings are frozen objects, each default stands once, and nothing outside the package sees what they came from."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 
@@ -12,9 +13,10 @@ from experiments.run_files.same_settings import FREE, differing_keys, fixed
 from experiments.settings.compose import compose, typed
 from experiments.settings.data import SyntheticSettings, merged
 from experiments.settings.engine import DeploymentSettings, LocalSettings
-from experiments.settings.frozen import derive_schema, freeze, plain
+from experiments.settings.mechanism import WorkloadName
 from experiments.settings.recorded import from_yaml, restored, to_yaml
 from experiments.settings.schema import Settings
+from experiments.settings.values import defaults, make, plain, value_of
 from fedmf.errors import SettingError
 from fedmf.plan import Compression
 from runs import composed
@@ -61,12 +63,44 @@ class Outer:
     own: Mapping[str, object] | None = None
 
 
-def test_a_schema_is_mutable_typed_and_has_the_same_defaults():
-    schema = derive_schema(Outer)
-    config = OmegaConf.merge(OmegaConf.structured(schema), {"inner": {"names": ["a", "b"]}, "own": {"x": 1}})
-    assert freeze(config, Outer) == Outer(Inner(("a", "b"), 3), {"x": 1})
-    config.inner.size = 4  # as an override does
-    assert freeze(config, Outer).inner.size == 4
+def test_plain_values_become_the_types_of_the_fields():
+    assert defaults(Outer) == {"inner": "???", "own": None}
+    values = {"inner": {"names": ["a", "b"], "size": 4}, "own": {"x": [1]}}
+    assert make(Outer, values) == Outer(Inner(("a", "b"), 4), {"x": [1]})
+    for wrong, said in [
+        ({"inner": {"names": None}, "own": None}, "inner.size is missing; give it as inner.size=VALUE."),
+        ({"inner": 3, "own": None}, "inner is a group of settings; give its keys"),
+        ({**values, "more": 1}, "more is no setting"),
+        ({**values, "own": 3}, "own is 3; it should be a mapping"),
+    ]:
+        with pytest.raises(SettingError, match=re.escape(said)):
+            make(Outer, wrong)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "made"),
+    [(int, "3", 3), (float, 1, 1.0), (str, 3, "3"), (bool, "yes", True), (tuple[float, ...] | None, [1, 2.5], (1.0, 2.5)), (float, float("inf"), float("inf"))],
+)  # fmt: skip
+def test_a_value_is_taken_as_the_type_of_its_field(hint, value, made):
+    found = value_of(hint, value, "key")
+    assert (found, type(found)) == (made, type(made))
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "said"),
+    [
+        (int, 3.7, "key is 3.7; it should be a valid integer"),
+        (int, True, "key is true, but"),
+        (float | None, False, "key is false, but"),
+        (str, ["a"], "it should be a valid string"),
+        (str, True, "key is true, but"),
+        (tuple[str, ...], "f1", "key is 'f1'; it should be a valid array; lists are given as key=[a,b]."),
+        (WorkloadName, "all", "key is 'all'; it should be 'run', 'prefix_sum' or 'momentum'."),
+    ],
+)
+def test_a_value_of_another_type_is_refused_in_a_sentence(hint, value, said):
+    with pytest.raises(SettingError, match=re.escape(said)):
+        value_of(hint, value, "key")
 
 
 def test_plain_values_and_back_are_the_same_settings():
