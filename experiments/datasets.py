@@ -4,14 +4,12 @@ Says of every data set what it is, whether the users of its test split train too
 parameters it has on the data of its papers. Loads no data.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from client import models
 from client.data import CLASSIFICATION, DATASETS
 from experiments.cli import command, output
-from experiments.settings.output import PRINTED, Output
-from fedmf.setting import setting
+from experiments.settings.commands import DatasetsSettings
 
 # Data on which models are measured: (words, input shape, classes).
 IMAGES = ("28 x 28 images, 10 classes", (28, 28), 10)
@@ -20,13 +18,6 @@ DIGITS = ("8 x 8 images, 10 classes", (8, 8), 10)
 WORDS = ("10,000 words and 4 special tokens", (20,), 10_004)
 CHARACTERS = ("86 characters and 4 special tokens", (80,), 90)
 MEASURED_ON = {"logistic": DIGITS, "mlp": IMAGES, "cnn": WRITERS, "lstm": WORDS, "char_lstm": CHARACTERS}
-
-
-@dataclass(frozen=True)
-class DatasetsSettings:
-    """Keys of the command."""
-
-    output: Output = setting(Output.text, PRINTED)
 
 
 def datasets(settings: DatasetsSettings) -> None:

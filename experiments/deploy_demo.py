@@ -12,7 +12,6 @@ It trains the eight epochs of `make run`, 176 rounds; one epoch in fewer rounds 
 import re
 import sys
 import time
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -29,27 +28,13 @@ from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import build_deployed
 from experiments.run_files.directory import RunDirectory, try_out
 from experiments.run_files.reader import is_finished, read_run
-from experiments.settings.output import PRINTED, Output
+from experiments.settings.commands import DeployDemoSettings
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError, SettingError
-from fedmf.setting import setting
 from server.files import packed, write_atomically
 
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _PAUSE = 0.2  # seconds between two looks at the log
-
-
-@dataclass(frozen=True)
-class DeployDemoSettings:
-    """Keys of the command."""
-
-    directory: str | None = setting(None, "folder of the run; null: runs/deploy-demo_DATE_TIME")
-    nodes: int = setting(3, "SuperNodes; they share the 1437 digits clients")
-    overrides: str = setting(
-        "", "settings of the run, those of simulate, in one text; empty: the run that `make run` simulates"
-    )
-    timeout: float = setting(3600.0, "seconds until the demo gives up")
-    output: Output = setting(Output.text, PRINTED)
 
 
 def deploy_demo(settings: DeployDemoSettings) -> None:

@@ -13,14 +13,12 @@ the directory.
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from experiments.cli import command, output
 from experiments.run_files.directory import MODEL, SUMMARY
 from experiments.run_files.model_files import (
-    FORMATS,
     SUFFIXES,
     Shape,
     as_onnx,
@@ -37,35 +35,10 @@ from experiments.run_files.model_files import (
     write,
 )
 from experiments.run_files.reader import Run, read_run
-from experiments.settings.data import ModelSettings
-from experiments.settings.output import PRINTED, Output
+from experiments.settings.commands import ExportSettings
+from experiments.settings.output import Output
 from experiments.settings.recorded import refuse_code
 from fedmf.errors import RunDirectoryError
-from fedmf.setting import REQUIRED, setting
-
-
-@dataclass(frozen=True)
-class ExportSettings:
-    """Keys of the command."""
-
-    directory: str = setting(REQUIRED, "folder of a finished run")
-    format: str = setting(
-        "torch", "a state dict, the same with the statement as metadata, or the computation too", FORMATS
-    )
-    to: str | None = setting(
-        None,
-        "FILE to write, which must not exist; null: model.pt, model.safetensors or model.onnx in directory",
-    )
-    trust_code: bool = setting(
-        False,
-        "true: import the model that the directory's config.yaml names by an import path, for format=onnx",
-    )
-    output: Output = setting(Output.text, PRINTED)
-    model: ModelSettings = setting(
-        ModelSettings(name=""),
-        "a model of your own by its import path, where config.yaml names one: model=custom model.name=MODULE:CLASS",
-        chosen=None,
-    )
 
 
 def export(settings: ExportSettings) -> None:

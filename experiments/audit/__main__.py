@@ -37,7 +37,6 @@ from experiments.audit.report import Report
 from experiments.audit.sabotage import NONE, SABOTAGES, Sabotage
 from experiments.audit.scene import Scene
 from experiments.audit.settings import (
-    AuditSettings,
     check,
     chosen_sabotages,
     for_a_night,
@@ -47,6 +46,7 @@ from experiments.audit.settings import (
 from experiments.audit.trials import many_run_setups
 from experiments.cli import command, output
 from experiments.run_files.directory import RunDirectory
+from experiments.settings.commands import AuditSettings
 from experiments.settings.output import Output
 from fedmf.mechanisms import FAMILIES
 

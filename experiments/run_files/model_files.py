@@ -123,7 +123,6 @@ def _why_there_is_none(directory: Path) -> str:
 
 
 SUFFIXES = {"torch": ".pt", "safetensors": ".safetensors", "onnx": ".onnx"}
-FORMATS = tuple(SUFFIXES)
 _PACKAGES = {"safetensors": ("safetensors.torch",), "onnx": ("onnx", "onnxscript")}
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TRIED = 3  # inputs on which an ONNX model must give what torch gives
@@ -131,7 +130,7 @@ _TRIED = 3  # inputs on which an ONNX model must give what torch gives
 
 def need_format(name: str) -> None:
     """Raise `SettingError` for an unknown format, or one whose packages are not installed."""
-    check_choice("format", name, FORMATS)
+    check_choice("format", name, tuple(SUFFIXES))
     for package in _PACKAGES.get(name, ()):
         need(package, f"format={name}", extra=name)
 

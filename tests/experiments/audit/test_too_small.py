@@ -11,7 +11,7 @@ from experiments.audit.matrix import SURE, Code, exit_code, lines
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import NONE, SABOTAGES
 from experiments.audit.scene import plan_of
-from experiments.audit.settings import AuditSettings
+from experiments.settings.commands import AuditSettings
 from experiments.settings.compose import compose
 from fedmf.audit import power
 from fedmf.audit.residual import VARIANCE
