@@ -1,4 +1,4 @@
-"""`python -m experiments.plan`: the contract of its JSON, its text, and its refusals."""
+"""`python -m experiments.plan`, from figures and from the settings of a run: its JSON, its text, and its refusals."""
 
 import json
 import subprocess
@@ -6,290 +6,406 @@ import sys
 
 import pytest
 
-from experiments.cli import command
-from experiments.plan.__main__ import plan
-from experiments.plan.planned import PlanSettings
-from fedmf.accounting import EpochEvent, privacy_spent, rdp
+import runs
+from experiments.plan.__main__ import main
+from fedmf.accounting import EpochEvent, linf_event, privacy_spent, rdp
+from fedmf.outlook import misgivings, noise_of_run
+from plans import small_plan
 
 pytestmark = pytest.mark.long
 
 KEYS = {
-    "epsilon",
-    "epsilon_rdp",
-    "epsilon_tight",
-    "epsilon_exact",
-    "noise_multiplier",
-    "effective_noise_multiplier",
-    "delta",
-    "order",
-    "adjacency",
-    "rdp",
-    "feasible",
-    "uplink_bytes_per_client",
-    "mean_noise_std",
-}
-GIVEN = (
-    "clients=3400",
-    "dimension=1000000",
-    "cohort_size=100",
-    "epochs=16",
-    "keep_probability=0.01",
-    "delta=1e-5",
+    "epsilon", "epsilon_rdp", "epsilon_tight", "epsilon_exact", "noise_multiplier", "effective_noise_multiplier", "delta",
+    "order", "adjacency", "rdp", "feasible", "uplink_bytes_per_client", "mean_noise_std",
+}  # fmt: skip
+GIVEN = "clients=3400 dimension=1000000 cohort_size=100 epochs=16 keep_probability=0.01 delta=1e-5"
+RUN = "rounds_per_epoch=22 epochs=8 noise_multiplier=0.5 cohort_size=64 keep_probability=0.1 dimension=650"
+BASELINE = (
+    "dimension=1000000 cohort_size=100 epochs=16 rounds_per_epoch=34 keep_probability=0.01 linf_over_l2=0.006 "
+    "mechanism=independent"
+)
+TINY = (
+    "dataset=synthetic dataset.clients=40 dataset.features=6 dataset.classes=3 population.cohort_size=8 "
+    "population.epochs=3 privacy.epsilon=null privacy.noise_multiplier=0.4 seed=1"
 )
 
 
-def exit_code(*overrides):
-    with pytest.raises(SystemExit) as caught:
-        command.run(plan, "plan", PlanSettings, "doc", list(overrides))
-    return caught.value.code
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    """A plan leaves nothing in the current directory."""
+    monkeypatch.chdir(folder := tmp_path / "empty")
+    yield
+    assert list(folder.iterdir()) == []
 
 
 @pytest.fixture
-def planned(capsys):
-    def run(*overrides):
-        assert exit_code(*overrides, "output=json") == 0
-        return json.loads(capsys.readouterr().out)
+def tmp_path(tmp_path):
+    (tmp_path / "empty").mkdir()
+    return tmp_path
 
-    return run
+
+@pytest.fixture
+def shown(capsys):
+    """A function of overrides that returns exit code, stdout and stderr of the command."""
+
+    def call(*overrides):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main([word for part in overrides for word in part.split()])
+        return caught.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def planned(shown):
+    """A function of overrides that returns the JSON document."""
+
+    def call(*overrides):
+        code, out, err = shown(*overrides, "output=json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return call
 
 
 def test_json_holds_the_contracts_keys(planned):
-    found = planned(*GIVEN, "noise_multiplier=0.05")
+    found = planned(GIVEN, "noise_multiplier=0.05")
     assert set(found) >= KEYS
     price = found["floating_point"]["a"]
     real = privacy_spent(EpochEvent(0.05, 0.01, found["linf_over_l2"]), 16, delta=1e-5 * (1 - 2 * price))
     assert found["epsilon"] == found["epsilon_rdp"] == real.epsilon + 2 * price
     assert found["epsilon"] == pytest.approx(3.681862613654582, rel=1e-6)
-    assert found["epsilon_exact"] is None
     assert found["epsilon_tight"] < found["epsilon_rdp"]
     assert found["effective_noise_multiplier"] == pytest.approx(5.0)
     assert found["uplink_bytes_per_client"] == pytest.approx(4 * 0.01 * 2**20)
     assert found["mean_noise_std"] == pytest.approx(0.05 / (0.01 * 100))
-    assert found["adjacency"] == "zero_out"
+    assert (found["adjacency"], found["unit_of_privacy"]) == ("zero_out", "one client")
     assert found["feasible"] is True
-    assert found["rdp"] is None
+    assert found["epsilon_exact"] is found["rdp"] is None
 
 
 def test_the_tight_epsilon_is_there_whichever_accountant_was_chosen_and_null_under_replacement(planned):
-    by_rdp = planned(*GIVEN, "noise_multiplier=0.1")
-    by_tight = planned(*GIVEN, "noise_multiplier=0.1", "accountant=tight")
+    by_rdp = planned(GIVEN, "noise_multiplier=0.1")
+    by_tight = planned(GIVEN, "noise_multiplier=0.1 accountant=tight")
     assert by_rdp["epsilon_tight"] == by_tight["epsilon_tight"] == by_tight["epsilon"] < by_rdp["epsilon"]
     assert by_rdp["epsilon_rdp"] == by_tight["epsilon_rdp"]
     assert "this project's own and not refereed" in by_rdp["epsilon_tight_is"]
-    assert planned(*GIVEN, "noise_multiplier=0.1", "adjacency=replace")["epsilon_tight"] is None
-    less = planned(*GIVEN, "epsilon=2", "accountant=tight")["noise_multiplier"]
-    assert less < 0.95 * planned(*GIVEN, "epsilon=2")["noise_multiplier"]
+    assert planned(GIVEN, "noise_multiplier=0.1 adjacency=replace")["epsilon_tight"] is None
+    less = planned(GIVEN, "epsilon=2 accountant=tight")["noise_multiplier"]
+    assert less < 0.95 * planned(GIVEN, "epsilon=2")["noise_multiplier"]
 
 
-def test_the_table_shows_the_noise_that_the_tight_accountant_saves(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
-    assert exit_code(*GIVEN, "epsilon=2", "accountant=tight") == 0
-    text = capsys.readouterr().out
-    assert "less noise than rdp" in text
-    assert "7.0%" in text
-    assert "not refereed" in text
-    assert exit_code(*GIVEN, "epsilon=2") == 0
-    assert "less noise" not in capsys.readouterr().out
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
+def test_a_target_epsilon_gives_the_noise_and_the_noise_gives_the_epsilon_back(planned, adjacency):
+    noise = planned(GIVEN, f"epsilon=2.5 adjacency={adjacency}")["noise_multiplier"]
+    back = planned(GIVEN, f"noise_multiplier={noise!r} adjacency={adjacency}")
+    assert back["epsilon"] == pytest.approx(2.5, rel=1e-4)
+    assert back["adjacency"] == adjacency
 
 
-def test_a_target_epsilon_gives_the_noise_and_the_noise_gives_the_epsilon_back(planned):
-    for adjacency in ("zero_out", "replace"):
-        noise = planned(*GIVEN, "epsilon=2.5", f"adjacency={adjacency}")["noise_multiplier"]
-        back = planned(*GIVEN, f"noise_multiplier={noise!r}", f"adjacency={adjacency}")
-        assert back["epsilon"] == pytest.approx(2.5, rel=1e-4)
-        assert back["adjacency"] == adjacency
-
-
-def test_without_sparsification_epsilon_is_exact_and_rdp_stands_beside_it(planned):
-    found = planned("noise_multiplier=5", "epochs=16")
+def test_without_sparsification_epsilon_is_exact_and_without_noise_null(planned, shown):
+    found = planned("noise_multiplier=5 epochs=16")
     assert found["epsilon"] == found["epsilon_exact"] < found["epsilon_rdp"]
-    assert found["uplink_bytes_per_client"] is None
-    assert found["mean_noise_std"] is None
-
-
-def test_a_runs_summary_gives_its_epsilon(planned):
-    found = planned(
-        "linf_over_l2=0.0987", "keep_probability=0.1", "noise_multiplier=0.71", "epochs=8", "delta=1e-4",
-        "dimension=650", "cohort_size=64", "clients=1437", "rounds_per_epoch=22",
-    )  # fmt: skip
-    a = found["floating_point"]["a"]
-    assert 1e-9 < a < 1e-7
-    spent = privacy_spent(EpochEvent(0.71, 0.1, 0.0987), 8, delta=1e-4, precision=a)
-    assert found["epsilon"] == spent.epsilon
+    assert found["uplink_bytes_per_client"] is found["mean_noise_std"] is None
+    found = planned(GIVEN, "noise_multiplier=0")
+    assert found["epsilon"] is found["epsilon_rdp"] is None
+    assert "NOT private" in shown(GIVEN, "noise_multiplier=0")[1]
 
 
 def test_epsilon_does_not_depend_on_clients_cohort_rounds_or_mechanism(planned):
     """The trap of noise on the mean: only the noise of the mean knows n."""
-    base = ("linf_over_l2=0.01", "keep_probability=0.01", "noise_multiplier=0.05", "epochs=4")
-    first = planned(*base, "clients=1000", "cohort_size=10", "mechanism=independent")
-    second = planned(*base, "clients=9000", "cohort_size=40", "rounds_per_epoch=3", "mechanism=optimal")
+    base = "linf_over_l2=0.01 keep_probability=0.01 noise_multiplier=0.05 epochs=4"
+    first = planned(base, "clients=1000 cohort_size=10 mechanism=independent")
+    second = planned(base, "clients=9000 cohort_size=40 rounds_per_epoch=3 mechanism=optimal")
     assert first["epsilon"] == second["epsilon"]
     assert first["mean_noise_std"] == pytest.approx(4 * second["mean_noise_std"])
 
 
-def test_orders_give_the_curve_of_one_epoch(planned):
-    found = planned(*GIVEN, "noise_multiplier=0.05", "orders=[2,2.5,1.1,16,1e6]")
+def test_orders_give_the_curve_of_one_epoch(planned, shown):
+    found = planned(GIVEN, "noise_multiplier=0.05 orders=[2,2.5,1.1,16,1e6]")
     event = EpochEvent(0.05, 0.01, found["linf_over_l2"])
     assert found["rdp"] == {key: rdp(event, float(key)) for key in ("2", "2.5", "1.1", "16", "1000000")}
-    replaced = planned(*GIVEN, "noise_multiplier=0.05", "orders=[2]", "adjacency=replace")
+    replaced = planned(GIVEN, "noise_multiplier=0.05 orders=[2] adjacency=replace")
     assert replaced["rdp"]["2"] > found["rdp"]["2"]
+    assert "order 2:" in shown(GIVEN, "epsilon=3 orders=[2]")[1]
 
 
 def test_the_infinity_norm_follows_the_rotation(planned):
-    assert planned(*GIVEN, "epsilon=3")["linf_over_l2"] == pytest.approx(0.005935076377073027)
-    identity = planned(*GIVEN, "epsilon=3", "rotation=identity")
+    assert planned(GIVEN, "epsilon=3")["linf_over_l2"] == pytest.approx(0.005935076377073027)
+    identity = planned(GIVEN, "epsilon=3 rotation=identity")
     assert identity["linf_over_l2"] == 1
     assert identity["uplink_bytes_per_client"] == pytest.approx(40_000)  # nothing is padded
-    assert planned(*GIVEN, "epsilon=3", "linf_over_l2=7")["linf_over_l2"] == 1
-
-
-def test_no_noise_is_null_and_said_not_to_be_private(planned, capsys):
-    found = planned(*GIVEN, "noise_multiplier=0")
-    assert found["epsilon"] is None
-    assert found["epsilon_rdp"] is None
-    assert exit_code(*GIVEN, "noise_multiplier=0") == 0
-    assert "NOT private" in capsys.readouterr().out
+    assert planned(GIVEN, "epsilon=3 linf_over_l2=7")["linf_over_l2"] == 1
 
 
 @pytest.mark.parametrize(
-    ("overrides", "feasible", "largest"),
+    ("overrides", "largest"),
     [
-        (("cohort_size=100", "rounds_per_epoch=34"), True, None),
-        (("cohort_size=100", "rounds_per_epoch=35"), False, "97"),
-        (("cohort_size=3400",), True, None),
-        (("cohort_size=3401",), False, "3400"),
+        ("cohort_size=100 rounds_per_epoch=34", None),
+        ("cohort_size=100 rounds_per_epoch=35", "97"),
+        ("cohort_size=3400", None),
+        ("cohort_size=3401", "3400"),
     ],
 )
 def test_cohorts_that_do_not_fit_are_not_feasible_and_the_largest_that_fits_is_said(
-    overrides, feasible, largest, capsys
+    overrides, largest, shown
 ):
-    given = (*GIVEN, "noise_multiplier=0.05", *overrides, "output=json")
-    assert exit_code(*given) == 0
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["feasible"] is feasible
-    assert (largest is None) == (printed.err == "")
-    assert largest is None or largest in printed.err
+    code, out, err = shown(GIVEN, "noise_multiplier=0.05 output=json", overrides)
+    assert code == 0
+    assert json.loads(out)["feasible"] is (largest is None)
+    assert err == "" if largest is None else largest in err
 
 
-def test_a_large_delta_is_warned_of_on_stderr(capsys):
-    assert exit_code(*GIVEN, "noise_multiplier=0.05", "delta=1e-3", "output=json") == 0
-    printed = capsys.readouterr()
-    assert "1/N" in printed.err
-    json.loads(printed.out)
-
-
-def test_every_epsilon_is_said_with_its_unit_its_adjacency_and_what_it_does_not_cover(planned, capsys):
-    found = planned(*GIVEN, "noise_multiplier=0.05", "adjacency=replace")
-    assert (found["unit_of_privacy"], found["adjacency"]) == ("one client", "replace")
-    assert found["not_covered"]
-    assert exit_code(*GIVEN, "noise_multiplier=0.05") == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "unit of privacy: one client, adjacency zero_out" in text
-    assert all(item in text for item in found["not_covered"])
-
-
-def test_text_shows_what_compression_costs(capsys):
-    assert exit_code(*GIVEN, "noise_multiplier=0.05") == 0
-    text = capsys.readouterr().out
-    for part in ("epsilon = 3.682", "zero_out", "one client", "41,943", "0.003", "same noise of the mean"):
+def test_text_says_epsilon_with_all_that_it_holds_for_and_what_compression_costs(planned, shown):
+    text = shown(GIVEN, "noise_multiplier=0.05")[1]
+    for part in ("epsilon = 3.682", "41,943", "0.003", "same noise of the mean"):
         assert part in text, part
-    assert exit_code(*GIVEN, "epsilon=3", "orders=[2]") == 0
-    text = capsys.readouterr().out
-    assert "same epsilon" in text
-    assert "order 2:" in text
-
-
-def test_text_without_a_dimension_says_what_is_missing(capsys):
-    assert exit_code("epsilon=3") == 0
-    assert "Give dimension and cohort_size" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("overrides", "reason"),
-    [
-        ((), "exactly one of them, or settings of a run, such as model=mlp"),
-        (("mechanism=independent",), "or settings of a run, such as"),
-        (("epsilon=3", "noise_multiplier=1"), "exactly one"),
-        (("epsilon=3", "accountant=tight", "adjacency=replace"), "zero_out only"),
-        (("epsilon=3", "adjacency=add"), "adjacency"),
-        (("epsilon=3", "rotation=fft"), "rotation"),
-        (("epsilon=3", "mechanism=magic"), "magic"),
-        (("epsilon=3", "delta=2"), "delta"),
-        (("epsilon=3", "epochs=0"), "epochs"),
-        (("epsilon=-3",), "epsilon"),
-        (("noise_multiplier=-3",), "noise_multiplier"),
-        (("epsilon=3", "keep_probability=0"), "keep_probability"),
-        (("epsilon=3", "keep_probability=0.1"), "dimension"),
-        (("epsilon=3", "orders=[1]"), "order"),
-        (("epsilon=3", "cohort_size=0"), "cohort_size"),
-        (("epsilon=3", "surprise=1"), "surprise"),
-    ],
-)
-def test_mistakes_exit_2_with_one_sentence(overrides, reason, capsys):
-    assert exit_code(*overrides) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert reason in printed.err
-    assert printed.err.count("\n") == 1
-
-
-def test_it_imports_no_torch_no_flower_no_data_and_no_scipy():
-    """A plan takes half a second of CPU; scipy alone would take as long to import."""
-    code = "import sys, experiments.plan.__main__; print(*sys.modules)"
-    modules = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"torch", "flwr", "client.data", "server", "matplotlib", "sklearn", "scipy"} & {*modules}
-
-
-RUN = ("rounds_per_epoch=22", "epochs=8", "noise_multiplier=0.5", "cohort_size=64", "keep_probability=0.1",
-       "dimension=650")  # fmt: skip
+    assert "less noise than rdp" not in text
+    assert "unit of privacy: one client, adjacency zero_out" in " ".join(text.split())
+    not_covered = planned(GIVEN, "noise_multiplier=0.05")["not_covered"]
+    assert not_covered
+    assert all(item in " ".join(text.split()) for item in not_covered)
+    text = shown(GIVEN, "epsilon=2 accountant=tight")[1]
+    assert all(part in text for part in ("same epsilon", "less noise than rdp", "7.0%", "not refereed"))
+    assert "Give dimension and cohort_size" in shown("epsilon=3")[1]
+    words = " ".join(shown(RUN)[1].split())
+    assert "22.72 with optimal (workload=run), 86.94 with independent noise, at least 22.72 with any" in words
 
 
 def test_the_error_that_a_setting_would_have_is_that_of_its_run(planned):
     """Known numbers: root losses of the run from dense eigendecompositions, over sqrt(22 * 8) rounds."""
     root = (22 * 8) ** 0.5
-    found = planned(*RUN, "momentum=0")
+    found = planned(RUN, "momentum=0")
     assert found["rms_error"] == pytest.approx(41.88567475 / root, rel=5e-5)
     assert found["lowest_rms_error"] == pytest.approx(41.88567475 / root, rel=1e-6)
     assert found["independent_rms_error"] == pytest.approx(124.80384609 / root, rel=1e-6)
     assert found["model_noise_std"] == pytest.approx(found["mean_noise_std"] * found["rms_error"])
-    alone = planned(*RUN, "workload=prefix_sum", "momentum=0.9")
+    alone = planned(RUN, "workload=prefix_sum momentum=0.9")
     assert alone["rms_error"] == pytest.approx(478.03022624 / root, rel=1e-3)
     assert alone["lowest_rms_error"] == pytest.approx(301.46794104 / root, rel=1e-6)
     assert alone["epsilon"] == pytest.approx(found["epsilon"], rel=1e-8)
 
 
 def test_the_error_is_null_where_rounds_are_not_known_or_too_many(planned, caplog):
-    assert planned("noise_multiplier=1", "epochs=8")["rms_error"] is None
-    assert planned("noise_multiplier=1", "clients=10", "cohort_size=20")["rms_error"] is None
-    assert planned("noise_multiplier=1", "rounds_per_epoch=100000")["rms_error"] is None
+    for unknown in ("epochs=8", "clients=10 cohort_size=20", "mechanism=optimal_dense rounds_per_epoch=600",
+                    "rounds_per_epoch=100000"):  # fmt: skip
+        assert planned("noise_multiplier=1", unknown)["rms_error"] is None
     assert "100000 rounds are too many for optimal in a plan" in caplog.text
-    assert (
-        planned("noise_multiplier=1", "mechanism=optimal_dense", "rounds_per_epoch=600")["rms_error"] is None
+
+
+def test_figures_are_warned_of_as_the_plan_that_they_describe(planned, shown):
+    given = {"clients": 100, "cohort_size": 2, "rounds_per_epoch": 4, "epochs": 2, "dimension": 50,
+             "noise_multiplier": 3.0, "delta": 0.01, "keep_probability": 0.5}  # fmt: skip
+    flat = [f"{key}={value}" for key, value in given.items()]
+    found = planned(*flat, "momentum=0")
+    assert found["warnings"] == list(misgivings(small_plan(**given)))
+    assert len(found["warnings"]) == 4
+    assert found["noise_over_signal"] == pytest.approx(noise_of_run(small_plan(**given)))
+    assert shown(*flat, "momentum=0")[2] == "".join(f"warning: {line}\n" for line in found["warnings"])
+    silent = planned(*flat, "momentum=0 noise_multiplier=0")
+    assert silent["warnings"] == list(misgivings(small_plan(**{**given, "noise_multiplier": 0.0})))
+    (problem, *others) = planned(*flat, "rounds_per_epoch=51")["warnings"]
+    assert "51 disjoint cohorts" in problem
+    assert not any("unasked" in sentence for sentence in others)
+    unknown = planned("epsilon=2")
+    assert unknown["warnings"] == []
+    assert unknown["noise_over_signal"] is None
+
+
+def test_linf_epsilon_is_that_of_all_padded_coordinates(planned, shown):
+    found = planned(BASELINE, "geometry=linf noise_multiplier=0.05")
+    event = linf_event(noise_over_linf=0.05 * 1024, keep_probability=0.01, coordinates=1 << 20)
+    assert found["epsilon"] == pytest.approx(
+        privacy_spent(event, 16, delta=1e-5, precision=found["floating_point"]["a"]).epsilon, rel=1e-12
     )
+    assert (found["geometry"], found["linf_over_l2"]) == ("linf", 1 / 1024)
+    assert found["counted_over_l2"] == pytest.approx(0.006 * 1024)
+    text = shown(BASELINE, "geometry=linf epsilon=3")[1]
+    assert "from the L-infinity bound alone: all 1048576 coordinates may be at it" in text
+    assert "6.144 times the clip norm" in text
+    assert "L-infinity bound alone" not in shown(BASELINE, "epsilon=3")[1]
 
 
-def test_text_names_the_noise_in_the_model(capsys):
-    assert exit_code(*RUN) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "22.72 with optimal (workload=run), 86.94 with independent noise, at least 22.72 with any" in text
+def test_linf_noise_is_in_units_of_the_clip_norm(planned):
+    """The bound of a coordinate is .006 clip norms: sigma = z sqrt(D) .006, over gamma n = 1."""
+    found = planned(BASELINE, "geometry=linf noise_multiplier=0.05")
+    assert found["mean_noise_std"] == pytest.approx(0.05 * 1024 * 0.006)
+    assert found["model_noise_std"] == pytest.approx(found["mean_noise_std"] * found["rms_error"])
+    plain = planned(BASELINE, "noise_multiplier=0.05")
+    assert found["noise_over_signal"] / plain["noise_over_signal"] == pytest.approx(0.006 * 1024)
+    assert (plain["geometry"], plain["counted_over_l2"]) == ("l2", 1)
 
 
-@pytest.mark.parametrize("wrong", ["momentum=1", "schedule=linear", "workload=epoch"])
-def test_an_optimizer_that_is_none_is_refused(wrong, capsys):
-    assert exit_code(*RUN, wrong) == 2
-    assert wrong.split("=")[0] in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "compression.value_type=int8 optimizer.momentum=0.5 optimizer.schedule=cosine privacy.accountant=tight "
+        "clipping.l2_norm=0.3",
+        "privacy.adjacency=replace privacy.noise_multiplier=null privacy.epsilon=3 compression.rotation=identity "
+        "mechanism=independent workload=prefix_sum",
+        "compression.keep_probability=1 model=mlp model.hidden=7 population.rounds_per_epoch=4",
+        "privacy.max_epsilon=5",
+        "+experiment=linf_csgm dataset=digits population.rounds_per_epoch=2 population.epochs=1 clipping.l2_norm=0.5 "
+        "privacy.noise_multiplier=null privacy.epsilon=3",
+    ],
+    ids=["default", "int8", "replace", "dense", "max_epsilon", "linf"],
+)  # fmt: skip
+def test_the_plan_is_that_of_the_run(more, planned, capsys, tmp_path):
+    given = [word for word in TINY.split() if "linf_csgm" not in more or "dataset" not in word] + more.split()
+    found = planned(*given)
+    directory = runs.run(tmp_path / "run", *given)
+    said = capsys.readouterr().err
+    summary = runs.summary(directory)
+    for key in ("epsilon", "noise_multiplier", "delta", "adjacency", "linf_over_l2", "uplink_bytes_per_client",
+                "unit_of_privacy"):  # fmt: skip
+        assert found[key] == summary[key], key
+    statement = json.loads((directory / "privacy.json").read_text())
+    for key in ("accountant", "epsilon_rdp", "epsilon_exact", "effective_noise_multiplier", "order"):
+        assert found[key] == statement[key], key
+    scale = summary["keep_probability"] * 8
+    noise = summary["noise_multiplier"] * found["counted_over_l2"]
+    assert found["mean_noise_std"] == pytest.approx(noise / scale)
+    if "linf_csgm" in more:  # in units of the clip norm, 0.5
+        assert found["mean_noise_std"] == pytest.approx(summary["sigma"] / 0.5 / scale)
+    mechanism = json.loads((directory / "mechanism.json").read_text())
+    assert found["rms_error"] == mechanism["rms_error"]
+    assert found["last_error"] == mechanism["per_round_error"][summary["rounds"] - 1]
+    assert found["lowest_rms_error"] == mechanism["lowest_rms_error"]
+    assert found["warnings"] == mechanism["misgivings"]
+    assert found["warnings"] != [] or "compression.keep_probability=1" in more
+    for sentence in found["warnings"]:
+        assert said.count(f"warning: {sentence}\n") == 1
+    assert (summary["epochs"] < 3) == ("max_epsilon" in more or "population.epochs=1" in more)
 
 
-def test_figures_whose_rounding_would_cost_too_much_are_refused_as_a_run_of_them_is(capsys):
+@pytest.mark.parametrize(
+    ("run", "dimension"),
+    [
+        (TINY, 21),
+        ("+experiment=linf_csgm population.epochs=3 population.cohort_size=8 privacy.delta=5e-5", None),
+    ],
+    ids=["l2", "linf"],
+)
+def test_the_figures_of_its_summary_give_the_same_epsilon_and_noise(planned, run, dimension):
+    found = planned(run)
     figures = (
-        "clients=6144",
-        "dimension=4000000000",
-        "cohort_size=3",
-        "rounds_per_epoch=2048",
-        "epochs=1",
-        "epsilon=4",
+        f"noise_multiplier={found['noise_multiplier']} linf_over_l2={found['linf_over_l2']} epochs=3 "
+        "keep_probability=0.1 delta=5e-5"
     )
-    assert exit_code(*figures, "mechanism=sqrt_toeplitz") == 2
-    assert "to epsilon; it must add at most 0.001" in capsys.readouterr().err
+    if dimension is None:  # and so nobody can say what rounding adds
+        again = planned(figures)
+        assert again["floating_point"] is None
+        assert again["epsilon"] == pytest.approx(found["epsilon"], rel=1e-7)
+        return
+    again = planned(figures, f"dimension={dimension} cohort_size=8 clients=40")
+    assert set(again) == set(found)
+    apart = {key for key in found if found[key] != again[key]}
+    assert apart <= {"unit_of_privacy", "warnings", "not_covered"}
+    assert again["warnings"] == [
+        sentence.replace("population.", "").replace("compression.", "") for sentence in found["warnings"]
+    ]
+
+
+def test_the_table_of_keep_probabilities_is_that_of_the_run(planned, shown):
+    given = "model=logistic privacy.epsilon=2 compression.value_type=int8"
+    found = planned(given)
+    rows = [line.split() for line in shown(given)[1].splitlines() if line.startswith("│")]
+    (chosen,) = [[cell for cell in row if cell != "│"] for row in rows if row[1] == "0.1"]
+    assert chosen[1:3] == ["2", f"{found['noise_multiplier']:.4g}"]
+    assert chosen[-2:] == [f"{found['mean_noise_std']:.3g}", f"{found['uplink_bytes_per_client']:,.0f}"]
+
+
+def test_one_setting_of_a_run_is_enough_and_keys_that_both_have_do_not_decide(planned):
+    found = planned("model=logistic")
+    assert found["epsilon"] == pytest.approx(8, rel=1e-3)
+    assert found["unit_of_privacy"] == "one image = one client"
+    assert found["warnings"] == []
+    assert planned("+experiment=not_private")["epsilon"] is None
+    flat = planned("mechanism=independent workload=run epsilon=2 rounds_per_epoch=5")
+    assert flat["unit_of_privacy"] == "one client"
+    run = planned("mechanism=independent workload=run", TINY)
+    assert run["rms_error"] == run["independent_rms_error"]
+
+
+def test_a_hopeless_run_is_said_with_its_keys_and_exits_0(shown):
+    code, out, err = shown(
+        TINY, "population.cohort_size=2 population.rounds_per_epoch=3 privacy.delta=0.1",
+        "privacy.noise_multiplier=null privacy.epsilon=1 compression.keep_probability=0.01",
+    )  # fmt: skip
+    assert code == 0
+    assert sum(line.startswith("warning: ") for line in err.splitlines()) == 4
+    for part in ("population.rounds_per_epoch=20 would ask 40", "population.cohort_size is 2",
+                 "helps: a larger compression.keep_probability, more clients in an epoch, a larger epsilon"):  # fmt: skip
+        assert part in err
+    assert "epsilon = " in out
+    assert "keep probability" in out
+
+
+def test_a_deployment_is_planned_for_the_clients_it_waits_for(shown):
+    code, _, err = shown(TINY, "engine=deployment population.min_available=11")
+    assert code == 0
+    assert "leaves 3 of 11 clients unasked" in err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ("", "exactly one of them, or settings of a run, such as model=mlp"),
+        ("mechanism=independent", "or settings of a run, such as"),
+        ("epsilon=3 noise_multiplier=1", "exactly one"),
+        ("epsilon=3 accountant=tight adjacency=replace", "zero_out only"),
+        ("epsilon=3 adjacency=add", "adjacency"),
+        ("epsilon=3 rotation=fft", "rotation"),
+        ("epsilon=3 mechanism=magic", "magic"),
+        ("epsilon=3 delta=2", "delta"),
+        ("epsilon=3 epochs=0", "epochs"),
+        ("epsilon=3 cohort_size=0", "cohort_size"),
+        ("epsilon=-3", "epsilon"),
+        ("noise_multiplier=-3", "noise_multiplier"),
+        ("epsilon=3 keep_probability=0", "keep_probability"),
+        ("epsilon=3 keep_probability=0.1", "dimension"),
+        ("epsilon=3 orders=[1]", "order"),
+        ("epsilon=3 momentum=1", "momentum"),
+        ("epsilon=3 schedule=linear", "schedule"),
+        (
+            "clients=6144 dimension=4000000000 cohort_size=3 rounds_per_epoch=2048 epsilon=4 mechanism=sqrt_toeplitz",
+            "to epsilon; it must add at most 0.001",  # as a run of them is refused
+        ),
+        ("epsilon=2 model=mlp", "epsilon=2 is a figure of a plan and model=mlp a setting of a run"),
+        ("+experiment=not_private delta=1e-5", "delta=1e-5 is a figure"),
+        ("model=logistic orders=[2]", "orders=[2] is a figure"),
+        ("popultion.epochs=3", "popultion"),
+        ("model=mlp +privacy.epsilo=3", "did you mean privacy.epsilon=3?"),
+        ("epsilon=2 privcy.delta=3", "privcy.delta"),
+        (f"{TINY} population.cohort_size=41", "population.cohort_size is 41, but there are only 40 clients"),
+        (f"{TINY} privacy.epsilon=3", "exactly one"),
+        (f"{TINY} privacy.max_epsilon=0.1", "privacy.max_epsilon"),
+        (f"{TINY} dataset.path=nowhere.npz", "path"),
+        (f"{TINY} engine=deployment", "population.min_available is null"),
+    ],
+)
+def test_mistakes_exit_2_with_one_sentence(overrides, reason, shown):
+    code, out, err = shown(overrides)
+    assert code == 2
+    assert out == ""
+    assert reason in err
+    assert err.count("error: ") == 1
+    assert "Traceback" not in err
+
+
+def test_help_explains_both_forms(shown):
+    code, text, _ = shown("--help")
+    assert code == 0
+    assert "privacy.epsilon=2" in text
+    assert "linf_over_l2 = null" in text
+    assert "units of the hidden layer" in shown("--help model=mlp")[1]
+
+
+def test_it_imports_no_torch_no_flower_no_data_and_no_scipy():
+    """A plan takes half a second of CPU; scipy alone would take as long to import."""
+    code = "import sys, experiments.plan.__main__; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"torch", "flwr", "client.data", "server", "matplotlib", "sklearn", "scipy"}
+    assert not heavy & set(done.stdout.split())
