@@ -252,7 +252,7 @@ BAD = {
     "unknown key": (["nosuch=1"], "nosuch"),
     "unknown choice": (["mechanism=magic"], "'mechanism/magic'"),
     "unknown rotation": (["compression.rotation=fourier"], "hadamard"),
-    "not a number": (["privacy.epsilon=much"], "privacy.epsilon=much"),
+    "not a number": (["privacy.epsilon=much"], "privacy.epsilon is 'much'"),
     "neither epsilon nor noise": (["privacy.epsilon=null"], "exactly one"),
     "both epsilon and noise": (["privacy.noise_multiplier=1"], "exactly one"),
     "epsilon out of range": (["privacy.epsilon=-1"], "privacy.epsilon"),
