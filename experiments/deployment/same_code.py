@@ -28,7 +28,7 @@ SERVER_WORK = (
 )
 # What the bundle holds (fab-include in pyproject.toml) and decides what a client does; the licence does not.
 _CODE = ("fedmf/**/*.py", "server/**/*.py", "client/**/*.py", "experiments/**/*.py")
-_DATA = ("experiments/settings/*.json", "conf/**/*.yaml")
+_DATA = ("conf/**/*.yaml",)
 _BESIDES = ("pyproject.toml", "LICENSE", ".info/")
 _NAMED = 3  # files in a sentence
 

@@ -171,26 +171,13 @@ def refuse_if_silent(address: str) -> None:
 
 def refuse_without_room(nodes: list[dict[str, Any]], wanted: Reservation) -> None:
     """Raise `SettingError` unless the nodes, as `ray.nodes()` lists them, have room for the workers at all."""
-    room = {name: _fits(held, wanted) for name, held in _resources(nodes)}
-    if sum(room.values()) >= wanted.workers:
-        return
-    has = "; ".join(
-        f"{name} has {held.get('CPU', 0):g} CPUs and {held.get('GPU', 0):g} GPUs"
-        for name, held in _resources(nodes)
-    )
-    raise SettingError(
-        f"engine asks for {wanted}, but the Ray cluster has room for {sum(room.values())}: {has}. Lower engine.workers, "
-        "engine.cpus_per_worker or engine.gpus_per_worker, or add nodes."
-    )
-
-
-def _resources(nodes: list[dict[str, Any]]) -> list[tuple[str, dict[str, float]]]:
-    """Return the name and what it has of each node that is there."""
-    return [
-        (f"node {node['NodeManagerHostname']} ({node['NodeID'][:8]})", node["Resources"])
-        for node in nodes
-        if node["Alive"] and node["Resources"]
-    ]
+    held = [node["Resources"] for node in nodes if node["Alive"]]
+    if (room := sum(_fits(each, wanted) for each in held)) < wanted.workers:
+        cpus, gpus = (sum(each.get(kind, 0) for each in held) for kind in ("CPU", "GPU"))
+        raise SettingError(
+            f"engine asks for {wanted}, but the Ray cluster has room for {room}: {cpus:g} CPUs and {gpus:g} GPUs on "
+            f"{len(held)} nodes. Lower engine.workers, engine.cpus_per_worker or engine.gpus_per_worker, or add nodes."
+        )
 
 
 def _fits(held: dict[str, float], wanted: Reservation) -> int:

@@ -13,7 +13,6 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
-import fedmf
 from client.data import Examples
 from client.data.dataset import identify_each
 from client.data.fingerprint import Fingerprint
@@ -21,7 +20,7 @@ from client.data.identity import digest_clients
 from client.imports import looking_here
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device
-from experiments.run_files.provenance import installed_version
+from experiments.run_files.provenance import installed_version, own_code
 from experiments.settings.client import Clients
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
@@ -30,7 +29,6 @@ from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 
 PACKAGES = ("flwr", "torch", "numpy")
-_ROOMS = ("fedmf", "client", "server", "experiments")
 _WHOLE = 4096  # clients; of more only a sample is compared
 _SAMPLED, _READ = 1024, 32  # clients of a sample, and clients whose examples are read
 
@@ -40,23 +38,14 @@ Said = dict[str, str]
 
 def software_here() -> Said:
     """Return what of the software decides what a client computes, and a digest of our code: versions alone lag behind."""
+    ours = own_code()
     return {
         "Python": ".".join(platform.python_version_tuple()[:2]),
-        "fedmf": fedmf.__version__,
+        "fedmf": ours["fedmf"],
         **{package: installed_version(package) or "none" for package in PACKAGES},
         "numba": compiling.version() or "none that can be used",  # else numpy rotates, and rounds otherwise
-        "the code of fedmf": f"digest {code_digest(Path(fedmf.__file__).parents[1])}",
+        "the code of fedmf": f"digest {ours['code']}",
     }
-
-
-def code_digest(root: Path) -> str:
-    """Return a digest of all Python files of our packages below `root`, by name."""
-    digest = blake2b(digest_size=8)
-    for room in _ROOMS:
-        for file in sorted((root / room).rglob("*.py")):
-            data = file.read_bytes()
-            digest.update(f"{file.relative_to(root).as_posix()} {len(data)} ".encode() + data)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def test_workers_that_do_not_fit_onto_the_nodes_are_refused_with_what_there_is(n
     if room is None:
         refuse_without_room(nodes, wanted)
         return
-    with pytest.raises(SettingError, match=rf"has room for {room}: node a \(aaaaaaaa\) has . CPUs and"):
+    with pytest.raises(SettingError, match=rf"has room for {room}: \d+ CPUs and"):
         refuse_without_room(nodes, wanted)
 
 

@@ -1,18 +1,15 @@
 """What workers of a cluster must have in common with the process that asks them, held against copies that differ."""
 
-import shutil
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import fedmf
 from client.data import ArrayClients
 from client.data.dataset import LazyClients
 from experiments.engines import same_workers
-from experiments.engines.same_workers import code_digest, described, refuse_others, sample_of, software_here
+from experiments.engines.same_workers import described, refuse_others, sample_of, software_here
 from experiments.settings.experiment import build
 from fedmf import compiling
 from fedmf.errors import SettingError
@@ -48,16 +45,6 @@ def test_a_worker_whose_numba_is_another_or_cannot_be_used_is_refused(monkeypatc
         refuse_others([(NAME, ours)], theirs)
     with pytest.raises(SettingError, match=r"17 on node b .* in numba: 0\.1 there"):
         refuse_others([(NAME, {**ours, "numba": "0.1"})], ours)
-
-
-def test_one_byte_of_our_code_is_a_difference_and_where_it_lies_is_none(tmp_path):
-    root = Path(fedmf.__file__).parents[1]
-    for room in ("fedmf", "client", "server", "experiments"):
-        shutil.copytree(root / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
-    assert code_digest(tmp_path) == code_digest(root)
-    with (tmp_path / "client/app.py").open("a") as file:
-        file.write("\n")
-    assert code_digest(tmp_path) != code_digest(root)
 
 
 @pytest.fixture(scope="module")
