@@ -80,6 +80,6 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 if os.environ.get("FEDMF_LOG"):  # also of the process that started this one
-    from experiments.session import json_log
+    from experiments.settings import log as json_log
 
     json_log.install_if_asked()

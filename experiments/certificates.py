@@ -11,7 +11,6 @@ Nothing is overwritten unasked, and what a renewal replaces is kept under a name
 """
 
 import datetime
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from experiments.deployment.certificate_folder import (
     renew_server,
     standing,
 )
+from experiments.settings.log import messages
 from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
@@ -127,9 +127,9 @@ def show(found: Standing, folder: Path, kept: tuple[str, ...], following: str | 
     output.console().print(table)
     for line in (*(f"kept the old one: {folder / name}" for name in kept), following):
         if line is not None:
-            print(line, file=sys.stderr)
+            messages.info(line)
     for warning in found.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        messages.warning(warning)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from experiments.deployment.server import build_deployed
 from experiments.run_files.directory import RunDirectory, try_out
 from experiments.run_files.reader import is_finished, read_run
 from experiments.settings.commands import DeployDemoSettings
+from experiments.settings.log import messages
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError, SettingError
 from server.files import packed, write_atomically
@@ -132,7 +133,7 @@ def default_directory() -> str:
 
 def say(text: str) -> None:
     """Print a line of progress."""
-    print(text, file=sys.stderr, flush=True)
+    messages.info(text)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ the directory.
 """
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from experiments.run_files.model_files import (
 )
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.commands import ExportSettings
+from experiments.settings.log import messages
 from experiments.settings.output import Output
 from experiments.settings.recorded import refuse_code
 from fedmf.errors import RunDirectoryError
@@ -68,7 +68,7 @@ def export(settings: ExportSettings) -> None:
     write(files)
     said = run.privacy["paragraph"]
     if settings.output is Output.text:
-        print(f"with the privacy statement of the run: {said}", file=sys.stderr)
+        messages.info(f"with the privacy statement of the run: {said}")
     document = {"files": [str(path) for path in reversed(files)], "statement": said}
     output.show(settings.output, document, lambda: print(file))
 

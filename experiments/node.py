@@ -17,7 +17,7 @@ from experiments.cli import command
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.supervisor import Supervisor
 from experiments.deployment.warm_node import MEANINGS, NodeCommandSettings, check, data_overrides, starts
-from experiments.session import json_log
+from experiments.settings import log as json_log
 from experiments.settings.output import LogForm
 
 

@@ -12,8 +12,6 @@ stayed away for one client's values would let that client decide who takes part.
 decide, exits 2 here as it does there.
 """
 
-import sys
-
 from rich.table import Table
 
 from experiments.cli import command, output
@@ -21,6 +19,7 @@ from experiments.deployment.holdings import examine
 from experiments.deployment.node import Node, NodeSettings, readiness
 from experiments.deployment.warm_node import OWN_KEYS
 from experiments.settings.data import print_notes
+from experiments.settings.log import messages
 from experiments.settings.output import Output
 from fedmf.errors import FedmfError
 
@@ -34,7 +33,7 @@ def node_check(settings: NodeSettings) -> None:
     try:  # also what is to be said of the texts, which test lines tell
         print_notes(Node.of(settings, clients_only=False).dataset)
     except FedmfError as error:
-        print(f"note: the test set, which a node does not need, cannot be used: {error}", file=sys.stderr)
+        messages.info(f"note: the test set, which a node does not need, cannot be used: {error}")
     if settings.output is Output.json:
         output.print_json(found)
         return

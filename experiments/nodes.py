@@ -9,13 +9,13 @@ epoch on, but for a node that was taken out, which is not asked again. A node th
 gets the new number.
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
 from experiments.cli import command, output
+from experiments.settings.log import messages
 from experiments.settings.output import PRINTED, Output
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
@@ -110,9 +110,7 @@ def with_node(listed: KnownNodes, node: KnownNode) -> KnownNodes:
     """Return the list with a node, in place of an entry of the same name and key."""
     others = tuple(other for other in listed if (other.name, other.key) != (node.name, node.key))
     if len(others) < len(tuple(listed)):
-        print(
-            f"{node.name} was listed already; it counts for {node.most_clients} clients now", file=sys.stderr
-        )
+        messages.info(f"{node.name} was listed already; it counts for {node.most_clients} clients now")
     return KnownNodes((*others, node))
 
 

@@ -14,7 +14,7 @@ from experiments.cli import command
 from experiments.deployment.noted import note
 from experiments.deployment.supervisor import Supervisor
 from experiments.deployment.warm_server import ServerCommandSettings, check, starts
-from experiments.session import json_log
+from experiments.settings import log as json_log
 from experiments.settings.output import LogForm
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.cli.command import end_with, guard, show_help
+from experiments.settings import log as json_log
+from experiments.settings.log import stderr_handler
 from experiments.settings.output import Output
 
 # What trains is imported where it is used: help has no need of it, nor have worker processes, which import this file.
@@ -40,7 +42,6 @@ def job(
     """
     from experiments.cli.result import show
     from experiments.run_files.reader import read_run
-    from experiments.session import json_log
     from experiments.session.simulation import simulate
     from experiments.settings.output import LogForm
 
@@ -74,15 +75,11 @@ def main() -> None:
     Exit codes: 0 done; 2 a user's mistake (which leaves no run directory); 1 stopped, can be resumed; 130
     interrupted by Ctrl-C, SIGTERM or SIGHUP, can be resumed.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
-    )
+    handler = stderr_handler("%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    logging.getLogger("flwr").propagate = False  # it has a handler of its own
     if "run.log=json" in sys.argv:  # also what is wrong with the settings beside it
-        from experiments.session.json_log import install
-
-        install()
+        json_log.install()
     end_with(partial(guard, run))
 
 

@@ -1,7 +1,10 @@
 """How far a long preparation is, on stderr: a bar on a terminal, elsewhere one line; nothing where it is short."""
 
+import logging
 import sys
 import time
+
+messages = logging.getLogger("fedmf-messages")  # which fedmf's commands show
 
 _PATIENCE = 2.0  # seconds after which something is said
 _PAUSE = 0.2  # seconds between two looks of the bar
@@ -37,4 +40,4 @@ class Preparation:
             bar = ("#" * round(share * _WIDTH)).ljust(_WIDTH, ".")
             print(f"\r{self._text} [{bar}] {share:4.0%}", end="", file=sys.stderr, flush=True)
         else:
-            print(f"{self._text} ...", file=sys.stderr, flush=True)
+            messages.info(f"{self._text} ...")

@@ -6,7 +6,6 @@ SIGHUP unless that is ignored, as under nohup; ended by SIGPIPE where nobody rea
 """
 
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -17,6 +16,7 @@ from experiments import INTERRUPTED, ending_signals
 from experiments.cli.pipes import ending_quietly
 from experiments.settings.compose import compose
 from experiments.settings.engine import warn_of_workers
+from experiments.settings.log import messages, stderr_handler
 from experiments.settings.mistakes import pointing_to_help, sentence
 from experiments.settings.operator_file import named_file, naming_file, with_file, without
 from experiments.settings.suggestions import refuse_flag
@@ -70,9 +70,7 @@ def run_form(
     `besides` are keys that are the business of another command, which reads the same file.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    if os.environ.get("FEDMF_LOG") == "json":  # there is a handler, so that this leaves the level alone
-        logging.root.setLevel(logging.INFO)
+    logging.basicConfig(handlers=[stderr_handler("%(message)s")], level=logging.INFO)
     end_with(lambda: guard(lambda: _call(pick, command, doc, arguments, reads_file, besides)))
 
 
@@ -94,12 +92,12 @@ def guard(action: Callable[[], object]) -> int:
     try:
         action()
     except FedmfError as error:
-        print(f"error: {sentence(error)}", file=sys.stderr)
+        messages.error(sentence(error))
         return STOPPED if isinstance(error, RunStoppedError) else USER_MISTAKE
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"error: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
+        messages.error(f"{error.filename} cannot be used: {error.strerror}.")
         return USER_MISTAKE
     return 0
 

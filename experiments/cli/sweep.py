@@ -18,6 +18,7 @@ from typing import Any
 from client.reasons import one_line
 from experiments.cli.result import score_text
 from experiments.run_files.reader import Run
+from experiments.settings.log import messages
 from experiments.settings.mistakes import sentence
 from experiments.settings.output import Output
 from experiments.settings.sweep import SweepJob
@@ -105,4 +106,7 @@ def _counts(total: int, finished: int, failed: list[int]) -> str:
 
 
 def _print(line: str, to_stdout: bool) -> None:
-    print(line, file=sys.stdout if to_stdout else sys.stderr, flush=True)
+    if to_stdout:
+        print(line, flush=True)
+    else:
+        messages.info(line)

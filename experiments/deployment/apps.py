@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 
 import experiments  # noqa: F401  the environment, before any numeric library
 from experiments.deployment.node import OVERRIDES, Node, answer_query, node_settings
-from experiments.session import json_log
+from experiments.settings import log as json_log
 from experiments.settings.output import LogForm
 
 server_app = ServerApp()

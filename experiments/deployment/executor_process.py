@@ -102,7 +102,7 @@ def player(address: str, resident: Any, installed: Files) -> Callable[[str, Call
     from experiments.deployment.flower_tasks import play_task
     from experiments.deployment.node import OVERRIDES, answer_other_code
     from experiments.deployment.same_code import bundled_files
-    from experiments.session import json_log
+    from experiments.settings import log as json_log
 
     def play(token: str, tell: Callable[[str], None]) -> int:
         app, changed = resident.app(), []

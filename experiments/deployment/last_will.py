@@ -9,12 +9,12 @@ part would still do is of no use any more.
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import experiments  # noqa: F401  the environment
 from experiments.deployment.killing import kill_at, still_there
 from experiments.deployment.lifeline import start_module, told, wait_for_starter
+from experiments.settings.log import messages
 
 _MODULE = "experiments.deployment.last_will"
 
@@ -30,7 +30,7 @@ def execute(folder: Path) -> None:
     Keys and database are removed also where a process stays that no signal ends.
     """
     if left := kill_at(folder.glob("*.home")):
-        print(f"warning: {still_there(left)}.", file=sys.stderr)
+        messages.warning(f"{still_there(left)}.")
     for mount in _mounts_in(folder):
         subprocess.run(["umount", "--lazy", mount], capture_output=True, check=False)
     shutil.rmtree(folder, ignore_errors=True)

@@ -19,8 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.session import json_log
-
 ROOT = Path(__file__).resolve().parents[2]  # what holds this package
 PACKAGES = ("experiments", "server", "client", "fedmf")
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -79,7 +77,6 @@ def told(signal_number: int) -> dict[str, Any]:
         if not part:
             sys.exit("the process that started this one has ended.")
         line += part
-    json_log.with_stdout()  # which `start_module` made part of the log
     settings: dict[str, Any] = json.loads(line)
     end_with_parent(settings.pop("starter"), signal_number)
     return settings

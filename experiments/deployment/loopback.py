@@ -25,6 +25,7 @@ from experiments.deployment.certificates import make_certificates, make_node_key
 from experiments.deployment.killing import KILLED, kill_at, still_there
 from experiments.deployment.lifeline import undisturbed
 from experiments.settings.compose import split
+from experiments.settings.log import messages
 from experiments.settings.reference import CONF
 from fedmf.errors import RunStoppedError
 from server.files import open_no_link, write_atomically
@@ -188,7 +189,7 @@ class Loopback:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(KILLED)
         if left := kill_at([self._homes.pop(name)]):
-            print(f"warning: {still_there(left)}.", file=sys.stderr)
+            messages.warning(f"{still_there(left)}.")
 
     def is_known(self, name: str) -> bool:
         """Say whether a process was started under this name and not ended by this deployment since."""

@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from client.app import make_client_app
 from client.training import Trainer
 from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_settings
-from experiments.session import json_log
+from experiments.settings import log as json_log
 from experiments.settings.client import build_client_plan, build_model
 from experiments.settings.compose import compose, split
 from experiments.settings.schema import Settings

@@ -18,13 +18,13 @@ as more noise than signal, are printed on stderr and are in the document's `warn
 """
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from experiments.cli import command, output
 from experiments.plan.planned import Planned, PlanSettings, as_document, from_figures, from_run
+from experiments.settings.log import messages
 from experiments.settings.output import Output
 from fedmf.accounting import noise_saved
 from fedmf.accounting.caveats import TIGHT
@@ -57,7 +57,7 @@ def plan_run(settings: "Settings") -> None:
 def show(planned: Planned, form: Output) -> None:
     """Print a plan to stdout and its warnings to stderr."""
     for warning in planned.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        messages.warning(warning)
     document = as_document(planned)
     output.show(form, document, lambda: print_text(planned, document))
 

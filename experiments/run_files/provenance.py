@@ -11,7 +11,6 @@ import math
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from typing import Any
 import fedmf
 from experiments.run_files.directory import PRIVACY, PROVENANCE, RunDirectory
 from experiments.run_files.values import PROVENANCE as KINDS, read_json
+from experiments.settings.log import messages
 from fedmf import compiling
 from fedmf.errors import RunDirectoryError
 from server.state import Release, ServerState
@@ -66,10 +66,9 @@ class Provenance:
         self._directory, self._clock = directory, clock
         self._earlier = _earlier_sessions(directory.path / PROVENANCE)
         if (first := _first_round(self._earlier)) > 1 and first_round > 1:
-            print(
-                f"warning: {PROVENANCE} does not say with what rounds 1 to {min(first, first_round) - 1} were played; {PRIVACY} "
-                "will say so.",
-                file=sys.stderr,
+            messages.warning(
+                f"{PROVENANCE} does not say with what rounds 1 to {min(first, first_round) - 1} were played; {PRIVACY} "
+                "will say so."
             )
         used = software() | {"bundle": bundle}
         self._fixed = {
@@ -129,9 +128,8 @@ def _earlier_sessions(file: Path) -> list[Any]:
     except (OSError, RunDirectoryError) as error:
         aside = file.with_name(f"{file.name}.damaged")
         file.replace(aside)
-        print(
-            f"warning: {file} cannot be read ({error}); it is kept as {aside.name}, and another one is begun.",
-            file=sys.stderr,
+        messages.warning(
+            f"{file} cannot be read ({error}); it is kept as {aside.name}, and another one is begun."
         )
         return []
     return sessions
@@ -142,11 +140,10 @@ def _say_other_arithmetic(earlier: list[Any], software: Mapping[str, Any]) -> No
     recorded = [entry["software"] for entry in earlier if "numba" in (entry.get("software") or {})]
     if recorded and (recorded[-1]["numba"] is None) != (software["numba"] is None):
         kinds = ("with", "without") if software["numba"] is None else ("without", "with")
-        print(
-            f"warning: the rounds before were played {kinds[0]} numba and these are {kinds[1]} it: sums are rounded otherwise, "
+        messages.warning(
+            f"the rounds before were played {kinds[0]} numba and these are {kinds[1]} it: sums are rounded otherwise, "
             "so that bits may differ from those of a run of one kind; masks, the law of the noise, the bounds and epsilon "
-            "are the same.",
-            file=sys.stderr,
+            "are the same."
         )
 
 
@@ -161,10 +158,9 @@ def _say_other_libraries(earlier: list[Any], software: Mapping[str, Any]) -> Non
         if name in before and before[name] != software[name]
     ]
     if others:
-        print(
-            f"warning: other libraries than before go on with this run: {'; '.join(others)}. What clients compute may differ in "
-            f"its last bits; {PROVENANCE} and {PRIVACY} name both.",
-            file=sys.stderr,
+        messages.warning(
+            f"other libraries than before go on with this run: {'; '.join(others)}. What clients compute may differ in "
+            f"its last bits; {PROVENANCE} and {PRIVACY} name both."
         )
 
 

@@ -4,15 +4,14 @@ Whether a client failed depends on its data alone. Its update counts as zero, wi
 is covered by no noise, so that the count goes to this machine's stderr and into no file (docs/privacy.md, section 5).
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from rich.console import Console
-from rich.text import Text
 
 from experiments.engines.failures import Failure
+from experiments.settings.log import messages
 from fedmf.errors import RunStoppedError
 
 _PAUSE = 5.0  # seconds between two lines
@@ -54,8 +53,7 @@ class FailureCount:
         if why or time.monotonic() - self._last_line > _PAUSE:
             self._last_line = time.monotonic()
             with suppress(OSError, ValueError):  # whether it can be said must not decide what is released
-                said = f"{self._which()}{_counts(zeros, errors, len(asked))}{why}"
-                print(said, file=sys.stderr, flush=True)
+                messages.info(f"{self._which()}{_counts(zeros, errors, len(asked))}{why}")
             self._unsaid = []
         if self._stops and set(answered) <= {failure.client for failure in failed}:
             raise RunStoppedError(
@@ -73,7 +71,8 @@ class FailureCount:
             f"{_counts(self._zeros, self._errors, self._asked)}, in {self._rounds_with_failures} of {self._rounds} rounds; "
             f"the first in {self._first}"
         )
-        Console(stderr=True, soft_wrap=True, highlight=False).print(Text(text, style="bold red"))
+        is_terminal = Console(stderr=True).is_terminal
+        messages.info(f"\x1b[1;31m{text}\x1b[0m" if is_terminal else text)
 
     def _which(self) -> str:
         """Return the round that is said now, after those that were not said one by one."""

@@ -22,6 +22,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from client.imports import need
 from experiments.settings.experiment import Experiment
+from experiments.settings.log import messages
 from experiments.settings.schema import Settings
 from fedmf.accounting.caveats import LARGEST
 from fedmf.errors import SettingError
@@ -252,7 +253,7 @@ def open_watch(settings: Settings, experiment: Experiment, run: str) -> Iterator
         waiting_for_nodes=0,
     )
     with listening(port, watch, run, settings.run.health_seconds) as actual:
-        print(f"metrics: http://{HOST}:{actual}/metrics and /health", file=sys.stderr)
+        messages.info(f"metrics: http://{HOST}:{actual}/metrics and /health")
         yield watch
 
 

@@ -1,7 +1,6 @@
 """Progress of a run on stderr: a live view on a terminal, one output that changes in place in a notebook, lines now and then in a log."""
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from client.metric_names import ALWAYS
+from experiments.settings.log import is_on, messages
 from fedmf.accounting.caveats import LARGEST
 from fedmf.rounding import rounded_up
 
@@ -85,10 +85,10 @@ class View:
 
     def __init__(self, rounds: int, job: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         console = Console(stderr=True)
-        is_terminal = console.is_terminal and not console.is_jupyter
+        is_terminal = console.is_terminal and not console.is_jupyter and not is_on()
         self._live = Live(console=console, transient=True, auto_refresh=False) if is_terminal else None
         # IPython is there wherever a notebook is.
-        display = import_module("IPython.display").display if console.is_jupyter else None
+        display = import_module("IPython.display").display if console.is_jupyter and not is_on() else None
         self._cell: Any = display and display({"text/plain": ""}, raw=True, display_id=True)
         self._rounds, self._job, self._clock = rounds, job.removeprefix("job "), clock
         self._facts: Mapping[str, str] = {}
@@ -167,4 +167,4 @@ class View:
         elif self._cell:
             self._cell.update({"text/plain": line(self.shown())}, raw=True)
         else:
-            print(line(self.shown()), file=sys.stderr, flush=True)
+            messages.info(line(self.shown()))

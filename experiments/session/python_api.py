@@ -18,9 +18,9 @@ from client.metric_names import ALWAYS
 from experiments.run_files.directory import PRIVACY, SUMMARY
 from experiments.run_files.model_files import load_model, recorded_seed
 from experiments.run_files.reader import Run, read_config, read_run
-from experiments.session import json_log
 from experiments.session.resume import with_recorded
 from experiments.session.simulation import simulate
+from experiments.settings import log as json_log
 from experiments.settings.compose import compose
 from experiments.settings.data import load_dataset, merged
 from experiments.settings.experiment import build

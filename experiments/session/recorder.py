@@ -1,7 +1,6 @@
 """Writes what a run does, round by round: metrics, progress, and at the end model, statement and summary."""
 
 import math
-import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -19,6 +18,7 @@ from experiments.session.logger import Log, no_log
 from experiments.session.progress import View, facts
 from experiments.session.scoring import Schedule, Scorer
 from experiments.settings.experiment import Experiment
+from experiments.settings.log import messages
 from experiments.settings.schema import RunSettings
 from fedmf.accounting import Ledger
 from fedmf.conduct import Conduct, write_statement
@@ -140,7 +140,7 @@ class Recorder:
         self._scorer.go_on(self._directory.path)
         self._view.begin(state.round)
         for sentence in self._schedule.sentences() if state.round == 0 else ():  # said when the run began
-            print(sentence, file=sys.stderr, flush=True)
+            messages.info(sentence)
         if state.round:
             self._scorer.score_if_due(state)  # a crash may have come before what it found ended the run
 

@@ -1,6 +1,5 @@
 """What a run is resumed with, and what extends it: its recorded settings, and further epochs under one statement."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from experiments.settings.compose import compose
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.factorization import factorize
 from experiments.settings.keys import keyed
+from experiments.settings.log import messages
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.overrides import parsed
 from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
@@ -229,20 +229,18 @@ def _say(settings: Settings, experiment: Experiment, state: ServerState, spent: 
     plan = experiment.plan
     part = plan.participation.parts[-1]
     before, after = (rounded_up(each.epsilon) for each in (plan.spent_on(state.ledger), spent))
-    print(
+    messages.info(
         f"extended: {part.epochs} more after {part.first} epoch{'' if part.first == 1 else 's'}, epsilon {before} -> {after} "
         f"at delta {rounded_up(spent.delta)} for all of them; a copy of this run that is extended too is a run on the same "
-        "clients, and the two compose",
-        file=sys.stderr,
+        "clients, and the two compose"
     )
     if plan.noise_multiplier and not _is_designed_for_all(settings, experiment):
-        print(
+        messages.info(
             f"note: the noise so far was designed for a run that ends with it; planned as one run of "
-            f"{plan.participation.epochs} epochs, the same privacy would have left less noise in the model",
-            file=sys.stderr,
+            f"{plan.participation.epochs} epochs, the same privacy would have left less noise in the model"
         )
     if (schedule := experiment.optimizer.schedule) != "constant":
-        print(f"note: optimizer.schedule={schedule} runs anew over the added epochs", file=sys.stderr)
+        messages.info(f"note: optimizer.schedule={schedule} runs anew over the added epochs")
 
 
 def _is_designed_for_all(settings: Settings, experiment: Experiment) -> bool:

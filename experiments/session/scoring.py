@@ -4,7 +4,6 @@ The rounds and examples follow from the settings and the data alone: a resumed r
 of an undisturbed one."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from experiments.run_files.directory import METRICS
 from experiments.run_files.reader import standard_error
 from experiments.run_files.values import finite, rows_of
 from experiments.settings.experiment import Experiment
+from experiments.settings.log import messages
 from experiments.settings.schema import RunSettings, Settings
 from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import DivergedError, RunStoppedError
@@ -191,10 +191,7 @@ class Scorer:
         """Name the metrics that could not be computed, each once in a run: the run itself goes on."""
         for name, why in scored.failures.items():
             if name not in self._failed_metrics:
-                print(
-                    f"metric {name} failed after round {number} and is recorded as null: {why}",
-                    file=sys.stderr,
-                )
+                messages.info(f"metric {name} failed after round {number} and is recorded as null: {why}")
         self._failed_metrics.update(scored.failures)
 
 
@@ -229,4 +226,4 @@ def tried_metrics(settings: Settings, experiment: Experiment) -> tuple[NamedMetr
 def say_what_choosing_costs(settings: Settings) -> None:
     """Print what the statement of a run does not cover whose value goes to a sweep."""
     if settings.run.optimized_metric is not None:
-        print(CHOOSING.format(metric=settings.run.optimized_metric), file=sys.stderr)
+        messages.info(CHOOSING.format(metric=settings.run.optimized_metric))

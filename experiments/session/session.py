@@ -4,7 +4,6 @@ Begin or resume, release by release onto disk, finish.
 """
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,6 +31,7 @@ from experiments.session.resume import has_released, refuse_lost_config
 from experiments.session.scoring import last_row, say_what_choosing_costs, tried_metrics
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
+from experiments.settings.log import messages
 from experiments.settings.recorded import to_yaml
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
@@ -65,7 +65,7 @@ def has_finished(settings: Settings, directory: RunDirectory) -> bool:
     refuse_other_settings(directory.path, settings)
     if not (directory.path / REPORT).exists():  # a crash came between summary and report
         _write_report(directory.path)
-    print(f"finished: {directory.path} holds this run; nothing was changed", file=sys.stderr)
+    messages.info(f"finished: {directory.path} holds this run; nothing was changed")
     return True
 
 
@@ -189,13 +189,13 @@ def _rehearse(experiment: Experiment) -> None:
         accumulate=experiment.training.accumulate,
     )
     if said is not None:
-        print(f"warning: {said}", file=sys.stderr)
+        messages.warning(said)
 
 
 def _say_misgivings(experiment: Experiment) -> None:
     """Say what speaks against a run while nothing has been asked of a client and no epoch has begun."""
     for sentence in experiment.misgivings:
-        print(f"warning: {sentence}", file=sys.stderr)
+        messages.warning(sentence)
 
 
 def _play(
@@ -248,7 +248,7 @@ def _begin_or_restore(
         checkpoint.rebase(state)
         return state, provenance
     if settings.run.resume:
-        print(f"nothing to resume in {directory.path}: a new run begins", file=sys.stderr)
+        messages.info(f"nothing to resume in {directory.path}: a new run begins")
     recorder.refuse_rounds_shown_after(0)
     directory.write_text(CONFIG, to_yaml(settings))
     state = first_state(experiment.plan, experiment.initial, run_secret(settings))

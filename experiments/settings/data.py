@@ -3,13 +3,13 @@
 They hold values only; `client.data.load` and `client.models.build` say what the values mean and check them.
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from client.settings import LEVELS, PARTITIONERS, TEST_SPLITS
 from experiments.settings.keys import keyed, with_keys
+from experiments.settings.log import messages
 from experiments.settings.values import Choice, Option, plain, value_of
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
@@ -407,7 +407,7 @@ def check_dataset(arguments: Mapping[str, Any], model: str | None = None) -> Non
 def print_notes(dataset: "Dataset") -> None:
     """Print on stderr what there is to know of the public part of a data set that was loaded."""
     for note in dataset.notes:
-        print(f"dataset {dataset.name}: {note}", file=sys.stderr)
+        messages.info(f"dataset {dataset.name}: {note}")
 
 
 def _at_level(arguments: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:

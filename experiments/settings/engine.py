@@ -2,9 +2,9 @@
 
 import os
 import re
-import sys
 from dataclasses import dataclass
 
+from experiments.settings.log import messages
 from experiments.settings.values import Choice, Option
 from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
@@ -195,9 +195,8 @@ def warn_of_workers(key: str, workers: int) -> None:
     """Say on stderr that more processes are asked for than there are cores for this process."""
     cores = len(os.sched_getaffinity(0))
     if workers > cores:
-        print(
-            f"warning: {key} is {workers}, but there are {cores} cores here; more processes than cores are slower.",
-            file=sys.stderr,
+        messages.warning(
+            f"{key} is {workers}, but there are {cores} cores here; more processes than cores are slower."
         )
 
 

@@ -1,8 +1,7 @@
 """The factorization of a run from its settings: family, what it is fitted to, and the server's optimizer."""
 
-import sys
-
 from client.imports import import_path
+from experiments.settings.log import messages
 from experiments.settings.mechanism import WorkloadName
 from fedmf.errors import SettingError
 from fedmf.mechanisms import Family, RunFactorization, Workload, design, design_run, momentum, of_run
@@ -57,9 +56,7 @@ def run_workloads(rounds: int, epochs: int, *, beta: float, schedule: str) -> tu
 def say_long(rounds: int) -> None:
     """Say on stderr, before it begins, that the design of an epoch of `rounds` rounds takes long, if it does."""
     if rounds > LONG_EPOCH:
-        print(
+        messages.info(
             f"an epoch has {rounds:,} rounds, whose noise is designed now; that can take minutes and gigabytes of memory. A "
-            "smaller population.rounds_per_epoch takes less, and leaves clients out of each epoch.",
-            file=sys.stderr,
-            flush=True,
+            "smaller population.rounds_per_epoch takes less, and leaves clients out of each epoch."
         )

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.settings.compose import as_plain, store_settings
 from experiments.settings.home import at_home
+from experiments.settings.log import messages
 from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
 from experiments.settings.overrides import parsed
 from experiments.settings.recorded import named_code
@@ -164,11 +165,9 @@ def _call(
     except KeyboardInterrupt:
         if (directory / "config.yaml").exists():  # the first file of a run
             trust = " run.trust_code=true" if named_code(OmegaConf.to_container(config)) else ""  # type: ignore[arg-type]
-            print(
-                f"interrupted: go on with run.directory={directory} run.resume=true{trust}", file=sys.stderr
-            )
+            messages.info(f"interrupted: go on with run.directory={directory} run.resume=true{trust}")
         else:
-            print("interrupted before the run began", file=sys.stderr)
+            messages.info("interrupted before the run began")
             with contextlib.suppress(OSError):
                 output.rmdir()
         raise

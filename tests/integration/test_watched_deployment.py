@@ -77,7 +77,9 @@ def test_a_deployed_run_is_scraped_and_every_line_of_it_and_of_its_node_is_an_ob
     assert {entry["run"] for entry in served} == {run_id}
     assert any("epoch 1 begins with 12 clients" in entry["message"] for entry in served)
     assert any(entry["message"].startswith("done: accuracy") for entry in served)
-    assert any(entry["logger"] == "stderr" and f":{port}/metrics" in entry["message"] for entry in served)
+    assert any(
+        entry["logger"] == "fedmf-messages" and f":{port}/metrics" in entry["message"] for entry in served
+    )
     first = next(at for at, line in enumerate(followed.splitlines()) if line.startswith('{"time"'))
     ours = [
         line
