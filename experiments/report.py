@@ -1,7 +1,7 @@
 """Write the page of a run again, and its plots as files: `python -m experiments.report directory=DIR plots=FOLDER`.
 
-DIR/report.html is what a run leaves at its end; this command makes it anew from the run's files, for a run of an earlier
-version or one that was moved. `plots=FOLDER` writes every plot of it as PNG and SVG besides, sized for a column of a
+A run writes DIR/report.html at its end; this command writes it again from the run's files, for a run of an earlier
+version or one that was moved. `plots=FOLDER` also writes each of its plots as PNG and SVG, sized for a column of a
 paper (`width=column`, 3.25 inches) or for both (`width=page`, 6.75).
 """
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.cli import command, output
-from experiments.pages.page import write_page
-from experiments.pages.plot_files import PlotFiles, PlotWidth
+from experiments.pages.page import PlotWidth, write_page
 from experiments.pages.run_page import run_page
 from experiments.run_files.directory import REPORT
 from experiments.run_files.reader import read_run
@@ -34,18 +33,13 @@ class ReportSettings:
 
 def report(settings: ReportSettings) -> None:
     """Write the page of the run in `settings.directory`, and its plots where they are asked for; print the paths."""
-    directory = Path(settings.directory)
-    page = run_page(read_run(directory))
-    plots = PlotFiles(
-        None if settings.plots is None else Path(settings.plots), settings.width, settings.overwrite
-    )
-    plots.refuse_what_is_there(page)
-    written = write_page(page, directory / REPORT)
-    files = plots.write(page)
+    file = Path(settings.directory) / REPORT
+    page = run_page(read_run(file.parent))
+    files = write_page(page, file, settings.plots, settings.width, settings.overwrite)
     if settings.output is Output.json:
-        output.print_json({"page": str(written), "plots": [str(file) for file in files]})
+        output.print_json({"page": str(file), "plots": list(map(str, files))})
     else:
-        output.console().print(f"page: {written}", markup=False)
+        output.console().print(f"page: {file}", markup=False)
         output.print_files("plots", files)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 import written_run
 from experiments import run
-from experiments.compare.__main__ import CompareSettings, compare
+from experiments.compare import CompareSettings, compare
 from experiments.settings.compose import compose
 
 SHORT = ("population.epochs=1", "population.rounds_per_epoch=4", "population.cohort_size=32")

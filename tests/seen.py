@@ -4,9 +4,8 @@ from axe_playwright_python.sync_playwright import Axe
 
 WIDTHS, SCHEMES, HEIGHT = (390, 768, 1280), ("light", "dark"), 844
 
-# Elements that stick out of the window, except inside a container that scrolls; text that sticks out of its cell or of its
-# plot. Half a pixel is rounding;
-# a few more are the padding of a code word at a line's end.
+# Elements that stick out of the window, except inside a container that scrolls; text that sticks out of its cell. Half a pixel
+# is rounding; a few more are the padding of a code word at a line's end.
 CUT = """(within) => {
   const found = [], slack = 0.5, width = document.documentElement.clientWidth;
   const name = (element) => `${element.tagName.toLowerCase()} ${(element.textContent || '').trim().slice(0, 60)}`;
@@ -22,11 +21,6 @@ CUT = """(within) => {
     if (box.width && !scrolls(element) && (box.right > width + slack || box.left < -slack)) found.push(name(element));
     if (['TD', 'TH', 'DD', 'DT', 'P', 'LI', 'H1', 'H2', 'FIGCAPTION'].includes(element.tagName) && element.scrollWidth > element.clientWidth + 4)
       found.push(`text in ${name(element)}`);
-  }
-  for (const text of document.querySelectorAll(`${within} svg text`)) {
-    const box = text.getBoundingClientRect(), plot = text.ownerSVGElement.getBoundingClientRect();
-    if (box.left < plot.left - 1 || box.right > plot.right + 1 || box.top < plot.top - 1 || box.bottom > plot.bottom + 1)
-      found.push(`label ${name(text)}`);
   }
   return found;
 }"""

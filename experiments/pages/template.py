@@ -1,9 +1,16 @@
 """The template of every page. It is Python text because a Flower app bundle carries no HTML files.
 
-Colours are variables of the page, which plots use too: one set for light, one for dark, and on paper always light.
+Colours are variables of the page: one set for light, one for dark, and on paper always light. A plot is a light picture on
+both.
 """
 
 TEMPLATE = """\
+{% macro cell_look(table, column) -%}
+{{ 'number' if column in table.numbers else 'source' if table.header[column] == 'from' else 'text' }}
+{%- endmacro -%}
+{% macro table_look(header) -%}
+{{ 'sourced' if header | length == 3 and header[-1] == 'from' else 'plain many' if header | length > 6 else 'plain' }}
+{%- endmacro -%}
 {% macro rows_as_lists(look) -%}
 table.{{ look }} thead { display: none; }
     table.{{ look }} :is(tbody, tr, td) { display: block; }
@@ -20,16 +27,12 @@ table.{{ look }} thead { display: none; }
 <link rel="icon" href="data:,">
 <title>{{ page.title }}</title>
 <style>
-  :root { --paper: #fff; --ink: #1a1a1a; --muted: #555; --rule: #ccc; --hair: #e4e4e4; --grid: #ddd; --well: #f5f6f7;
-          --alarm: #d55e00; --alarm-paper: #fdf1e8; --link: #0b5c94;
-          --line-1: #0072b2; --line-2: #d55e00; --line-3: #009e73; --line-4: #cc79a7; --line-5: #e69f00;
-          --line-6: #56b4e9; }
+  :root { --paper: #fff; --ink: #1a1a1a; --muted: #555; --rule: #ccc; --hair: #e4e4e4; --well: #f5f6f7;
+          --alarm: #d55e00; --alarm-paper: #fdf1e8; --link: #0b5c94; }
   @media screen { :root { color-scheme: light dark; } }
   @media screen and (prefers-color-scheme: dark) {
-    :root { --paper: #14171a; --ink: #e6e8ea; --muted: #a9b0b7; --rule: #4a5159; --hair: #2d3338; --grid: #30363c;
-            --well: #1d2226; --alarm: #ff8c42; --alarm-paper: #35241a; --link: #7cc4f2;
-            --line-1: #4fb0ea; --line-2: #ff8a4c; --line-3: #35c99b; --line-4: #e29bc4; --line-5: #f2bb45;
-            --line-6: #9bd7f7; }
+    :root { --paper: #14171a; --ink: #e6e8ea; --muted: #a9b0b7; --rule: #4a5159; --hair: #2d3338;
+            --well: #1d2226; --alarm: #ff8c42; --alarm-paper: #35241a; --link: #7cc4f2; }
   }
   * { box-sizing: border-box; }
   body { margin: 0 auto; max-width: 66rem; padding: 1rem; background: var(--paper); color: var(--ink);
@@ -55,18 +58,16 @@ table.{{ look }} thead { display: none; }
            overflow-wrap: break-word; }
   th { vertical-align: bottom; }
   th.number { text-align: right; }
-  td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+  td.number { text-align: right; font-variant-numeric: tabular-nums; }
   td.source { color: var(--muted); font-size: .8rem; overflow-wrap: anywhere; }
   table.plain td.text { min-width: 7rem; overflow-wrap: anywhere; }
   table.plain td.source { min-width: 11rem; }
   table.sourced { table-layout: fixed; }
   table.sourced :is(th, td) { width: 36%; text-align: left; white-space: normal; overflow-wrap: anywhere; }
   table.sourced :is(th, td):last-child { width: 28%; padding-right: 0; }
-  figcaption { overflow-wrap: anywhere; color: var(--muted); font-size: .85rem; line-height: 1.4; max-width: 46rem; }
+  figcaption { margin-top: .3rem; overflow-wrap: anywhere; color: var(--muted); font-size: .85rem; line-height: 1.4; max-width: 46rem; }
   figure { margin: .5rem 0; }
-  figure svg { width: 100%; max-width: 31rem; height: auto; display: block; color: var(--ink);
-               stroke-linejoin: round; stroke-linecap: butt; }
-  figure svg text { fill: currentColor; font-family: inherit; }
+  figure img { width: 100%; max-width: 31rem; height: auto; display: block; border-radius: .4rem; }
   pre { overflow-x: auto; font-size: .8rem; line-height: 1.35; background: var(--well); padding: .6rem; }
   :is(.wide, pre):focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
   footer { margin-top: 2rem; color: var(--muted); font-size: .85rem; }
@@ -92,7 +93,7 @@ table.{{ look }} thead { display: none; }
     body { max-width: none; padding: 0; font-size: 10pt; }
     figure, table tr { break-inside: avoid; }
     h2 { break-after: avoid; }
-    figure svg { max-width: 13cm; }
+    figure img { max-width: 13cm; }
     pre { white-space: pre-wrap; }
     .wide { overflow: visible; }
     table { font-size: 8pt; }
@@ -105,15 +106,15 @@ table.{{ look }} thead { display: none; }
 {% for sentence in page.warnings %}<p class="warning">{{ sentence }}</p>
 {% endfor %}<p class="lead">{{ page.lead }}</p>
 {% if page.key_figures %}<dl class="key">
-{% for figure in page.key_figures %}<div><dt>{{ figure.name }}</dt><dd class="value">{{ figure.value }}</dd>
-{% for note in figure.notes %}<dd class="note">{{ note }}</dd>
+{% for name, value, notes in page.key_figures %}<div><dt>{{ name }}</dt><dd class="value">{{ value }}</dd>
+{% for note in notes %}<dd class="note">{{ note }}</dd>
 {% endfor %}</div>
 {% endfor %}</dl>
 {% endif %}
 </header>
 <main>
 {% for section in page.sections %}
-<section{% if section.is_half %} class="half"{% endif %}>
+<section{% if section.plot %} class="half"{% endif %}>
 <h2>{{ section.title }}</h2>
 {% for paragraph in section.paragraphs %}<p>{{ paragraph }}</p>
 {% endfor %}
@@ -121,16 +122,16 @@ table.{{ look }} thead { display: none; }
 {% for point in section.points %}<li>{{ point }}</li>
 {% endfor %}</ul>
 {% endif %}
-{% if section.table %}<div class="wide" tabindex="0" role="region" aria-label="Table: {{ section.title }}"><table class="{{ section.table.look }}">
-<thead><tr>{% for cell in section.table.header %}<th scope="col" class="{{ section.table.column_look(loop.index0) }}">{{ cell }}</th>{% endfor %}</tr></thead>
+{% if section.table %}<div class="wide" tabindex="0" role="region" aria-label="Table: {{ section.title }}"><table class="{{ table_look(section.table.header) }}">
+<thead><tr>{% for cell in section.table.header %}<th scope="col" class="{{ cell_look(section.table, loop.index0) }}">{{ cell }}</th>{% endfor %}</tr></thead>
 <tbody>
-{% for row in section.table.rows %}<tr>{% for cell in row %}<td class="{{ section.table.cell_look(loop.index0, cell) }}" data-label="{{ section.table.header[loop.index0] }}">{{ cell }}</td>{% endfor %}</tr>
+{% for row in section.table.rows %}<tr>{% for cell in row %}<td class="{{ cell_look(section.table, loop.index0) }}" data-label="{{ section.table.header[loop.index0] }}">{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</tbody>
 </table></div>
 {% endif %}
-{% if section.figure %}<figure>
-{{ section.figure.svg | safe }}
-<figcaption id="{{ section.figure.name }}-caption">{{ section.figure.caption }}</figcaption>
+{% if section.plot %}<figure>
+<img src="{{ picture(section.plot) }}" alt="Plot: {{ section.title }}" aria-describedby="{{ section.plot.name }}-caption">
+<figcaption id="{{ section.plot.name }}-caption">{{ section.plot.caption }}</figcaption>
 </figure>
 {% endif %}
 {% if section.verbatim %}<pre tabindex="0">{{ section.verbatim }}</pre>
@@ -138,7 +139,7 @@ table.{{ look }} thead { display: none; }
 </section>
 {% endfor %}
 </main>
-<footer>{{ page.footer }}</footer>
+<footer>Written by fedmf. The page is complete in itself: it asks nothing of any network.</footer>
 </body>
 </html>
 """

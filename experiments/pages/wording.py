@@ -1,7 +1,13 @@
-"""How pages and tables say a number: digits, shares, bytes, times and ratios."""
+"""Numbers as pages and tables write them: digits, shares, bytes, times, ratios, means over seeds."""
 
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+from rich.filesize import decimal
 
 from fedmf.rounding import rounded_up
 
@@ -73,36 +79,23 @@ def percent(value: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """Return a number of bytes in a unit that people read, three digits of it, a dash for the unknown.
+    """Return a number of bytes in a unit that people read, a dash for the unknown.
 
-    >>> size(512), size(419430.4), size(999_900), size(4.2e6)
-    ('512 B', '419 kB', '1 MB', '4.2 MB')
+    >>> size(512), size(419430.4), size(4.2e6)
+    ('512 bytes', '419.4 kB', '4.2 MB')
     """
-    return "–" if count is None else "{} {}".format(*_scaled(count, ("B", "kB", "MB", "GB", "TB")))
-
-
-def byte_unit(largest: float) -> tuple[str, float]:
-    """Return the unit in which an axis counts bytes up to `largest`, and how many bytes it has.
-
-    >>> byte_unit(354_000), byte_unit(2e9)
-    (('kB', 1000.0), ('GB', 1000000000.0))
-    """
-    units = ("B", "kB", "MB", "GB", "TB")
-    place = next((place for place in range(len(units)) if largest < 1000 ** (place + 1)), len(units) - 1)
-    return units[place], float(1000**place)
+    return "–" if count is None else decimal(round(count))
 
 
 def duration(seconds: float | None) -> str:
     """Return a time as people say it, a dash for the unknown.
 
     >>> duration(0.1234), duration(12.5), duration(754), duration(9000), duration(200_000)
-    ('0.12 s', '12.5 s', '12 min 34 s', '2 h 30 min', '2 d 7 h')
+    ('0.123 s', '12.5 s', '12 min 34 s', '2 h 30 min', '2 d 7 h')
     """
     if seconds is None:
         return "–"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"
-    return whole_duration(seconds)
+    return whole_duration(seconds) if seconds >= 59.95 else f"{seconds:.3g} s"
 
 
 def whole_duration(seconds: float) -> str:
@@ -118,10 +111,36 @@ def whole_duration(seconds: float) -> str:
     return f"{left} s"
 
 
-def _scaled(count: float, units: tuple[str, ...]) -> tuple[str, str]:
-    """Return three digits of a count, and the unit in which they count thousands."""
-    for unit in units[:-1]:
-        if count < 999.5:
-            return f"{count:.3g}", unit
-        count /= 1000
-    return f"{count:.3g}" if count < 999.5 else f"{count:,.0f}", units[-1]
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and its standard error (None for a single seed)."""
+
+    mean: float
+    error: float | None
+
+    def __str__(self) -> str:
+        """Return mean ± standard error."""
+        known = self.error is not None and self.error > 1e-9 * abs(self.mean)
+        return f"{number(self.mean)} ± {_spread(self.error or 0.0)}" if known else number(self.mean)
+
+
+def estimate(values: Sequence[float | None]) -> Estimate | None:
+    """Return mean and standard error (sample deviation over sqrt n), or None where a value is missing.
+
+    >>> str(estimate([0.9, 0.92, 0.94]))
+    '0.92 ± 0.012'
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known:
+        return None
+    error = statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
+    return Estimate(statistics.fmean(known), error)
+
+
+def _spread(error: float) -> str:
+    """Return a standard error with two digits, all of them where it is large.
+
+    >>> _spread(0.0123), _spread(1234.5)
+    ('0.012', '1,234')
+    """
+    return f"{error:.2g}" if error < 100 else f"{error:,.0f}"

@@ -14,8 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages.estimate import Estimate, estimate
 from experiments.pages.figures import STYLE, save
+from experiments.pages.wording import Estimate, estimate
 from experiments.reproduce import Cell as Entry
 from experiments.reproduce.looks import LOOKS
 from experiments.reproduce.page import NONE, table_head, table_row

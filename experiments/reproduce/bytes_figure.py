@@ -8,8 +8,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages.estimate import Estimate
 from experiments.pages.figures import STYLE, save
+from experiments.pages.wording import Estimate
 from experiments.reproduce.accuracy_page import Subject, draw_line, estimated
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Cell

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages.estimate import Estimate
 from experiments.pages.figures import STYLE, save
+from experiments.pages.wording import Estimate
 from experiments.reproduce.accuracy_page import draw_line, estimated
 from experiments.reproduce.denisov_training import COMPARED, WORDS, Size, factorization, subject
 from experiments.reproduce.looks import LOOKS

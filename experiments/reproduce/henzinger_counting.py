@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.pages.estimate import estimate
+from experiments.pages.wording import estimate
 from experiments.reproduce import Cell, Means, Reproduction, Section
 from experiments.reproduce.counting_plot import draw
 from experiments.reproduce.page import stem

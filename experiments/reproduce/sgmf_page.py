@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from experiments.pages.estimate import Estimate
+from experiments.pages.wording import Estimate
 from experiments.reproduce import Means, Reproduction, bytes_figure, page as pages
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, estimated, section
 from experiments.reproduce.results import Results

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from experiments.pages.estimate import Estimate, estimate
+from experiments.pages.wording import Estimate, estimate
 from experiments.reproduce import Means, Reproduction, bytes_figure, sgmf_page, sgmf_text_task as task
 from experiments.reproduce.accuracy_page import COLUMNS, Comparison, Subject, as_rows, estimated, section
 from experiments.reproduce.page import asked, stem, table_head, table_row

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from experiments.pages.estimate import Estimate, estimate
+from experiments.pages.wording import Estimate, estimate
 from experiments.reproduce.results import Results
 from experiments.reproduce.trials import Cell, Trial
 from experiments.reproduce.tuning import Chain, Seeds, tuned_rates, tuned_runs

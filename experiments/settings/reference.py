@@ -22,7 +22,7 @@ SETTINGS = {
     "audit": "settings.commands:AuditSettings",
     "benchmark": "benchmark.__main__:BenchmarkSettings",
     "certificates": "certificates:CertificatesSettings",
-    "compare": "compare.__main__:CompareSettings",
+    "compare": "compare:CompareSettings",
     "datasets": "settings.commands:DatasetsSettings",
     "deploy_demo": "settings.commands:DeployDemoSettings",
     "evaluate": "settings.commands:EvaluateSettings",

@@ -44,7 +44,6 @@ def test_a_request_is_seen(look):
         "<p style='width:500px'>wide</p>",
         "<p style='margin-left:-20px'>left</p>",
         "<table style='table-layout:fixed;width:200px'><tr><td style='overflow:hidden'>unbreakable_unbreakable_unbreakable</td><td>x</td></tr></table>",
-        "<svg role=img aria-label=plot width=100 height=50><text x=80 y=20>out of it</text></svg>",
     ],
 )
 def test_what_is_cut_is_seen(look, content):

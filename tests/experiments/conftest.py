@@ -9,15 +9,15 @@ from experiments.pages import page
 
 @pytest.fixture(scope="session", autouse=True)
 def plots_drawn_once():
-    """Remember the <svg> element of each drawing by its whole content: equal drawings are equal elements."""
-    drawn, draw = {}, page.as_svg
+    """Remember the file of each plot by its whole content: equal plots are equal files."""
+    drawn, draw = {}, page.rendered
 
-    def as_svg(drawing, name):
-        key = pickle.dumps((drawing, name))
+    def rendered(*plot):
+        key = pickle.dumps(plot)
         if key not in drawn:
-            drawn[key] = draw(drawing, name)
+            drawn[key] = draw(*plot)
         return drawn[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "as_svg", as_svg)
+        patch.setattr(page, "rendered", rendered)
         yield

@@ -8,7 +8,7 @@ import pytest
 
 import written_run
 from experiments.cli import command
-from experiments.compare.__main__ import CompareSettings, compare
+from experiments.compare import CompareSettings, compare
 from experiments.mechanisms.__main__ import MechanismsSettings, mechanisms
 from experiments.pages import figures
 from experiments.report import ReportSettings, report

@@ -7,17 +7,12 @@ import pytest
 from PIL import Image
 
 import written_run
-from experiments.compare.__main__ import CompareSettings, compare
-from experiments.pages.figures import LinePlot, Series
-from experiments.pages.plot_files import LOOKS, PlotWidth, rendered
+from experiments.compare import CompareSettings, compare
 from experiments.report import ReportSettings, report
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError
 
-pytestmark = pytest.mark.long
-
-NAMES = ("absolute_noise_by_round", "accuracy_by_round", "bytes_by_round", "epsilon_by_round", "loss_by_round",
-         "noise_by_round")  # fmt: skip
+NAMES = ("accuracy_by_round", "bytes_by_round", "epsilon_by_round", "loss_by_round", "noise_by_round")
 
 
 @pytest.fixture
@@ -30,65 +25,47 @@ def reported(directory, *overrides):
     report(compose("report", [f"directory={directory}", *overrides], ReportSettings))
 
 
-def test_every_plot_of_the_page_becomes_a_png_and_an_svg(directory, tmp_path, capsys):
-    reported(directory, f"plots={tmp_path / 'p'}", "output=json")
-    files = sorted(path.name for path in (tmp_path / "p").iterdir())
-    assert files == sorted(f"{name}.{form}" for name in NAMES for form in ("png", "svg"))
-    html = (directory / "report.html").read_text()
-    assert html.count("<svg") == len(NAMES)
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["page"] == str(directory / "report.html")
-    assert sorted(printed["plots"]) == [str(tmp_path / "p" / name) for name in files]
-
-
 @pytest.mark.parametrize(("width", "inches"), [("column", 3.25), ("page", 6.75)])
-def test_a_plot_is_as_wide_as_a_column_or_a_page_of_a_paper(directory, tmp_path, width, inches):
-    reported(directory, f"plots={tmp_path / 'p'}", f"width={width}")
-    for name in ("loss_by_round", "noise_by_round"):
-        with Image.open(tmp_path / "p" / f"{name}.png") as image:
-            assert image.info["dpi"] == pytest.approx((300, 300), abs=0.1)
-            assert image.size[0] == pytest.approx(300 * inches, abs=1)
-        svg = (tmp_path / "p" / f"{name}.svg").read_text()
-        assert float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1]) == pytest.approx(72 * inches)
-    assert 7 <= LOOKS[PlotWidth(width)].small <= LOOKS[PlotWidth(width)].text <= 9  # points, as captions are
+def test_every_plot_of_the_page_is_a_png_and_an_svg_as_wide_as_a_column_or_a_page(
+    directory, tmp_path, capsys, width, inches
+):
+    reported(directory, f"plots={tmp_path / 'p'}", f"width={width}", "output=json")
+    files = sorted((tmp_path / "p").iterdir())
+    assert [path.name for path in files] == sorted(
+        f"{name}.{form}" for name in NAMES for form in ("png", "svg")
+    )
+    assert (directory / "report.html").read_text().count("<img") == len(NAMES)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == {"page": str(directory / "report.html"), "plots": printed["plots"]}
+    assert sorted(printed["plots"]) == list(map(str, files))
+    with Image.open(tmp_path / "p" / "noise_by_round.png") as image:
+        assert image.info["dpi"] == pytest.approx((300, 300), abs=0.1)
+        assert image.size[0] == pytest.approx(300 * inches, abs=1)
+    svg = (tmp_path / "p" / "noise_by_round.svg").read_text()
+    assert float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1]) == pytest.approx(72 * inches)
 
 
-def test_letters_of_an_svg_are_outlines_and_the_same_plot_is_the_same_file():
-    plot = LinePlot([Series("a line", [1, 2], [3.0, 4.0]), Series("b", [1, 2], [3.0, 5.0])], "round", "loss")
-    files = rendered(plot, LOOKS[PlotWidth.column])
-    assert "<text" not in files["svg"].decode()
-    assert "#DejaVuSans-" in files["svg"].decode()
-    assert rendered(plot, LOOKS[PlotWidth.column]) == files
-
-
-def test_no_file_is_written_over_unasked_and_a_refusal_changes_nothing(directory, tmp_path):
+def test_no_file_is_written_over_unasked_and_an_error_changes_nothing(directory, tmp_path):
     (tmp_path / "p").mkdir()
-    mine = tmp_path / "p" / "loss_by_round.svg"
+    mine = tmp_path / "p" / "accuracy_by_round.svg"
     mine.write_text("mine")
-    with pytest.raises(RunDirectoryError, match=r"already holds loss_by_round\.svg; nothing was written"):
-        reported(directory, f"plots={tmp_path / 'p'}")
-    assert [path.name for path in (tmp_path / "p").iterdir()] == ["loss_by_round.svg"]
+    compared = [f"directory={directory}", f"plots={tmp_path / 'p'}"]
+    for call in (
+        lambda: reported(directory, f"plots={tmp_path / 'p'}"),
+        lambda: compare(compose("compare", compared, CompareSettings)),
+    ):
+        with pytest.raises(
+            RunDirectoryError, match=r"already contains accuracy_by_round\.svg; nothing was written"
+        ):
+            call()
+    assert [path.name for path in (tmp_path / "p").iterdir()] == [mine.name]
     assert mine.read_text() == "mine"
-    assert not (directory / "report.html").exists()
+    assert not {"report.html", "compare.html", "compare.csv"} & {path.name for path in directory.iterdir()}
+    with pytest.raises(RunDirectoryError, match=r"plots is .* is a file; name a directory"):
+        reported(directory, f"plots={mine}")
     reported(directory, f"plots={tmp_path / 'p'}", "overwrite=true")
     assert "<svg" in mine.read_text()
     assert len(list((tmp_path / "p").iterdir())) == 2 * len(NAMES)
-
-
-def test_a_comparison_refuses_alike(directory, tmp_path):
-    (tmp_path / "p").mkdir()
-    (tmp_path / "p" / "accuracy_by_round.png").write_text("mine")
-    settings = compose("compare", [f"directory={tmp_path / 'r'}", f"plots={tmp_path / 'p'}"], CompareSettings)
-    with pytest.raises(RunDirectoryError, match=r"already holds accuracy_by_round\.png"):
-        compare(settings)
-    assert not (directory / "compare.html").exists()
-    assert not (directory / "compare.csv").exists()
-
-
-def test_plots_in_the_place_of_a_file_are_refused(directory, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirectoryError, match=r"plots is .* is a file; name a directory"):
-        reported(directory, f"plots={tmp_path / 'file'}")
 
 
 def test_without_plots_the_page_alone_is_written(directory, capsys):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.deployment.certificates import make_node_key
-from experiments.pages.by_round import attendance_sections, spans
+from experiments.pages.run_page import attendance_sections, spans
 from experiments.run_files.attendance import AttendanceFile, read_attendance
 from experiments.run_files.directory import ATTENDANCE
 from experiments.run_files.reader import Run

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.pages.mechanism_section import mechanism_sections
+from experiments.pages.run_plots import noise_section
 from experiments.run_files.reader import read_run
 from runs import model, run
 
@@ -18,12 +18,6 @@ NOISE_ALONE = (
 )
 
 
-def shown(directory):
-    """Return the absolute section of a run's report, None where it has none."""
-    sections = list(mechanism_sections(read_run(directory)))
-    return sections[1] if len(sections) > 1 else None
-
-
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -35,33 +29,28 @@ def shown(directory):
 def test_it_is_that_of_the_last_model(tmp_path, overrides):
     directory = run(tmp_path / "r", *NOISE_ALONE, *overrides)
     noise = model(directory) - model(directory, "model_initial.npz")
-    section = shown(directory)
-    (line,) = section.figure.drawing.series
+    plot = noise_section(read_run(directory)).plot
+    own, *_ = plot.series
     # 650 coordinates: the standard error of their standard deviation is 2.8 %.
-    assert line.y[-1] == pytest.approx(np.std(noise), rel=0.1)
-    assert (section.title, section.figure.drawing.y_label) == (
-        "Noise in the model",
-        "noise std (model units)",
-    )
-    assert len(line.y) == 16
+    assert own.y[-1] == pytest.approx(np.std(noise), rel=0.1)
+    assert plot.y_label == "noise std (model units)"
+    assert len(own.y) == 16
 
 
 @pytest.mark.parametrize(
-    "optimizer", ["adam", "sgd optimizer.nesterov=true", "sgd optimizer.weight_decay=0.1"]
+    ("overrides", "unit", "words"),
+    [
+        ("optimizer=adam", "update units", "is not:"),
+        ("optimizer=sgd optimizer.nesterov=true", "update units", "is not:"),
+        ("optimizer=sgd optimizer.weight_decay=0.1", "update units", "is not:"),
+        ("privacy.epsilon=null privacy.noise_multiplier=0", "relative", "over noise multiplier"),
+        # Clients that scale their coordinates have no common unit.
+        ("optimizer=adam optimizer.precondition=true", "relative", "over noise multiplier"),
+    ],
 )
-def test_what_an_optimizer_makes_of_the_sum_besides_is_not_claimed(tmp_path, optimizer):
-    directory = run(tmp_path / "r", *NOISE_ALONE, *f"optimizer={optimizer}".split())
-    section = shown(directory)
-    assert section.title == "Noise in the accumulated mean updates"
-    assert "update units" in section.figure.drawing.y_label
-    assert "is not." in section.figure.caption
-
-
-def test_a_run_without_noise_has_none_to_show(tmp_path):
-    directory = run(tmp_path / "r", *NOISE_ALONE, "privacy.epsilon=null", "privacy.noise_multiplier=0")
-    assert shown(directory) is None
-
-
-def test_clients_that_scale_their_coordinates_have_no_common_unit(tmp_path):
-    directory = run(tmp_path / "r", *NOISE_ALONE, "optimizer=adam", "optimizer.precondition=true")
-    assert shown(directory) is None
+def test_nothing_is_claimed_about_what_else_an_optimizer_makes_of_it_or_without_a_unit(
+    tmp_path, overrides, unit, words
+):
+    plot = noise_section(read_run(run(tmp_path / "r", *NOISE_ALONE, *overrides.split()))).plot
+    assert plot.y_label == f"noise std ({unit})"
+    assert words in plot.caption

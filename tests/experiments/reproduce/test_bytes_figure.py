@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import tiny_cells
-from experiments.pages.estimate import Estimate
+from experiments.pages.wording import Estimate
 from experiments.reproduce import bytes_figure
 from experiments.reproduce.accuracy_page import Subject
 from experiments.reproduce.results import Results

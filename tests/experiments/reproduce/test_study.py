@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import tiny_cells
-from experiments.pages.estimate import Estimate
+from experiments.pages.wording import Estimate
 from experiments.reproduce.results import Results
 from experiments.reproduce.study import Study, compute, is_above, is_paired_above, order
 from experiments.reproduce.trials import Outcome

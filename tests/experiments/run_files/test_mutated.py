@@ -11,7 +11,7 @@ import yaml
 from crashes import cut
 from experiments import run as door
 from experiments.cli.command import guard
-from experiments.compare.__main__ import CompareSettings, compare
+from experiments.compare import CompareSettings, compare
 from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.export import ExportSettings, export
 from experiments.report import ReportSettings, report

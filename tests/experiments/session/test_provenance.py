@@ -86,13 +86,19 @@ def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monk
     assert first == killed
     assert (first["first_round"], second["first_round"]) == (1, 5)
     html = (tmp_path / "r" / "report.html").read_text()
-    assert "The run was resumed: 2 sessions are added up" in html
+    assert (
+        "The run was resumed: 2 sessions. Of one that was killed, the time after its last record is missing."
+        in html
+    )
     wall = summary(tmp_path / "r")["wall_seconds"]
     assert wall == first["wall_seconds"] + second["wall_seconds"]
-    for name in ("wall time of all sessions", "wall time"):
-        assert re.search(rf">{name}</t[hd]>\s*<td[^>]*>{re.escape(duration(wall))}</td>", html), name
+    walls = (
+        duration(wall),
+        ", ".join(dict.fromkeys(duration(one["wall_seconds"]) for one in (first, second))),
+    )
+    assert tuple(re.findall(r">wall time</td>\s*<td[^>]*>([^<]*)</td>", html)) == walls
     assert ("wall seconds", f"{wall:.1f} in 2 sessions") in [*result_rows(read_run(tmp_path / "r"))]
-    assert f"{first['started'].replace('T', ' ')[:-1]}</td>" in html
+    assert ", ".join(dict.fromkeys((first["started"], second["started"]))) in html
     run(tmp_path / "r", *SMALL, "run.resume=true")  # finished: nothing changes
     assert sessions(tmp_path / "r") == [first, second]
 
@@ -149,10 +155,8 @@ def test_an_extended_run_is_not_called_resumed_or_killed(tmp_path):
     run(tmp_path / "r", *SMALL, "run.extend=1", "privacy.max_epsilon=1000")
     first, second = sessions(tmp_path / "r")
     html = (tmp_path / "r" / "report.html").read_text()
-    assert "The run was extended: 2 sessions are added up." in html
+    assert "The run was extended: 2 sessions." in html
     assert "killed" not in html
-    assert ">resumed (UTC)<" not in html
-    assert ">extended (UTC)<" in html
     assert summary(tmp_path / "r")["wall_seconds"] == first["wall_seconds"] + second["wall_seconds"]
 
 

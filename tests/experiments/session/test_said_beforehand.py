@@ -83,4 +83,4 @@ def test_a_usual_run_is_told_nothing(tmp_path, capsys):
     )
     run(*WASTEFUL, *usual, run={"directory": str(tmp_path / "r")})
     assert "warning" not in capsys.readouterr().err
-    assert "Said before the first round" not in (tmp_path / "r/report.html").read_text()
+    assert "Before the first round" not in (tmp_path / "r/report.html").read_text()

@@ -8,7 +8,7 @@ import yaml
 
 from experiments import run as door
 from experiments.cli.command import guard
-from experiments.compare.__main__ import CompareSettings, compare
+from experiments.compare import CompareSettings, compare
 from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.settings.compose import compose
 from runs import run

@@ -1,1 +1,0 @@
-"""Runs below a directory, grouped by what they differ in, as a table and a page."""

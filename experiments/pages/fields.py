@@ -1,0 +1,112 @@
+"""The fields of a run's files: what each is called on a page, and the unit of its value."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from client.metric_names import METRICS
+from experiments.pages.page import SOURCE, Table
+from experiments.pages.wording import duration, figure, number, percent, size, times
+from experiments.settings.recorded import flattened
+
+# Key -> (words, unit). Others are shown under their own names.
+FIELDS = {
+    "accuracy": ("accuracy on the test set", "%"),
+    "loss": ("loss on the test set", "nats"),
+    "top5": ("top-5 accuracy on the test set", "%"),
+    "f1": ("F1 on the test set, mean over classes", ""),
+    "perplexity": ("perplexity on the test set", ""),
+    "epsilon": ("epsilon spent", ""),
+    "unit_of_privacy": ("whom epsilon protects", ""),
+    "statement": ("what epsilon covers and what not", ""),
+    "test_examples": ("test examples that the last model was scored on", ""),
+    "evaluation_examples": ("test examples scored in every round before", ""),
+    "shape.input_shape": ("shape of an example", ""),
+    "shape.classes": ("classes", ""),
+    "shape.task": ("task", ""),
+    "parameters": ("model parameters d", ""),
+    "clients": ("clients N with training examples", ""),
+    "cohort_size": ("clients in a cohort n", ""),
+    "rounds_per_epoch": ("rounds in an epoch T", ""),
+    "epochs": ("epochs E", ""),
+    "keep_probability": ("keep probability gamma", ""),
+    "linf_over_l2": ("bound on one coordinate over the L2 bound", ""),
+    "noise_multiplier": ("noise multiplier z", ""),
+    "sigma": ("standard deviation of the fresh noise sigma", "units of the update"),
+    "compression_ratio": ("compression of the values sent", "times"),
+    "uplink_bytes_per_client": ("values that a client sends in a round", "bytes"),
+    "envelope_bytes_per_client": ("envelope of its message", "bytes"),
+    "wall_seconds": ("wall time", "s"),
+    "started": ("started (UTC)", ""),
+    "until": ("ended (UTC)", ""),
+    "software.code": ("code of fedmf (digest)", ""),
+    "software.bundle": ("bundle of Flower (digest)", ""),
+    "software.image": ("container image", ""),
+    "software.git_commit": ("git commit of fedmf", ""),
+    "software.git_modified": ("with changes that no commit contains", ""),
+    "machine.cores": ("cores that it could use", ""),
+    "machine.memory_bytes": ("memory", "bytes"),
+}
+UNITS: dict[str, Callable[[Any], str]] = {
+    "%": percent,
+    "bytes": size,
+    "s": duration,
+    "times": lambda ratio: f"{times(ratio)} times",
+}  # that have more to them than a number and a word
+NONE: Mapping[str, str] = {}
+IN_WORDS = ("paragraph", "provenance")  # of the statement: in other sections of the page
+
+
+def words_of(name: str, entry: str = "") -> str:
+    """Return what a field is called; `entry` is that of a metric, for a user's own its import path.
+
+    >>> words_of("f1", "f1"), words_of("recall", "mine:recall"), words_of("l2_norm")
+    ('F1 on the test set, mean over classes', 'recall on the test set (mine:recall)', 'l2 norm')
+    """
+    if entry and entry not in METRICS:
+        return f"{name} on the test set ({entry})"
+    return FIELDS.get(name, (name.removeprefix("software.").replace("_", " "), ""))[0]
+
+
+def unit_of(name: str) -> str:
+    """Return the unit of a field, "" for none."""
+    return FIELDS.get(name, ("", ""))[1]
+
+
+def text_of(name: str, value: Any) -> str:
+    """Return a field's value with its unit, a dash where it is not known.
+
+    >>> text_of("accuracy", 0.935), text_of("loss", 0.31), text_of("epsilon", 5.7164028), text_of("adjacency", "zero_out")
+    ('93.5 %', '0.31 nats', '5.717', 'zero-out')
+    >>> text_of("sigma_by_epoch", [0.25, 0.25, 0.5]), text_of("f1", None)
+    ('0.25, 0.5', '–')
+    """
+    unit = unit_of(name)
+    if value is None:
+        return number(None)
+    if isinstance(value, list):
+        items = map(number, value)
+        return ", ".join(dict.fromkeys(items) if name.endswith("_by_epoch") else items)
+    if name == "adjacency":
+        return str(value).replace("_", "-")
+    return UNITS[unit](value) if unit in UNITS else f"{figure(name, value)} {unit}".strip()
+
+
+def table_of(documents: Sequence[Mapping[str, Any]], file: str, metrics: Mapping[str, str] = NONE) -> Table:
+    """Return documents of one kind field by field, differing values side by side: words, value, file and key.
+
+    Lists of sentences are left out: they are elsewhere on the page.
+    """
+    values: dict[str, list[str]] = {}
+    for document in documents:
+        for key, value in flattened(document):
+            if not (key.startswith(IN_WORDS) or _is_in_words(value)):
+                values.setdefault(key, []).append(text_of(key, value))
+    rows = [
+        (words_of(key, metrics.get(key, "")), ", ".join(dict.fromkeys(texts)), f"{file}: {key}")
+        for key, texts in values.items()
+    ]
+    return Table(("field", "value", SOURCE), rows)
+
+
+def _is_in_words(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
