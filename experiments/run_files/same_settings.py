@@ -6,12 +6,13 @@ nothing but these and their seed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from experiments.run_files.directory import CHECKPOINT, CONFIG
 from experiments.run_files.reader import is_finished, read_config
 from experiments.settings.overrides import text_of
 from experiments.settings.recorded import Difference, Recorded, flattened
+from experiments.settings.schema import FREE, Settings
 from experiments.settings.values import plain
 from fedmf.errors import RunDirectoryError
 
@@ -50,32 +51,11 @@ def with_limits(document: Recorded, limits: dict[str, Any]) -> Recorded:
     return groups
 
 
-if TYPE_CHECKING:
-    from experiments.settings.schema import Settings
-
-# Keys, or groups by their prefix. Any engine may go on with a run of another, but for a deployment: see `fixed`.
-FREE = (
-    "sweep.",
-    "engine.",
-    "output",
-    "logger",
-    "run.directory",
-    "run.resume",
-    "run.extend",
-    "run.trust_code",
-    "run.accept_copy",
-    "run.allow_version_change",
-    "run.log",
-    "run.metrics_port",
-    "run.health_seconds",
-    "population.max_clients_per_node",
-    "population.unready_nodes",
-)
 # What may differ besides within a group of compared runs: how a run was watched, and its repetition.
 REPETITION = (*FREE, "seed", "run.", "metrics", "hydra.")
 
 
-def fixed(settings: "Settings") -> dict[str, Any]:
+def fixed(settings: Settings) -> dict[str, Any]:
     """Return the settings that may not change when the run is resumed, by key."""
     return _fixed(plain(settings))
 
@@ -107,7 +87,7 @@ def without(document: Recorded, left_out: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def refuse_other_settings(directory: Path, settings: "Settings", besides: Sequence[str] = ()) -> None:
+def refuse_other_settings(directory: Path, settings: Settings, besides: Sequence[str] = ()) -> None:
     """Raise `RunDirectoryError` when `directory` holds a run of other settings, the keys `besides` apart."""
     if not (directory / CONFIG).is_file():
         return

@@ -11,24 +11,8 @@ from typing import Any
 from experiments.settings.compose import compose
 from experiments.settings.overrides import CHOICES, Override, as_overrides, parsed
 from experiments.settings.recorded import Difference, flattened
-from experiments.settings.schema import Settings
+from experiments.settings.schema import FREE, OF_THE_CALL, Settings
 from experiments.settings.values import plain
-
-# What a call says of itself and not of its run.
-OF_THE_CALL = (
-    "run.directory",
-    "run.resume",
-    "run.extend",
-    "run.trust_code",
-    "run.accept_copy",
-    "run.allow_version_change",
-    "output",
-    "sweep.resume",
-)
-
-
-# What changes speed and output alone: with nothing but these no run is described.
-NOT_OF_A_RUN = ("engine", "logger", "run.log", "run.metrics_port", "run.health_seconds", *OF_THE_CALL)
 
 
 @dataclass(frozen=True)
@@ -62,7 +46,7 @@ def beside(recorded: Settings, given: Sequence[str]) -> Beside:
         else:
             kept.append(override.text)
     groups = [f"{group}={choice}" for group, choice in own.items() if group in document]
-    values = [text for text in as_overrides(document) if text.partition("=")[0] not in OF_THE_CALL]
+    values = [text for text in as_overrides(document) if not _is_in(text.partition("=")[0], OF_THE_CALL)]
     return Beside((*groups, *values), tuple(kept), tuple(differences))
 
 
@@ -72,8 +56,12 @@ def describes_a_run(given: Sequence[str]) -> bool:
     >>> describes_a_run(["run.resume=true", "engine.workers=2"]), describes_a_run(["run.resume=true", "seed=0"])
     (False, True)
     """
-    keys = [override.key for override in parsed(given)]
-    return any(key not in OF_THE_CALL and key.partition(".")[0] not in NOT_OF_A_RUN for key in keys)
+    return any(not _is_in(override.key, FREE) for override in parsed(given))
+
+
+def _is_in(key: str, keys: Sequence[str]) -> bool:
+    """Say whether a key is among `keys`, or in a group that is."""
+    return key in keys or f"{key.partition('.')[0]}." in keys
 
 
 def is_true(value: object) -> bool:

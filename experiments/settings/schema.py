@@ -3,10 +3,13 @@
 Where the library has a frozen class for a group, that class is the group: its checks are the settings' checks, and what a
 run has otherwise than the class stands in `Settings`. (Loaders and models have keyword defaults of their own for
 programs; a test holds that these say the same.)
+
+A setting decides what the run is, unless it is `of` the call or of the watching.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import get_type_hints
 
 from client.metric_names import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
@@ -16,6 +19,7 @@ from experiments.settings.keys import keyed
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.optimizer import OptimizerSettings
 from experiments.settings.output import PRINTED, LogForm, Output
+from experiments.settings.values import Choice, group_of
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import SettingError
 from fedmf.plan import Compression, PrivacyTarget
@@ -56,7 +60,9 @@ class PopulationSettings:
         "deployments: an epoch begins when nodes with this many clients are there; the N of the statement",
     )
     max_clients_per_node: int | None = setting(
-        None, "deployments: of a node that says it holds more, this many take part; null: 10,000"
+        None,
+        "deployments: of a node that says it holds more, this many take part; null: 10,000",
+        of="watching",
     )
     nodes: str | None = setting(
         None,
@@ -67,6 +73,7 @@ class PopulationSettings:
         None,
         "deployments: a connected node whose data could not be loaded: wait for it, or begin an epoch "
         "without; null: wait",
+        of="watching",
     )
     parts: tuple[int, ...] | None = setting(
         None,
@@ -120,27 +127,35 @@ class RunSettings:
     while a round has ended within `health_seconds`.
     """
 
-    directory: str | None = setting(None, "folder of the run; null: runs/DATE_TIME, or one below the sweep's")
-    resume: bool = setting(False, "true: go on with the run in directory, by its own recorded settings")
+    directory: str | None = setting(
+        None, "folder of the run; null: runs/DATE_TIME, or one below the sweep's", of="call"
+    )
+    resume: bool = setting(
+        False, "true: go on with the run in directory, by its own recorded settings", of="call"
+    )
     extend: int | None = setting(
         None,
         "epochs to add to the finished run in directory, if privacy.max_epsilon (or without it "
         "privacy.epsilon) allows what all cost together",
+        of="call",
     )
     trust_code: bool = setting(
         False,
         "true: resume and extend may import code that only the directory's config.yaml names "
         "(loaders, models, metrics by an import path)",
+        of="call",
     )
     accept_copy: bool = setting(
         False,
         "true: resume also in a copy of the run's directory or from an older state of it; "
         "docs/reliability.md says when",
+        of="call",
     )
     allow_version_change: bool = setting(
         False,
         "true: resume and extend with other code of fedmf than played the run so far; the statement "
         "then names both",
+        of="call",
     )
     reproducible: bool = setting(False, "true: secrets from the seed, for tests; such a run is NOT private")
     unprotected_metrics: bool = setting(
@@ -182,14 +197,18 @@ class RunSettings:
         LogForm.text,
         "what is said on stderr, as lines for people, or each line one JSON object with time, level, "
         "logger, run and message",
+        of="watching",
     )
     metrics_port: int | None = setting(
         None,
         "port on 127.0.0.1 where Prometheus reads /metrics, and /health answers; 0: one that is free, "
         "which the log names; null: none (docs/alerts.md)",
+        of="watching",
     )
     health_seconds: float = setting(
-        1800.0, "/health answers 503 where no round has ended for so many seconds, nor the session begun"
+        1800.0,
+        "/health answers 503 where no round has ended for so many seconds, nor the session begun",
+        of="watching",
     )
 
     def __post_init__(self) -> None:
@@ -244,13 +263,13 @@ class Settings:
     client: TrainingSettings = setting(
         TrainingSettings(learning_rate=1.0), "how a client trains (docs/own_model.md)"
     )
-    engine: EngineSettings = setting(REQUIRED, "who calls the clients", chosen="local")
+    engine: EngineSettings = setting(REQUIRED, "who calls the clients", chosen="local", of="watching")
     faults: Faults = setting(Faults(), "what goes wrong in a rehearsal, with engine=local")
     run: RunSettings = setting(
         RunSettings(),
         "where the run writes, how its secrets are made, how often it scores and saves",
     )
-    sweep: SweepSettings = setting(SweepSettings(), "how the runs of one call with -m go on")
+    sweep: SweepSettings = setting(SweepSettings(), "how the runs of one call with -m go on", of="call")
     seed: int = setting(0, "public: cohorts, data order, rotation, initial model")
     metrics: tuple[str, ...] = setting(
         ("accuracy",),
@@ -258,8 +277,8 @@ class Settings:
         "perplexity, MODULE:FUNCTION (docs/metrics.md)",
         METRICS,
     )
-    logger: LoggerName = setting(LoggerName.none, "where metrics go besides the run directory")
-    output: Output = setting(Output.text, PRINTED)
+    logger: LoggerName = setting(LoggerName.none, "where metrics go besides the run directory", of="watching")
+    output: Output = setting(Output.text, PRINTED, of="call")
 
     def __post_init__(self) -> None:
         PublicSeed(self.seed)  # refuses what is no seed
@@ -298,3 +317,25 @@ class Settings:
     def resumes(self) -> bool:
         """Whether the run in the directory, if there is one, is to be gone on with."""
         return self.run.resume or self.sweep.resume
+
+
+def keys_of(what: str) -> tuple[str, ...]:
+    """Return the keys, or groups with a dot behind them, that are of the "call" or of the "watching" and not of the run.
+
+    >>> keys_of("call")
+    ('run.directory', 'run.resume', 'run.extend', 'run.trust_code', 'run.accept_copy', 'run.allow_version_change', 'sweep.', 'output')
+    """
+    found: list[str] = []
+    for item in fields(Settings):
+        group = group_of(get_type_hints(Settings)[item.name])
+        if item.metadata.get("of") == what:
+            found.append(f"{item.name}." if group else item.name)
+        elif group and not issubclass(group, Choice):
+            found += [f"{item.name}.{own.name}" for own in fields(group) if own.metadata.get("of") == what]
+    return tuple(found)
+
+
+OF_THE_CALL = keys_of("call")
+"""What a call says of itself and not of its run."""
+FREE = (*OF_THE_CALL, *keys_of("watching"))
+"""What may differ between the calls that carry one run to its end: it changes speed and output and not the run."""

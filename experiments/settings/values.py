@@ -122,8 +122,8 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint, config=ConfigDict(coerce_numbers_to_str=True))
 
 
-def group_of(hint: Any) -> type | None:
-    """Return the frozen class that a field of this type holds, or None for a plain value."""
+def group_of(hint: Any) -> Any:
+    """Return the frozen dataclass that a field of this type holds, or None for a plain value."""
     for part in (hint, *get_args(hint)):
         if isinstance(part, type) and is_dataclass(part):
             return part

@@ -9,7 +9,6 @@ from crashes import cut
 from experiments import run as door
 from experiments.run_files.reader import read_config
 from experiments.session.resume import with_recorded
-from experiments.settings import jobs
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
 from fedmf.errors import RunDirectoryError, SettingError
@@ -139,20 +138,6 @@ def test_recorded_text_is_a_value_and_never_an_expression(tmp_path, broken):
     (stolen / "config.yaml").write_text(text.replace("logger: none", "logger: ${oc.env:HOME}"))
     with pytest.raises(SettingError, match="a run records values only"):
         with_recorded([f"run.directory={stolen}", "run.resume=true"])
-
-
-def test_the_command_completes_single_runs_and_leaves_sweeps_alone(broken):
-    asked = []
-
-    def complete(overrides):
-        asked.append(overrides)
-        return ["first=1", *overrides]
-
-    typed = ["--config-dir", "x", "run.directory=d", "run.resume=true"]
-    assert jobs._completed(typed, complete) == ["--config-dir", "x", "first=1", *typed[2:]]
-    for sweep in (["-m", "seed=1,2"], ["seed=1", "--multirun"], ["--help"]):
-        assert jobs._completed(sweep, complete) == sweep
-    assert asked == [typed[2:]]
 
 
 def test_the_command_itself_goes_on(tmp_path, straight):
