@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -43,9 +41,8 @@ def score(
     uncounted: tuple[int, ...] = (),
     batch_size: int = SCORED_AT_ONCE,
     metrics: Sequence[NamedMetric] = (),
-    rows: npt.NDArray[np.int64] | None = None,
 ) -> Score:
-    """Return the score of `model` on `examples`, on the device that holds the model; on those numbered `rows` where given.
+    """Return the score of `model` on `examples`, on the device that holds the model.
 
     Targets equal to `IGNORED_TARGET` count for nothing; those in `uncounted` (a data set's out-of-vocabulary
     and end-of-sentence tokens) count for the loss only. `batch_size` bounds the memory and changes no number
@@ -57,11 +54,10 @@ def score(
     collected = _Collected(metrics, device)
     correct = chosen_targets = real = 0
     total = 0.0
-    for start in range(0, len(examples) if rows is None else len(rows), batch_size):
+    for start in range(0, len(examples), batch_size):
         batch = slice(start, start + batch_size)
-        part = Examples(examples.x[batch], examples.y[batch]) if rows is None else examples.take(rows[batch])
-        x = torch.as_tensor(part.x[:], device=device)
-        y = torch.as_tensor(part.y[:], device=device)
+        x = torch.as_tensor(examples.x[batch][:], device=device)
+        y = torch.as_tensor(examples.y[batch][:], device=device)
         logits = model(x)
         is_real, is_counted = y != IGNORED_TARGET, ~torch.isin(y, left_out)
         present = counted(y)

@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +128,11 @@ class RunDirectory:
         rows = rows_of(whole, path)
         os.truncate(path, len(whole) + 1)
         return int(rows[-1]["round"]) if rows else 0
+
+    def read_metrics(self, names: Iterable[str] = ()) -> tuple[dict[str, Any], ...]:
+        """Return the rows of metrics.jsonl, none where there is no such file; `names` are further metrics in them."""
+        path = self.path / METRICS
+        return rows_of(path.read_bytes(), path, names) if path.exists() else ()
 
     def _refuse_linked_metrics(self) -> None:
         """Raise `RunDirectoryError` where metrics.jsonl is a link: a file elsewhere would be cut and added to."""

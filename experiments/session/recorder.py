@@ -16,9 +16,8 @@ from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Prove
 from experiments.run_files.releases import KeptReleases
 from experiments.session.logger import Log, no_log
 from experiments.session.progress import View, facts
-from experiments.session.scoring import Schedule, Scorer
+from experiments.session.scoring import Scorer
 from experiments.settings.experiment import Experiment
-from experiments.settings.log import messages
 from experiments.settings.schema import RunSettings
 from fedmf.accounting import Ledger
 from fedmf.conduct import Conduct, write_statement
@@ -85,10 +84,8 @@ class Recorder:
         self._unprotected = run.unprotected_metrics
         self._stops_if_all_fail = run.stop_if_all_fail
         self._kept = KeptReleases(directory.path) if run.keep_releases else None
-        rounds, test = experiment.plan.participation.rounds, experiment.dataset.test
-        self._schedule = Schedule.of(run, rounds, len(test))
-        self._view = view or View(rounds)
-        self._scorer = Scorer(experiment, self._schedule, metrics)
+        self._view = view or View(experiment.plan.participation.rounds)
+        self._scorer = Scorer(experiment, run.evaluations, metrics)
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
         self._last_release = time.perf_counter()
@@ -137,10 +134,8 @@ class Recorder:
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
-        self._scorer.go_on(self._directory.path)
+        self._scorer.resume(self._directory.read_metrics(self._scorer.names))
         self._view.begin(state.round)
-        for sentence in self._schedule.sentences() if state.round == 0 else ():  # said when the run began
-            messages.info(sentence)
         if state.round:
             self._scorer.score_if_due(state)  # a crash may have come before what it found ended the run
 
@@ -187,7 +182,7 @@ class Recorder:
         }
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
-            row["test_examples"] = self._schedule.examples(state.round)
+            row["test_examples"] = len(self._experiment.dataset.test)
         if self._measured:
             row["measured_value_bytes"] = sum(self._measured.values())
             self._measured = {}
@@ -200,7 +195,7 @@ class Recorder:
         """Write model, statement and summary; return the summary. The session's clock stops once the model is scored."""
         assert self._state is not None
         assert self._provenance is not None
-        scored = self._scorer.score(self._state, is_last=True)
+        scored = self._scorer.score(self._state)
         summary = self._summary(self._state, scored, self._provenance.end())
         self._directory.write_model(MODEL, self._arrays(self._state.model))
         self._directory.write_json(PRIVACY, self._statement(self._state))
@@ -242,8 +237,7 @@ class Recorder:
             "accuracy": scored.accuracy,
             "loss": scored.loss,
             **scored.metrics,
-            "test_examples": self._schedule.test_examples,
-            "evaluation_examples": self._schedule.between,
+            "test_examples": len(self._experiment.dataset.test),
             "epsilon": self._epsilon(state),
             "delta": plan.privacy.delta,
             "adjacency": plan.privacy.adjacency,

@@ -28,13 +28,14 @@ from experiments.session.monitoring import Watch, open_watch
 from experiments.session.progress import View
 from experiments.session.recorder import Recorder
 from experiments.session.resume import has_released, refuse_lost_config
-from experiments.session.scoring import last_row, say_what_choosing_costs, tried_metrics
+from experiments.session.scoring import tried_metrics
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
 from experiments.settings.log import messages
 from experiments.settings.recorded import to_yaml
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
+from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
@@ -102,7 +103,8 @@ def run_session(
     import_logger(settings.logger)
     _rehearse(experiment)
     metrics = tried_metrics(settings, experiment)
-    say_what_choosing_costs(settings)
+    if (chosen := settings.run.optimized_metric) is not None:
+        messages.info(CHOOSING.format(metric=chosen))
     with (
         open_watch(settings, experiment, directory.path.name) as watch,
         locked(directory.create() / LOCK),
@@ -141,7 +143,8 @@ def run_session(
                     directory, clock, accelerator, first_round, bundle, _permissions(settings)
                 ),
             )
-        watch.begin(experiment.plan, state, last_row(directory.path))
+        rows = directory.read_metrics()
+        watch.begin(experiment.plan, state, rows[-1] if rows else None)
         if state.round == 0:
             _say_misgivings(experiment)
         strategy = FedMF(

@@ -120,8 +120,6 @@ class RunSettings:
     `allow_version_change`: whether other code than that which played a run so far may go on with it.
     `optimized_metric`: which metric's last value a sweeper is given to choose by.
     `keep_releases`: whether the noisy sum of every round stays in the directory, for an audit.
-    `evaluate_every`, where it is given, counts in place of `evaluations`; before the last round `evaluation_examples` of
-    a larger test set are scored.
     `stop_if_all_fail`: whether it stops before a round in which no client could train, which no statement covers.
     `metrics_port`: where on the loopback interface it tells Prometheus of itself, 0 for a free port. It calls itself healthy
     while a round has ended within `health_seconds`.
@@ -177,14 +175,6 @@ class RunSettings:
         "how many rounds are scored, evenly spread over the run, the last among them; a run of fewer "
         "rounds scores each",
     )
-    evaluate_every: int | None = setting(
-        None, "rounds between two scores; where it is given it counts in place of run.evaluations"
-    )
-    evaluation_examples: int | None = setting(
-        10000,
-        "before the last round, of a larger test set, this many are scored: the same in every run on "
-        "the same data; null: all",
-    )
     checkpoint_every: int = setting(
         16, "rounds between two full checkpoints; the journal covers every round between them"
     )
@@ -219,9 +209,8 @@ class RunSettings:
             raise SettingError(
                 f"metrics_port is {self.metrics_port}; it must be between 0 and 65535, or null."
             )
-        for name in ("evaluate_every", "evaluation_examples", "extend"):
-            if (value := getattr(self, name)) is not None:
-                check_at_least(name, value, 1)
+        if self.extend is not None:
+            check_at_least("extend", self.extend, 1)
         if self.extend is not None and self.directory is None:
             raise SettingError(
                 f"extend is {self.extend}, but directory is null; name the finished run that it adds epochs to."

@@ -34,7 +34,6 @@ SUMMARY_KEYS = [
     "adjacency",
     "unit_of_privacy",
     "test_examples",
-    "evaluation_examples",
     "statement",
     "rounds",
     "parameters",
@@ -117,7 +116,7 @@ def test_noise_in_the_released_model_is_what_the_run_says(tmp_path, mechanism, w
         tmp_path / "r", f"mechanism={mechanism}", f"workload={workload}", "model=mlp",
         "population.cohort_size=20", "population.rounds_per_epoch=4", "population.epochs=3",
         "client.learning_rate=1e-5", "optimizer.momentum=0.7", "optimizer.schedule=cooldown",
-        "optimizer.learning_rate=1", "run.evaluate_every=12",
+        "optimizer.learning_rate=1", "run.evaluations=1",
     )  # fmt: skip
     moved = model(tmp_path / "r") - model(tmp_path / "r", "model_initial.npz")
     figures, mechanism_json = summary(tmp_path / "r"), json.loads((tmp_path / "r/mechanism.json").read_text())
@@ -145,7 +144,7 @@ def test_the_default_run_reaches_what_the_readme_says_and_independent_noise_less
             f"seed={seed}",
             f"mechanism={mechanism}",
             "run.reproducible=true",
-            "run.evaluate_every=176",
+            "run.evaluations=1",
         )
         run(directory, *options)
         accuracies.append(summary(directory)["accuracy"])
@@ -241,7 +240,7 @@ def test_a_run_by_the_tight_accountant_adds_less_noise_and_says_whose_bound_it_i
 
 
 def test_budget_ends_a_run_cleanly_with_the_model_so_far(tmp_path):
-    run(tmp_path / "r", *SMALL, "privacy.max_epsilon=6", "run.evaluate_every=100")
+    run(tmp_path / "r", *SMALL, "privacy.max_epsilon=6", "run.evaluations=1")
     figures = summary(tmp_path / "r")
     assert (figures["rounds"], figures["epochs"]) == (3, 1)
     assert figures["epsilon"] < 6
@@ -260,7 +259,7 @@ BAD = {
     "keep probability": (["compression.keep_probability=0"], "keep_probability"),
     "keep probability of nothing": (["compression.keep_probability=1e-300"], "at least 2^-32"),
     "seed": (["seed=99999999999999999999"], "below 2^63"),
-    "no evaluation": (["run.evaluate_every=0"], "run.evaluate_every"),
+    "no evaluation": (["run.evaluations=0"], "run.evaluations"),
     "a typo after a plus": (["+populaton.epochs=2"], "did you mean population.epochs=2?"),
     "a typo in a group": (["+population.epoch=2"], "population.epoch is no setting of simulate"),
     "no attempts": (["population.max_attempts=0"], "population.max_attempts"),
