@@ -12,8 +12,9 @@ from experiments.mechanisms import __main__ as mechanisms, files
 from experiments.mechanisms.__main__ import MechanismsSettings
 from experiments.settings.compose import compose
 from fedmf.mechanisms import FAMILIES, design_run, family, of_run, run_lower_bound, workload
-from fedmf.mechanisms.families.optimal_dense import OPTIMAL_DENSE, solve
+from fedmf.mechanisms.families.optimal_dense import OPTIMAL_DENSE
 from fedmf.mechanisms.workload import momentum
+from whole_runs import WHOLE_RUNS
 
 pytestmark = pytest.mark.long
 
@@ -21,17 +22,6 @@ KEYS = {
     "family", "sensitivity", "root_loss", "rms_error", "max_error", "lower_bound", "relative_gap", "seconds",
 }  # fmt: skip
 
-# Root losses of the run from dense eigendecompositions, to a relative gap of 5e-11: rounds, epochs, momentum,
-# schedule; the optimum, that of one epoch with this momentum, that of one epoch of prefix sums, independent noise.
-ORACLES = [
-    (22, 8, 0, "constant", 41.88567475099597, 54.06008099482908, 54.06008099482908, 124.80384609458156),
-    (22, 8, 0.9, "constant", 301.46794104907957, 433.78131319761286, 478.0302262407455, 1153.349091680632),
-    (32, 16, 0, "constant", 93.11172873765089, 135.7790578864995, 135.7790578864995, 362.392052892996),
-    (128, 4, 0.9, "constant", 498.4998111745463, 676.1385419723658, 780.2291280181979, 3527.585042587489),
-    (16, 3, 0.5, "cooldown", 26.124099769483273, 30.035994651520046, 31.406973816230824, 65.33090940619813),
-    (100, 5, 0, "decay", 47.46342858874558, 61.64961448702768, 61.64961448702768, 250.5),
-    (7, 2, 0, "constant", 6.612982036244384, 6.893512313054989, 6.893512313054989, 10.246950765959598),
-]
 EPOCHS, ROUNDS, BETA = 3, 6, 0.9
 SETTINGS = (
     f"rounds={ROUNDS}", f"epochs={EPOCHS}", "workload=run", f"momentum={BETA}", "schedule=decay",
@@ -72,14 +62,11 @@ def rows(run):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """The name of a module with families of one's own, two of which are called the same."""
+    """The name of a module with two custom families that are called the same."""
     (tmp_path / "mine_of_the_command_tests.py").write_text(
         "import numpy as np\nfrom fedmf.mechanisms import strategy_family\n"
         "FAMILY = strategy_family('mine', lambda workload: np.eye(workload.rounds))\n"
         "OTHER = strategy_family('mine', lambda workload: 2 * np.eye(workload.rounds))\n"
-        "def matrix(workload):\n"
-        "    return np.eye(workload.rounds) + workload.later.c / 100 * np.eye(workload.rounds, k=-1)\n"
-        "LATER = strategy_family('later', matrix)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     return "mine_of_the_command_tests"
@@ -104,52 +91,25 @@ def test_momentum_lists_the_post_processed_prefix_optimum(rows):
     assert table["optimal_for_prefix_sum"]["root_loss"] == pytest.approx(56.031451861268906, rel=1e-4)
     assert table["optimal"]["root_loss"] == pytest.approx(50.63831772808168, rel=1e-4)
     assert table["optimal"]["henzinger_bound"] is None
+    assert "optimal_for_momentum" not in table
+    given = ("rounds=12", "momentum=0.7", "schedule=cosine")
+    assert rows(*given, "workload=run") == rows(*given, "workload=momentum")  # of one epoch
 
 
-@pytest.mark.parametrize("schedule", ["decay", "cosine", "cooldown", "step"])
-def test_scheduled_workloads_have_the_cost_of_their_dense_twin(rows, schedule):
-    """S diag(eta) M_beta entry by entry, with eta at the part of the rounds that is done before each."""
-    p = np.arange(16) / 16
-    eta = {
-        "decay": 1 - p,
-        "cosine": 1 - 0.95 * (1 - np.cos(np.pi * p)) / 2,
-        "cooldown": 1 - 0.95 * np.maximum(0, p - 0.75) / 0.25,
-        "step": np.repeat([1, 0.15], [12, 4]),
-    }[schedule]
-    ages = np.subtract.outer(np.arange(16), np.arange(16))
-    dense = solve(np.tril(np.ones((16, 16))) @ np.diag(eta) @ np.tril(0.9 ** np.maximum(ages, 0)))
-    given = ("rounds=16", "momentum=0.9", f"schedule={schedule}", "families=[optimal]")
-    row = rows(*given, "workload=momentum")["optimal"]
-    assert row["lower_bound"] == pytest.approx(dense.lower, rel=1e-6)
-    assert row["root_loss"] == pytest.approx(dense.upper, rel=1e-4)
-    assert rows(*given, "workload=run")["optimal"] == row  # of one epoch
-
-
-@pytest.mark.parametrize(
-    ("rounds", "epochs", "beta", "schedule", "best", "epoch_momentum", "epoch_prefix_sum", "independent"), ORACLES
-)  # fmt: skip
-def test_a_run_costs_what_the_dense_oracles_say(
-    rows, rounds, epochs, beta, schedule, best, epoch_momentum, epoch_prefix_sum, independent
-):
+@pytest.mark.parametrize("known", WHOLE_RUNS, ids=str)
+def test_a_run_costs_what_the_dense_oracles_say(rows, known):
     table = rows(
-        f"rounds={rounds}", f"epochs={epochs}", "workload=run", f"momentum={beta}", f"schedule={schedule}"
-    )
+        f"rounds={known.rounds}", f"epochs={known.epochs}", f"momentum={known.momentum}", f"schedule={known.schedule}",
+        "workload=run", "families=[optimal,independent]",
+    )  # fmt: skip
     for row in table.values():
-        assert row["epochs"] == epochs
-        assert row["lower_bound"] == pytest.approx(best, rel=1e-6)
-        assert row["lower_bound"] <= best * (1 + 1e-10)
+        assert row["epochs"] == known.epochs
+        assert row["lower_bound"] == pytest.approx(known.root_loss, rel=1e-6)
+        assert row["lower_bound"] <= known.root_loss * (1 + 1e-10)
         assert row["relative_gap"] == pytest.approx(row["root_loss"] / row["lower_bound"] - 1)
-        assert row["rms_error"] == pytest.approx(row["root_loss"] / np.sqrt(rounds * epochs))
-    assert table["optimal"]["root_loss"] == pytest.approx(best, rel=1e-4)
-    assert table["optimal"]["root_loss"] >= best
-    assert table["optimal_dense"]["root_loss"] == pytest.approx(best, rel=1e-6)
-    assert table["independent"]["root_loss"] == pytest.approx(independent, rel=1e-9)
-    # The deployed streams are within 1e-4 of the optimum of their epoch; later rounds may see more of that.
-    assert table["optimal_for_prefix_sum"]["root_loss"] == pytest.approx(epoch_prefix_sum, rel=1e-3)
-    if beta:
-        assert table["optimal_for_momentum"]["root_loss"] == pytest.approx(epoch_momentum, rel=1e-3)
-    else:
-        assert "optimal_for_momentum" not in table
+        assert row["rms_error"] == pytest.approx(row["root_loss"] / np.sqrt(known.rounds * known.epochs))
+    assert known.root_loss <= table["optimal"]["root_loss"] <= known.root_loss * (1 + 1e-4)
+    assert table["independent"]["root_loss"] == pytest.approx(known.independent_root_loss, rel=1e-9)
 
 
 def test_every_family_costs_what_its_exported_stream_does_to_the_dense_run(rows, tmp_path):
@@ -218,15 +178,6 @@ def test_designs_of_one_epoch_are_restarted_and_costed_on_the_run(rows, tmp_path
         assert np.all(arrays["noise"] == arrays["noise"][0])
 
 
-def test_families_are_fitted_to_the_run_or_keep_their_matrix(rows):
-    given = ("rounds=16", "epochs=5", "momentum=0.9")
-    fitted, alone = rows(*given, "workload=run"), rows(*given, "workload=momentum")
-    changed = {name for name in FAMILIES if fitted[name]["root_loss"] < alone[name]["root_loss"] * (1 - 1e-3)}
-    assert changed == {"optimal", "optimal_dense", "banded_low_rank", "banded_toeplitz", "blt"}
-    for name in set(FAMILIES) - changed:
-        assert fitted[name]["root_loss"] == pytest.approx(alone[name]["root_loss"], rel=1e-6)
-
-
 def test_chosen_families_are_listed_in_order_and_once_custom_ones_by_their_name(rows, own, tmp_path):
     chosen = f"families=[independent,{own}:FAMILY,optimal,independent]"
     table = rows("rounds=8", chosen, f"export={tmp_path}")
@@ -234,21 +185,6 @@ def test_chosen_families_are_listed_in_order_and_once_custom_ones_by_their_name(
     assert table["mine"]["root_loss"] == pytest.approx(table["independent"]["root_loss"])
     assert table["mine"]["sensitivity"] == 1
     assert (tmp_path / "mine.npz").is_file()
-
-
-def test_a_custom_family_is_fitted_to_every_epoch(rows, own, tmp_path):
-    given = ("rounds=5", "epochs=3", "workload=run", f"families=[{own}:LATER]", f"export={tmp_path}")
-    row = rows(*given)["later"]
-    S, squares = np.tril(np.ones((15, 15))), 0.0
-    with np.load(tmp_path / "later.npz") as arrays:
-        for epoch, (encoder, later) in enumerate(zip(arrays["encoder"], (10, 5, 0), strict=True)):
-            C = np.eye(5) + later / 100 * np.eye(5, k=-1)
-            np.testing.assert_allclose(encoder, C, atol=1e-6)
-            released = S[:, 5 * epoch : 5 * epoch + 5] @ np.linalg.inv(C)
-            squares += np.linalg.norm(C, axis=0).max() ** 2 * np.square(released).sum()
-    assert row["root_loss"] == pytest.approx(np.sqrt(squares), rel=1e-5)
-    assert row["sensitivity"] == pytest.approx(np.sqrt(1.01), rel=1e-6)  # that of the first epoch
-    assert row["henzinger_bound"] is None  # it is for one epoch of prefix sums, not for a run of them
 
 
 def test_buffers_reach_the_families_that_have_them_in_every_epoch(rows, caplog):
