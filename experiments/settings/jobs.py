@@ -125,7 +125,11 @@ _OPTIONS = frozenset(
 
 def default_directory(directory: str | None) -> str:
     """Return the output directory of a single run: `directory`, or runs/DATE_TIME."""
-    return directory or datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
+    return (
+        str(directory)
+        if directory not in (None, "")
+        else datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
+    )
 
 
 def _call(
@@ -139,7 +143,7 @@ def _call(
     hydra_config = HydraConfig.get()
     in_sweep = hydra_config.mode == RunMode.MULTIRUN
     output = Path(hydra_config.runtime.output_dir)
-    directory = Path(config.run.directory or output).resolve()
+    directory = Path(str(config.run.directory or output)).resolve()
     in_turn = sweep_job(hydra_config, arguments) if in_sweep else None
     try:
         with pointing_to_help("config"), as_setting_errors("config", hydra_config.overrides.task):

@@ -97,7 +97,7 @@ def _chosen(group: type[Choice], values: Mapping[str, Any], key: str) -> type:
     """Return the class of the choice that `values` name. Raises `SettingError` where they are another's, or nobody's."""
     name = str(values.get("name"))
     option = group.options.get("custom" if ":" in name else name)
-    if option is None or name == "custom" or {item.name for item in fields(option.settings)} - set(values):
+    if option is None or name == "custom" or {item.name for item in fields(option.settings)} != set(values):
         raise SettingError(
             f"{key}.name is {name!r}; it is chosen as {key}=NAME, one of {', '.join(group.options)}."
         )
@@ -109,12 +109,13 @@ def value_of(hint: Any, value: object, key: str) -> Any:
     kinds = (hint, *get_args(hint))
     try:
         if isinstance(value, bool) and bool not in kinds:  # of which pydantic would make a number
-            raise SettingError(f"{key} is {json.dumps(value)}, but it is not one of true and false.")
+            raise SettingError(f"{key} is {json.dumps(value)}; it takes neither true nor false.")
         return _adapter(hint).validate_json(json.dumps(value))
     except ValidationError as error:
         why = error.errors()[0]["msg"].replace("Input should", "it should").replace("an object", "a mapping")
         lists = "; lists are given as key=[a,b]" if why.endswith("array") else ""
-        raise SettingError(f"{key} is {value!r}; {why}{lists}.") from error
+        shown = "null" if value is None else repr(value)
+        raise SettingError(f"{key} is {shown}; {why}{lists}.") from error
 
 
 @cache

@@ -12,7 +12,7 @@ import experiments
 from experiments import deploy_demo
 from experiments.cli.command import guard, run
 from experiments.settings.reference import RUN, SETTINGS
-from runs import command
+from runs import command, typed
 
 COMMANDS = sorted(set(SETTINGS) - {RUN})
 
@@ -117,3 +117,9 @@ def test_a_defect_of_our_own_is_not_dressed_up_as_a_mistake() -> None:
         guard(lambda: int("x"))
     with pytest.raises(OSError, match="no file in sight"):
         guard(lambda: (_ for _ in ()).throw(OSError("no file in sight")))
+
+
+def test_a_folder_named_by_a_number_is_a_folder(tmp_path: Path) -> None:
+    small = ("population.cohort_size=20", "population.rounds_per_epoch=1", "population.epochs=1")
+    assert typed("run.directory=2024", *small, cwd=tmp_path) == 0
+    assert (tmp_path / "2024" / "summary.json").is_file()

@@ -90,10 +90,10 @@ def test_a_value_is_taken_as_the_type_of_its_field(hint, value, made):
     ("hint", "value", "said"),
     [
         (int, 3.7, "key is 3.7; it should be a valid integer"),
-        (int, True, "key is true, but"),
-        (float | None, False, "key is false, but"),
+        (int, True, "key is true; it takes neither true nor false"),
+        (float | None, False, "key is false; it takes neither"),
         (str, ["a"], "it should be a valid string"),
-        (str, True, "key is true, but"),
+        (str, True, "key is true; it takes neither true nor false"),
         (tuple[str, ...], "f1", "key is 'f1'; it should be a valid array; lists are given as key=[a,b]."),
         (WorkloadName, "all", "key is 'all'; it should be 'run', 'prefix_sum' or 'momentum'."),
     ],
