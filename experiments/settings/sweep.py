@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
@@ -34,19 +35,20 @@ class SweepJob:
 
 def sweep_job(hydra: Any, arguments: Sequence[str]) -> SweepJob:
     """Return the job that Hydra's settings `hydra` are of; `arguments` are those of the sweep's command line."""
-    given = dict(text.partition("=")[::2] for text in overrides_among(arguments))
-    task = dict(text.partition("=")[::2] for text in hydra.overrides.task)
-    own = [f"{key}={value}".lstrip("+") for key, value in task.items() if given.get(key) != value]
-    keys = [text.partition("=")[0] for text in own]
+    params = [f"{key}={value}" for key, value in (hydra.sweeper.get("params") or {}).items()]
+    parsed = OverridesParser.create().parse_overrides([*params, *overrides_among(arguments)])
+    swept = [one for one in parsed if one.is_sweep_override()]
+    task = dict(text.lstrip("+").partition("=")[::2] for text in hydra.overrides.task)
+    keys = [key for key in dict.fromkeys(str(one.key_or_group) for one in swept) if key in task]
     last = [key.rpartition(".")[2] for key in keys]
     words = (  # keys as short as they can be told apart
-        text.removeprefix(key.removesuffix(short)) if last.count(short) == 1 else text
-        for text, key, short in zip(own, keys, last, strict=True)
+        f"{short if last.count(short) == 1 else key}={task[key]}"
+        for key, short in zip(keys, last, strict=True)
     )
-    return SweepJob(int(hydra.job.num) + 1, _total(hydra.sweeper, arguments), " ".join(words))
+    return SweepJob(int(hydra.job.num) + 1, _total(hydra.sweeper, swept), " ".join(words))
 
 
-def _total(sweeper: Any, arguments: Sequence[str]) -> int | None:
+def _total(sweeper: Any, swept: Sequence[Override]) -> int | None:
     """Return how many jobs a sweep has, None where that is not known beforehand."""
     target = str(sweeper.get("_target_", ""))
     if "OptunaSweeper" in target:
@@ -54,10 +56,8 @@ def _total(sweeper: Any, arguments: Sequence[str]) -> int | None:
         return None if is_grid else int(sweeper.n_trials)
     if not target.endswith(".BasicSweeper"):
         return None
-    swept = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
     try:
-        found = OverridesParser.create().parse_overrides([*swept, *overrides_among(arguments)])
-        return math.prod(len(list(one.sweep_string_iterator())) for one in found if one.is_sweep_override())
+        return math.prod(len(list(one.sweep_string_iterator())) for one in swept)
     except (
         HydraException,
         AssertionError,
