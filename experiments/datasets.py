@@ -1,7 +1,7 @@
 """List the data sets and models: `python -m experiments.datasets`.
 
-Says of every data set what it is, whether the users of its test split train too, its licence and its source; of every model what it fits and how many
-parameters it has on the data of its papers. Loads no data.
+Prints what every data set is, whether the users of its test split train too, its licence and its source; of every model
+what it fits and how many parameters it has on the data of its papers. Loads no data.
 """
 
 from typing import Any

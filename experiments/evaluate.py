@@ -2,13 +2,11 @@
 
 The model and its data set come from the run directory's config.yaml and model.npz. `dataset.path=FILE` (or
 another key of the data set) replaces one of the run's values; `dataset=NAME` scores on another data set of
-the same shape.
-
-`metrics=[f1,MODULE:FUNCTION]` scores by other metrics than those of the run.
+the same shape. `metrics=[f1,MODULE:FUNCTION]` scores by other metrics than those of the run.
 
 A loader, a model, a loss or a metric that config.yaml names by an import path is not imported, because importing runs
-code: give it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=custom model.name=MODULE:CLASS`,
-`metrics=[...]`), or say with `trust_code=true` that you trust whoever wrote the directory.
+code: name it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=custom model.name=MODULE:CLASS`,
+`metrics=[...]`), or set `trust_code=true` if you trust the author of the directory.
 """
 
 from pathlib import Path

@@ -1,12 +1,11 @@
-"""Take the model of a run with you: `python -m experiments.export directory=DIR format=torch|safetensors|onnx`.
+"""Export the model of a run: `python -m experiments.export directory=DIR format=torch|safetensors|onnx`.
 
-Writes one file where `to` says, else into the run directory as model.pt, model.safetensors or model.onnx, and nothing
-over what is there. The privacy statement goes along: in the metadata of safetensors and ONNX files, and in FILE.json
-beside a torch file.
+Writes the file `to`, else model.pt, model.safetensors or model.onnx in the run directory, and never overwrites a file.
+The privacy statement goes along: in the metadata of safetensors and ONNX files, and in FILE.json next to a torch file.
 
-torch and safetensors hold parameters and buffers by name, as `state_dict` does; neither data nor code is needed. ONNX holds
+torch and safetensors hold parameters and buffers by name, as `state_dict` does; they need neither data nor code. ONNX holds
 the computation too, for which the model is built: one that config.yaml names by an import path is imported only where
-you name it yourself (`model=custom model.name=MODULE:CLASS`) or say with `trust_code=true` that you trust whoever wrote
+you name it yourself (`model=custom model.name=MODULE:CLASS`) or set `trust_code=true` because you trust the author of
 the directory.
 """
 

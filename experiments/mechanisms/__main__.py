@@ -1,15 +1,14 @@
 """Compare factorizations of a workload: `python -m experiments.mechanisms rounds=1024`.
 
-Prints, for every family, sensitivity, root loss, errors, memory and the CPU time of its design, beside the
-lower bounds that no factorization of the workload can go below, with equal noise in every epoch. `workload=momentum momentum=0.9`
-and `schedule=cooldown` choose another workload; its prefix-sum optimum with the momentum as
-post-processing is then listed too. `epochs=8 workload=run` compares whole runs, in which the noise
-restarts every epoch and the model does not: each epoch's mechanism is fitted to its own rounds and all that
-follow, and the optimum of one epoch alone stands beside. With `workload=prefix_sum` or `workload=momentum` all
-families are fitted to one epoch alone, and costed on the run. `families=[optimal,mine:FAMILY]` compares chosen
-ones, a family of your own by its import path among them. `export=DIR` writes DIR/FAMILY.npz with the dense
-encoder, decoder and what the stream itself emits, with a leading axis for several epochs; `plots=DIR` writes
-plots.
+Prints sensitivity, root loss, errors, memory and the CPU time of the design of every family, and its loss over lower
+bounds that hold for every factorization with equal noise in every epoch. `workload=momentum momentum=0.9` and
+`schedule=cooldown` choose another workload; the optimum for prefix sums, with the momentum as post-processing, is then
+listed too. `epochs=8 workload=run` compares whole runs, in which the noise restarts every epoch and the model continues:
+each epoch's mechanism is fitted to its own rounds and all later ones, and the optimum of one epoch alone is listed too.
+With `workload=prefix_sum` or `workload=momentum` all families are fitted to one epoch, and costed on the run.
+`families=[optimal,mine:FAMILY]` compares chosen families, a custom one by its import path. `export=DIR` writes
+DIR/FAMILY.npz with the dense encoder, decoder and the output of the stream itself, with a leading axis for several
+epochs; `plots=DIR` writes plots.
 """
 
 import logging
