@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Column, Table as RichTable
-
 from experiments.cli import command, output
 from experiments.pages.comparison import Comparison, as_document, read_comparison
 from experiments.pages.comparison_page import claim, comparison_page, results_table, warnings
@@ -53,11 +51,7 @@ def compare(settings: CompareSettings) -> None:
     document, page = as_document(compared), comparison_page(compared)
     written = write_page(page, compared.directory / PAGE, settings.plots, settings.width, settings.overwrite)
     _write_csv(compared.directory / CSV, document["groups"])
-    if settings.output is Output.json:
-        output.print_json(document)
-    else:
-        _print(compared)
-        output.print_files("plots", written)
+    output.show(settings.output, document, lambda: _print(compared, written))
 
 
 def _write_csv(file: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -69,24 +63,24 @@ def _write_csv(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     write_output(file, lines.getvalue().encode())
 
 
-def _print(compared: Comparison) -> None:
+def _print(compared: Comparison, plots: Sequence[Path]) -> None:
     """Print the results and where the files are."""
     results = results_table(compared)
-    columns = (
-        Column(name, justify="right" if place in results.numbers else "left")
-        for place, name in enumerate(results.header)
+    columns = {
+        name: output.NUMBER if place in results.numbers else {} for place, name in enumerate(results.header)
+    }
+    output.print_table(
+        f"Runs below {compared.directory}: mean ± standard error over seeds", columns, results.rows
     )
-    table = RichTable(*columns, title=f"Runs below {compared.directory}: mean ± standard error over seeds")
-    for row in results.rows:
-        table.add_row(*row)
-    console = output.console()
-    console.print(table)
-    for sentence in (claim(compared.runs), *warnings(compared)):
-        console.print(sentence, highlight=False)
-    for name, why in compared.left_out.items():
-        console.print(f"left out, {name}: {why}", highlight=False, markup=False)
-    files = f"page: {compared.directory / PAGE}\ntable: {compared.directory / CSV}"
-    console.print(files, highlight=False, soft_wrap=True)
+    lines = [
+        claim(compared.runs),
+        *warnings(compared),
+        *(f"left out, {name}: {why}" for name, why in compared.left_out.items()),
+        f"page: {compared.directory / PAGE}",
+        f"table: {compared.directory / CSV}",
+    ]
+    output.console().print("\n".join(lines), markup=False)
+    output.print_files("plots", plots)
 
 
 if __name__ == "__main__":

@@ -36,10 +36,9 @@ def report(settings: ReportSettings) -> None:
     file = Path(settings.directory) / REPORT
     page = run_page(read_run(file.parent))
     files = write_page(page, file, settings.plots, settings.width, settings.overwrite)
-    if settings.output is Output.json:
-        output.print_json({"page": str(file), "plots": list(map(str, files))})
-    else:
-        output.console().print(f"page: {file}", markup=False)
+    document = {"page": str(file), "plots": list(map(str, files))}
+    output.show(settings.output, document, lambda: output.console().print(f"page: {file}", markup=False))
+    if settings.output is Output.text:
         output.print_files("plots", files)
 
 

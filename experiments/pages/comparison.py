@@ -158,13 +158,16 @@ def common_accuracy(runs: Sequence[Run]) -> float | None:
     return round(math.floor(reached / STEP + 1e-9) * STEP, 2) or None
 
 
+def bytes_by_round(run: Run) -> dict[int, float]:
+    """Return the bytes that all clients had sent after each round."""
+    sent = accumulate(float(line["uplink_bytes"]) for line in run.rounds)
+    return dict(zip((line["round"] for line in run.rounds), sent, strict=True))
+
+
 def bytes_to_reach(run: Run, target: float) -> float | None:
     """Return the bytes that all clients had sent when a scored round first reached `target`, or None."""
-    sent = accumulate(float(line["uplink_bytes"]) for line in run.rounds)
-    reached = (
-        total for line, total in zip(run.rounds, sent, strict=True) if (line.get("accuracy") or 0.0) >= target
-    )
-    return next(reached, None)
+    reached = (place for place, accuracy in zip(*run.column("accuracy"), strict=True) if accuracy >= target)
+    return next((bytes_by_round(run)[place] for place in reached), None)
 
 
 def as_document(compared: Comparison) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """The page of a comparison: results by group, its plots, and every run."""
 
+import statistics
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from experiments.pages.comparison import (
     EITHER,
     Comparison,
     Group,
+    bytes_by_round,
     bytes_to_reach,
     claims,
     is_not_private,
@@ -17,7 +20,7 @@ from experiments.pages.comparison import (
     short_names,
 )
 from experiments.pages.fields import text_of, unit_of
-from experiments.pages.figures import COLOURS, BarPlot, LinePlot, Series
+from experiments.pages.figures import COLOURS, LinePlot, Series
 from experiments.pages.page import SOURCE, Page, Section, Table
 from experiments.pages.wording import Estimate, bound, estimate, figure, number, percent, size, times
 from experiments.run_files.directory import METRICS, PRIVACY, SUMMARY
@@ -35,13 +38,15 @@ Lines = dict[str, list[tuple[float, Estimate | None]]]  # accuracy by what it is
 def comparison_page(compared: Comparison) -> Page:
     """Return the page of a comparison."""
     groups, runs = compared.groups, compared.runs
-    words = "Sent in a round: by each client of its cohort, values and envelope. Compression: of the values alone."
+    words = (
+        "Sent in a round: by each client of its cohort, values and envelope. Compression: of the values alone. Bytes to an "
+        "accuracy: of all clients, until a scored round first reached it; a dash where not every run did."
+    )
     left_out = [f"left out, {name}: {why}" for name, why in compared.left_out.items()]
     sections = [
         Section("Results", [words], left_out, results_table(compared)),
         *measured_sections(groups),
-        by_round_section(groups),
-        *bytes_section(groups, compared.target),
+        *by_round_sections(groups),
         runs_section(compared),
     ]
     varied = ", ".join(groups[0].settings) or "nothing but the seed"
@@ -84,6 +89,7 @@ def claim(runs: Sequence[Run]) -> str:
 def results_table(compared: Comparison) -> Table:
     """Return one row for each group."""
     metrics = ("accuracy", *compared.further_metrics)
+    targets = [] if compared.target is None else [compared.target]
     rows = [
         (
             *_settings(group),
@@ -91,13 +97,15 @@ def results_table(compared: Comparison) -> Table:
             str(len(group.runs)),
             *(_metric(name, group) for name in metrics),
             _epsilon(group.runs),
-            f"{times(ratio.mean if (ratio := group.mean(recorded('compression_ratio'))) else None)} x",
-            size(sent.mean if (sent := group.mean(_sent)) else None),
+            f"{times(_mean(group, recorded('compression_ratio')))} x",
+            size(_mean(group, _sent)),
+            *(size(_mean(group, partial(bytes_to_reach, target=target))) for target in targets),
         )
         for group in compared.groups
     ]
     settings = short_names(compared.groups[0].settings).values()
     header = (*settings, "seeds", "runs", *metrics, "epsilon spent", "compression", "sent in a round")
+    header += tuple(f"bytes to {percent(target)}" for target in targets)
     return Table(header, rows, _numbers(compared.groups, header))
 
 
@@ -117,6 +125,11 @@ def runs_section(compared: Comparison) -> Section:
     settings = short_names(compared.groups[0].settings).values()
     header = (*settings, "seed", "accuracy", "epsilon spent", SOURCE)
     return Section("Runs", table=Table(header, rows, _numbers(compared.groups, header[:-1])))
+
+
+def _mean(group: Group, value: Callable[[Run], float | None]) -> float | None:
+    mean = group.mean(value)
+    return None if mean is None else mean.mean
 
 
 def _settings(group: Group) -> list[str]:
@@ -217,15 +230,24 @@ def measured_sections(groups: Sequence[Group]) -> Iterator[Section]:
         )
 
 
-def by_round_section(groups: Sequence[Group]) -> Section:
-    """Return accuracy by round, one line for each group, in the rounds at which all of its runs were scored."""
-    lines: Lines = {}
+def by_round_sections(groups: Sequence[Group]) -> list[Section]:
+    """Return accuracy by round and against all bytes sent so far, in the rounds at which all runs of a group were scored."""
+    rounds: Lines = {}
+    sent: Lines = {}
     for group in groups:
         columns = [dict(zip(*run.column("accuracy"), strict=True)) for run in group.runs]
-        lines[group.label] = [
-            (place, estimate([column.get(place) for column in columns])) for place in columns[0]
-        ]
-    return _accuracy_section("round", lines, f"{_of_part(groups)}From {METRICS}: accuracy.")
+        bytes_sent = [bytes_by_round(run) for run in group.runs]
+        for place in columns[0]:
+            accuracy = estimate([column.get(place) for column in columns])
+            so_far = statistics.fmean(column.get(place, 0.0) for column in bytes_sent)
+            rounds.setdefault(group.label, []).append((place, accuracy))
+            sent.setdefault(group.label, []).append((so_far, accuracy))
+    part = part_words([run for group in groups for run in group.runs])
+    end = f"Envelopes included. {part}From {METRICS}: uplink_bytes, accuracy."
+    return [
+        _accuracy_section("round", rounds, f"{part}From {METRICS}: accuracy."),
+        _accuracy_section("bytes sent by all clients", sent, end, bytes_on="x", log=True),
+    ]
 
 
 def _accuracy_section(against: str, lines: Lines, end: str, **options: Any) -> Section:
@@ -250,26 +272,3 @@ def _accuracy_section(against: str, lines: Lines, end: str, **options: Any) -> S
     caption = f"{title}, mean over seeds, bands one standard error; {lines_shown}. {end}"
     plot = LinePlot(title.lower().replace(" ", "_"), caption, drawn, ACCURACY, against, **options)
     return Section(title, plot=plot)
-
-
-def bytes_section(groups: Sequence[Group], target: float | None) -> list[Section]:
-    """Return the bytes that all clients send until the accuracy is reached, in one section."""
-    if target is None:
-        return []
-    title = f"Bytes to reach {percent(target)}"
-    reached = [(group.label, group.mean(lambda run: bytes_to_reach(run, target))) for group in groups]
-    bars = [(name, value.mean, value.error) for name, value in reached if value]
-    missing = [f"{name}: not reached by every seed" for name, value in reached if not value]
-    if not bars:
-        return [Section(title, ["No group reaches it with every seed."])]
-    caption = (
-        f"Sent by all clients, envelopes included, until a scored round first reached {percent(target)}; "
-        f"mean over seeds, bars one standard error. {_of_part(groups)}From {METRICS}: uplink_bytes, accuracy."
-    )
-    plot = BarPlot("bytes_to_reach_accuracy", caption, bars, "sent by clients")
-    return [Section(title, points=missing, plot=plot)]
-
-
-def _of_part(groups: Sequence[Group]) -> str:
-    """Return what must be said where rounds are scored on a part of the test examples."""
-    return part_words([run for group in groups for run in group.runs])

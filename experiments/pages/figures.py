@@ -1,6 +1,6 @@
 """Plots in one look for every page and every file; nothing is fetched.
 
-`LinePlot` and `BarPlot` contain what is drawn, a `Size` how large: the same plot is on a page and in files for a paper.
+A `LinePlot` contains what is drawn, a `Size` how large: the same plot is on a page and in files for a paper.
 """
 
 import io
@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from server.files import write_output
 
@@ -51,21 +51,16 @@ def save(figure: Figure, path: Path, dots: float) -> None:
 
 @dataclass(frozen=True)
 class Size:
-    """Width and height of a plot in inches, and its text in points; labels of lines and bars are a point smaller."""
+    """Width and height of a plot in inches, and its text in points; labels of lines are a point smaller."""
 
     width: float
     height: float
     text: float
 
-    def lines(self, label: str, share: float = 1.0) -> str:
-        """Return a label in lines as wide as a share of the plot, each value on the line of its setting."""
-        letters = (INCH * self.width - 45) * share / (0.62 * (self.text - 1))
+    def lines(self, label: str) -> str:
+        """Return a label in lines of the plot's width, each value on the line of its setting."""
+        letters = 0.9 * (INCH * self.width - 45) / (0.62 * (self.text - 1))
         return textwrap.fill(label.replace(" = ", "\u00a0=\u00a0"), int(letters))
-
-    @property
-    def line_height(self) -> float:
-        """Inches from one line of a label to the next."""
-        return 1.5 * (self.text - 1) / INCH
 
 
 PAGE = Size(4.8, 2.9, 10.5)
@@ -101,9 +96,10 @@ class LinePlot:
 
     def figure(self, size: Size = PAGE) -> Figure:
         """Return the plot, with a legend below where it has more than one line."""
-        labels = [size.lines(line.label, 0.9) for line in self.series]
+        labels = [size.lines(line.label) for line in self.series]
         rows = sum(1 + label.count("\n") for label in labels) if len(labels) > 1 else 0
-        figure = Figure(figsize=(size.width, size.height + rows * size.line_height), layout="constrained")
+        height = size.height + rows * 1.5 * (size.text - 1) / INCH
+        figure = Figure(figsize=(size.width, height), layout="constrained")
         axes = figure.add_subplot()
         for index, line in enumerate(self.series):
             self._draw(axes, line, index, labels[index])
@@ -137,47 +133,21 @@ class LinePlot:
 
     def _scale(self, axes: Axes) -> None:
         """Set scales and ticks: whole rounds, and on a logarithmic axis the values themselves where they are few."""
-        if self.bytes_on:
-            getattr(axes, f"{self.bytes_on}axis").set_major_formatter(EngFormatter("B"))
         if self.log:
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+            axes.set_xticks([], minor=True)
+        elif self.x_label == "round":
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+        if self.bytes_on:
+            getattr(axes, f"{self.bytes_on}axis").set_major_formatter(EngFormatter("B"))
+        if self.from_zero:
+            axes.set_ylim(bottom=0)
+        if self.log:
             write = EngFormatter("B", places=1) if self.bytes_on == "x" else "{:.3g}".format
             names = {write(value): value for line in self.series for value in sorted(line.x)}
             if len(names) <= MOST_TICKS:
                 axes.set_xticks(list(names.values()), list(names))
-                axes.set_xticks([], minor=True)
-        elif self.x_label == "round":
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-        if self.from_zero:
-            axes.set_ylim(bottom=0)
-
-
-@dataclass(frozen=True)
-class BarPlot:
-    """Horizontal bars (label, bytes, error) and their caption, the first on top."""
-
-    name: str
-    caption: str
-    bars: Sequence[tuple[str, float, float | None]]
-    x_label: str
-
-    def figure(self, size: Size = PAGE) -> Figure:
-        """Return the plot, as high as its labels need: each is above its bar."""
-        labels = [size.lines(label) for label, _, _ in self.bars]
-        rows = 1 + max(label.count("\n") for label in labels)
-        figure = Figure(
-            figsize=(size.width, 0.6 + (0.25 + rows * size.line_height) * len(labels)), layout="constrained"
-        )
-        axes = figure.add_subplot()
-        values, errors = [value for _, value, _ in self.bars], [error or 0.0 for *_, error in self.bars]
-        axes.barh(range(len(labels)), values, height=0.4, xerr=errors, color=COLOURS[0], capsize=3)
-        for place, label in enumerate(labels):
-            axes.text(0, place - 0.25, label, fontsize=size.text - 1, verticalalignment="bottom")
-        axes.set_yticks([])
-        axes.set_ylim(len(labels) - 0.6, -0.9)
-        axes.set_xlabel(self.x_label)
-        axes.xaxis.set_major_formatter(EngFormatter("B"))
-        return figure
 
 
 def style(size: Size) -> Any:
@@ -193,7 +163,7 @@ def style(size: Size) -> Any:
     }
 
 
-def rendered(plot: LinePlot | BarPlot, form: str, size: Size = PAGE) -> bytes:
+def rendered(plot: LinePlot, form: str, size: Size = PAGE) -> bytes:
     """Return a plot as a file, svg or png."""
     buffer = io.BytesIO()
     with matplotlib.rc_context(style(size)):

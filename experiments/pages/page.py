@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from experiments.pages.figures import BarPlot, LinePlot, Size, rendered
+from experiments.pages.figures import LinePlot, Size, rendered
 from experiments.pages.template import TEMPLATE
 from experiments.run_files.directory import refuse_unmakeable
 from fedmf.errors import RunDirectoryError
@@ -45,7 +45,7 @@ class Section:
     paragraphs: Sequence[str] = ()
     points: Sequence[str] = ()
     table: Table | None = None
-    plot: LinePlot | BarPlot | None = None
+    plot: LinePlot | None = None
     verbatim: str = ""
 
 
@@ -60,7 +60,7 @@ class Page:
     key_figures: Sequence[tuple[str, str, Sequence[str]]] = ()
 
     @property
-    def plots(self) -> list[LinePlot | BarPlot]:
+    def plots(self) -> list[LinePlot]:
         """The plots of the page."""
         return [section.plot for section in self.sections if section.plot is not None]
 
@@ -97,6 +97,6 @@ def write_page(
     return list(files)
 
 
-def picture(plot: LinePlot | BarPlot) -> str:
+def picture(plot: LinePlot) -> str:
     """Return a plot as the address of an image that contains it."""
     return f"data:image/svg+xml;base64,{b64encode(rendered(plot, 'svg')).decode()}"

@@ -3,7 +3,6 @@
 import math
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any
 
 from client.metric_names import ALWAYS, BETTER_IF_LARGER
 from experiments.pages.fields import text_of, unit_of, words_of
@@ -161,33 +160,20 @@ def noise_section(run: Run) -> Section:
 
 
 def _noise_unit(run: Run) -> tuple[float, str, str, str]:
-    """Return what turns a relative error into an absolute one, its unit, what the noise is on, and more sources."""
+    """Return what turns a relative error into an absolute one, its unit, what the noise is on, and more sources.
+
+    The errors of mechanism.json count momentum and schedule; Nesterov's form, weight decay and adaptive rates they do not.
+    """
     std, optimizer = run.mechanism.get("update_noise_std"), run.config.get("optimizer") or {}
     if not std or optimizer.get(
         "precondition"
     ):  # clients that scale their coordinates apart have no common unit
         of = "the accumulated updates, over noise multiplier times clip norm and the first learning rate"
         return 1.0, "relative", of, ""
-    if (rate := plain_learning_rate(optimizer)) is not None:
+    name, rate = optimizer.get("name", "the optimizer"), optimizer.get("learning_rate")
+    is_plain = name == "sgd" and not (optimizer.get("nesterov") or optimizer.get("weight_decay"))
+    if is_plain and isinstance(rate, int | float):
         source = f", update_noise_std; {CONFIG}: optimizer.learning_rate"
         return std * rate, "model units", "each coordinate of the model", source
-    name = optimizer.get("name", "the optimizer")
     of = f"each coordinate of the accumulated mean updates, momentum and schedule counted; what else {name} makes of them is not"
     return std, "update units", of, ", update_noise_std"
-
-
-def plain_learning_rate(optimizer: dict[str, Any]) -> float | None:
-    """Return the learning rate of an optimizer that adds it times the accumulated updates to the model, else None.
-
-    The mechanism's errors count momentum and schedule; Nesterov's form, weight decay and adaptive rates they do not.
-
-    >>> plain_learning_rate({"name": "sgd", "learning_rate": 0.5, "momentum": 0.9})
-    0.5
-    >>> plain_learning_rate({"name": "sgd", "learning_rate": 0.5, "nesterov": True})
-    >>> plain_learning_rate({"name": "adam", "learning_rate": 0.5})
-    """
-    rate = optimizer.get("learning_rate")
-    plain = optimizer.get("name") == "sgd" and not (
-        optimizer.get("nesterov") or optimizer.get("weight_decay")
-    )
-    return float(rate) if plain and isinstance(rate, int | float) else None

@@ -58,7 +58,7 @@ table.{{ look }} thead { display: none; }
            overflow-wrap: break-word; }
   th { vertical-align: bottom; }
   th.number { text-align: right; }
-  td.number { text-align: right; font-variant-numeric: tabular-nums; }
+  td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
   td.source { color: var(--muted); font-size: .8rem; overflow-wrap: anywhere; }
   table.plain td.text { min-width: 7rem; overflow-wrap: anywhere; }
   table.plain td.source { min-width: 11rem; }

@@ -88,27 +88,18 @@ def size(count: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time as people say it, a dash for the unknown.
+    """Return a time in its two largest units, a dash for the unknown.
 
     >>> duration(0.1234), duration(12.5), duration(754), duration(9000), duration(200_000)
     ('0.123 s', '12.5 s', '12 min 34 s', '2 h 30 min', '2 d 7 h')
     """
     if seconds is None:
         return "–"
-    return whole_duration(seconds) if seconds >= 59.95 else f"{seconds:.3g} s"
-
-
-def whole_duration(seconds: float) -> str:
-    """Return a time in whole numbers of its two largest units.
-
-    >>> whole_duration(0.4), whole_duration(12.4), whole_duration(61), whole_duration(7260), whole_duration(90000)
-    ('0 s', '12 s', '1 min 1 s', '2 h 1 min', '1 d 1 h')
-    """
     left = round(seconds)
     for (unit, length), (smaller, part) in pairwise(_TIMES):
         if left >= length:
             return f"{left // length} {unit} {left % length // part} {smaller}"
-    return f"{left} s"
+    return f"{seconds:.3g} s"
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,7 @@ import pytest
 
 import written_run
 from experiments.pages.comparison import read_comparison
-from experiments.pages.comparison_page import (
-    MOST_LINES,
-    by_round_section,
-    bytes_section,
-    measured_sections,
-    runs_section,
-)
+from experiments.pages.comparison_page import MOST_LINES, by_round_sections, measured_sections, runs_section
 
 BYTES = {0.1: 900.0, 0.5: 2500.0}
 EPSILON, SENT, KEEP = (
@@ -95,9 +89,12 @@ def test_a_group_without_epsilon_is_named_not_drawn(tmp_path):
     assert "1 of the groups have none and are not drawn." in plots(tmp_path)[EPSILON].caption
 
 
-def test_curves_by_round_have_the_mean_and_the_error_over_seeds(tmp_path):
-    (line,) = by_round_section(groups(sweep(tmp_path, ("blt",), (8.0,), (0.1,)))).plot.series
+def test_curves_by_round_and_bytes_have_the_mean_and_the_error_over_seeds(tmp_path):
+    sections = by_round_sections(groups(sweep(tmp_path, ("blt",), (8.0,), (0.1,))))
+    (line,), (sent,) = (section.plot.series for section in sections)
     assert list(line.x) == [1, 2, 3, 4, 5, 6]
+    assert list(sent.x) == pytest.approx([64 * 921.6 * number for number in line.x])
+    assert (sent.y, sent.error) == (line.y, line.error)
     assert line.y[-1] == pytest.approx(61)
     assert line.error == pytest.approx([0, 0, 0, 0, 0, 1.0])
 
@@ -115,7 +112,7 @@ def test_more_lines_than_looks_are_counted_and_named(tmp_path):
     assert [line.label for line in plot.series] == [f"m{number}" for number in range(1, MOST_LINES + 1)]
     left_out = f"{MOST_LINES} of {MOST_LINES + 1} lines, those that get highest; not drawn: "
     assert f"{left_out}m0." in plot.caption
-    caption = by_round_section(groups(tmp_path)).plot.caption
+    caption = by_round_sections(groups(tmp_path))[0].plot.caption
     assert f"{MOST_LINES} of {2 * MOST_LINES + 2} lines" in caption
     assert "mechanism = m0, epsilon = 8 …. From" in caption or "mechanism = m0, epsilon = 2. From" in caption
 
@@ -162,9 +159,9 @@ def test_runs_scored_on_unlike_numbers_of_examples_are_no_repetitions_and_that_i
     assert [(group.label, len(group.runs)) for group in both] == [
         ("evaluation examples = 60", 2), ("evaluation examples = 360", 2)
     ]  # fmt: skip
-    for section in (by_round_section(both), *bytes_section(both, 0.5)):
+    for section in by_round_sections(both):
         assert "Before the last round scored on 60 of 360 test examples" in section.plot.caption
         assert "standard error of at most 5.90 points" in section.plot.caption
         assert "runs differ in that, and their rounds are not scored alike" in section.plot.caption
-    for section in (by_round_section(alike), *bytes_section(alike, 0.5)):
+    for section in by_round_sections(alike):
         assert "Before the last round" not in section.plot.caption

@@ -6,7 +6,7 @@ import matplotlib
 import pytest
 from matplotlib.collections import PolyCollection
 
-from experiments.pages.figures import MOST_MARKERS, PAGE, BarPlot, LinePlot, Series, rendered, style
+from experiments.pages.figures import MOST_MARKERS, PAGE, LinePlot, Series, rendered, style
 from experiments.pages.page import SIZES
 
 LONG = "mechanism = independent, learning rate = 0.3, momentum = 0.9, keep probability = 0.1, epsilon = "
@@ -19,23 +19,19 @@ def line_plot(*series, **options):
 
 @pytest.mark.parametrize("size", [PAGE, *SIZES.values()])
 def test_no_label_is_cut_and_the_plot_keeps_its_width(size):
-    lines = [Series(f"{LONG}{number}", [1, 2], [3.0, 4.0]) for number in range(5)]
-    bars = BarPlot(
-        "name", "caption", [(line.label, 1.0, None) for line in [*lines, Series(UNBROKEN, [], [])]], ""
-    )
-    for plot in (line_plot(*lines, Series(UNBROKEN, [1], [2])), bars):
-        with matplotlib.rc_context(style(size)):
-            figure = plot.figure(size)
-            figure.draw_without_rendering()
-        (axes,) = figure.axes
-        texts = [*axes.texts, *(text for legend in figure.legends for text in legend.get_texts())]
-        assert {text.get_text().replace("\n", "") for text in texts} >= {UNBROKEN}
-        for text in texts:
-            box = text.get_window_extent()
-            assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
-            assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
-            assert not re.search(r"=\s*\n|\n\s*=", text.get_text())  # no setting is split from its value
-        assert axes.get_window_extent().width > 0.7 * figure.bbox.width
+    labels = [*(f"{LONG}{number}" for number in range(5)), UNBROKEN]
+    with matplotlib.rc_context(style(size)):
+        figure = line_plot(*(Series(label, [1, 2], [3.0, 4.0]) for label in labels)).figure(size)
+        figure.draw_without_rendering()
+    (legend,), (axes,) = figure.legends, figure.axes
+    texts = legend.get_texts()
+    assert [text.get_text().replace("\n", "") for text in texts][-1] == UNBROKEN
+    for text in texts:
+        box = text.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+        assert not re.search(r"=\s*\n|\n\s*=", text.get_text())  # no setting is split from its value
+    assert axes.get_window_extent().width > 0.7 * figure.bbox.width
 
 
 def test_an_error_is_a_band_as_wide_as_the_standard_error_and_a_bar_for_a_lone_point():
