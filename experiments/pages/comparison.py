@@ -21,7 +21,6 @@ from fedmf.errors import RunDirectoryError
 
 MEASURES = ("epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds")
 EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
-SCORED_ON = "run.evaluation_examples"
 STEP = 0.05
 
 
@@ -110,9 +109,7 @@ def find_runs(directory: Path) -> tuple[list[Run], dict[str, str]]:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Return the runs by settings, seeds apart, in order of the settings in which they differ."""
-    settings = [
-        without(run.config, REPETITION) | {SCORED_ON: run.summary.get("evaluation_examples")} for run in runs
-    ]  # scores of a round are of so many examples: unlike ones are no repetitions
+    settings = [without(run.config, REPETITION) for run in runs]
     keys = sorted({key for own in settings for key in own})
     differing = [key for key in keys if len({repr(own.get(key)) for own in settings}) > 1]
     groups: dict[str, Group] = {}

@@ -24,7 +24,7 @@ from experiments.pages.figures import COLOURS, LinePlot, Series
 from experiments.pages.page import SOURCE, Page, Section, Table
 from experiments.pages.wording import Estimate, bound, estimate, figure, number, percent, size, times
 from experiments.run_files.directory import METRICS, PRIVACY, SUMMARY
-from experiments.run_files.reader import Run, part_words
+from experiments.run_files.reader import Run
 
 KEEP = "compression.keep_probability"
 EPOCHS = ("population.epochs",)
@@ -242,10 +242,9 @@ def by_round_sections(groups: Sequence[Group]) -> list[Section]:
             so_far = statistics.fmean(column.get(place, 0.0) for column in bytes_sent)
             rounds.setdefault(group.label, []).append((place, accuracy))
             sent.setdefault(group.label, []).append((so_far, accuracy))
-    part = part_words([run for group in groups for run in group.runs])
-    end = f"Envelopes included. {part}From {METRICS}: uplink_bytes, accuracy."
+    end = f"Envelopes included. From {METRICS}: uplink_bytes, accuracy."
     return [
-        _accuracy_section("round", rounds, f"{part}From {METRICS}: accuracy."),
+        _accuracy_section("round", rounds, f"From {METRICS}: accuracy."),
         _accuracy_section("bytes sent by all clients", sent, end, bytes_on="x", log=True),
     ]
 

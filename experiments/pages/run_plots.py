@@ -2,7 +2,6 @@
 
 import math
 from itertools import accumulate
-from operator import itemgetter
 
 from client.metric_names import ALWAYS, BETTER_IF_LARGER
 from experiments.pages.fields import text_of, unit_of, words_of
@@ -10,61 +9,37 @@ from experiments.pages.figures import MOST_MARKERS, LinePlot, Series
 from experiments.pages.page import Section
 from experiments.pages.wording import bound, number, size
 from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, SUMMARY
-from experiments.run_files.reader import Run, is_of_part, part_scored, part_words
+from experiments.run_files.reader import Run
 from fedmf.errors import RunDirectoryError
 
 FLOAT_BYTES = 4
+LARGEST = 1e100  # noise that can be drawn
 
 
 def scored_section(run: Run, name: str) -> Section:
     """Return a metric on the test set by round."""
     title = f"{name.capitalize() if name in ALWAYS else name} by round"
-    part, whole = scores(run, name)
-    if not part and not whole:
+    rounds, values = run.column(name)
+    if not rounds:
         return Section(title, [f"{METRICS} contains no round with a value of {name}."])
     entry, unit = run.further_metrics.get(name, name), unit_of(name)
-    few, total = part_scored(run) or (0, 0)
-    rounds, scored = run.column(name)[0], sum(name in line for line in run.rounds)
-    last, value = max((whole or part).items())
-    words = [f"{words_of(name, entry)} after round {last:,}: {text_of(name, value)}"]
-    if part:
-        words.append(f", on all {total:,} test examples")
+    words = [f"{words_of(name, entry)} after round {rounds[-1]:,}: {text_of(name, values[-1])}"]
+    scored = sum(name in line for line in run.rounds)
     if len(rounds) < scored:
-        words.append(f"; without a value in {scored - len(rounds)} of {scored} rounds")
-    if name in BETTER_IF_LARGER:  # a score on some of the examples is not compared with one on all
+        words.append(f"without a value in {scored - len(rounds)} of {scored} rounds")
+    if name in BETTER_IF_LARGER:
         pick, best = (max, "highest") if BETTER_IF_LARGER[name] else (min, "lowest")
-        place, value = pick((part or whole).items(), key=itemgetter(1))
-        where = f" on the {few:,} of the rounds before" if part else ""
-        words.append(f"; the {best}{where} was {text_of(name, value)} in round {place:,}")
+        value, place = pick(values), rounds[values.index(pick(values))]
+        words.append(f"the {best} was {text_of(name, value)} in round {place:,}")
     often = (
         "every round" if len(rounds) == len(run.rounds) else f"{len(rounds):,} of {len(run.rounds):,} rounds"
     )
     marked = ", each marked" if len(rounds) <= MOST_MARKERS else ""
-    words.append(f". {part_words([run])}Scored after {often}{marked}. From {METRICS}: {name}")
-    text = "".join([*words, ", test_examples." if part else "."])
+    text = f"{'; '.join(words)}. Scored after {often}{marked}. From {METRICS}: {name}."
     caption = text[0].upper() + text[1:] if entry == name else text
-    scale = 100 if unit == "%" else 1
-    names = (f"{few:,} of {total:,} test examples", f"all {total:,} test examples")
-    series = [
-        Series(label, list(points), [scale * value for value in points.values()])
-        for label, points in zip(names, (part, whole), strict=True)
-        if points
-    ]
+    series = Series(name, rounds, [100 * value for value in values] if unit == "%" else values)
     y_label = f"test {name}{f' ({unit})' if unit else ''}"
-    return Section(title, plot=LinePlot(f"{name}_by_round", caption, series, y_label, marked=True))
-
-
-def scores(run: Run, name: str) -> tuple[dict[int, float], dict[int, float]]:
-    """Return {round: value} of the scores on a part of the test examples, and of those on all."""
-    part: dict[int, float] = {}
-    whole: dict[int, float] = {}
-    for line in run.rounds:
-        if line.get(name) is not None:
-            (part if is_of_part(run, line) else whole)[line["round"]] = line[name]
-    end, value = run.summary.get("rounds"), run.summary.get(name)
-    if part and end is not None and value is not None:
-        whole.setdefault(end, value)  # a run that its budget ended: its summary alone is of all
-    return part, whole
+    return Section(title, plot=LinePlot(f"{name}_by_round", caption, [series], y_label, marked=True))
 
 
 def epsilon_section(run: Run, whose: str) -> Section:
@@ -128,10 +103,10 @@ def noise_section(run: Run) -> Section:
         [scale * error for error in mechanism[f"{name}per_round_error"][:released]]
         for name in ("", "independent_")
     )
-    if not own or len(own) != len(independent):
+    if not own or len(own) != len(independent) or max(*own, *independent) > LARGEST:
         raise RunDirectoryError(
             f"{MECHANISM} contains {len(own)} rounds of per_round_error and {len(independent)} of "
-            "independent_per_round_error; they must be as many."
+            f"independent_per_round_error; they must be as many, and at most {LARGEST:g} in {unit}."
         )
     rounds = range(1, len(own) + 1)
     mean, other = (math.hypot(*errors) / len(errors) ** 0.5 for errors in (own, independent))

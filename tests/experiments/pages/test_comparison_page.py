@@ -144,24 +144,3 @@ def test_epochs_are_one_line_where_they_alone_vary_bytes_and_others_where_compre
     assert [list(line.x) for line in drawn[EPSILON].series] == [[2.0, 4.0, 8.0]] * len(keeps)
     sent = [1412, 2824, 5648] if len(keeps) == 1 else [1412, 3012]
     assert list(drawn[SENT].series[0].x) == pytest.approx(sent)
-
-
-def test_runs_scored_on_unlike_numbers_of_examples_are_no_repetitions_and_that_is_said(tmp_path):
-    for part in (60, 360):
-        for seed in (1, 2):
-            written_run.write(
-                tmp_path / str(part) / str(seed),
-                config={"seed": seed, "run": {"evaluation_examples": part}},
-                summary={"test_examples": 360, "evaluation_examples": part},
-                metrics=[{**line, "test_examples": part} for line in written_run.metrics()],
-            )
-    alike, both = groups(tmp_path / "360"), groups(tmp_path)
-    assert [(group.label, len(group.runs)) for group in both] == [
-        ("evaluation examples = 60", 2), ("evaluation examples = 360", 2)
-    ]  # fmt: skip
-    for section in by_round_sections(both):
-        assert "Before the last round scored on 60 of 360 test examples" in section.plot.caption
-        assert "standard error of at most 5.90 points" in section.plot.caption
-        assert "runs differ in that, and their rounds are not scored alike" in section.plot.caption
-    for section in by_round_sections(alike):
-        assert "Before the last round" not in section.plot.caption

@@ -69,7 +69,7 @@ def test_the_page_and_its_pictures_ask_nothing_of_a_network(tmp_path):
 
 def test_every_field_of_summary_and_statement_is_on_the_page_with_unit_and_file(tmp_path):
     shape = {"input_shape": [8, 8], "classes": 10, "task": "image"}
-    summary = {"shape": shape, "adjacency": "zero_out", "test_examples": 360, "evaluation_examples": 60}
+    summary = {"shape": shape, "adjacency": "zero_out", "test_examples": 360}
     privacy = {"sigma_by_epoch": [0.25, 0.25, 0.5]}
     html = page(tmp_path, summary=summary, privacy=privacy)
     said = Reader(html).text
@@ -83,7 +83,7 @@ def test_every_field_of_summary_and_statement_is_on_the_page_with_unit_and_file(
         "values that a client sends in a round922 bytessummary.json: uplink_bytes_per_client",
         "wall time12.5 ssummary.json: wall_seconds",
         "shape of an example8, 8summary.json: shape.input_shape",
-        "test examples scored in every round before60summary.json: evaluation_examples",
+        "test examples360summary.json: test_examples",
         "mechanism.familyoptimalprivacy.json: mechanism.family",
         "sigma by epoch0.25, 0.5privacy.json: sigma_by_epoch",
     ):
@@ -230,30 +230,6 @@ def test_the_page_says_that_choosing_by_this_run_is_not_covered(tmp_path):
     html = page(tmp_path / "r", config={"run": {"optimized_metric": "recall"}})
     (warning,) = re.findall(r'<p class="warning">(.*?)</p>', html)
     assert warning.startswith("Choosing settings by the recall of runs like this one is not covered")
-
-
-def test_scores_on_a_part_of_the_test_examples_are_named_and_not_compared_with_those_on_all(tmp_path):
-    lines = [{**line, "test_examples": 60 if line["round"] < 6 else 360} for line in written_run.metrics()]
-    summary = {"test_examples": 360, "evaluation_examples": 60}
-    run = read_run(written_run.write(tmp_path, metrics=lines, summary=summary))
-    for name, end, best in (
-        ("accuracy", "93.5 %", "highest on the 60 of the rounds before was 94.0 % in round 5"),
-        ("loss", "0.065 nats", "lowest on the 60 of the rounds before was 0.06 nats in round 5"),
-    ):
-        plot = scored_section(run, name).plot
-        assert f"after round 6: {end}, on all 360 test examples; the {best}" in plot.caption
-        assert "within a standard error of at most 5.90 points" in plot.caption
-        few, whole = plot.series
-        assert (few.label, list(few.x)) == ("60 of 360 test examples", [1, 2, 3, 4, 5])
-        assert (whole.label, list(whole.x)) == ("all 360 test examples", [6])
-    # A run that its budget ended has its last score on all in the summary alone.
-    ended = [{**line, "test_examples": 60} for line in written_run.metrics()]
-    run = read_run(written_run.write(tmp_path, metrics=ended, summary={**summary, "accuracy": 0.9}))
-    assert "after round 6: 90.0 %, on all 360 test examples" in scored_section(run, "accuracy").plot.caption
-    run = read_run(written_run.write(tmp_path, summary={"test_examples": 360, "evaluation_examples": 360}))
-    plot = scored_section(run, "accuracy").plot
-    assert len(plot.series) == 1
-    assert "the highest was 94.0 % in round 5. Scored" in plot.caption
 
 
 def test_settings_on_the_page_name_no_folder_of_a_machine_and_the_file_is_as_it_was(tmp_path):
