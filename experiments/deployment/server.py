@@ -14,7 +14,7 @@ from experiments.run_files.directory import CHECKPOINT, CONFIG, PRIVACY, REPORT,
 from experiments.run_files.reader import read_config
 from experiments.run_files.same_settings import EXTENDED, differences
 from experiments.session.resume import extended, has_released, recorded_parts
-from experiments.session.session import has_finished, run_session
+from experiments.session.session import Session, has_finished
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
@@ -62,14 +62,11 @@ def deploy(settings: Settings, grid: Grid) -> None:
     assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it
     attendance = build_attendance(settings.population, engine)
     record = AttendanceFile(directory.path, attendance.nodes).record
-    summary = run_session(
-        settings,
-        directory,
-        experiment,
+    session = Session(settings, directory, experiment, bundle=grid.run.fab_hash or None)
+    summary = session.run(
         partial(DeployedPopulation, attendance, on_epoch=record, accept_copy=settings.run.accept_copy),
         partial(_start, grid, engine.round_timeout),
-        tasks_per_message=tasks_per_message(experiment.plan),
-        bundle=grid.run.fab_hash or None,
+        tasks_per_message(experiment.plan),
     )
     log.info(
         "done: accuracy %.4f, epsilon %s at delta %s (%s, %s adjacency); what it covers: %s; report: %s",

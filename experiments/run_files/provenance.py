@@ -36,62 +36,62 @@ _CHECKOUT = Path(fedmf.__file__).resolve().parents[1]
 _EVERY = 10.0  # seconds between two records
 
 
-class Clock:
-    """When a session began, and how long it has taken since."""
+class Provenance:
+    """The entry of a session in provenance.json, and those before it. Its clock starts when it is made.
 
-    def __init__(self) -> None:
+    `allows` are the permissions of the session that a statement names; `bundle` is the digest of Flower's bundle.
+    """
+
+    def __init__(self, directory: RunDirectory, allows: Sequence[str], bundle: str | None = None) -> None:
+        self._directory = directory
         self._began, self._wall = datetime.now(UTC), time.perf_counter()
+        self._fixed: dict[str, Any] = {"allows": list(allows), "software": software() | {"bundle": bundle}}
+        self._earlier: list[Any] = []
+        self._recorded = 0.0
+        self._ended: dict[str, Any] | None = None
 
-    def read(self) -> dict[str, Any]:
-        """Return the times of the session so far."""
+    def begin(self, first_round: int, accelerator: str | None) -> None:
+        """Read the earlier entries; this session runs rounds from `first_round` on. Warns of what differs from them."""
+        self._earlier = _earlier_sessions(self._directory.path / PROVENANCE)
+        self._fixed |= {"first_round": first_round, "machine": machine(accelerator)}
+        if first_round == 1:
+            return
+        if (first := _first_round(self._earlier)) > 1:
+            messages.warning(
+                f"{PROVENANCE} does not say with what rounds 1 to {min(first, first_round) - 1} were played; {PRIVACY} "
+                "will say so."
+            )
+        now = self._fixed["software"]
+        before: Mapping[str, Any] = next(
+            (entry["software"] for entry in reversed(self._earlier) if entry.get("software")), {}
+        )
+        others = [
+            f"{name} {before[name] or 'none'} before, {now[name] or 'none'} now"
+            for name in ("python", *PACKAGES, "numba")
+            if name in before and before[name] != now[name]
+        ]
+        if others:
+            messages.warning(
+                f"other libraries than before go on with this run: {'; '.join(others)}. What is computed may differ in its last "
+                f"bits; masks, the law of the noise, the bounds and epsilon are the same. {PROVENANCE} and {PRIVACY} name both."
+            )
+
+    def _times(self) -> dict[str, Any]:
         return {
             "started": _text(self._began),
             "until": _text(datetime.now(UTC)),
             "wall_seconds": time.perf_counter() - self._wall,
         }
 
-
-class Provenance:
-    """The entry of a session in provenance.json, and those before it; `first_round` is the first that it plays."""
-
-    def __init__(
-        self,
-        directory: RunDirectory,
-        clock: Clock,
-        accelerator: str | None,
-        first_round: int,
-        bundle: str | None = None,
-        allows: Sequence[str] = (),
-    ) -> None:
-        self._directory, self._clock = directory, clock
-        self._earlier = _earlier_sessions(directory.path / PROVENANCE)
-        if (first := _first_round(self._earlier)) > 1 and first_round > 1:
-            messages.warning(
-                f"{PROVENANCE} does not say with what rounds 1 to {min(first, first_round) - 1} were played; {PRIVACY} "
-                "will say so."
-            )
-        used = software() | {"bundle": bundle}
-        self._fixed = {
-            "first_round": first_round,
-            "allows": list(allows),
-            "software": used,
-            "machine": machine(accelerator),
-        }
-        if first_round > 1:
-            _say_other_arithmetic(self._earlier, used)
-            _say_other_libraries(self._earlier, used)
-        self._recorded = 0.0
-        self._ended: dict[str, Any] | None = None
-
     def write(self) -> None:
         """Write the entry as it is now, after those of earlier sessions."""
-        session = {**(self._ended or self._clock.read()), **self._fixed}
+        session = {**(self._ended or self._times()), **self._fixed}
         self._directory.write_json(PROVENANCE, {"sessions": [*self._earlier, session]})
         self._recorded = time.perf_counter()
 
     def end(self) -> float:
         """Stop the session's clock; return the wall seconds of all recorded sessions, which then agree with the record."""
-        self._ended = self._clock.read()
+        self._ended = self._times()
         return sum(float(session.get("wall_seconds") or 0) for session in (*self._earlier, self._ended))
 
     def allowed(self, what: str) -> bool:
@@ -133,35 +133,6 @@ def _earlier_sessions(file: Path) -> list[Any]:
         )
         return []
     return sessions
-
-
-def _say_other_arithmetic(earlier: list[Any], software: Mapping[str, Any]) -> None:
-    """Say that bits may differ from here on, where numba computed and cannot now, or the other way round."""
-    recorded = [entry["software"] for entry in earlier if "numba" in (entry.get("software") or {})]
-    if recorded and (recorded[-1]["numba"] is None) != (software["numba"] is None):
-        kinds = ("with", "without") if software["numba"] is None else ("without", "with")
-        messages.warning(
-            f"the rounds before were played {kinds[0]} numba and these are {kinds[1]} it: sums are rounded otherwise, "
-            "so that bits may differ from those of a run of one kind; masks, the law of the noise, the bounds and epsilon "
-            "are the same."
-        )
-
-
-def _say_other_libraries(earlier: list[Any], software: Mapping[str, Any]) -> None:
-    """Say which libraries have another version than when the run was played last; the record and the statement name both."""
-    before: Mapping[str, Any] = next(
-        (entry["software"] for entry in reversed(earlier) if entry.get("software")), {}
-    )
-    others = [
-        f"{name} {before[name]} before, {software[name]} now"
-        for name in ("python", *PACKAGES)
-        if name in before and before[name] != software[name]
-    ]
-    if others:
-        messages.warning(
-            f"other libraries than before go on with this run: {'; '.join(others)}. What clients compute may differ in "
-            f"its last bits; {PROVENANCE} and {PRIVACY} name both."
-        )
 
 
 def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:

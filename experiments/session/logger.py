@@ -13,7 +13,7 @@ from client.imports import need
 from experiments.settings.schema import LoggerName
 
 # Takes one row of metrics.jsonl, and sends its numbers at the step `row["round"]`.
-Log = Callable[[Mapping[str, Any]], None]
+Log = Callable[[Mapping[str, Any]], object]
 
 # The tags of TensorBoard, which shows what stands before the slash as a group; whatever else a row holds is a score.
 TAGS = {
@@ -57,23 +57,15 @@ def open_logger(name: LoggerName, directory: Path) -> Iterator[Log]:
     module = import_logger(name)
     if name is LoggerName.tensorboard:
         with closing(module.SummaryWriter(str(directory / "tensorboard"))) as writer:
-
-            def log(row: Mapping[str, Any]) -> None:
-                for key, value in numbers(row).items():
-                    writer.add_scalar(tag(key), value, row["round"])
-
-            yield log
+            yield lambda row: [writer.add_scalar(tag(k), v, row["round"]) for k, v in numbers(row).items()]
     elif name is LoggerName.mlflow:
         with module.start_run(run_name=directory.name):
             yield lambda row: module.log_metrics(numbers(row), step=row["round"])
     elif name is LoggerName.wandb:
-        run = module.init(project="fedmf", name=directory.name, dir=str(directory))
-        try:
+        with module.init(project="fedmf", name=directory.name, dir=str(directory)) as run:
             yield lambda row: run.log(numbers(row), step=row["round"])
-        finally:
-            run.finish()
     else:
-        yield no_log
+        yield lambda row: None
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
@@ -92,17 +84,3 @@ def tag(key: str) -> str:
     ('score/accuracy', 'bytes/uplink')
     """
     return TAGS.get(key, f"score/{key}")
-
-
-def no_log(row: Mapping[str, Any]) -> None:
-    """Send nothing."""
-
-
-def to_both(first: Log, second: Log) -> Log:
-    """Return what sends a row to two places."""
-
-    def log(row: Mapping[str, Any]) -> None:
-        first(row)
-        second(row)
-
-    return log

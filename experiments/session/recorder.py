@@ -3,8 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from client.scoring import Score
 from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
 from experiments.run_files.releases import KeptReleases
-from experiments.session.logger import Log, no_log
+from experiments.session.logger import Log
 from experiments.session.progress import View, facts
 from experiments.session.scoring import Scorer
 from experiments.settings.experiment import Experiment
@@ -64,27 +63,21 @@ def _update_noise_std(plan: Plan) -> float | None:
 
 
 class Recorder:
-    """The on_release callback of a simulation, and the context in which its progress is shown."""
+    """Writes each released round, and what a run has at its beginning and end."""
 
     def __init__(
         self,
         experiment: Experiment,
         directory: RunDirectory,
         run: RunSettings,
-        log: Log = no_log,
-        metrics: Sequence[NamedMetric] = (),
-        view: View | None = None,
+        logs: Sequence[Log],
+        metrics: Sequence[NamedMetric],
+        view: View,
     ) -> None:
-        self._log = log
-        self._optimized_metric = run.optimized_metric
-        self._experiment = experiment
-        self._directory = directory
+        self._experiment, self._directory, self._run = experiment, directory, run
+        self._logs, self._view = logs, view
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
-        self._reproducible = run.reproducible
-        self._unprotected = run.unprotected_metrics
-        self._stops_if_all_fail = run.stop_if_all_fail
         self._kept = KeptReleases(directory.path) if run.keep_releases else None
-        self._view = view or View(experiment.plan.participation.rounds)
         self._scorer = Scorer(experiment, run.evaluations, metrics)
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
@@ -92,18 +85,7 @@ class Recorder:
         self._state: ServerState | None = None
         self._provenance: Provenance | None = None
         self._is_stated = False  # by this session, with its code
-        self._measured: dict[str, int] = {}  # bytes of each client's values in the round under way
-
-    def __enter__(self) -> Self:
-        """Start the progress view."""
-        self._view.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the progress view."""
-        self._view.__exit__(kind, error, trace)
+        self._measured: dict[str, int] = {}  # bytes of each client's values in the round in progress
 
     def refuse_rounds_shown_after(self, released: int) -> int:
         """Return the last round in the metrics; raise `RunDirectoryError` if it is later than the last released one."""
@@ -187,7 +169,9 @@ class Recorder:
             row["measured_value_bytes"] = sum(self._measured.values())
             self._measured = {}
         self._directory.append_metrics(row)
-        self._log(row | {"noise_error": float(plan.factorization.per_round_error[release.round - 1])})
+        noise_error = float(plan.factorization.per_round_error[release.round - 1])
+        for log in self._logs:
+            log(row | {"noise_error": noise_error})
         if ended is not None:
             raise ended
 
@@ -227,7 +211,7 @@ class Recorder:
             delta=plan.privacy.delta,
             bytes_per_client=plan.value_bytes + ENVELOPE_BYTES,
             has_noise=plan.sigma > 0,
-            reproducible=self._reproducible,
+            reproducible=self._run.reproducible,
         )
 
     def _summary(self, state: ServerState, scored: Score, wall_seconds: float) -> dict[str, Any]:
@@ -270,11 +254,11 @@ class Recorder:
         dataset = self._experiment.dataset
         conduct = Conduct(
             epochs=len(state.ledger.entries),
-            reproducible=self._reproducible,
+            reproducible=self._run.reproducible,
             participation_observed=state.register.most_epochs,
-            unprotected_metrics=self._unprotected,
-            optimized_metric=self._optimized_metric,
-            stops_if_all_fail=self._stops_if_all_fail,
+            unprotected_metrics=self._run.unprotected_metrics,
+            optimized_metric=self._run.optimized_metric,
+            stops_if_all_fail=self._run.stop_if_all_fail,
             accepts_copy=self._provenance.allowed(ACCEPT_COPY),
             leaves_out_unready=self._provenance.allowed(WITHOUT_UNREADY),
             unit_of_privacy=dataset.unit,

@@ -6,7 +6,6 @@ Begin or resume, release by release onto disk, finish.
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from client.rehearsal import rehearse
 from client.settings import TrainingSettings
 from client.training import pick_device
 from experiments.run_files.directory import CHECKPOINT, CONFIG, REPORT, RunDirectory
-from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Clock, Provenance, own_code
+from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session import resume
 from experiments.session.failure_count import FailureCount
-from experiments.session.logger import import_logger, open_logger, to_both
-from experiments.session.monitoring import Watch, open_watch
+from experiments.session.logger import import_logger, open_logger
+from experiments.session.monitoring import open_watch
 from experiments.session.progress import View
 from experiments.session.recorder import Recorder
 from experiments.session.resume import has_released, refuse_lost_config
@@ -70,49 +69,54 @@ def has_finished(settings: Settings, directory: RunDirectory) -> bool:
     return True
 
 
-@keyed("population", ("min_available", "min_replies", "unready_nodes"))
-@keyed("privacy", ("accountant", "max_epsilon"))
-@keyed("run", ("accept_copy", "allow_version_change"))
-@advising_to_resume()
-def run_session(
-    settings: Settings,
-    directory: RunDirectory,
-    experiment: Experiment,
-    population: Callable[[Path], Population],
-    engine: Callable[[FedMF], None],
-    *,
-    identify: Callable[[SecretKey], str] = no_digest,
-    failures: FailureCount | None = None,
-    view: View | None = None,
-    tasks_per_message: int = 1,
-    bundle: str | None = None,
-) -> dict[str, Any]:
-    """Run `experiment` into `directory`, or go on with the run in it, and return its summary.
-
-    With run.extend the run in it has finished, and goes on with the last part of the experiment's plan.
-
-    `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`. `identify`
-    returns a digest under a key of who the clients are, in order. `failures` counts the clients that `engine` tells it of;
-    None where this machine cannot know. `view` shows how the run goes. `bundle` is the digest of the bundle that Flower runs.
-    """
-    clock = Clock()
-    # A budget below one epoch, a logger that is not installed and a model that cannot be trained are refused before
-    # anything is written.
-    if settings.run.extend is None:  # an extension is held against its own ledger
-        experiment.plan.start_epoch(Ledger())
-    import_logger(settings.logger)
-    _rehearse(experiment)
-    metrics = tried_metrics(settings, experiment)
-    if (chosen := settings.run.optimized_metric) is not None:
-        messages.info(CHOOSING.format(metric=chosen))
+@contextlib.contextmanager
+def _by_key() -> Iterator[None]:
+    """Let errors name the keys of the settings, and a stop say how the run is resumed. Also a decorator."""
     with (
-        open_watch(settings, experiment, directory.path.name) as watch,
-        locked(directory.create() / LOCK),
-        open_logger(settings.logger, directory.path) as log,
+        advising_to_resume(),
+        keyed("run", ("accept_copy", "allow_version_change")),
+        keyed("privacy", ("accountant", "max_epsilon")),
+        keyed("population", ("min_available", "min_replies", "unready_nodes")),
     ):
-        folder = directory.path / CHECKPOINT
-        checkpoint = Checkpoint(
-            folder,
+        yield
+
+
+class Session:
+    """One call that begins a run, resumes it, or extends it with the last part of the experiment's plan.
+
+    What is released is on disk (`_commit`) before anything shows it (`_on_release`). So a session can end at any instant, and
+    the next one continues after the last released round.
+
+    `identify` returns a digest under a key of who the clients are, in order. `failures` counts the clients that the engine
+    tells it of; None where this machine cannot know. `bundle` is the digest of the bundle that Flower runs.
+    """
+
+    @_by_key()
+    def __init__(
+        self,
+        settings: Settings,
+        directory: RunDirectory,
+        experiment: Experiment,
+        *,
+        identify: Callable[[SecretKey], str] = no_digest,
+        failures: FailureCount | None = None,
+        view: View | None = None,
+        bundle: str | None = None,
+    ) -> None:
+        """Check, before anything is written, the budget, the logger, the model and the metrics."""
+        self._settings, self._directory, self._experiment = settings, directory, experiment
+        self._failures = failures
+        self._view = view or View(experiment.plan.participation.rounds)
+        self._provenance = Provenance(directory, _permissions(settings), bundle)
+        if settings.run.extend is None:  # an extension is compared with its own ledger
+            experiment.plan.start_epoch(Ledger())
+        import_logger(settings.logger)
+        _rehearse(experiment)
+        self._metrics = tried_metrics(settings, experiment)
+        if (chosen := settings.run.optimized_metric) is not None:
+            messages.info(CHOOSING.format(metric=chosen))
+        self._checkpoint = Checkpoint(
+            directory.path / CHECKPOINT,
             _configuration(settings, experiment),
             experiment.plan.factorization.epochs,
             settings.run.checkpoint_every,
@@ -122,52 +126,143 @@ def run_session(
             own_code(),
             settings.run.allow_version_change,
         )
-        if settings.run.extend is not None:
+
+    @_by_key()
+    def run(
+        self,
+        population: Callable[[Path], Population],
+        engine: Callable[[FedMF], None],
+        tasks_per_message: int = 1,
+    ) -> dict[str, Any]:
+        """Run the rounds that are left, and return the summary.
+
+        `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`.
+        """
+        settings, path = self._settings, self._directory.path
+        with (
+            open_watch(settings, self._experiment, path.name) as self._watch,
+            locked(self._directory.create() / LOCK),
+            open_logger(settings.logger, path) as log,
+        ):
             with stopping_on_disk_errors():
-                resume.begin(settings, directory, experiment, checkpoint)
-        if checkpoint.has_released():
-            plan = tables.going_on(folder, experiment.plan, checkpoint.began_with())
-            experiment = replace(experiment, plan=plan)
-            checkpoint = replace(checkpoint, mechanisms=experiment.plan.factorization.epochs)
-        recorder = Recorder(experiment, directory, settings.run, to_both(log, watch.on_row), metrics, view)
-        with stopping_on_disk_errors():
-            device = pick_device(experiment.training.device)
-            accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-            state, provenance = _begin_or_restore(
-                settings,
-                experiment,
-                directory,
-                checkpoint,
-                recorder,
-                lambda first_round: Provenance(
-                    directory, clock, accelerator, first_round, bundle, _permissions(settings)
-                ),
+                self._take_up_plan()
+                logs = (log, self._watch.on_row)
+                self._recorder = Recorder(
+                    self._experiment, self._directory, settings.run, logs, self._metrics, self._view
+                )
+                state = self._restore() or self._begin()
+            rows, plan = self._directory.read_metrics(), self._experiment.plan
+            self._watch.begin(plan, state, rows[-1] if rows else None)
+            for warning in self._experiment.misgivings if state.round == 0 else ():
+                messages.warning(warning)
+            strategy = FedMF(
+                plan,
+                self._experiment.optimizer,
+                self._watch.over(population(path / CHECKPOINT)),
+                state,
+                replies=self._experiment.replies,
+                commit=self._commit,
+                on_release=[self._on_release],
+                on_heard=self._on_heard,
+                on_reply=self._recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
+                tasks_per_message=tasks_per_message,
+                fixed_digest=self._experiment.fixed_digest,
             )
-        rows = directory.read_metrics()
-        watch.begin(experiment.plan, state, rows[-1] if rows else None)
-        if state.round == 0:
-            _say_misgivings(experiment)
-        strategy = FedMF(
-            experiment.plan,
-            experiment.optimizer,
-            watch.over(population(folder)),
-            state,
-            replies=experiment.replies,
-            commit=partial(_commit, checkpoint),
-            on_release=[partial(_on_release, experiment.plan, checkpoint, recorder, provenance)],
-            on_heard=partial(_on_heard, watch, failures),
-            on_reply=recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
-            tasks_per_message=tasks_per_message,
-            fixed_digest=experiment.fixed_digest,
-        )
-        with _recorded(provenance):
-            _play(strategy, engine, checkpoint, recorder)
             with stopping_on_disk_errors():
-                checkpoint.forget_secrets()
-                summary = recorder.finish()
+                self._provenance.write()
+            try:
+                self._play(strategy, engine)
+                return self._finish()
+            except BaseException:
+                with contextlib.suppress(OSError):  # what stopped the session counts, not a full disk besides
+                    self._provenance.write()
+                raise
+
+    def _take_up_plan(self) -> None:
+        """Extend a finished run where that is asked for, and continue with the tables that earlier epochs had."""
+        if self._settings.run.extend is not None:
+            resume.begin(self._settings, self._directory, self._experiment, self._checkpoint)
+        if self._checkpoint.has_released():
+            folder, began_with = self._checkpoint.folder, self._checkpoint.began_with()
+            plan = tables.going_on(folder, self._experiment.plan, began_with)
+            self._experiment = replace(self._experiment, plan=plan)
+            self._checkpoint = replace(self._checkpoint, mechanisms=plan.factorization.epochs)
+
+    def _begin(self) -> ServerState:
+        """Return the state before the first round of a new run."""
+        if self._settings.run.resume:
+            messages.info(f"nothing to resume in {self._directory.path}: a new run begins")
+        self._recorder.refuse_rounds_shown_after(0)
+        self._directory.write_text(CONFIG, to_yaml(self._settings))
+        experiment = self._experiment
+        state = first_state(experiment.plan, experiment.initial, run_secret(self._settings))
+        self._checkpoint.begin(state)
+        self._provenance.begin(1, _accelerator(experiment))
+        self._recorder.begin(state, [], self._provenance)
+        return state
+
+    def _restore(self) -> ServerState | None:
+        """Return the state after the last released round; None where a new run begins."""
+        checkpoint, experiment = self._checkpoint, self._experiment
+        checkpoint.refuse_copy()
+        if not (checkpoint.has_released() or checkpoint.has_begun()):
+            return None
+        try:
+            state, replayed = checkpoint.restore(experiment.plan, experiment.optimizer)
+        except RunDirectoryError:
+            if checkpoint.has_released():
+                raise
+            return None  # it released nothing, and may be begun again under another key
+        resume.complete(self._settings, self._directory)
+        self._provenance.begin(state.round + 1, _accelerator(experiment))
+        try:
+            self._recorder.begin(state, replayed, self._provenance)
+        except DivergedError:
+            checkpoint.forget_secrets()  # the crash came before this was found; no round can follow
+            raise
+        checkpoint.rebase(state)
+        return state
+
+    def _play(self, strategy: FedMF, engine: Callable[[FedMF], None]) -> None:
+        """Let the engine run the rounds that are left. Raises `RunStoppedError` if it ends before the last."""
+        try:
+            with self._view:
+                engine(strategy)
+        except DivergedError:
+            self._checkpoint.forget_secrets()  # no round can follow
+            raise
+        if strategy.state.secrets is not None:
+            raise RunStoppedError(
+                f"the engine ended after round {strategy.state.round} of {strategy.plan.participation.rounds}; "
+                "go on with run.resume=true."
+            )
+
+    def _finish(self) -> dict[str, Any]:
+        """Erase the keys, write what a finished run has, and return its summary."""
         with stopping_on_disk_errors():
-            _write_report(directory.path)
-    return summary
+            self._checkpoint.forget_secrets()
+            summary = self._recorder.finish()
+            self._provenance.write()
+            _write_report(self._directory.path)
+        return summary
+
+    def _commit(self, release: Release) -> None:
+        """Put a release on disk."""
+        with stopping_on_disk_errors():
+            self._checkpoint.commit(release)
+
+    def _on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
+        """Count who was heard, and who failed where this machine knows."""
+        self._watch.on_heard(answered)
+        if self._failures is not None:
+            self._failures.on_heard(number, asked, answered)
+
+    def _on_release(self, state: ServerState, release: Release) -> None:
+        """Record and show a release, then settle the checkpoint."""
+        with stopping_on_disk_errors():
+            self._recorder.on_release(state, release)
+            self._checkpoint.settle(self._experiment.plan, state)
+            self._provenance.on_release(state, release)
 
 
 def _write_report(directory: Path) -> None:
@@ -195,29 +290,6 @@ def _rehearse(experiment: Experiment) -> None:
         messages.warning(said)
 
 
-def _say_misgivings(experiment: Experiment) -> None:
-    """Say what speaks against a run while nothing has been asked of a client and no epoch has begun."""
-    for sentence in experiment.misgivings:
-        messages.warning(sentence)
-
-
-def _play(
-    strategy: FedMF, engine: Callable[[FedMF], None], checkpoint: Checkpoint, recorder: Recorder
-) -> None:
-    """Let the engine play the rounds that are left. Raises `RunStoppedError` if it ends before the last."""
-    try:
-        with recorder:
-            engine(strategy)
-    except DivergedError:
-        checkpoint.forget_secrets()  # no round can follow
-        raise
-    if strategy.state.secrets is not None:
-        raise RunStoppedError(
-            f"the engine ended after round {strategy.state.round} of {strategy.plan.participation.rounds}; "
-            "go on with run.resume=true."
-        )
-
-
 def _permissions(settings: Settings) -> list[str]:
     """Return what this session may do that its statement must name."""
     return [
@@ -226,47 +298,10 @@ def _permissions(settings: Settings) -> list[str]:
     ]
 
 
-def _begin_or_restore(
-    settings: Settings,
-    experiment: Experiment,
-    directory: RunDirectory,
-    checkpoint: Checkpoint,
-    recorder: Recorder,
-    played_from: Callable[[int], Provenance],
-) -> tuple[ServerState, Provenance]:
-    """Return the state to go on from, that of the last released round or before the first, and this session's record.
-
-    `played_from` makes the record, given the first round of the session.
-    """
-    checkpoint.refuse_copy()
-    if checkpoint.has_released() or _can_restore(experiment, checkpoint):
-        state, replayed = checkpoint.restore(experiment.plan, experiment.optimizer)
-        resume.complete(settings, directory)
-        provenance = played_from(state.round + 1)
-        try:
-            recorder.begin(state, replayed, provenance)
-        except DivergedError:
-            checkpoint.forget_secrets()  # the crash came before this was found; no round can follow
-            raise
-        checkpoint.rebase(state)
-        return state, provenance
-    if settings.run.resume:
-        messages.info(f"nothing to resume in {directory.path}: a new run begins")
-    recorder.refuse_rounds_shown_after(0)
-    directory.write_text(CONFIG, to_yaml(settings))
-    state = first_state(experiment.plan, experiment.initial, run_secret(settings))
-    checkpoint.begin(state)
-    provenance = played_from(1)
-    recorder.begin(state, [], provenance)
-    return state, provenance
-
-
-def _can_restore(experiment: Experiment, checkpoint: Checkpoint) -> bool:
-    """Say whether a run that released nothing can go on with its key; if not, it may begin anew under another."""
-    try:
-        return checkpoint.has_begun() and bool(checkpoint.restore(experiment.plan, experiment.optimizer))
-    except RunDirectoryError:
-        return False
+def _accelerator(experiment: Experiment) -> str | None:
+    """Return the name of the accelerator that clients train on, None for none."""
+    device = pick_device(experiment.training.device)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
 
 
 def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:
@@ -295,55 +330,6 @@ def _calculated(plan: Plan) -> dict[str, float | None]:
         "the L2 radius": plan.bounds.radius,
         "the L-infinity norm": plan.bounds.linf_norm,
     }
-
-
-def _commit(checkpoint: Checkpoint, release: Release) -> None:
-    """Put a release on disk."""
-    with stopping_on_disk_errors():
-        checkpoint.commit(release)
-
-
-def _on_heard(
-    watch: Watch,
-    failures: FailureCount | None,
-    number: int,
-    asked: Sequence[str],
-    answered: Sequence[str],
-) -> None:
-    """Count who was heard, and who failed where this machine knows."""
-    watch.on_heard(answered)
-    if failures is not None:
-        failures.on_heard(number, asked, answered)
-
-
-def _on_release(
-    plan: Plan,
-    checkpoint: Checkpoint,
-    recorder: Recorder,
-    provenance: Provenance,
-    state: ServerState,
-    release: Release,
-) -> None:
-    """Record and show a release, then settle the checkpoint."""
-    with stopping_on_disk_errors():
-        recorder.on_release(state, release)
-        checkpoint.settle(plan, state)
-        provenance.on_release(state, release)
-
-
-@contextlib.contextmanager
-def _recorded(provenance: Provenance) -> Iterator[None]:
-    """Record the session of the block, also where it is stopped: then what stopped it counts, not a full disk besides."""
-    with stopping_on_disk_errors():
-        provenance.write()
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            provenance.write()
-        raise
-    with stopping_on_disk_errors():
-        provenance.write()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from experiments.run_files.same_settings import refuse_other_settings
 from experiments.session.failure_count import FailureCount
 from experiments.session.progress import View
 from experiments.session.resume import extended, recorded_parts
-from experiments.session.session import has_finished, run_session
+from experiments.session.session import Session, has_finished
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings, warn_of_many_workers
 from experiments.settings.experiment import build
@@ -49,18 +49,20 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
     view = View(experiment.plan.participation.rounds, job)
     try:
         with engine_workers(settings, experiment) as workers:
-            run_session(
+            session = Session(
                 settings,
                 directory,
                 experiment,
+                identify=partial(digest_clients, experiment.dataset.clients),
+                failures=failures,
+                view=view,
+            )
+            session.run(
                 lambda folder: SimulatedPopulation(),
                 lambda strategy: run_engine(
                     settings, experiment, strategy, failures.add, view.on_clients, workers
                 ),
-                identify=partial(digest_clients, experiment.dataset.clients),
-                failures=failures,
-                view=view,
-                tasks_per_message=shared_tasks(settings, tasks_per_message(experiment.plan)),
+                shared_tasks(settings, tasks_per_message(experiment.plan)),
             )
     finally:
         failures.say_total()

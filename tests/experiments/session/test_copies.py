@@ -295,8 +295,8 @@ def test_a_divergence_that_a_crash_hid_after_its_row_ends_the_run_as_well(
             run(tmp_path / "r", *own)
     real = Scorer.score
 
-    def evaluate(self, state, *, is_last):  # type: ignore[no-untyped-def]
-        real(self, state, is_last=is_last)
+    def evaluate(self, state):  # type: ignore[no-untyped-def]
+        real(self, state)
         raise DivergedError(f"the test loss is nan after round {state.round}.")
 
     with monkeypatch.context() as patched:

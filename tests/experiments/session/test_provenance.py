@@ -21,7 +21,7 @@ from experiments.cli.result import rows as result_rows
 from experiments.pages.wording import duration
 from experiments.run_files import provenance
 from experiments.run_files.directory import PROVENANCE, RunDirectory
-from experiments.run_files.provenance import Clock, Provenance, software
+from experiments.run_files.provenance import Provenance, software
 from experiments.run_files.reader import read_run
 from fedmf import compiling
 from runs import run, summary
@@ -40,6 +40,13 @@ SMALL = (
 def sessions(directory):
     """Return the recorded sessions."""
     return json.loads((directory / PROVENANCE).read_text())["sessions"]
+
+
+def begun(directory, first_round=1):
+    """Return the record of a session that begins."""
+    record = Provenance(RunDirectory(directory), [])
+    record.begin(first_round, None)
+    return record
 
 
 def test_versions_machine_and_times_are_those_of_this_process(tmp_path):
@@ -142,8 +149,11 @@ def test_a_resume_with_or_without_numba_goes_on_alike_and_says_that_bits_may_dif
     crashes = False
     second = {"with": "without", "without": "with"}[first]
     said = play(second, "cut", "run.resume=true")
-    assert f"the rounds before were played {first} numba and these are {second} it" in said
-    assert said.count("bits may differ") == 1
+    have = {"without": "none", "with": version("numba")}
+    assert (
+        f"numba {have[first]} before, {have[second]} now. What is computed may differ in its last bits"
+        in said
+    )
     for number, model in whole.items():
         np.testing.assert_allclose(models[number], model, rtol=1e-4, atol=1e-5)
     assert not np.array_equal(models[6], whole[6])  # another kind indeed
@@ -161,7 +171,7 @@ def test_an_extended_run_is_not_called_resumed_or_killed(tmp_path):
 
 
 def test_a_killed_session_leaves_what_it_had_recorded(tmp_path, monkeypatch):
-    entry = Provenance(RunDirectory(tmp_path), Clock(), None, 1)
+    entry = begun(tmp_path)
     entry.write()
     first = sessions(tmp_path)[0]["wall_seconds"]
     entry.on_release(None, None)
@@ -171,29 +181,13 @@ def test_a_killed_session_leaves_what_it_had_recorded(tmp_path, monkeypatch):
     assert sessions(tmp_path)[0]["wall_seconds"] > first
 
 
-DAMAGED = [
-    *("{", "[]", '{"sessions": 3}', '{"sessions": [4]}'),
-    *(
-        json.dumps({"sessions": [{"first_round": 1, **entry}]})
-        for entry in (
-            {"first_round": "x"},
-            {"first_round": [1]},
-            {"first_round": 1.5},
-            {"wall_seconds": "x"},
-            {"software": "numba"},
-            {"software": ["numba"]},
-            {"software": {"torch": ["2"]}},
-            {"machine": 3},
-            {"machine": {"memory_bytes": "much"}},
-        )
-    ),
-]
+DAMAGED = ["{", "[]", '{"sessions": [4]}', '{"sessions": [{"first_round": 1, "software": ["numba"]}]}']
 
 
 @pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_record_keeps_nobody_from_resuming(tmp_path, capsys, text):
     (tmp_path / PROVENANCE).write_text(text)
-    record = Provenance(RunDirectory(tmp_path), Clock(), None, 4)
+    record = begun(tmp_path, 4)
     record.write()
     assert "cannot be read" in capsys.readouterr().err
     assert record.end() >= 0
@@ -208,7 +202,7 @@ def test_a_record_of_an_older_version_that_left_things_out_is_kept(tmp_path, cap
         {"first_round": None, "software": None, "wall_seconds": None, "machine": {"processor": None}},
     ]
     (tmp_path / PROVENANCE).write_text(json.dumps({"sessions": older}))
-    record = Provenance(RunDirectory(tmp_path), Clock(), None, 4)
+    record = begun(tmp_path, 4)
     record.write()
     assert "cannot be read" not in capsys.readouterr().err
     assert sessions(tmp_path)[:2] == older
@@ -240,19 +234,18 @@ def test_the_commit_is_that_of_the_checkout_and_nothing_where_there_is_none(tmp_
 @pytest.mark.parametrize("package", [None, "torch", "python"])
 def test_a_run_that_other_libraries_go_on_with_says_so(package, tmp_path, capsys):
     """Once, by name and with both versions; with the same ones nothing is said."""
-    directory = RunDirectory(tmp_path)
-    Provenance(directory, Clock(), None, 1).write()
+    begun(tmp_path).write()
     entry = sessions(tmp_path)
     if package is not None:
         now, entry[0]["software"][package] = entry[0]["software"][package], "0.0.1"
     (tmp_path / PROVENANCE).write_text(json.dumps({"sessions": entry}))
     capsys.readouterr()
-    Provenance(directory, Clock(), None, 2)
+    begun(tmp_path, 2)
     said = capsys.readouterr().err
     if package is None:
         assert said == ""
     else:
-        assert f"go on with this run: {package} 0.0.1 before, {now} now. What clients" in said
+        assert f"go on with this run: {package} 0.0.1 before, {now} now. What is computed" in said
 
 
 def test_a_permission_to_continue_a_copy_is_in_the_statement_from_the_first_round_on(tmp_path):
