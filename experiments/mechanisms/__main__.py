@@ -22,7 +22,7 @@ import numpy as np
 
 from experiments.cli import command, output
 from experiments.run_files.directory import refuse_unmakeable
-from experiments.settings.factorization import find_family, run_workloads, say_long
+from experiments.settings.factorization import find_family, fit, run_workloads, say_long
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least, check_below_one, check_choice
@@ -34,14 +34,11 @@ from fedmf.mechanisms import (
     RunFactorization,
     Workload,
     bounds,
-    design,
-    design_run,
     momentum,
     prefix_sum,
     run_lower_bound,
 )
 from fedmf.mechanisms.family import resolve
-from fedmf.mechanisms.run_factorization import costed_on
 from fedmf.setting import setting
 
 _log = logging.getLogger(__name__)
@@ -145,10 +142,6 @@ def designs(
     With all families comes what the optimum of one epoch costs on this workload: that of prefix sums, and that of the
     momentum at a constant learning rate.
     """
-
-    def restarted(family: Family | str, epoch: Workload, **given: int | None) -> RunFactorization:
-        return costed_on([design(family, epoch, **given)] * len(workloads), workloads)
-
     chosen, buffers = _chosen(settings.families, workloads[0]), settings.buffers
     without = [family.name for family in chosen if "buffers" not in family.settings]
     if buffers is not None and len(without) == len(chosen):
@@ -159,13 +152,12 @@ def designs(
         _log.info("buffers=%d says nothing to %s", buffers, ", ".join(without))
     for family in chosen:
         given = {} if buffers is None or family.name in without else {"buffers": buffers}
-        run = design_run(family, workloads, **given) if alone is None else restarted(family, alone, **given)
-        yield family.name, run
+        yield family.name, fit(family, workloads, alone, **given)
     if settings.families is None:
         if (epoch := prefix_sum(settings.rounds)) != alone:
-            yield FOR_PREFIX_SUM, restarted("optimal", epoch)
+            yield FOR_PREFIX_SUM, fit(resolve("optimal"), workloads, epoch)
         if settings.momentum and (epoch := momentum(settings.rounds, settings.momentum)) != alone:
-            yield FOR_MOMENTUM, restarted("optimal", epoch)
+            yield FOR_MOMENTUM, fit(resolve("optimal"), workloads, epoch)
 
 
 def _chosen(names: Sequence[str] | None, workload: Workload) -> list[Family]:
@@ -178,10 +170,7 @@ def _chosen(names: Sequence[str] | None, workload: Workload) -> list[Family]:
         return suitable
     if not names:
         raise SettingError("families is empty; name at least one, or leave it out for all.")
-    for name in names:
-        if ":" not in name:
-            check_choice("families", name, FAMILIES)
-    families = [resolve(find_family(name, "families")) for name in dict.fromkeys(names)]
+    families = [find_family(name, "families") for name in dict.fromkeys(names)]
     for name in (found := [family.name for family in families]):
         if found.count(name) > 1:  # they would share a row and a file
             raise SettingError(f"families holds two that are called {name!r}; give one another name.")

@@ -373,11 +373,9 @@ def _factorization(settings: PlanSettings, rounds: int) -> "RunFactorization | N
     # Not before it is needed: the families import scipy, which takes longer than the rest of a plan.
     from experiments.settings.factorization import factorize, find_family
     from fedmf.mechanisms import prefix_sum
-    from fedmf.mechanisms.family import resolve
 
     name, total = settings.mechanism.name, rounds * settings.epochs
-    family = find_family(name)
-    if total > MOST_ROUNDS or (isinstance(family, str) and not resolve(family).suits(prefix_sum(rounds))):
+    if total > MOST_ROUNDS or not find_family(name).suits(prefix_sum(rounds)):
         _log.warning(
             "the error in the model is not computed: %d rounds are too many for %s in a plan", total, name
         )

@@ -1,24 +1,38 @@
 """The factorization of a run from its settings: family, what it is fitted to, and the server's optimizer."""
 
+from collections.abc import Sequence
+
 from client.imports import import_path
 from experiments.settings.log import messages
 from experiments.settings.mechanism import WorkloadName
+from fedmf.checks import check_choice
 from fedmf.errors import SettingError
-from fedmf.mechanisms import Family, RunFactorization, Workload, design, design_run, momentum, of_run
+from fedmf.mechanisms import (
+    FAMILIES,
+    Family,
+    RunFactorization,
+    Workload,
+    design,
+    design_run,
+    momentum,
+    of_run,
+)
+from fedmf.mechanisms.family import resolve
 from fedmf.mechanisms.run_factorization import costed_on
 from fedmf.mechanisms.schedules import rates
 
 
-def find_family(name: str, key: str = "mechanism.name") -> Family | str:
-    """Return what `design` takes: the name as it is, or the `Family` at an import path, MODULE:FAMILY.
+def find_family(name: str, key: str = "mechanism.name") -> Family:
+    """Return the family of that name, or the `Family` at an import path, MODULE:FAMILY.
 
     Raises `SettingError` about the setting `key` if nothing or something else is found there.
 
-    >>> find_family("optimal")
-    'optimal'
+    >>> find_family("optimal").settings
+    ('buffers',)
     """
     if ":" not in name:
-        return name
+        check_choice(key, name, FAMILIES)
+        return resolve(name)
     found = import_path(name, key)
     if not isinstance(found, Family):
         raise SettingError(
@@ -26,7 +40,7 @@ def find_family(name: str, key: str = "mechanism.name") -> Family | str:
             "as strategy_family(NAME, C) or noising_family(NAME, C^-1) makes of a matrix or of a function of "
             "the workload."
         )
-    return found
+    return resolve(found)
 
 
 LONG_EPOCH = 100_000  # rounds whose design takes more than seconds
@@ -40,11 +54,19 @@ def factorize(
     With workload=run each is fitted to that; the others are fitted to one epoch, the same in all of them. `beta` and
     `schedule` are those of the server's optimizer. Raises `SettingError` as `design` does.
     """
-    family, run = find_family(name), run_workloads(rounds, epochs, beta=beta, schedule=schedule)
-    if fitted_to is WorkloadName.run:
-        return design_run(family, run)
-    alone = momentum(rounds, beta if fitted_to is WorkloadName.momentum else 0.0)
-    return costed_on([design(family, alone)] * epochs, run)
+    alone = None
+    if fitted_to is not WorkloadName.run:
+        alone = momentum(rounds, beta if fitted_to is WorkloadName.momentum else 0.0)
+    return fit(find_family(name), run_workloads(rounds, epochs, beta=beta, schedule=schedule), alone)
+
+
+def fit(
+    family: Family, run: Sequence[Workload], alone: Workload | None, **settings: int | None
+) -> RunFactorization:
+    """Return a run's factorization by `family`: each epoch's fitted to the `run`, or all to the epoch `alone`."""
+    if alone is None:
+        return design_run(family, run, **settings)
+    return costed_on([design(family, alone, **settings)] * len(run), run)
 
 
 def run_workloads(rounds: int, epochs: int, *, beta: float, schedule: str) -> tuple[Workload, ...]:

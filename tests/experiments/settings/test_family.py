@@ -30,7 +30,7 @@ def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_names_without_a_module_are_those_of_the_package(importable: str) -> None:
-    assert find_family("blt") == "blt"
+    assert find_family("blt").name == "blt"
     family = find_family(f"{importable}:FAMILY")
     assert isinstance(family, Family)
     assert family.name == "mine"
