@@ -26,7 +26,7 @@ from experiments.deployment.loopback import APP, Loopback
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import build_deployed
-from experiments.run_files.directory import RunDirectory, try_out
+from experiments.run_files.directory import RunDirectory
 from experiments.run_files.reader import is_finished, read_run
 from experiments.settings.commands import DeployDemoSettings
 from experiments.settings.log import messages
@@ -53,7 +53,6 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
     check_positive("timeout", settings.timeout)
     directory = RunDirectory(Path(settings.directory or default_directory()).resolve())
     directory.refuse_if_used()
-    try_out("directory", directory.path)
     overrides = (
         f"run.directory='{directory.path}' population.min_available={clients_in_all()} {settings.overrides}"
     )

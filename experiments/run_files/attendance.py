@@ -5,19 +5,16 @@ is there because a name is that of a list, which may change in the midst of an e
 """
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.run_files.directory import ATTENDANCE
+from experiments.run_files.directory import ATTENDANCE, set_aside
 from fedmf.errors import RunDirectoryError
 from server.cohort import Roster
 from server.files import write_atomically
 from server.known_nodes import KnownNodes
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,33 +28,25 @@ class AttendanceFile:
         """Write who is in the epoch of `roster`.
 
         What was written of the same roster when the epoch began stays: who has been taken out of the list of nodes since then
-        still took part, under the name of then. A damaged file is put aside, with a word in the log: it is there for
-        people alone, and no reason to stop a run.
+        still took part, under the name of then. A damaged file is put aside: it is there for people alone.
         """
-        kept, before = [], None
-        for row in self._read():
-            if row["epoch"] == roster.epoch + 1:
-                before = row
-            else:
-                kept.append(row)
-        if before is not None and _is_of(before, roster):
+        file, number = self.folder / ATTENDANCE, roster.epoch + 1
+        try:
+            rows = _rows(self.folder)
+        except RunDirectoryError as error:
+            set_aside(file, error)
+            rows = []
+        if any(row["epoch"] == number and _members(row) == {**roster.nodes} for row in rows):
             return
         keys = dict(sorted((self.nodes.called(key), key) for key in roster.nodes))
         named = {name: roster.nodes[key] for name, key in keys.items()}
-        rows = [*kept, {"epoch": roster.epoch + 1, "nodes": named, "keys": keys}]
+        rows = [
+            *(row for row in rows if row["epoch"] != number),
+            {"epoch": number, "nodes": named, "keys": keys},
+        ]
         rows.sort(key=lambda row: int(row["epoch"]))
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / ATTENDANCE, (json.dumps({"epochs": rows}, indent=1) + "\n").encode())
-
-    def _read(self) -> list[dict[str, Any]]:
-        """Return the rows of the file, none of a damaged one, which is renamed."""
-        try:
-            return _rows(self.folder)
-        except RunDirectoryError as error:
-            aside = self.folder / f"{ATTENDANCE}.damaged"
-            log.warning("%s It is kept as %s, and another one is begun.", error, aside.name)
-            (self.folder / ATTENDANCE).replace(aside)
-            return []
+        write_atomically(file, (json.dumps({"epochs": rows}, indent=1) + "\n").encode())
 
 
 def read_attendance(folder: Path) -> list[dict[str, Any]]:
@@ -68,10 +57,9 @@ def read_attendance(folder: Path) -> list[dict[str, Any]]:
     return [{"epoch": row["epoch"], "nodes": row["nodes"]} for row in _rows(folder)]
 
 
-def _is_of(row: Mapping[str, Any], roster: Roster) -> bool:
-    """Say whether a row was written of the same nodes with the same numbers, whatever the list calls them now."""
-    keys, nodes = row["keys"], row["nodes"]
-    return {keys[name]: count for name, count in nodes.items()} == {**roster.nodes}
+def _members(row: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many clients each node of a row has, by key, whatever the list of nodes calls it now."""
+    return {row["keys"][name]: count for name, count in row["nodes"].items()}
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:

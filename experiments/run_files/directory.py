@@ -4,15 +4,14 @@ import io
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from experiments.run_files.values import finite, rows_of
+from experiments.settings.log import messages
 from fedmf.errors import RunDirectoryError
 from server.files import open_no_link, sync_folder, write_atomically
 
@@ -37,29 +36,13 @@ def refuse_unmakeable(name: str, path: Path) -> None:
         )
 
 
-def try_out(name: str, path: Path) -> None:
-    """Raise `RunDirectoryError` unless the directory of the setting `name` can be made and written to.
-
-    It is tried, because rights alone do not tell it (of /proc, or of a file system that is mounted read-only for root);
-    what is made for that is removed again.
-    """
-    made: list[Path] = []
-    try:
-        for place in reversed((path, *path.parents)):
-            if not place.exists():
-                place.mkdir()
-                made.append(place)
-        with TemporaryDirectory(dir=path):
-            pass
-    except OSError as error:
-        what = "written to" if os.path.isdir(path) else "made"
-        raise RunDirectoryError(
-            f"{name} is {path}, which cannot be {what}: {error.strerror}; name another directory."
-        ) from error
-    finally:
-        for place in reversed(made):
-            with suppress(OSError):
-                place.rmdir()
+def set_aside(file: Path, error: Exception) -> None:
+    """Rename a damaged file that no run needs to continue, and warn."""
+    aside = file.with_name(f"{file.name}.damaged")
+    file.replace(aside)
+    messages.warning(
+        f"{file} cannot be read ({error}); it is kept as {aside.name}, and another one is begun."
+    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fedmf
-from experiments.run_files.directory import PRIVACY, PROVENANCE, RunDirectory
+from experiments.run_files.directory import PRIVACY, PROVENANCE, RunDirectory, set_aside
 from experiments.run_files.values import PROVENANCE as KINDS, read_json
 from experiments.settings.log import messages
 from fedmf import compiling
@@ -120,19 +120,12 @@ def _first_round(sessions: list[Any]) -> float:
 
 
 def _earlier_sessions(file: Path) -> list[Any]:
-    """Return the entries of earlier sessions. A damaged file keeps nobody from going on with a run: it is put aside."""
-    if not file.exists():
-        return []
+    """Return the entries of earlier sessions, none of a damaged file: it keeps nobody from resuming a run."""
     try:
-        sessions: list[Any] = read_json(file, KINDS)["sessions"]
+        return list(read_json(file, KINDS)["sessions"]) if file.exists() else []
     except (OSError, RunDirectoryError) as error:
-        aside = file.with_name(f"{file.name}.damaged")
-        file.replace(aside)
-        messages.warning(
-            f"{file} cannot be read ({error}); it is kept as {aside.name}, and another one is begun."
-        )
+        set_aside(file, error)
         return []
-    return sessions
 
 
 def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:

@@ -5,7 +5,7 @@ not kept.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.run_files.directory import RELEASES
@@ -15,34 +15,23 @@ from server.files import sync_folder
 from server.state import Release
 
 
-@dataclass(frozen=True)
-class KeptReleases:
-    """The file of one run directory."""
+def restore_releases(directory: Path, replayed: Sequence[Release]) -> None:
+    """Begin the file, or complete it after a crash: a torn record goes, and what the journal has beyond the file is added."""
+    path = directory / RELEASES
+    kept = journal.read(path)
+    last = kept[-1].round if kept else 0
+    whole = path.with_name(f"{RELEASES}.new")  # both files are whole at every instant
+    whole.unlink(missing_ok=True)
+    for release in [*kept, *(release for release in replayed if release.round > last)]:
+        journal.append(whole, replace(release, answered=()))
+    if whole.exists():
+        whole.replace(path)
+        sync_folder(directory)
 
-    directory: Path
 
-    @property
-    def path(self) -> Path:
-        """Where the file is."""
-        return self.directory / RELEASES
-
-    def go_on(self, replayed: Sequence[Release]) -> None:
-        """Begin, or go on after a crash: a torn record goes, and what the journal has beyond the file is added."""
-        kept = journal.read(self.path)
-        last = kept[-1].round if kept else 0
-        whole = self.path.with_name(
-            f"{RELEASES}.new"
-        )  # the file is whole at every instant, and so is this one at its end
-        whole.unlink(missing_ok=True)
-        for release in [*kept, *(release for release in replayed if release.round > last)]:
-            journal.append(whole, replace(release, answered=()))
-        if whole.exists():
-            whole.replace(self.path)
-            sync_folder(self.directory)
-
-    def keep(self, release: Release) -> None:
-        """Append one release, and return when it is on disk."""
-        journal.append(self.path, replace(release, answered=()))
+def keep_release(directory: Path, release: Release) -> None:
+    """Append one release, and return when it is on disk."""
+    journal.append(directory / RELEASES, replace(release, answered=()))
 
 
 def read_releases(directory: Path) -> list[Release]:

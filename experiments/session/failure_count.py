@@ -26,7 +26,6 @@ class FailureCount:
         self._asked = self._zeros = self._errors = 0  # in all rounds
         self._rounds = self._rounds_with_failures = 0
         self._first = ""
-        self._unsaid: list[int] = []
         self._last_line = -_PAUSE
 
     def add(self, failure: Failure) -> None:
@@ -49,12 +48,10 @@ class FailureCount:
         self._rounds_with_failures += 1
         why = "" if self._first else f"; the first: {failed[0].reason}"
         self._first = self._first or f"round {number}: {failed[0].reason}"
-        self._unsaid.append(number)
         if why or time.monotonic() - self._last_line > _PAUSE:
             self._last_line = time.monotonic()
             with suppress(OSError, ValueError):  # whether it can be said must not decide what is released
-                messages.info(f"{self._which()}{_counts(zeros, errors, len(asked))}{why}")
-            self._unsaid = []
+                messages.info(f"round {number}: {_counts(zeros, errors, len(asked))}{why}")
         if self._stops and set(answered) <= {failure.client for failure in failed}:
             raise RunStoppedError(
                 f"round {number} is not released: {_counts(zeros, errors, len(asked))} (the first: {failed[0].reason}), "
@@ -73,11 +70,6 @@ class FailureCount:
         )
         is_terminal = Console(stderr=True).is_terminal
         messages.info(f"\x1b[1;31m{text}\x1b[0m" if is_terminal else text)
-
-    def _which(self) -> str:
-        """Return the round that is said now, after those that were not said one by one."""
-        number, left_out = self._unsaid[-1], len(self._unsaid) - 1
-        return f"round {number}{f' (and {left_out} rounds before it)' if left_out else ''}: "
 
 
 def _counts(zeros: int, errors: int, asked: int) -> str:

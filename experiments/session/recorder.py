@@ -12,7 +12,7 @@ from client.parameters import model_arrays
 from client.scoring import Score
 from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
-from experiments.run_files.releases import KeptReleases
+from experiments.run_files.releases import keep_release, restore_releases
 from experiments.session.logger import Log
 from experiments.session.progress import View, facts
 from experiments.session.scoring import Scorer
@@ -77,7 +77,6 @@ class Recorder:
         self._experiment, self._directory, self._run = experiment, directory, run
         self._logs, self._view = logs, view
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
-        self._kept = KeptReleases(directory.path) if run.keep_releases else None
         self._scorer = Scorer(experiment, run.evaluations, metrics)
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
@@ -111,8 +110,8 @@ class Recorder:
             MECHANISM, mechanism_file(self._experiment.plan, self._experiment.misgivings)
         )
         self._state, self._provenance = state, provenance
-        if self._kept is not None:
-            self._kept.go_on([release for _, release in replayed])
+        if self._run.keep_releases:
+            restore_releases(self._directory.path, [release for _, release in replayed])
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
@@ -128,8 +127,8 @@ class Recorder:
     def on_release(self, state: ServerState, release: Release) -> None:
         """Record one released round. Raises `DivergedError` when the model or its loss is no longer finite."""
         now = time.perf_counter()
-        if self._kept is not None:
-            self._kept.keep(release)
+        if self._run.keep_releases:
+            keep_release(self._directory.path, release)
         self._append(state, release, now - self._last_release)
         self._last_release = now
         self._state = state

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.run_files.directory import RELEASES
-from experiments.run_files.releases import KeptReleases, read_releases
+from experiments.run_files.releases import keep_release, read_releases, restore_releases
 from experiments.run_files.same_settings import differing_keys
 from experiments.settings.values import plain
 from experiments.simulate import job
@@ -35,8 +35,7 @@ def test_a_run_keeps_the_noisy_sum_of_every_round_where_it_is_asked_to(tmp_path)
 
 
 def test_nothing_tells_who_answered(tmp_path):
-    kept = KeptReleases(tmp_path)
-    kept.keep(release(1))
+    keep_release(tmp_path, release(1))
     assert read_releases(tmp_path)[0].answered == ()
     assert b"client" not in (tmp_path / RELEASES).read_bytes()
 
@@ -62,13 +61,12 @@ def test_a_run_that_is_cut_off_and_resumed_keeps_what_an_uninterrupted_one_does(
 
 
 def test_a_torn_record_goes_and_what_the_journal_has_beyond_the_file_comes(tmp_path):
-    kept = KeptReleases(tmp_path)
     for number in (1, 2, 3):
-        kept.keep(release(number))
-    data = kept.path.read_bytes()
-    kept.path.write_bytes(data[:-5])
-    kept.go_on([release(2), release(3), release(4)])
-    kept.keep(release(5))
+        keep_release(tmp_path, release(number))
+    data = (tmp_path / RELEASES).read_bytes()
+    (tmp_path / RELEASES).write_bytes(data[:-5])
+    restore_releases(tmp_path, [release(2), release(3), release(4)])
+    keep_release(tmp_path, release(5))
     assert rounds(tmp_path) == [1, 2, 3, 4, 5]
     assert [path.name for path in tmp_path.iterdir()] == [RELEASES]
 
@@ -77,7 +75,7 @@ def test_releases_of_which_one_is_missing_or_twice_there_are_refused(tmp_path):
     with pytest.raises(RunDirectoryError, match=r"run\.keep_releases=true"):
         read_releases(tmp_path)
     for number in (1, 3):
-        KeptReleases(tmp_path).keep(release(number))
+        keep_release(tmp_path, release(number))
     with pytest.raises(RunDirectoryError, match=r"\[1, 3\]; each must be there once"):
         read_releases(tmp_path)
 

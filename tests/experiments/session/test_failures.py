@@ -269,7 +269,7 @@ def test_every_round_is_counted_but_lines_keep_a_distance(monkeypatch, capsys):
     count.say_total()
     assert capsys.readouterr().err.splitlines() == [
         f"round 1: 1 of 3 {SENT}; the first: reason a",
-        f"round 4 (and 2 rounds before it): 1 of 3 {SENT}",
+        f"round 4: 1 of 3 {SENT}",
         f"4 of 12 {SENT}, in 4 of 4 rounds; the first in round 1: reason a",
     ]
 
