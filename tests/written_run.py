@@ -1,6 +1,7 @@
 """A run directory as `simulate` leaves it, written by hand with round numbers."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -84,4 +85,35 @@ def write(directory: Path, **changes: Any) -> Path:
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
     lines = changes.get("metrics", metrics())
     (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return directory
+
+
+def sweep(
+    directory: Path,
+    mechanisms: tuple[str, ...] = ("optimal",),
+    epsilons: tuple[float, ...] = (8.0,),
+    keeps: tuple[float, ...] = (0.1,),
+    seeds: tuple[int, ...] = (1, 2),
+) -> Path:
+    """Write a run for every combination, and return the directory. Seeds are 0.02 apart in accuracy."""
+    for mechanism, epsilon, keep, seed in product(mechanisms, epsilons, keeps, seeds):
+        accuracy = 0.5 + 0.1 * mechanisms.index(mechanism) + 0.01 * epsilon + 0.02 * seed
+        write(
+            directory / f"{mechanism}-{epsilon}-{keep}-{seed}",
+            config={
+                "seed": seed,
+                "mechanism": {"name": mechanism},
+                "privacy": {"epsilon": epsilon, "delta": 1e-4},
+                "compression": {"keep_probability": keep, "rotation": "identity"},
+                "engine": {"name": "local", "workers": seed},
+            },
+            # A calibration ends close to its target, at another distance for each mechanism.
+            summary={
+                "accuracy": accuracy,
+                "epsilon": epsilon * (1 - 1e-4 * len(mechanism)),
+                "uplink_bytes_per_client": 5000 * keep,
+                "keep_probability": keep,
+            },
+            metrics=metrics(accuracies=(0.2, 0.3, 0.4, 0.45, 0.5, accuracy)),
+        )
     return directory

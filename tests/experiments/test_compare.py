@@ -16,24 +16,6 @@ from experiments.run_files.same_settings import REPETITION, without
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError
 
-ACCURACY = {(0.1, 1): 0.90, (0.1, 2): 0.94, (0.1, 3): 0.92, (1.0, 1): 0.96, (1.0, 2): 0.98}
-
-
-def sweep(directory):
-    """Write runs with two keep probabilities and several seeds, as a Hydra sweep lays them out."""
-    for number, ((keep, seed), accuracy) in enumerate(ACCURACY.items()):
-        written_run.write(
-            directory / str(number),
-            config={
-                "seed": seed,
-                "compression": {"keep_probability": keep, "rotation": "hadamard", "value_type": "float32"},
-                "engine": {"name": "local", "workers": number},
-            },
-            summary={"accuracy": accuracy, "keep_probability": keep},
-            metrics=written_run.metrics(accuracies=(0.2, 0.5, 0.7, 0.8, accuracy, accuracy)),
-        )
-    return directory
-
 
 @pytest.fixture
 def compared(tmp_path, capsys):
@@ -56,23 +38,24 @@ def rows(directory):
 
 
 def test_seeds_become_a_mean_and_a_standard_error_in_every_output(tmp_path, compared):
-    sweep(tmp_path)
+    written_run.sweep(tmp_path, keeps=(0.1, 0.5), seeds=(1, 2, 4))
     document, html, printed = compared()
-    assert document["runs"] == 5
-    low, high = document["groups"]
-    values = [0.90, 0.94, 0.92]
-    assert low["accuracy"] == pytest.approx(statistics.mean(values))
-    assert low["accuracy_standard_error"] == pytest.approx(statistics.stdev(values) / 3**0.5)
-    assert (low["compression.keep_probability"], low["seeds"]) == (0.1, [1, 2, 3])
-    assert (high["compression.keep_probability"], high["seeds"]) == (1.0, [1, 2])
-    assert [float(row["accuracy"]) for row in rows(tmp_path)] == [low["accuracy"], high["accuracy"]]
-    assert [row["seeds"] for row in rows(tmp_path)] == ["1 2 3", "1 2"]
-    assert "92.0 ± 1.2 %" in html
-    assert "92.0 ± 1.2 %" in printed
+    assert document["runs"] == 6
+    for group, row, keep in zip(document["groups"], rows(tmp_path), (0.1, 0.5), strict=True):
+        values = [0.60, 0.62, 0.66]
+        assert group["accuracy"] == float(row["accuracy"]) == pytest.approx(statistics.mean(values))
+        assert group["accuracy_standard_error"] == pytest.approx(statistics.stdev(values) / 3**0.5)
+        assert (group["compression.keep_probability"], group["seeds"], row["seeds"]) == (
+            keep,
+            [1, 2, 4],
+            "1 2 4",
+        )
+    assert "62.7 ± 1.8 %" in html
+    assert "62.7 ± 1.8 %" in printed
     assert "Runs of one seed" not in html
-    assert html.count("<img") == html.count("<figcaption") == 3  # one epsilon, one number of bytes
+    assert html.count("<img") == html.count("<figcaption") == 4
     assert "<script" not in html
-    for words in (">keep probability</th>", ">bytes to 90.0 %</th>", "0/summary.json"):
+    for words in (">keep probability</th>", ">bytes to 60.0 %</th>", "optimal-8.0-0.1-1/summary.json"):
         assert words in html
 
 
@@ -87,28 +70,29 @@ def test_a_single_seed_has_no_standard_error_and_a_missing_value_no_mean():
 
 
 def test_bytes_are_counted_until_the_first_scored_round_that_reaches_the_target(tmp_path, compared):
-    (run,), _ = find_runs(written_run.write(tmp_path / "other" / "run").parent)
+    (run,), _ = find_runs(written_run.write(tmp_path / "0"))
     assert bytes_to_reach(run, 0.5) == pytest.approx(2 * 64 * 921.6)
     assert bytes_to_reach(run, 0.94) == pytest.approx(5 * 64 * 921.6)
     assert bytes_to_reach(run, 0.95) is None
-    (tmp_path / "other" / "run" / "config.yaml").unlink()
-    assert read_comparison(sweep(tmp_path)).target == 0.9  # every run reaches it
-    document, html, _ = compared("target_accuracy=0.95")
-    low, high = document["groups"]
-    assert low["bytes_to_target"] is None
-    assert high["bytes_to_target"] == pytest.approx(5 * 64 * 921.6)
-    assert re.findall(r'data-label="bytes to 95.0 %">([^<]*)<', html) == ["–", "294.9 kB"]
+    written_run.write(tmp_path / "1", metrics=written_run.metrics(accuracies=(0.96, 0.5)), config={"seed": 2})
+    assert read_comparison(tmp_path).target == 0.9  # every run reaches it
+    for target, words, end in ((0.94, "176.9 kB", 3 * 64 * 921.6), (0.95, "–", None)):
+        document, html, _ = compared(f"target_accuracy={target}")
+        assert document["groups"][0]["bytes_to_target"] == (
+            end and pytest.approx(end)
+        )  # None: not every seed
+        assert re.findall(rf'data-label="bytes to {100 * target:.1f} %">([^<]*)<', html) == [words]
 
 
 def test_unfinished_and_unreadable_runs_are_named_and_do_not_count(tmp_path, compared):
-    written_run.write(sweep(tmp_path) / "crashed", summary=None)
-    for name in ("torn", "bare", "odd"):
+    written_run.write(tmp_path / "crashed", summary=None)
+    for name in ("bare", "good", "odd", "torn"):
         written_run.write(tmp_path / name)
     (tmp_path / "torn" / "summary.json").write_text('{"accuracy": 0.')
     (tmp_path / "bare" / "privacy.json").unlink()
     (tmp_path / "odd" / "metrics.jsonl").write_text("[1]\n")
     document, html, printed = compared()
-    assert document["runs"] == 5
+    assert document["runs"] == 1
     assert list(document["left_out"]) == ["bare", "crashed", "odd", "torn"]
     assert document["left_out"]["crashed"] == "unfinished"
     assert "summary.json is not JSON" in document["left_out"]["torn"]

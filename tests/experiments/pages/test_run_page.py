@@ -153,18 +153,18 @@ def test_the_result_says_for_whom_epsilon_holds(tmp_path):
     assert text(tmp_path, privacy=claim).count(said) == 2  # with the result and at the plot
 
 
-def test_runs_that_are_not_private_say_so_first_and_others_do_not(tmp_path):
+def test_warnings_come_first_and_a_private_run_has_none(tmp_path):
     assert "NOT private" not in page(tmp_path)
-    html = page(
-        tmp_path,
-        summary={"epsilon": None, "noise_multiplier": 0.0},
-        metrics=written_run.metrics(private=False),
-        config={"run": {"reproducible": True, "unprotected_metrics": True}},
-    )
-    said = Reader(html).text
-    assert said.index("NOT private: this run has no finite epsilon") < said.index("Summary")
-    assert "reproducible, NOT private" in said
-    assert "Unprotected metrics" in said
+    settings = {"reproducible": True, "unprotected_metrics": True, "optimized_metric": "recall"}
+    lines = written_run.metrics(private=False)
+    html = page(tmp_path, summary={"epsilon": None}, metrics=lines, config={"run": settings})
+    assert [warning[:34] for warning in re.findall(r'<p class="warning">(.*?)</p>', html)] == [
+        "NOT private: this run has no finit",
+        "reproducible, NOT private: the sec",
+        "Unprotected metrics were recorded:",
+        "Choosing settings by the recall of",
+    ]
+    assert html.rindex('class="warning"') < html.index("<main>")
     assert html.count("<img") == 4
 
 
@@ -224,12 +224,6 @@ def test_the_name_of_a_metric_in_a_foreign_directory_does_not_reach_the_code_of_
     assert requests(html) == []
     assert "<b>" not in html
     assert html.count("by round</h2>") == 4  # accuracy, loss, epsilon and recall
-
-
-def test_the_page_says_that_choosing_by_this_run_is_not_covered(tmp_path):
-    html = page(tmp_path / "r", config={"run": {"optimized_metric": "recall"}})
-    (warning,) = re.findall(r'<p class="warning">(.*?)</p>', html)
-    assert warning.startswith("Choosing settings by the recall of runs like this one is not covered")
 
 
 def test_settings_on_the_page_name_no_folder_of_a_machine_and_the_file_is_as_it_was(tmp_path):
