@@ -19,10 +19,8 @@ from experiments.run_files.same_settings import (
 )
 from experiments.settings.compose import compose
 from experiments.settings.experiment import Experiment, run_secret
-from experiments.settings.factorization import factorize
 from experiments.settings.keys import keyed
 from experiments.settings.log import messages
-from experiments.settings.mechanism import WorkloadName
 from experiments.settings.overrides import parsed
 from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
 from experiments.settings.resumed import beside, describes_a_run, is_true, named_in
@@ -139,30 +137,16 @@ def extended(settings: Settings, path: Path) -> Settings:
             )
         )
     RunDirectory(path).refuse_if_checkpoint_is_lost()
-    parts = _begun(settings.population.parts, int(read_run(path).summary["epochs"]), path)
+    epochs = read_run(path).summary["epochs"]
+    parts = settings.population.parts or (epochs,)
+    if sum(parts) != epochs:
+        raise RunDirectoryError(
+            f"population.parts in {path / CONFIG} is {list(parts)}, but {SUMMARY} says {epochs} epochs; restore the file that "
+            "was changed."
+        )
     settings = replace(settings, population=replace(settings.population, parts=parts))
     refuse_other_settings(path, settings, besides=EXTENDED)
     return replace(settings, population=replace(settings.population, parts=(*parts, added)))
-
-
-def _begun(recorded: tuple[int, ...] | None, epochs: int, path: Path) -> tuple[int, ...]:
-    """Return the parts of a run that ended after `epochs`."""
-    parts = recorded or (epochs,)
-    if sum(parts) == epochs:
-        return parts
-    raise RunDirectoryError(
-        f"population.parts in {path / CONFIG} is {list(recorded or ())}, but {SUMMARY} says {epochs} epochs; restore the "
-        "file that was changed."
-    )
-
-
-@keyed("privacy", ("max_epsilon", "epsilon"))
-def allowed(plan: Plan, state: ServerState) -> PrivacySpent:
-    """Return what the last part of `plan` costs together with what was released.
-
-    Raises `PrivacyBudgetExhausted` with the new epsilon where no limit of the run allows it.
-    """
-    return check_extension(plan, state.ledger, plan.participation.parts[-1].epochs)
 
 
 def begin(
@@ -179,8 +163,9 @@ def begin(
         read_releases(directory.path)  # refused here, not once the run goes on
     state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
     _refuse_another_end(directory.path, plan, state)
-    spent = allowed(plan, state)
-    _say(settings, experiment, state, spent)
+    with keyed("privacy", ("max_epsilon", "epsilon")):
+        spent = check_extension(plan, state.ledger, part.epochs)
+    _print_cost(experiment, state, spent)
     key = run_secret(settings)
     for _ in range(part.first):  # of a reproducible run: the key that this epoch would have had anyway
         key = key.ratchet()
@@ -224,8 +209,8 @@ def _refuse_another_end(path: Path, plan: Plan, state: ServerState) -> None:
         )
 
 
-def _say(settings: Settings, experiment: Experiment, state: ServerState, spent: PrivacySpent) -> None:
-    """Say what the run costs with the part that is about to begin, and what its noise was not designed for."""
+def _print_cost(experiment: Experiment, state: ServerState, spent: PrivacySpent) -> None:
+    """Print what the run costs with the part that is about to begin."""
     plan = experiment.plan
     part = plan.participation.parts[-1]
     before, after = (rounded_up(each.epsilon) for each in (plan.spent_on(state.ledger), spent))
@@ -234,28 +219,5 @@ def _say(settings: Settings, experiment: Experiment, state: ServerState, spent: 
         f"at delta {rounded_up(spent.delta)} for all of them; a copy of this run that is extended too is a run on the same "
         "clients, and the two compose"
     )
-    if plan.noise_multiplier and not _is_designed_for_all(settings, experiment):
-        messages.info(
-            f"note: the noise so far was designed for a run that ends with it; planned as one run of "
-            f"{plan.participation.epochs} epochs, the same privacy would have left less noise in the model"
-        )
     if (schedule := experiment.optimizer.schedule) != "constant":
         messages.info(f"note: optimizer.schedule={schedule} runs anew over the added epochs")
-
-
-def _is_designed_for_all(settings: Settings, experiment: Experiment) -> bool:
-    """Say whether the noise of each epoch is that of a run planned with all of them."""
-    plan = experiment.plan
-    if settings.workload is not WorkloadName.run:
-        return True
-    whole = factorize(
-        settings.mechanism.name,
-        settings.workload,
-        plan.participation.rounds_per_epoch,
-        plan.participation.epochs,
-        beta=experiment.optimizer.momentum,
-        schedule=experiment.optimizer.schedule,
-    )
-    return [epoch.fingerprint for epoch in whole.epochs] == [
-        epoch.fingerprint for epoch in plan.factorization.epochs
-    ]

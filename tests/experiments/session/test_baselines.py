@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from crashes import cut
-from experiments import run as run_here
 from experiments.settings.experiment import build
 from fedmf.accounting import linf_event, privacy_spent
 from fedmf.errors import RunDirectoryError
@@ -89,11 +88,6 @@ def test_cohorts_of_rounds_that_are_epochs_overlap() -> None:
     drawn = [set(epoch_cohorts(20, 8, 1, epoch=epoch, seed=PublicSeed(1))[0]) for epoch in range(6)]
     assert all(len(cohort) == 8 for cohort in drawn)
     assert any(first & second for first, second in itertools.pairwise(drawn))
-
-
-def test_the_python_door_takes_the_setting(tmp_path) -> None:
-    result = run_here(*LINF, "population.epochs=1", f"run.directory={tmp_path / 'r'}")
-    assert "L-infinity bound alone" in result.statement
 
 
 @pytest.mark.parametrize("family", ["sqrt_blt", "normalized_sqrt", "honaker_full"])

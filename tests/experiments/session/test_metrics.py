@@ -14,7 +14,7 @@ from experiments.run_files.reader import read_run
 from experiments.settings.compose import compose
 from experiments.simulate import job
 from fedmf.accounting.caveats import CHOOSING
-from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.errors import SettingError
 
 pytestmark = pytest.mark.long
 
@@ -149,12 +149,6 @@ def test_no_metric_can_take_the_place_of_a_key_that_a_run_writes(tmp_path, capsy
     assert written - {"accuracy", "loss"} <= TAKEN
     config = read_run(directory).config
     assert {key for key, value in config.items() if not isinstance(value, dict)} - {"metrics"} <= TAKEN
-
-
-def test_metrics_are_those_of_the_first_call_when_a_run_is_resumed(own, tmp_path):
-    directory = runs.run(tmp_path / "r", *SMALL)
-    with pytest.raises(RunDirectoryError, match="holds a run with another metrics"):
-        runs.run(directory, *SMALL, "metrics=[f1]", "run.resume=true")
 
 
 def test_a_metric_that_only_the_directory_names_is_not_imported_by_a_resume(own, tmp_path):

@@ -165,12 +165,6 @@ def test_a_base_with_the_state_of_another_optimizer_is_refused(tmp_path, monkeyp
     assert files(tmp_path / "r") == before
 
 
-def test_a_resume_with_another_optimizer_is_refused(tmp_path, monkeypatch, capsys):
-    cut_short(tmp_path / "r", monkeypatch, "optimizer=adam")
-    assert guard(lambda: run(tmp_path / "r", *SMALL, "optimizer=yogi", "run.resume=true")) == 2
-    assert "optimizer.name is yogi" in capsys.readouterr().err
-
-
 def test_code_that_a_run_directory_names_as_its_optimizer_is_not_imported(tmp_path, monkeypatch, own):
     cut_short(tmp_path / "r", monkeypatch, *CHOICES["custom"])
     monkeypatch.delitem(sys.modules, own)

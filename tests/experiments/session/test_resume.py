@@ -134,22 +134,6 @@ def test_a_crash_before_the_first_release_leaves_the_key_as_it_was(tmp_path, mon
     assert seen == [before]
 
 
-def test_resume_of_a_finished_run_changes_nothing(tmp_path, capsys):
-    directory = run(tmp_path / "r", *SMALL)
-    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-    run(directory, *SMALL, "run.resume=true")
-    assert "finished" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
-
-
-def test_a_finished_run_of_other_settings_is_refused_by_the_name_of_the_field(tmp_path, capsys):
-    run(tmp_path / "r", *SMALL)
-    for other in (("seed=2",), ("population.epochs=5", "privacy.epsilon=1")):
-        assert guard(lambda other=other: run(tmp_path / "r", *SMALL, *other, "run.resume=true")) == 2
-        said = capsys.readouterr().err
-        assert all(change.partition("=")[0] in said for change in other)
-
-
 def test_a_lost_checkpoint_folder_is_asked_for_and_not_made_anew(tmp_path, monkeypatch, capsys):
     interrupted(tmp_path / "r", monkeypatch)
     shutil.rmtree(tmp_path / "r/checkpoint")
@@ -164,13 +148,6 @@ def interrupted(directory, monkeypatch, after=33):
     with pytest.raises(Crash):
         run(directory, *SMALL)
     monkeypatch.undo()
-
-
-def test_resume_with_another_configuration_names_the_field(tmp_path, monkeypatch, capsys):
-    interrupted(tmp_path / "r", monkeypatch)
-    code = guard(lambda: run(tmp_path / "r", *SMALL, "run.resume=true", "optimizer.momentum=0.5"))
-    assert code == 2
-    assert "optimizer.momentum is 0.5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -244,18 +221,6 @@ def test_another_matrix_behind_the_same_import_path_does_not_go_on(tmp_path, mon
     assert summary(tmp_path / "r")["rounds"] == 6
 
 
-def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, monkeypatch, capsys):
-    interrupted(tmp_path / "r", monkeypatch)
-    for path in (tmp_path / "r/checkpoint").glob("journal-*"):
-        path.unlink()
-    newest = sorted((tmp_path / "r/checkpoint").glob("base-*.npz"))[-1]
-    if len(metrics(tmp_path / "r")) == int(newest.stem.removeprefix("base-")):
-        newest.unlink()
-    # Where an older state may go on, the rounds shown still say that it must not.
-    assert guard(lambda: run(tmp_path / "r", *SMALL, "run.resume=true", "run.accept_copy=true")) == 2
-    assert "must not be run again" in capsys.readouterr().err
-
-
 def between_checkpoints(directory, monkeypatch):
     """Leave a run that crashed in its first epoch, with no checkpoint since the start; returns the rows shown."""
     crash_at(monkeypatch, "fsync", 29)
@@ -307,10 +272,6 @@ def test_no_log_of_any_level_no_output_and_no_exception_shows_a_secret(tmp_path,
     for secret in [*epoch_keys, *masks]:
         assert secret.reveal().hex() not in text
         assert repr(secret.reveal())[2:-1] not in text
-
-
-def test_after_a_run_no_key_is_left(straight):
-    assert not list(straight.rglob("secrets*"))
 
 
 @pytest.mark.parametrize("faults", [("faults.drop_out=0.3",), ("faults.error=0.2", "faults.delay=0.2",

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from crashes import cut
-from experiments import run as door
 from experiments.run_files.reader import read_config
 from experiments.session.resume import with_recorded
 from experiments.settings.compose import compose
@@ -131,28 +130,10 @@ def test_code_that_only_the_directory_names_is_not_imported_unless_trusted(tmp_p
         assert "client.loss=not_there_of_the_resuming_tests:loss" in with_recorded([*resumed, consent])
 
 
-def test_recorded_text_is_a_value_and_never_an_expression(tmp_path, broken):
-    stolen = tmp_path / "stolen"
-    shutil.copytree(broken, stolen)
-    text = (stolen / "config.yaml").read_text()
-    (stolen / "config.yaml").write_text(text.replace("logger: none", "logger: ${oc.env:HOME}"))
-    with pytest.raises(SettingError, match="a run records values only"):
-        with_recorded([f"run.directory={stolen}", "run.resume=true"])
-
-
 def test_the_command_itself_goes_on(tmp_path, straight):
     directory = cut(tmp_path / "r", *OWN)
     assert typed(f"run.directory={directory}", "run.resume=true", cwd=tmp_path) == 0
     np.testing.assert_array_equal(model(directory), model(straight))
-
-
-def test_python_goes_on_too_and_takes_what_may_change(tmp_path, straight):
-    directory = cut(tmp_path / "r", *OWN)
-    with pytest.raises(RunDirectoryError, match="seed is 6"):
-        door.resume(directory, "seed=6")
-    np.testing.assert_array_equal(
-        model(door.resume(directory, "engine.workers=1").directory), model(straight)
-    )
 
 
 def test_the_overrides_of_this_module_are_not_the_defaults():

@@ -64,13 +64,6 @@ def test_a_run_without_noise_has_infinite_epsilon(tmp_path):
     assert "NOT private" in free.statement
 
 
-def test_progress_is_shown_and_nothing_is_printed(tmp_path, capsys):
-    run(*ONE, run={"directory": f"{tmp_path}/r"})
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "round 4/4" in printed.err
-
-
 def test_in_a_notebook_one_output_changes_in_place(tmp_path, capsys, monkeypatch):
     shown = []
     handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))

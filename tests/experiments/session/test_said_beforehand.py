@@ -21,24 +21,6 @@ UNASKED = "warning: an epoch leaves 34 of 40 clients unasked"
 COHORT = "warning: population.cohort_size is 2"
 
 
-@pytest.fixture
-def interrupted(monkeypatch):
-    """A run that its first task interrupts."""
-
-    def configure_train(strategy, *arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(FedMF, "configure_train", configure_train)
-
-
-def test_a_run_is_warned_of_on_stderr_before_its_first_task(tmp_path, capsys, interrupted):
-    with pytest.raises(KeyboardInterrupt):
-        simulate(composed(f"run.directory={tmp_path / 'r'}", *WASTEFUL))
-    said = capsys.readouterr().err
-    assert said.count(UNASKED) == said.count(COHORT) == 1
-    assert "population.rounds_per_epoch=20 would ask 40" in said
-
-
 def test_it_is_said_again_while_nothing_was_released_and_not_afterwards(tmp_path, capsys, monkeypatch):
     given = composed(f"run.directory={tmp_path / 'r'}", "run.resume=true", *WASTEFUL)
     real = FedMF.configure_train
@@ -64,6 +46,7 @@ def test_python_is_told_too_and_the_report_and_the_record_hold_it(tmp_path, caps
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count(UNASKED) == printed.err.count(COHORT) == 1
+    assert "population.rounds_per_epoch=20 would ask 40" in printed.err
     recorded = json.loads((tmp_path / "r/mechanism.json").read_text())["misgivings"]
     assert recorded == list(build(restored(from_yaml((tmp_path / "r/config.yaml").read_text()))).misgivings)
     page = html.unescape((tmp_path / "r/report.html").read_text())
