@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from client.metric_names import ALWAYS
-from experiments.pages.wording import Estimate, estimate, figure
+from experiments.pages.fields import text_of
+from experiments.pages.wording import Estimate, bound, estimate, number
 from experiments.run_files.directory import CONFIG, SUMMARY
 from experiments.run_files.reader import Run, is_finished, read_run
 from experiments.run_files.same_settings import REPETITION, without
@@ -134,7 +135,7 @@ def label(settings: dict[str, Any]) -> str:
     """
     names = short_names(settings)
     shown = [key for key, value in settings.items() if not (value is None and key in EITHER)]
-    return ", ".join(f"{names[key]} = {figure(key, settings[key])}" for key in shown) or "all runs"
+    return ", ".join(f"{names[key]} = {text_of(key, settings[key])}" for key in shown) or "all runs"
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
@@ -210,9 +211,10 @@ def recorded(name: str) -> Callable[[Run], float | None]:
 
 def claims(runs: Sequence[Run]) -> dict[str, list[str]]:
     """Return the delta, units of privacy and adjacencies that the epsilons of `runs` hold for."""
+    writers = {"delta": bound, "unit_of_privacy": number, "adjacency": number}
     return {
-        name: sorted({figure(name, run.privacy.get(name, run.summary.get(name))) for run in runs})
-        for name in ("delta", "unit_of_privacy", "adjacency")
+        name: sorted({write(run.privacy.get(name, run.summary.get(name))) for run in runs})
+        for name, write in writers.items()
     }
 
 

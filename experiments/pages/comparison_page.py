@@ -22,7 +22,7 @@ from experiments.pages.comparison import (
 from experiments.pages.fields import text_of, unit_of
 from experiments.pages.figures import COLOURS, LinePlot, Series
 from experiments.pages.page import SOURCE, Page, Section, Table
-from experiments.pages.wording import Estimate, bound, estimate, figure, number, percent, size, times
+from experiments.pages.wording import Estimate, bound, estimate, number, percent, size, times
 from experiments.run_files.directory import METRICS, PRIVACY, SUMMARY
 from experiments.run_files.reader import Run
 
@@ -133,7 +133,7 @@ def _mean(group: Group, value: Callable[[Run], float | None]) -> float | None:
 
 
 def _settings(group: Group) -> list[str]:
-    return [figure(key, value) for key, value in group.settings.items()]
+    return [text_of(key, value) for key, value in group.settings.items()]
 
 
 def _numbers(groups: Sequence[Group], header: Sequence[str]) -> list[int]:

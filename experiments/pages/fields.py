@@ -5,7 +5,7 @@ from typing import Any
 
 from client.metric_names import METRICS
 from experiments.pages.page import SOURCE, Table
-from experiments.pages.wording import duration, figure, number, percent, size, times
+from experiments.pages.wording import bound, duration, number, percent, size, times
 from experiments.settings.recorded import flattened
 
 # Key -> (words, unit). Others are shown under their own names.
@@ -72,22 +72,25 @@ def unit_of(name: str) -> str:
 
 
 def text_of(name: str, value: Any) -> str:
-    """Return a field's value with its unit, a dash where it is not known.
+    """Return the value of a field or setting with its unit, a dash where it is not known; an epsilon or a delta is rounded up.
 
-    >>> text_of("accuracy", 0.935), text_of("loss", 0.31), text_of("epsilon", 5.7164028), text_of("adjacency", "zero_out")
-    ('93.5 %', '0.31 nats', '5.717', 'zero-out')
-    >>> text_of("sigma_by_epoch", [0.25, 0.25, 0.5]), text_of("f1", None)
-    ('0.25, 0.5', '–')
+    >>> text_of("accuracy", 0.935), text_of("loss", 0.31), text_of("adjacency", "zero_out"), text_of("f1", None)
+    ('93.5 %', '0.31 nats', 'zero-out', '–')
+    >>> text_of("privacy.epsilon", 5.7164028), text_of("sigma_by_epoch", [0.25, 0.25, 0.5])
+    ('5.717', '0.25, 0.5')
     """
-    unit = unit_of(name)
+    unit, last = unit_of(name), name.rsplit(".", 1)[-1]
     if value is None:
         return number(None)
     if isinstance(value, list):
         items = map(number, value)
         return ", ".join(dict.fromkeys(items) if name.endswith("_by_epoch") else items)
-    if name == "adjacency":
+    if last == "adjacency":
         return str(value).replace("_", "-")
-    return UNITS[unit](value) if unit in UNITS else f"{figure(name, value)} {unit}".strip()
+    if unit in UNITS:
+        return UNITS[unit](value)
+    is_bound = last in ("delta", "max_epsilon") or last.startswith("epsilon")
+    return f"{bound(value) if is_bound and isinstance(value, float) else number(value)} {unit}".strip()
 
 
 def table_of(documents: Sequence[Mapping[str, Any]], file: str, metrics: Mapping[str, str] = NONE) -> Table:
@@ -98,14 +101,11 @@ def table_of(documents: Sequence[Mapping[str, Any]], file: str, metrics: Mapping
     values: dict[str, list[str]] = {}
     for document in documents:
         for key, value in flattened(document):
-            if not (key.startswith(IN_WORDS) or _is_in_words(value)):
+            in_words = isinstance(value, list) and all(isinstance(item, str) for item in value)
+            if not in_words and not key.startswith(IN_WORDS):
                 values.setdefault(key, []).append(text_of(key, value))
     rows = [
         (words_of(key, metrics.get(key, "")), ", ".join(dict.fromkeys(texts)), f"{file}: {key}")
         for key, texts in values.items()
     ]
     return Table(("field", "value", SOURCE), rows)
-
-
-def _is_in_words(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)

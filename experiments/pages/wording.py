@@ -11,7 +11,7 @@ from rich.filesize import decimal
 
 from fedmf.rounding import rounded_up
 
-_WHOLE = 1e4  # from here on a measured number is said without decimals
+_WHOLE = 1e4  # from here on a measured number is written without decimals
 _TIMES = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))  # units and their seconds
 
 
@@ -34,23 +34,12 @@ def number(value: Any) -> str:
 
 
 def bound(value: float | None) -> str:
-    """Return an epsilon or a delta as `number` says one, but never less than it is.
+    """Return an epsilon or a delta as `number` writes one, but never less than it is.
 
     >>> bound(5.7164028), number(5.7164028), bound(1e-5), bound(None)
     ('5.717', '5.716', '1e-5', '–')
     """
     return number(None if value is None else float(rounded_up(value)))
-
-
-def figure(key: str, value: Any) -> str:
-    """Return the value of a key of a run's files or settings: of an epsilon or a delta never less than it is.
-
-    >>> figure("epsilon_rdp", 5.7164028), figure("privacy.delta", 1e-4), figure("sigma", 5.7164028)
-    ('5.717', '0.0001', '5.716')
-    """
-    last = key.rsplit(".", 1)[-1]
-    is_bound = last == "delta" or last == "max_epsilon" or last.startswith("epsilon")
-    return bound(value) if is_bound and isinstance(value, float) else number(value)
 
 
 def times_less(ratio: float) -> str:
@@ -63,7 +52,7 @@ def times_less(ratio: float) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """Return how many times one thing is another, in three digits wherever a ratio is said, a dash for the unknown.
+    """Return how many times one thing is another, in three digits everywhere, a dash for the unknown.
 
     >>> times(6.348), times(1234.5), times(None)
     ('6.35', '1,234', '–')
