@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashes import Crash
+from crashes import Crash, behind_round
 from experiments import run as door
 from experiments.cli.command import guard
 from experiments.session.scoring import Scorer
@@ -54,17 +54,8 @@ def own(tmp_path: Path) -> tuple[str, ...]:
 
 def cut(directory: Path, monkeypatch: pytest.MonkeyPatch, *settings: str, after: int = 3) -> Path:
     """Leave a run that was killed when it had shown round `after`."""
-    real = Checkpoint.settle
-
-    def settle(self, plan, state):  # type: ignore[no-untyped-def]
-        real(self, plan, state)
-        if state.round == after:
-            raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "settle", settle)
-        with pytest.raises(Crash):
-            run(directory, *settings)
+    with behind_round(Checkpoint, "settle", after):
+        run(directory, *settings)
     return directory
 
 
@@ -260,16 +251,8 @@ def test_a_divergence_found_while_resuming_erases_the_key_and_nothing_goes_on(
 ) -> None:
     """The crash comes between the journal and the record; the loss is not finite, though the model may be."""
     settings = (*own, "optimizer.learning_rate=3e38", "optimizer.momentum=0", "privacy.epsilon=1")
-    real = Checkpoint.commit
-
-    def commit(self, release):  # type: ignore[no-untyped-def]
-        real(self, release)
-        raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "commit", commit)
-        with pytest.raises(Crash):
-            run(tmp_path / "r", *settings)
+    with behind_round(Checkpoint, "commit", 1):
+        run(tmp_path / "r", *settings)
     assert list(tmp_path.rglob("secrets*"))
     assert guard(lambda: run(tmp_path / "r", *settings, "run.resume=true")) == 2
     assert "after round 1" in capsys.readouterr().err

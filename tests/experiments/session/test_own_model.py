@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import runs
+from crashes import behind_round
 from experiments import run
 from experiments.cli.command import guard
 from experiments.evaluate import EvaluateSettings, evaluate
+from experiments.session.recorder import Recorder
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.updates.wire import ENVELOPE_BYTES
@@ -130,7 +132,8 @@ def _resume_with_changed(source, tmp_path, part, model, said):
         "engine=local",
     )
     settings = runs.composed(*own)
-    _stopped_after_a_round(settings)
+    with behind_round(Recorder, "on_release", 2):
+        runs.simulate(settings)
     before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
     np.savez(file, **{**stored, part: np.nextafter(stored[part], np.float32(9))})
     with pytest.raises(RunDirectoryError, match=said):
@@ -139,26 +142,6 @@ def _resume_with_changed(source, tmp_path, part, model, said):
     np.savez(file, **stored)
     runs.simulate(settings)
     assert runs.summary(tmp_path / "r")["rounds"] == 6
-
-
-class Stopped(BaseException):
-    """Ends a run after a round."""
-
-
-def _stopped_after_a_round(settings):
-    from experiments.session.recorder import Recorder
-
-    original = Recorder.on_release
-
-    def stopping(self, state, release):
-        original(self, state, release)
-        if release.round == 2:
-            raise Stopped
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recorder, "on_release", stopping)
-        with pytest.raises(Stopped):
-            runs.simulate(settings)
 
 
 def test_adapters_train_as_a_model_of_ones_own(tmp_path):

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import fedmf
-from crashes import Crash
+from crashes import Crash, behind_round
 from experiments.cli.result import rows as result_rows
 from experiments.pages.wording import duration
 from experiments.run_files import provenance
@@ -74,16 +74,7 @@ def test_neither_a_name_of_machine_or_user_nor_a_path_is_recorded(tmp_path):
 
 def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "_EVERY", 0.0)
-    calls = []
-
-    def crash(checkpoint, plan, state, real=Checkpoint.settle):
-        real(checkpoint, plan, state)
-        calls.append(state.round)
-        if len(calls) == 4:
-            raise Crash
-
-    monkeypatch.setattr(Checkpoint, "settle", crash)
-    with pytest.raises(Crash):
+    with behind_round(Checkpoint, "settle", 4):
         run(tmp_path / "r", *SMALL)
     monkeypatch.undo()
     (killed,) = sessions(tmp_path / "r")

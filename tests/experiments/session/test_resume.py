@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashes import Crash, crash_at
+from crashes import Crash, behind_round, crash_at
 from experiments.cli.command import guard
 from fedmf.errors import RunStoppedError
 from fedmf.mechanisms.families import optimal
@@ -157,17 +157,8 @@ def test_another_version_that_computes_other_tables_goes_on_with_those_of_the_ep
     """The run is that of one process bit for bit; with the tables lost it is refused and nothing changes."""
     own = (*SMALL, "population.rounds_per_epoch=8", "population.epochs=1", "run.checkpoint_every=1")
     whole = run(tmp_path / "whole", *own)
-    real, released = Checkpoint.settle, itertools.count(1)
-
-    def settle(self, plan, state):
-        real(self, plan, state)
-        if next(released) == 3:
-            raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "settle", settle)
-        with pytest.raises(Crash):
-            run(tmp_path / "r", *own)
+    with behind_round(Checkpoint, "settle", 3):
+        run(tmp_path / "r", *own)
     # What another version is: it finds no older result, and is content with fewer buffers.
     monkeypatch.setenv("FEDMF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(optimal, "EXCESS", 0.3)
