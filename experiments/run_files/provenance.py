@@ -42,18 +42,28 @@ class Provenance:
     `allows` are the permissions of the session that a statement names; `bundle` is the digest of Flower's bundle.
     """
 
-    def __init__(self, directory: RunDirectory, allows: Sequence[str], bundle: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        allows: Sequence[str] = (),
+        accelerator: str | None = None,
+        bundle: str | None = None,
+    ) -> None:
         self._directory = directory
         self._began, self._wall = datetime.now(UTC), time.perf_counter()
-        self._fixed: dict[str, Any] = {"allows": list(allows), "software": software() | {"bundle": bundle}}
+        self._fixed: dict[str, Any] = {
+            "allows": list(allows),
+            "software": software() | {"bundle": bundle},
+            "machine": machine(accelerator),
+        }
         self._earlier: list[Any] = []
         self._recorded = 0.0
         self._ended: dict[str, Any] | None = None
 
-    def begin(self, first_round: int, accelerator: str | None) -> None:
+    def begin(self, first_round: int) -> None:
         """Read the earlier entries; this session runs rounds from `first_round` on. Warns of what differs from them."""
         self._earlier = _earlier_sessions(self._directory.path / PROVENANCE)
-        self._fixed |= {"first_round": first_round, "machine": machine(accelerator)}
+        self._fixed["first_round"] = first_round
         if first_round == 1:
             return
         if (first := _first_round(self._earlier)) > 1:

@@ -60,17 +60,12 @@ def fixed(settings: Settings) -> dict[str, Any]:
     return _fixed(plain(settings))
 
 
-def differing_keys(held: Recorded, wanted: Recorded) -> list[str]:
-    """Return the settings that differ, apart from those that change nothing but speed and output.
+def differences(held: Recorded, wanted: Recorded, besides: Sequence[str] = ()) -> list[Difference]:
+    """Return what differs, with both values, apart from what may and from the keys `besides`.
 
-    >>> differing_keys({"seed": 1, "engine": {"workers": 1}}, {"seed": 2, "engine": {"workers": 4}})
+    >>> [each.key for each in differences({"seed": 1, "engine": {"workers": 1}}, {"seed": 2, "engine": {"workers": 4}})]
     ['seed']
     """
-    return [difference.key for difference in differences(held, wanted)]
-
-
-def differences(held: Recorded, wanted: Recorded, besides: Sequence[str] = ()) -> list[Difference]:
-    """Return what differs, with both values, apart from what may and from the keys `besides`."""
     old, new = _fixed(held), _fixed(wanted)
     return [
         Difference(key, old.get(key), new.get(key))

@@ -107,7 +107,11 @@ class Session:
         self._settings, self._directory, self._experiment = settings, directory, experiment
         self._failures = failures
         self._view = view or View(experiment.plan.participation.rounds)
-        self._provenance = Provenance(directory, _permissions(settings), bundle)
+        device = pick_device(experiment.training.device)
+        accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+        without_unready = settings.population.unready_nodes == UnreadyNodes.without
+        allows = [*[ACCEPT_COPY] * settings.run.accept_copy, *[WITHOUT_UNREADY] * without_unready]
+        self._provenance = Provenance(directory, allows, accelerator, bundle)
         if settings.run.extend is None:  # an extension is compared with its own ledger
             experiment.plan.start_epoch(Ledger())
         import_logger(settings.logger)
@@ -197,7 +201,7 @@ class Session:
         experiment = self._experiment
         state = first_state(experiment.plan, experiment.initial, run_secret(self._settings))
         self._checkpoint.begin(state)
-        self._provenance.begin(1, _accelerator(experiment))
+        self._provenance.begin(1)
         self._recorder.begin(state, [], self._provenance)
         return state
 
@@ -214,7 +218,7 @@ class Session:
                 raise
             return None  # it released nothing, and may be begun again under another key
         resume.complete(self._settings, self._directory)
-        self._provenance.begin(state.round + 1, _accelerator(experiment))
+        self._provenance.begin(state.round + 1)
         try:
             self._recorder.begin(state, replayed, self._provenance)
         except DivergedError:
@@ -288,20 +292,6 @@ def _rehearse(experiment: Experiment) -> None:
     )
     if said is not None:
         messages.warning(said)
-
-
-def _permissions(settings: Settings) -> list[str]:
-    """Return what this session may do that its statement must name."""
-    return [
-        *([ACCEPT_COPY] if settings.run.accept_copy else []),
-        *([WITHOUT_UNREADY] if settings.population.unready_nodes == UnreadyNodes.without else []),
-    ]
-
-
-def _accelerator(experiment: Experiment) -> str | None:
-    """Return the name of the accelerator that clients train on, None for none."""
-    device = pick_device(experiment.training.device)
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
 
 
 def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.run_files.directory import RELEASES
 from experiments.run_files.releases import keep_release, read_releases, restore_releases
-from experiments.run_files.same_settings import differing_keys
+from experiments.run_files.same_settings import differences
 from experiments.settings.values import plain
 from experiments.simulate import job
 from fedmf.errors import RunDirectoryError
@@ -83,4 +83,4 @@ def test_releases_of_which_one_is_missing_or_twice_there_are_refused(tmp_path):
 def test_a_resume_may_not_begin_to_keep_them():
     """The file would begin in the middle: whether releases are kept is a setting of the whole run."""
     kept, plain_run = (plain(composed("run.directory=here", *overrides)) for overrides in (KEEPING, SMALL))
-    assert differing_keys(kept, plain_run) == ["run.keep_releases"]
+    assert [each.key for each in differences(kept, plain_run)] == ["run.keep_releases"]

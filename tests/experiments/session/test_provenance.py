@@ -44,8 +44,8 @@ def sessions(directory):
 
 def begun(directory, first_round=1):
     """Return the record of a session that begins."""
-    record = Provenance(RunDirectory(directory), [])
-    record.begin(first_round, None)
+    record = Provenance(RunDirectory(directory))
+    record.begin(first_round)
     return record
 
 

@@ -81,10 +81,14 @@ def test_in_a_notebook_one_output_changes_in_place(tmp_path, capsys, monkeypatch
 @pytest.mark.parametrize(
     ("overrides", "error", "says"),
     [
-        (["seed=x"], SettingError, "seed=x: Value 'x' of type 'str'"),
+        (["seed=x"], SettingError, "seed is 'x'; it should be a valid integer"),
         ([3], SettingError, "3 is no override"),
         (["population=3"], SettingError, "population is a group of settings"),
-        (["mechanism.name=x"], SettingError, r"^mechanism\.name is 'x'; it must be one of optimal"),
+        (
+            ["mechanism.name=x"],
+            SettingError,
+            r"^mechanism\.name is 'x'; it is chosen as mechanism=NAME, one of optimal",
+        ),
         (["nonsense=1"], SettingError, "nonsense is no setting of simulate"),
         (["population.epochs"], SettingError, "settings are given as key=value"),
         (["dataset=nothing"], SettingError, "Could not find 'dataset/nothing'"),

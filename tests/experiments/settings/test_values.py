@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from experiments.plan.planned import PlanSettings
-from experiments.run_files.same_settings import differing_keys, fixed
+from experiments.run_files.same_settings import differences, fixed
 from experiments.settings.compose import compose, typed
 from experiments.settings.data import SyntheticSettings, merged
 from experiments.settings.engine import DeploymentSettings, LocalSettings
@@ -20,6 +20,10 @@ from experiments.settings.values import defaults, make, plain, value_of
 from fedmf.errors import SettingError
 from fedmf.plan import Compression
 from runs import composed
+
+
+def differing_keys(held, wanted):
+    return [each.key for each in differences(held, wanted)]
 
 
 def every(value):
