@@ -19,7 +19,7 @@ from server.known_nodes import KnownNodes
 
 @dataclass(frozen=True)
 class AttendanceFile:
-    """The file in `folder`; `nodes` says what people call those of an epoch that begins."""
+    """The file in `folder`; `nodes` has the names of those of an epoch that begins."""
 
     folder: Path
     nodes: KnownNodes

@@ -62,7 +62,7 @@ class RunDirectory:
             )
 
     def refuse_if_checkpoint_is_lost(self) -> None:
-        """Raise `RunDirectoryError` if rounds were shown here, and there is no checkpoint to go on from."""
+        """Raise `RunDirectoryError` if rounds were shown here, and there is no checkpoint to continue from."""
         metrics, folder = self.path / METRICS, self.path / CHECKPOINT
         if metrics.is_file() and metrics.stat().st_size and not any(folder.glob("base-*.npz")):
             raise RunDirectoryError(

@@ -45,7 +45,7 @@ def load_model(
     """Return the run's model, built for the shape of `dataset`, with the parameters and buffers of model.npz.
 
     `recorded` is the group `model` of its config.yaml, `seed` the run's: what a model draws and does not count to its
-    state hangs on it. The file that the run started from is not read again. Raises `RunDirectoryError` when there is no model.npz,
+    state depends on it. The file that the run started from is not read again. Raises `RunDirectoryError` when there is no model.npz,
     `SettingError` when the data set does not fit the model.
     """
     settings = merged(recorded)
@@ -108,7 +108,7 @@ def read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]] | None = None)
 
 
 def _why_there_is_none(directory: Path) -> str:
-    """Say why a run directory lacks a model. That of a stopped run is in its checkpoint alone, beside secrets: nobody reads it there."""
+    """Return why a run directory lacks a model. That of a stopped run is in its checkpoint alone, next to secrets: it is not read there."""
     if is_finished(directory):
         return "the run has finished, and wrote it: restore the file"
     metrics = directory / METRICS
@@ -150,7 +150,7 @@ def refuse_taken_place(file: Path, name: str) -> None:
 
 
 def going_along(privacy: Mapping[str, Any], build: Mapping[str, Any]) -> dict[str, str]:
-    """Return what every format carries beside the numbers."""
+    """Return what every format carries next to the numbers."""
     return {
         "statement": str(privacy["paragraph"]),
         "privacy": json.dumps(finite(privacy)),
@@ -267,7 +267,7 @@ def _first_cause(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what torch's exporter says of itself, and of packages that nobody needs, from whoever asked for a file."""
+    """Silence torch's exporter, which reports on itself and on packages that are not needed."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

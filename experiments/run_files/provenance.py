@@ -109,7 +109,7 @@ class Provenance:
         return any(what in (session.get("allows") or ()) for session in (*self._earlier, self._fixed))
 
     def code(self) -> list[dict[str, Any]]:
-        """Return with what each recorded session played, from which round on, as the statement names it."""
+        """Return the code of each recorded session and its first round, as the statement names them."""
         sessions = [*self._earlier, self._fixed]
         unknown = [{"first_round": 1, "code": None}] if _first_round(sessions) > 1 else []
         named = [
@@ -125,12 +125,12 @@ class Provenance:
 
 
 def _first_round(sessions: list[Any]) -> float:
-    """Return the first round that any of the sessions played, infinity where there is none."""
+    """Return the first round of any of the sessions, infinity where there is none."""
     return min((int(session.get("first_round") or 1) for session in sessions), default=math.inf)
 
 
 def _earlier_sessions(file: Path) -> list[Any]:
-    """Return the entries of earlier sessions, none of a damaged file: it keeps nobody from resuming a run."""
+    """Return the entries of earlier sessions, none of a damaged file: it does not keep a run from being resumed."""
     try:
         return list(read_json(file, KINDS)["sessions"]) if file.exists() else []
     except (OSError, RunDirectoryError) as error:
@@ -166,7 +166,7 @@ def _commit(checkout: Path) -> dict[str, Any]:
 
 
 def own_code() -> dict[str, str]:
-    """Return what a checkpoint is bound to: other code goes on with a run only where its user allows it."""
+    """Return what a checkpoint is bound to: other code continues a run only where its user allows it."""
     return {"fedmf": fedmf.__version__, "code": code_digest(_CHECKOUT)}
 
 
@@ -204,7 +204,7 @@ def installed_version(package: str) -> str | None:
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
-    """Return what git says of a checkout, None where there is no git or it will not say."""
+    """Return what git prints about a checkout, None where there is no git or it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "--no-optional-locks", "-C", str(checkout), *arguments]
     try:

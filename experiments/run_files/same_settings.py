@@ -1,6 +1,6 @@
 """What "the same run" means: which settings may differ between the calls that carry one run to its end.
 
-A run is resumed, and a sweep that was cut short goes on, with the settings of the first call; only those of `FREE`
+A run is resumed, and a sweep that was cut short continues, with the settings of the first call; only those of `FREE`
 may differ, which change speed and output and not the run. Runs are compared as one group when they differ in
 nothing but these and their seed."""
 
@@ -26,7 +26,7 @@ def bound_config(path: Path) -> Recorded:
     Raises `RunDirectoryError` by name where they are others. After a crash at the beginning of an extension config.yaml
     may still have those before it.
     """
-    from server.checkpoint import Checkpoint  # whoever compares runs alone has no need of it
+    from server.checkpoint import Checkpoint  # comparing runs alone does not need it
 
     document = read_config(path)
     bound = Checkpoint(path / CHECKPOINT, {}).bound(EXTENDED, is_over=is_finished(path))

@@ -1,4 +1,4 @@
-"""The JSON that a run writes, read back: each value is of the kind that was written, so that whoever computes with it can."""
+"""The JSON that a run writes, read back: each value is of the kind that was written, so that others can compute with it."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def _is_number(
     return type(value) in kinds and low <= value <= high  # type: ignore[operator]
 
 
-# A kind is a type, None, what says whether a value is of it, [the kind of each item], {key: the kind of its value}, or a tuple
+# A kind is a type, None, a function that tells whether a value is of it, [the kind of each item], {key: the kind of its value}, or a tuple
 # of kinds of which one must fit. A key that is missing is None, and one that is not here may be anything.
 NUMBER = (None, _is_number)
 BOUND = (None, partial(_is_number, low=0.0))  # an epsilon or a delta, of which no default is made
@@ -108,7 +108,7 @@ def _checked(text: bytes, kinds: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Say whether a value is of a kind."""
+    """Return whether a value is of a kind."""
     return bool(
         any(_fits(value, each) for each in kind)
         if isinstance(kind, tuple)

@@ -1,4 +1,4 @@
-"""Counts clients that could not train, for the eyes of whoever runs the simulation and for nobody else.
+"""Counts clients that could not train, for the person who runs the simulation alone.
 
 Whether a client failed depends on its data alone. Its update counts as zero, with noise like any other; that it failed
 is covered by no noise, so that the count goes to this machine's stderr and into no file (docs/privacy.md, section 5).
@@ -22,14 +22,14 @@ class FailureCount:
 
     def __init__(self, *, stops: bool = False) -> None:
         self._stops = stops
-        self._failed: dict[str, Failure] = {}  # in the round under way
+        self._failed: dict[str, Failure] = {}  # in the round in progress
         self._asked = self._zeros = self._errors = 0  # in all rounds
         self._rounds = self._rounds_with_failures = 0
         self._first = ""
         self._last_line = -_PAUSE
 
     def add(self, failure: Failure) -> None:
-        """Take note of one client of the round under way."""
+        """Take note of one client of the round in progress."""
         self._failed[failure.client] = failure
 
     def on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ class FailureCount:
             )
 
     def say_total(self) -> None:
-        """Say once more on stderr, in red, how many failed; nothing where none did."""
+        """Print once more, in red, how many failed; nothing where none did."""
         if not self._first:
             return
         text = (

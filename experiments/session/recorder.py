@@ -101,7 +101,7 @@ class Recorder:
     ) -> None:
         """Write what is known before the first round; in a resumed run, the rows that the crash left out.
 
-        `provenance` says with what code the sessions of the run played, for its statement.
+        `provenance` says which code each session of the run had, for its statement.
         Raises `DivergedError` where the last released model or its loss is not finite: no round may follow.
         """
         recorded = self.refuse_rounds_shown_after(state.round)
@@ -138,8 +138,8 @@ class Recorder:
         """Append a released round to the metrics; `seconds` None where a crash took the clock with it."""
         plan = self._experiment.plan
         epoch, step = divmod(release.round - 1, self._rounds_per_epoch)
-        # An epoch that has begun counts whole: a run that ends in it must leave its statement, with the code of whoever
-        # played a part of it.
+        # An epoch that has begun counts whole: a run that ends in it must leave its statement, with the code of each
+        # session that ran a part of it.
         if step == 0 or not self._is_stated:
             self._directory.write_json(PRIVACY, self._statement(state))
             self._is_stated = True

@@ -39,10 +39,10 @@ CONSENT = "run.trust_code=true"
 
 
 def with_recorded(overrides: Sequence[str], consent: str = CONSENT) -> list[str]:
-    """Return `overrides` behind those that the run recorded which they go on with; as they are where there is none.
+    """Return `overrides` after those that the run they resume recorded; as they are where there is none.
 
-    A run that was cut off before its first release can begin anew with other settings: then they are as they are, too.
-    Raises `RunDirectoryError` for settings that are not the run's, and `SettingError` for code that nobody but its
+    A run that was cut off before its first release can be begun again with other settings: then they are as they are, too.
+    Raises `RunDirectoryError` for settings that are not the run's, and `SettingError` for code that only its
     directory names, without `consent`.
     """
     given: dict[str, Any] = {override.key: override.value for override in parsed(overrides)}
@@ -93,14 +93,14 @@ def refuse_lost_config(path: Path) -> None:
 
 
 def has_released(path: Path) -> bool:
-    """Say whether a round was released in a run directory: one that was shown, or one that its checkpoint holds."""
+    """Return whether a round was released in a run directory: one that was shown, or one that its checkpoint holds."""
     metrics = path / METRICS
     is_shown = metrics.is_file() and metrics.stat().st_size > 0
     return is_shown or Checkpoint(path / CHECKPOINT, {}).has_released()
 
 
 def recorded_parts(settings: Settings, path: Path) -> Settings:
-    """Return `settings` with the parts of the run in `path`, if it was extended: nobody has to give them.
+    """Return `settings` with the parts of the run in `path`, if it was extended: they need not be given.
 
     Raises `SettingError` for parts that are given otherwise: run.extend alone adds one.
     """
@@ -152,7 +152,7 @@ def extended(settings: Settings, path: Path) -> Settings:
 def begin(
     settings: Settings, directory: RunDirectory, experiment: Experiment, checkpoint: Checkpoint
 ) -> None:
-    """Let the finished run in `directory` be one that goes on with the last part of the experiment's plan.
+    """Let the finished run in `directory` continue with the last part of the experiment's plan.
 
     Raises `RunDirectoryError` or `PrivacyBudgetExhausted` with everything as it was.
     """
@@ -160,7 +160,7 @@ def begin(
     part = plan.participation.parts[-1]
     _refuse_another_population(directory.path, plan)  # from which all that is calculated follows
     if settings.run.keep_releases:
-        read_releases(directory.path)  # refused here, not once the run goes on
+        read_releases(directory.path)  # refused here, not once the run continues
     state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
     _refuse_another_end(directory.path, plan, state)
     with keyed("privacy", ("max_epsilon", "epsilon")):
@@ -170,13 +170,13 @@ def begin(
     for _ in range(part.first):  # of a reproducible run: the key that this epoch would have had anyway
         key = key.ratchet()
     checkpoint.begin_part(replace(state, secrets=Secrets(part.first, key, None)), _limits(settings))
-    (directory.path / SUMMARY).unlink()  # here the run goes on, with the new limit and parts
+    (directory.path / SUMMARY).unlink()  # here the run continues, with the new limit and parts
     sync_folder(directory.path)
     complete(settings, directory)
 
 
 def complete(settings: Settings, directory: RunDirectory) -> None:
-    """Put the limit and the parts of a run that goes on into config.yaml, where a crash has kept them from it."""
+    """Put the limit and the parts of a run that continues into config.yaml, where a crash has kept them from it."""
     recorded, limits = read_config(directory.path), _limits(settings)
     leaves = dict(flattened(recorded))
     if any(leaves.get(key) != value for key, value in limits.items()):
@@ -200,7 +200,7 @@ def _refuse_another_population(path: Path, plan: Plan) -> None:
 
 
 def _refuse_another_end(path: Path, plan: Plan, state: ServerState) -> None:
-    """Raise `RunDirectoryError` unless the released rounds are those behind which the last part was planned."""
+    """Raise `RunDirectoryError` unless the released rounds are those after which the last part was planned."""
     who, part = plan.participation, plan.participation.parts[-1]
     if state.round != part.first * who.rounds_per_epoch or not state.is_finite:
         raise RunDirectoryError(

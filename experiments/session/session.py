@@ -48,7 +48,7 @@ from server.strategy import FedMF, ignore_reply
 
 
 def has_finished(settings: Settings, directory: RunDirectory) -> bool:
-    """Say whether `directory` holds this run, finished, and is asked for again with run.resume.
+    """Return whether `directory` holds this run, finished, and is asked for again with run.resume.
 
     Raises `RunDirectoryError` for a directory that holds a run which is not to be resumed, one of other settings,
     or one that released rounds and has lost its checkpoint.
@@ -299,7 +299,7 @@ def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]
 
     The code behind an import path can change between two calls. Rows of one matrix before and of another after the
     change would have a larger sensitivity than either. Frozen weights are in no checkpoint: what trains on top of them
-    would go on with others.
+    would continue with others.
     """
     configuration = {**fixed(settings), **experiment.own_steps}
     if ":" in settings.mechanism.name:

@@ -21,9 +21,9 @@ from server.exchange import tasks_per_message
 
 
 def simulate(settings: Settings, path: Path, job: str = "") -> bool:
-    """Run what `settings` describe into the directory `path`, or go on with the run in it.
+    """Run what `settings` describe into the directory `path`, or resume the run in it.
 
-    `job` says which job of a sweep it is. Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
+    `job` names the job of a sweep. Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
     directory = RunDirectory(path)
