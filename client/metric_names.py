@@ -10,7 +10,7 @@ METRICS = (*ALWAYS, "top5", "f1", "perplexity")
 
 BETTER_IF_LARGER = {"accuracy": True, "loss": False, "top5": True, "f1": True, "perplexity": False}
 
-# Keys of metrics.jsonl, of summary.json and of the tables made of them: no metric of one's own may take their place.
+# Keys of metrics.jsonl, of summary.json, of the tables and plots made of them: no metric of one's own may take their place.
 # fmt: off
 TAKEN = frozenset({
     "round", "epoch", "step", "cohort_size", "replies", "epsilon", "uplink_bytes", "downlink_bytes",
@@ -19,7 +19,7 @@ TAKEN = frozenset({
     "noise_multiplier", "sigma", "compression_ratio", "uplink_bytes_per_client",
     "envelope_bytes_per_client", "wall_seconds", "targets", "examples", "dataset", "source", "seed",
     "seeds", "runs", "private", "bytes_to_target", "workload", "logger", "output", "test_examples",
-    "evaluation_examples", "shape",
+    "evaluation_examples", "shape", "noise", "bytes",
 })
 # fmt: on
 
