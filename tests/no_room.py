@@ -3,16 +3,13 @@
 import math
 import multiprocessing
 import os
-from functools import partial
-from pathlib import Path
 
 import torch
 
 from client.app import make_client_app
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.engines.processes import in_another_process
-from poison import PLAN, DeadDevice, Spoilt, examples_of, lose_device
+from poison import PLAN, DeadDevice, Spoilt, examples_of
 
 FULL = "NO_ROOM"  # variable: a file that is there while the device has no room
 
@@ -61,23 +58,6 @@ def app_once(spoil, elsewhere=None):
         return Trainer(model, TrainingSettings(0.5, device="cpu"))
 
     return make_client_app(examples_of, make_trainer, PLAN.client_plan, elsewhere=elsewhere, at_once=True)
-
-
-def app_in_new_process(spoil, message, context):
-    """Return an app as `app_once` does, which can go on in yet another process."""
-    return app_once(spoil, play_in_new_process(spoil))
-
-
-def play_in_new_process(spoil):
-    """Return what plays a message in a new process, as often as it takes."""
-    return partial(in_another_process, partial(app_in_new_process, spoil))
-
-
-def app_if_room(full, message, context):
-    """Return an app that loses its device to "special", unless there is a file `full`."""
-    if Path(full).exists():
-        refuse_room()
-    return app_once(lose_device)
 
 
 def app_that_dies(message, context):

@@ -1,5 +1,4 @@
 import sys
-import time
 
 import flwr
 import numpy as np
@@ -11,7 +10,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from experiments.engines.failures import ClientCount, Failure
 from experiments.engines.faults import FaultyWorker
 from experiments.engines.grid import InProcessWorker, LocalGrid, call_app, set_identity
-from experiments.engines.pool import WorkerPool
 from experiments.settings.engine import Faults
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
@@ -19,17 +17,13 @@ from fedmf.updates import wire
 from server.exchange import exchange
 
 
-def echo_app(text="echo"):
-    """A ClientApp that answers with the client's name; "die" ends its process, "raise" and "exit" raise."""
+def echo_app():
+    """A ClientApp that answers with the client's name; "raise" and "exit" raise."""
     app = ClientApp()
 
     @app.train()
     def train(message, context):
         (name,) = message.content.config_records[wire.TASK][wire.CLIENT]
-        if name == "die":
-            import os
-
-            os._exit(1)
         if name == "raise":
             raise ValueError("the client's own data: 42")
         if name == "exit":
@@ -76,24 +70,6 @@ def test_what_a_client_raises_is_an_error_reply_without_its_data(name):
     assert "42" not in str(reply.error.reason)
 
 
-def test_a_client_that_kills_its_process_takes_no_other_with_it():
-    with WorkerPool(echo_app, "echo", 1) as pool:
-        grid = LocalGrid(pool)
-        assert named(grid.send_and_receive(tasks("a", "die", "b", "c"))) == ["a", "b", "c", "error"]
-        assert named(grid.send_and_receive(tasks("d"))) == ["d"]  # and the pool goes on
-
-
-def test_a_worker_that_dies_between_rounds_takes_no_task_with_it():
-    with WorkerPool(echo_app, "echo", 1) as pool:
-        grid = LocalGrid(pool)
-        assert named(grid.send_and_receive(tasks("a"))) == ["a"]
-        for process in pool._seats[0].process._executor._processes.values():
-            process.kill()
-            process.join()
-        time.sleep(0.5)  # until the pool has noticed
-        assert named(grid.send_and_receive(tasks("b", "c"))) == ["b", "c"]
-
-
 def test_faults_happen_as_often_as_asked_and_again_the_same():
     names = [str(k) for k in range(400)]
     faults = Faults(drop_out=0.2, error=0.1, delay=0.1, duplicate=0.5)
@@ -128,13 +104,6 @@ def test_all_clients_of_a_round_are_counted_and_failures_reported_whatever_messa
     assert len(list(exchange(grid, tasks("raise", "a", "b"), timeout=5))) == 3
     assert heard == [Failure("raise", "ValueError", has_sent=False)]
     assert (told[0], told[-1]) == ((0, 3), (3, 3))
-
-
-def test_a_client_whose_process_dies_is_told_of_as_an_error_and_no_other_is():
-    heard = []
-    with WorkerPool(echo_app, "echo", 1) as pool:
-        LocalGrid(pool, heard.append).send_and_receive(tasks("a", "die", "b"))
-    assert heard == [Failure("die", "its process died", has_sent=False)]
 
 
 @pytest.mark.parametrize(

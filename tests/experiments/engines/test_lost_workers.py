@@ -10,7 +10,6 @@ from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from experiments.engines import pool as pools, processes
@@ -20,30 +19,12 @@ from experiments.engines.pool import WorkerPool
 from experiments.engines.processes import begin_process
 from fedmf.errors import DataError, RunStoppedError
 from fedmf.updates import wire
-from plans import KEY
-from poison import PLAN, app_of
-from server.cohort import SimulatedPopulation
-from server.optimizer import Sgd
-from server.state import first_state
-from server.strategy import FedMF
+from poison import app_of
 from tasks import joint, values_in
 
 pytestmark = pytest.mark.long
 
 NAMES = ("special", *"abcdefgh")
-
-
-def app_where_there_is_room(full):
-    """Return a ClientApp, unless there is a file `full`; its worker ends at the client "special", and then it is full."""
-    if full.exists():
-        raise MemoryError("no room on the device")
-    return app_of(partial(fill, full))
-
-
-def fill(full, model):
-    """Let this process end, and no other begin."""
-    full.touch()
-    os._exit(1)
 
 
 def app_without_data(settings):
@@ -95,37 +76,9 @@ def impatient(monkeypatch):
     monkeypatch.setattr(pools, "PAUSE", 0.2)
 
 
-def new_strategy():
-    """Return a run before its first round."""
-    first = first_state(PLAN, np.zeros(PLAN.dimension, "f4"), KEY)
-    return FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), first)
-
-
-def test_where_no_worker_can_begin_no_round_of_zeros_is_released_and_the_run_goes_on_later(
-    tmp_path, impatient
-):
-    straight, strategy = new_strategy(), new_strategy()
-    straight.start(LocalGrid(InProcessWorker(app_of(None))), num_rounds=2)
-    full = tmp_path / "full"
-    full.touch()
-    with WorkerPool(app_where_there_is_room, full, 2) as pool:
-        for _ in range(2):  # nor later
-            with pytest.raises(
-                RunStoppedError, match=r"can begin \(MemoryError: no room on the device\); 3 tries"
-            ):
-                strategy.start(LocalGrid(pool), num_rounds=2)
-    assert strategy.state.round == 0
-    assert len(strategy.state.register.spent) == 0
-    full.unlink()
-    with WorkerPool(app_where_there_is_room, full, 2) as pool:
-        strategy.start(LocalGrid(pool), num_rounds=2)
-    assert strategy.state.round == 2
-    assert strategy.state.model.tobytes() == straight.state.model.tobytes()
-
-
 def test_what_stops_workers_is_said_in_one_sentence_and_without_a_traceback(impatient, capfd):
     with (
-        WorkerPool(app_without_data, None, 2) as pool,
+        WorkerPool(app_without_data, None, 1) as pool,
         pytest.raises(RunStoppedError, match=r"can begin \(there is no file of data\.\)"),
     ):
         LocalGrid(pool).send_and_receive([joint("a")])

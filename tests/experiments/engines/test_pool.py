@@ -1,4 +1,4 @@
-"""A pool of processes that die, cannot begin or lose what starts them: who is charged, and who is run again."""
+"""Messages in parts for a pool, and processes that die, cannot begin or lose what starts them: who is charged or run again."""
 
 from concurrent.futures import BrokenExecutor, Future
 
@@ -8,12 +8,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from client.app import pack
 from experiments.engines import pool as pools
 from experiments.engines.failures import Failure
-from experiments.engines.grid import LocalGrid, set_identity
-from experiments.engines.pool import Pool
+from experiments.engines.grid import LocalGrid, call_app, local_context, set_identity
+from experiments.engines.messages import Gathering, guided
+from experiments.engines.pool import Pool, WorkerPool
 from experiments.engines.processes import CannotBegin
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
-from tasks import values_in
+from poison import app_of
+from tasks import joint, values_in
 
 
 class Scripted:
@@ -68,7 +70,6 @@ def dies_at(name):
 
 def run(pool, *clients, heard=None):
     """Return {client: values} of one message to `clients`."""
-    set_identity()
     keys = [bytes(32) for _ in clients]
     task = ConfigRecord({wire.EPOCH: 0, wire.STEP: 0, wire.CLIENT: list(clients), wire.MASK_KEY: keys})
     grid = LocalGrid(pool, heard.append if heard is not None else lambda failure: None)
@@ -78,6 +79,7 @@ def run(pool, *clients, heard=None):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
+    set_identity()
     monkeypatch.setattr(pools, "PAUSE", 0)
 
 
@@ -172,9 +174,63 @@ def test_a_process_whose_call_failed_on_the_way_receives_the_model_again():
                 return self._future(lambda: int("no room"))
             return super().submit(function, messages)
 
-    set_identity()
     task = ConfigRecord({wire.EPOCH: 0, wire.STEP: 0, wire.CLIENT: [*"abcd"], wire.MASK_KEY: [bytes(32)] * 4})
     message = Message(RecordDict({wire.TASK: task, wire.MODEL: model}), 1, MessageType.TRAIN)
     (reply,) = LocalGrid(Pool([Recording()])).send_and_receive([message])
     assert not reply.has_error()
     assert given[:3] == [[True], [False], [True]]
+
+
+def test_each_worker_takes_the_next_device_in_turn(monkeypatch):
+    made = []
+    monkeypatch.setattr(pools, "LocalProcess", lambda make_app: made.append(make_app()) or Scripted())
+    WorkerPool(lambda settings, device: (settings, device), "settings", 3, ["cpu", "cuda:1"])
+    assert made == [("settings", "cpu"), ("settings", "cuda:1"), ("settings", "cpu")]
+
+
+@pytest.mark.parametrize(
+    ("counts", "workers"), [((1,), 1), ((7, 7, 3), 2), ((1,) * 30, 4), ((400,), 4), ((100,), 1)]
+)
+def test_chunks_hold_every_client_once_in_order_and_shrink_to_one(counts, workers):
+    messages = [joint(*map(str, range(count))) for count in counts]
+    chunks = list(guided(messages, workers))
+    played = [(part.whole, place) for chunk in chunks for part in chunk for place in part.places]
+    assert played == [
+        (message, place) for message, count in zip(messages, counts, strict=True) for place in range(count)
+    ]
+    sizes = [sum(len(part.places) for part in chunk) for chunk in chunks]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-1]) == (max(1, sum(counts) // (2 * workers)), 1)
+    assert len(chunks) < 60
+
+
+def test_the_reply_made_of_parts_is_that_of_one_process_byte_for_byte():
+    app, whole = app_of(None), joint(*"abcdefg")
+    gathering, chunks = Gathering(whole), list(guided([whole], 1))
+    assert len(chunks) > 2
+    replies = []
+    for (part,) in reversed(chunks):  # in any order
+        message = part.message(with_model=True)
+        assert message.metadata.message_id == whole.metadata.message_id
+        replies.append(gathering.add(part, call_app(app, message, local_context())))
+    assert replies[:-1] == [None] * (len(chunks) - 1)
+    twin = call_app(app, whole, local_context())
+    assert dict(replies[-1].content.config_records[wire.UPDATE]) == dict(
+        twin.content.config_records[wire.UPDATE]
+    )
+    assert replies[-1].metadata.reply_to_message_id == whole.metadata.message_id
+    assert gathering.failures == []
+
+
+def test_a_part_holds_nobody_elses_key_and_the_model_only_where_it_is_wanted():
+    whole = joint(*"abc")
+    ((part,), *_) = guided([whole], 1)
+    given = whole.content.config_records[wire.TASK]
+    for with_model in (True, False):
+        message = part.message(with_model=with_model)
+        assert (wire.MODEL in message.content) is with_model
+        assert dict(message.content.config_records[wire.TASK]) == {
+            name: given[name][:1] if name in (wire.CLIENT, wire.MASK_KEY) else given[name] for name in given
+        }
+    assert given[wire.CLIENT] == [*"abc"]
+    assert wire.MODEL in whole.content

@@ -30,14 +30,11 @@ def node(name="a", cpus=4.0, gpus=0.0, alive=True):
 @pytest.mark.parametrize(
     ("nodes", "wanted", "room"),
     [
-        ([node()], Reservation(4), None),
-        ([node()], Reservation(5), 4),
         ([node(), node("b")], Reservation(8), None),
         ([node(), node("b", alive=False)], Reservation(8), 4),
         ([node(cpus=3), node("b", cpus=3)], Reservation(3, cpus=2), 2),  # no worker is cut in two
         ([node(gpus=1), node("b")], Reservation(2, gpus=0.5), None),
         ([node(gpus=1), node("b")], Reservation(3, gpus=0.5), 2),
-        ([node()], Reservation(1, gpus=1), 0),
         ([node(cpus=0.3)], Reservation(3, cpus=0.1), None),
     ],
 )
@@ -61,23 +58,16 @@ def test_an_address_at_which_no_cluster_answers_is_refused_within_seconds(monkey
             refuse_if_silent(f"127.0.0.1:{other.getsockname()[1]}")
 
 
-@pytest.mark.parametrize(
-    ("address", "says"),
-    [("127.0.0.1:1", "no Ray cluster answers there"), ("auto", "no Ray cluster runs on this machine")],
-)
 def test_a_run_in_a_cluster_that_is_not_there_is_a_users_mistake_and_leaves_nothing(
-    tmp_path, capsys, monkeypatch, address, says
+    tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     none = functools.cache(set)  # somebody else's may run here
     monkeypatch.setattr("ray._private.services.find_gcs_addresses", none)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray_private, "PATIENCE", 2.0)
-    given = composed(f"run.directory={tmp_path / 'r'}", "engine=ray", f"engine.address={address}")
+    given = composed(f"run.directory={tmp_path / 'r'}", "engine=ray", "engine.address=auto")
     assert guard(lambda: simulate(given)) == 2
-    error = capsys.readouterr().err
-    assert f"error: engine.address is {address}, but " in error
-    assert says in error
+    assert "error: engine.address is auto, but no Ray cluster runs on this" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
 
 

@@ -1,18 +1,198 @@
-"""Runs with several worker processes: the same bits as with one, on the devices that were named."""
+"""Worker processes: what they are, share and hold, and the same bits as with one process, on the devices that were named."""
+
+import os
+import platform
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import runs
+import small_files
 from experiments.cli.command import guard
+from experiments.engines import engine
 from experiments.engines.engine import shared_tasks
+from experiments.engines.failures import Failure
+from experiments.engines.grid import InProcessWorker, LocalGrid
+from experiments.engines.pool import WorkerPool
+from experiments.engines.processes import process_context, start_process
 from experiments.session import simulation
 from experiments.settings.client import build_for_clients
 from experiments.settings.engine import LocalSettings, worker_devices
 from experiments.settings.experiment import build
-from fedmf.errors import SettingError
-from runs import composed
+from fedmf.errors import DataError, SettingError
+from fedmf.updates import wire
+from poison import app_of, dying_app
+from runs import STATE, composed
+from tasks import joint, values_in
+
+ROOT = Path(__file__).resolve().parents[3]
+# In a folder whose own packages have the names of ours; what is printed says what went wrong.
+PROGRAM = """
+import os, random, signal, sys
+from multiprocessing import forkserver, resource_tracker
+import numpy as np
+
+def told(path):
+    return os.environ["LATER"], os.getppid(), random.random(), np.random.random(), os.getcwd()
+
+def main():
+    from experiments.engines import processes
+    from experiments.engines.pool import WorkerPool
+    import tasks, poison
+    sys.path.append(os.getcwd())
+    began = forkserver.ensure_running
+    def begin():
+        began()
+        for pid in (forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid):
+            for number in (signal.SIGINT, signal.SIGHUP):  # Ctrl-C, or a closed terminal, while it imports
+                os.kill(pid, number)
+    forkserver.ensure_running = begin
+    with WorkerPool(poison.app_of, None, 1):
+        pass
+    assert resource_tracker._resource_tracker._check_alive(), "a closed terminal ends the resource tracker"
+    server = forkserver._forkserver._forkserver_pid
+    assert {"PYTHONSAFEPATH"} & set(os.environ) == set()
+    os.environ["LATER"] = "set after the server began"
+    with WorkerPool(poison.app_of, None, 2) as pool:
+        first, second = [seat.process.submit(told, "").result() for seat in pool._seats]
+    assert first[0] == os.environ["LATER"], first
+    assert first[1] == second[1] == server, (first, second, server)
+    assert first[2] != second[2], "random is the same in two workers"
+    assert first[3] != second[3], "numpy's own generator is the same in two workers"
+    assert first[4] == os.getcwd()
+    held = open(f"/proc/{server}/maps").read()
+    assert "libtorch" in held, "the server has not imported torch"
+    assert len(os.listdir(f"/proc/{server}/task")) == 1, "the server has threads"
+    assert not [fd for fd in os.listdir(f"/proc/{server}/fd") if "nvidia" in os.path.realpath(f"/proc/{server}/fd/{fd}")]
+    print("all is well")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_workers_are_forked_from_one_process_that_has_imported_and_done_nothing_else(tmp_path):
+    """It is found past folders of the user's own, is deaf to a terminal's signals, and gives no worker its environment or generators."""
+    for name in ("experiments", "client", "fedmf", "tasks", "torch"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong one was imported')")
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "main.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "program/main.py"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "", **STATE},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("all is well\n", "")
+
+
+def new_pages(megabytes, turns):
+    """Return how many new pages the last of `turns` touches that make, fill and free three arrays of so many MB."""
+    for _ in range(turns):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        arrays = [np.ones(megabytes << 20, np.uint8) for _ in range(3)]
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        del arrays
+    return after - before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's allocator")
+def test_a_worker_ignores_what_a_terminal_sends_to_all_and_touches_no_new_pages_for_arrays_of_a_size_that_it_has_freed():
+    with ProcessPoolExecutor(1, process_context([]), initializer=start_process) as executor:
+        for number in (signal.SIGINT, signal.SIGHUP):
+            assert executor.submit(signal.getsignal, number).result() == signal.SIG_IGN
+        assert executor.submit(new_pages, 4, 3).result() < 0.1 * (3 * 4 << 20) / resource.getpagesize()
+
+
+TRACKED = """
+import os, signal, sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import resource_tracker
+from experiments.engines.processes import spawn_context
+before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+context = spawn_context()
+assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+tracker = resource_tracker._resource_tracker._pid
+os.kill(tracker, signal.SIGHUP)
+semaphore = context.Semaphore()
+assert resource_tracker._resource_tracker._pid == tracker
+print("all is well")
+"""
+
+
+def test_what_keeps_semaphores_outlives_a_closed_terminal():
+    done = subprocess.run([sys.executable, "-c", TRACKED], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("all is well\n", "")
+
+
+def dying_process(settings=None):
+    """Return a ClientApp whose process ends at the client "special"."""
+    return app_of(lambda model: os._exit(1))
+
+
+def with_another_model(message):
+    """Return `message` with other weights."""
+    array = message.content[wire.MODEL][wire.VECTOR]
+    array.data = wire.to_bytes(np.full_like(wire.to_vector(array.data), 0.25))
+    return message
+
+
+def values(grid, *messages):
+    """[{client: bytes}] of the replies to each of `messages`; the first is handed out before the others are there."""
+    awaited = [*grid.push_messages(messages[:1]), *grid.push_messages(messages[1:])]
+    replies = {}
+    while arrived := grid.pull_messages(awaited):
+        replies |= {reply.metadata.reply_to_message_id: reply for reply in arrived}
+    return [
+        dict(zip(message.content.config_records[wire.TASK][wire.CLIENT], values_in(replies[number]), strict=True))
+        for number, message in zip(awaited, messages, strict=True)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def here():
+    """What each client sends that plays in this process."""
+    (sent,) = values(LocalGrid(InProcessWorker(app_of(None))), joint(*"abcdefghij"))
+    return sent
+
+
+def test_workers_reply_as_one_process_does_round_after_round_each_message_with_its_own_model(here):
+    (other,) = values(LocalGrid(InProcessWorker(app_of(None))), with_another_model(joint(*"ab")))
+    assert other["a"] != here["a"]
+    with WorkerPool(app_of, None, 2) as pool:
+        grid = LocalGrid(pool)
+        for is_shared in (True, False):
+            messages = [joint(*"abcd"), joint(*"efghi"), joint("j")]
+            model = messages[0].content[wire.MODEL]
+            for message in messages if is_shared else ():
+                message.content[wire.MODEL] = model
+            first, second, third = values(grid, *messages)
+            assert first | second | third == here
+        # Tasks that come while others run leave these their model.
+        first, second = values(grid, joint(*"abcde"), with_another_model(joint(*"ab")))
+        assert first == {name: here[name] for name in "abcde"}
+        assert second == other
+
+
+@pytest.mark.parametrize("ends", [dying_process, dying_app], ids=["process", "device"])
+def test_who_ends_a_worker_takes_no_other_client_of_the_message_along(here, ends):
+    heard = []
+    with WorkerPool(ends, None, 2) as pool:
+        (sent,) = values(LocalGrid(pool, heard.append), joint("special", *"abcdefghij"))
+    assert sent == here | {"special": wire.NO_VALUES}
+    assert heard == [Failure("special", "its process died", has_sent=False)]
+
 
 # Two epochs, of which the second sends a scale with the model; few enough parameters for several clients a message.
 OPTIONS = (
@@ -49,13 +229,45 @@ def test_a_worker_trains_on_the_device_that_it_was_given(monkeypatch):
     assert chosen == [torch.device("cuda:1")]
 
 
-@pytest.mark.parametrize(
-    ("given", "at_most", "shared"),
-    [((), 50, 50), (("engine.workers=2",), 50, 3), (("engine.workers=2",), 2, 2), (("engine.workers=40",), 50, 1),
-     (("faults.error=0.1",), 50, 1), (("engine.workers=2", "faults.error=0.1"), 50, 1), (("engine=ray",), 50, 3)],
-)  # fmt: skip
-def test_messages_hold_many_clients_unless_each_may_fail_on_its_own(given, at_most, shared):
-    assert shared_tasks(composed("population.cohort_size=20", *given), at_most) == shared
+@pytest.fixture
+def held(monkeypatch):
+    """What a worker of a run holds, by the run's settings."""
+    monkeypatch.setattr(engine, "_client_app", lambda experiment: experiment)
+    monkeypatch.setattr(engine, "_resident", [])
+    return engine.resident_client_app
+
+
+def test_a_worker_holds_all_clients_and_no_test_set(held):
+    settings = composed("dataset=digits")
+    ours, whole = held(settings).dataset, build(settings).dataset
+    assert (len(ours.test), len(whole.test)) == (1, 360)
+    assert len(ours.clients) == len(whole.clients)
+    np.testing.assert_array_equal(ours.clients[7].x, whole.clients[7].x)
+
+
+def test_a_worker_reads_no_test_sentence(held, tmp_path):
+    given = small_files.settings("stackoverflow_sqlite", tmp_path)
+    with sqlite3.connect(given["path"]) as file:
+        file.execute("UPDATE examples SET serialized_example_proto = x'0a' WHERE split_name = 'test'")
+    file.close()
+    settings = composed(
+        *(f"dataset.{key}={value}" for key, value in given.items() if key != "name"),
+        *("dataset=stackoverflow", "model=lstm", "model.embedding=4", "model.hidden=4"),
+        *("population.cohort_size=2", "privacy.epsilon=null", "privacy.noise_multiplier=0.5"),
+    )
+    assert [len(client) for client in held(settings).dataset.clients] == [6, 6, 6]
+    with pytest.raises(DataError, match=r"tf\.train\.Example"):
+        build(settings)
+
+
+def test_messages_hold_many_clients_unless_each_may_fail_on_its_own():
+    for given, at_most, shared in [
+        ((), 50, 50),
+        (("engine.workers=2",), 50, 3),
+        (("engine=ray", "engine.workers=2"), 2, 2),
+        (("engine.workers=2", "faults.error=0.1"), 50, 1),
+    ]:
+        assert shared_tasks(composed("population.cohort_size=20", *given), at_most) == shared
 
 
 def local(workers, devices=None):
@@ -65,14 +277,11 @@ def local(workers, devices=None):
 @pytest.mark.parametrize(
     ("settings", "device", "found", "taken"),
     [
-        (local(4), "auto", 0, ()),
         (local(4), "auto", 1, ()),
-        (local(4), "auto", 2, ("cuda:0", "cuda:1")),
         (local(4), "cuda", 3, ("cuda:0", "cuda:1", "cuda:2")),
         (local(4), "cpu", 2, ()),
         (local(1), "auto", 2, ()),
         (local(2, ("cuda:1", "cpu")), "auto", 2, ("cuda:1", "cpu")),
-        (local(2, ("cpu",)), "cpu", 0, ("cpu",)),
     ],
 )
 def test_without_a_choice_each_gpu_is_given_a_worker_and_then_the_next(settings, device, found, taken):
@@ -85,7 +294,6 @@ def test_without_a_choice_each_gpu_is_given_a_worker_and_then_the_next(settings,
         (("cuda:0",), "auto", 0, "names cuda:0, but torch sees no CUDA device on this machine"),
         (("cpu", "cuda:2"), "auto", 2, "names cuda:2, but torch sees 2 CUDA devices, counted from 0 on"),
         (("cpu",), "cuda", 2, "names cpu, but client.device is cuda"),
-        (("cuda:0",), "cpu", 2, "names cuda:0, but client.device is cpu"),
     ],
 )
 def test_a_device_that_is_not_there_or_not_meant_is_refused(devices, device, found, said):
@@ -94,19 +302,20 @@ def test_a_device_that_is_not_there_or_not_meant_is_refused(devices, device, fou
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("devices", "said"),
     [
-        (("engine.workers=2", "engine.devices=[gpu]"), "engine.devices names 'gpu'; a device is cpu or cuda:N"),
-        (("engine.devices=[cpu]",), "but engine.workers is 1, and one process computes on client.device"),
-        (("engine.workers=2", "engine.devices=[cpu,cpu,cpu]"), "is [cpu,cpu,cpu] for engine.workers=2"),
-        (("engine.workers=2", "engine.devices=[]"), "is [] for engine.workers=2"),
-        (("engine.workers=2", "engine.devices=[cuda:99]"), "names cuda:99, but torch sees"),
+        ("[gpu,cpu]", "engine.devices names 'gpu'; a device is cpu or cuda:N"),
+        ("[cpu] engine.workers=1", "but engine.workers is 1, and one process computes on client.device"),
+        ("[cpu,cpu,cpu]", "is [cpu,cpu,cpu] for engine.workers=2"),
+        ("[]", "is [] for engine.workers=2"),
+        ("[cuda:99]", "names cuda:99, but torch sees"),
     ],
-)  # fmt: skip
+)
 def test_devices_that_cannot_be_taken_are_one_sentence_and_nothing_is_begun(
-    given, said, tmp_path, capsys, monkeypatch
+    devices, said, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(simulation, "build", lambda settings: pytest.fail("it began"))
+    given = ("engine.workers=2", *f"engine.devices={devices}".split())
     assert guard(lambda: runs.simulate(composed(f"run.directory={tmp_path / 'r'}", *given))) == 2
     error = capsys.readouterr().err
     assert said in error
