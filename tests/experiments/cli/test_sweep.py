@@ -1,7 +1,10 @@
-"""A sweep: one line a job, the failures counted, and the command that compares what came of it."""
+"""A sweep: what its sweeper is told is checked before, one line a job, the failures counted, and the command that compares what came of it."""
 
 import json
+import math
 import sys
+from enum import Enum
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -10,7 +13,7 @@ import runs
 from experiments.cli.sweep import Tally, command, tally
 from experiments.run_files.reader import read_run
 from experiments.settings.output import Output
-from experiments.settings.sweep import SweepJob, sweep_job
+from experiments.settings.sweep import SweepJob, check_sweeper, check_value, sweep_job
 from experiments.simulate import job
 from fedmf.errors import SettingError
 
@@ -167,3 +170,44 @@ def test_a_sweep_of_optuna_has_a_line_for_every_trial(tmp_path):
     assert "2 jobs: 2 finished, 0 failed" in ended.stderr
     documents = ended.stdout.replace("}\n{", "}\x00{").split("\x00")
     assert ["accuracy" in json.loads(text) for text in documents] == [True, True]
+
+
+class Direction(Enum):
+    """As the plugin has it."""
+
+    minimize = 1
+    maximize = 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "right", "wrong"), [("f1", "maximize", "minimize"), ("loss", "minimize", "maximize")]
+)
+def test_a_sweep_towards_the_worst_settings_is_refused(metric, right, wrong):
+    for form in (str, Direction.__getitem__):
+        check_sweeper(OmegaConf.create({**OPTUNA, "direction": form(right)}), metric)
+        with pytest.raises(SettingError, match=f"direction is {wrong}.*set hydra.sweeper.direction={right}"):
+            check_sweeper(OmegaConf.create({**OPTUNA, "direction": form(wrong)}), metric)
+        check_sweeper(
+            OmegaConf.create({**OPTUNA, "direction": form(wrong)}), "recall"
+        )  # one of the user's own
+
+
+@pytest.mark.parametrize("name", ["optuna", "nevergrad", "ax"])
+def test_a_sweeper_that_learns_needs_to_know_from_what(name):
+    sweeper = OmegaConf.create({"_target_": f"hydra_plugins.hydra_{name}_sweeper.X", "direction": "maximize"})
+    with pytest.raises(SettingError, match=rf"hydra/sweeper is {name}, .* run\.optimized_metric is null"):
+        check_sweeper(sweeper, None)
+    check_sweeper(sweeper, "accuracy")
+    check_sweeper(OmegaConf.create(BASIC), None)  # which learns nothing
+
+
+def test_several_directions_are_refused():
+    with pytest.raises(SettingError, match="a run gives one value"):
+        check_sweeper(OmegaConf.create({**OPTUNA, "direction": ["maximize", "minimize"]}), "accuracy")
+
+
+def test_a_value_that_is_not_defined_fails_its_job_with_a_sentence():
+    check_value(0.5, "recall", Path("r"))
+    check_value(None, None, Path("r"))
+    with pytest.raises(SettingError, match="recall, which the run in r recorded as null"):
+        check_value(math.nan, "recall", Path("r"))
