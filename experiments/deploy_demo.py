@@ -58,6 +58,12 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
     )
     build_deployed(run_settings(overrides))  # a mistake in the overrides is said before anything is started
     try:
+        directory.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(
+            f"directory is {directory.path}, which cannot be made: {error.strerror}; name another directory."
+        ) from error
+    try:
         with Loopback() as loopback:
             run_in(loopback, settings, directory, overrides)
     except KeyboardInterrupt:

@@ -212,6 +212,18 @@ def test_another_matrix_behind_the_same_import_path_does_not_go_on(tmp_path, mon
     assert summary(tmp_path / "r")["rounds"] == 6
 
 
+def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, monkeypatch, capsys):
+    interrupted(tmp_path / "r", monkeypatch)
+    for path in (tmp_path / "r/checkpoint").glob("journal-*"):
+        path.unlink()
+    newest = sorted((tmp_path / "r/checkpoint").glob("base-*.npz"))[-1]
+    if len(metrics(tmp_path / "r")) == int(newest.stem.removeprefix("base-")):
+        newest.unlink()
+    # Where an older state may go on, the rounds shown still say that it must not.
+    assert guard(lambda: run(tmp_path / "r", *SMALL, "run.resume=true", "run.accept_copy=true")) == 2
+    assert "must not be run again" in capsys.readouterr().err
+
+
 def between_checkpoints(directory, monkeypatch):
     """Leave a run that crashed in its first epoch, with no checkpoint since the start; returns the rows shown."""
     crash_at(monkeypatch, "fsync", 29)

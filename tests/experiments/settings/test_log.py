@@ -120,11 +120,12 @@ def test_lines_of_the_http_server_are_objects_as_it_sets_its_handlers_up_when_it
     assert done.stderr == ""
 
 
-def test_after_it_loggers_write_what_they_wrote(monkeypatch):
+def test_after_it_loggers_write_what_they_wrote(monkeypatch, caplog):
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(FLOWER_LOGGER, "handlers", [logging.StreamHandler(stream)])
     before = sys.excepthook, threading.excepthook, warnings.showwarning
+    caplog.set_level(logging.INFO, FLOWER_LOGGER.name)  # the command raises it for good
     with json_log.written(True, "r"):
         json_log.messages.info("inside")
         FLOWER_LOGGER.info("inside")
