@@ -224,6 +224,14 @@ def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, monke
     assert "must not be run again" in capsys.readouterr().err
 
 
+def test_resume_of_a_finished_run_changes_nothing(tmp_path, capsys):
+    directory = run(tmp_path / "r", *SMALL)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    run(directory, *SMALL, "run.resume=true")
+    assert "finished" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+
+
 def between_checkpoints(directory, monkeypatch):
     """Leave a run that crashed in its first epoch, with no checkpoint since the start; returns the rows shown."""
     crash_at(monkeypatch, "fsync", 29)
