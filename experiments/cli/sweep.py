@@ -6,9 +6,7 @@ Jobs may run in processes of their own: each adds a line to a file of the proces
 import json
 import os
 import shlex
-import sys
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from experiments.run_files.reader import Run
 from experiments.settings.log import messages
 from experiments.settings.mistakes import sentence
 from experiments.settings.output import Output
+from experiments.settings.reference import called
 from experiments.settings.sweep import SweepJob
 from fedmf.errors import FedmfError
 
@@ -39,13 +38,13 @@ class Tally:
         said = score_text(run, metric)
         to_stdout = form is not Output.json
         _print(f"{_named(job)}: {said if metric == 'accuracy' else f'{metric} {said}'}", to_stdout)
-        self._add(job, {"folder": str(run.directory.parent), "to_stdout": to_stdout})
+        self._add(job, {"directory": str(run.directory), "to_stdout": to_stdout})
 
     def failed(self, job: SweepJob, error: BaseException) -> None:
         """Count a job that failed and say on stderr why."""
         why = sentence(error) if isinstance(error, FedmfError) else one_line(error)
         _print(f"{_named(job)}: failed: {why}", to_stdout=False)
-        self._add(job, {"folder": None})
+        self._add(job, {"directory": None})
 
     def say_end(self) -> None:
         """Print how the sweep went; nothing where no job of a sweep has ended."""
@@ -53,19 +52,21 @@ class Tally:
         ended = {entry["number"]: entry for entry in map(json.loads, lines)}
         if not ended:
             return
-        finished = [entry for entry in ended.values() if entry["folder"]]
-        failed = sorted(number for number, entry in ended.items() if not entry["folder"])
+        finished = [entry for entry in ended.values() if entry["directory"]]
+        failed = sorted(number for number, entry in ended.items() if not entry["directory"])
         to_stdout = any(entry["to_stdout"] for entry in finished)
         _print(_counts(next(iter(ended.values()))["total"] or len(ended), len(finished), failed), to_stdout)
         if finished:
-            root = Path(os.path.commonpath([entry["folder"] for entry in finished]))
+            root = _root(Path(finished[0]["root"]), [Path(entry["directory"]) for entry in finished])
             near = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
-            _print(f"compare: {command('compare')} {shlex.quote(f'directory={near}')}", to_stdout)
+            _print(f"compare: {called('compare')} {shlex.quote(f'directory={near}')}", to_stdout)
             _print("Each epsilon is that of its run alone: runs on the same clients compose.", to_stdout)
 
     def _add(self, job: SweepJob, entry: dict[str, Any]) -> None:
         with self.file.open("a", encoding="utf-8") as file:  # one write, so that no two jobs mix
-            file.write(json.dumps({"number": job.number, "total": job.total, **entry}) + "\n")
+            file.write(
+                json.dumps({"number": job.number, "total": job.total, "root": str(job.root), **entry}) + "\n"
+            )
 
 
 @contextmanager
@@ -79,14 +80,8 @@ def tally() -> Iterator[Tally]:
             counted.say_end()
 
 
-def command(name: str) -> str:
-    """Return how a command is typed: `fedmf NAME` where this process was called so, else `python -m experiments.NAME`."""
-    is_console = " " in Path(sys.argv[0]).name  # as experiments.cli.console names it
-    return f"fedmf {name}" if is_console else f"python -m experiments.{name}"
-
-
 def _named(job: SweepJob) -> str:
-    words = textwrap.shorten(job.words, LONGEST_WORDS, placeholder="…")
+    words = job.words if len(job.words) <= LONGEST_WORDS else f"{job.words[: LONGEST_WORDS - 1]}…"
     return f"{job.label}, {words}" if words else job.label
 
 
@@ -103,6 +98,11 @@ def _counts(total: int, finished: int, failed: list[int]) -> str:
         said += f" ({noun} {', '.join(map(str, failed[:_NAMED]))}{more})"
     left = total - finished - len(failed)
     return f"{said}, {left} not run" if left > 0 else said
+
+
+def _root(sweep: Path, runs: list[Path]) -> Path:
+    """Return the directory below which all runs lie: the sweep's, unless run.directory put them elsewhere."""
+    return sweep if all(sweep in run.parents for run in runs) else Path(os.path.commonpath(runs))
 
 
 def _print(line: str, to_stdout: bool) -> None:

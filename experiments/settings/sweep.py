@@ -17,17 +17,21 @@ from fedmf.errors import SettingError
 
 @dataclass(frozen=True)
 class SweepJob:
-    """Job `number`, 1-based, of `total`, None where the sweeper alone knows; `words` are its own settings."""
+    """Job `number`, 1-based, of `total`, None where the sweeper alone knows; `words` are its own settings.
+
+    `root` is the directory of the sweep.
+    """
 
     number: int
     total: int | None
     words: str
+    root: Path
 
     @property
     def label(self) -> str:
         """The job as progress and results name it.
 
-        >>> SweepJob(3, 12, "").label, SweepJob(3, None, "").label
+        >>> SweepJob(3, 12, "", Path()).label, SweepJob(3, None, "", Path()).label
         ('job 3/12', 'job 3')
         """
         return f"job {self.number}" + ("" if self.total is None else f"/{self.total}")
@@ -45,7 +49,8 @@ def sweep_job(hydra: Any, arguments: Sequence[str]) -> SweepJob:
         f"{short if last.count(short) == 1 else key}={task[key]}"
         for key, short in zip(keys, last, strict=True)
     )
-    return SweepJob(int(hydra.job.num) + 1, _total(hydra.sweeper, swept), " ".join(words))
+    root = Path(hydra.sweep.dir).resolve()
+    return SweepJob(int(hydra.job.num) + 1, _total(hydra.sweeper, swept), " ".join(words), root)
 
 
 def _total(sweeper: Any, swept: Sequence[Override]) -> int | None:
@@ -58,12 +63,8 @@ def _total(sweeper: Any, swept: Sequence[Override]) -> int | None:
         return None
     try:
         return math.prod(len(list(one.sweep_string_iterator())) for one in swept)
-    except (
-        HydraException,
-        AssertionError,
-        ValueError,
-    ):  # such as glob(*), which needs the choices of a group
-        return None
+    except (HydraException, AssertionError, ValueError):
+        return None  # such as glob(*), which needs the choices of a group
 
 
 def overrides_among(arguments: Iterable[str]) -> list[str]:

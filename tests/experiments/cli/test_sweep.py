@@ -10,9 +10,10 @@ import pytest
 from omegaconf import OmegaConf
 
 import runs
-from experiments.cli.sweep import Tally, command, tally
+from experiments.cli.sweep import LONGEST_WORDS, Tally, tally
 from experiments.run_files.reader import read_run
 from experiments.settings.output import Output
+from experiments.settings.reference import PACKAGE, called
 from experiments.settings.sweep import SweepJob, check_sweeper, check_value, sweep_job
 from experiments.simulate import job
 from fedmf.errors import SettingError
@@ -67,31 +68,32 @@ def finished(tmp_path_factory):
     return read_run(runs.run(tmp_path_factory.mktemp("sweep") / "0", *SMALL, "metrics=[f1]"))
 
 
-def at(number, total=4, words="mechanism=blt epsilon=2"):
-    return SweepJob(number, total, words)
+def at(number, root, total=4, words="mechanism=blt epsilon=2"):
+    return SweepJob(number, total, words, Path(root))
 
 
 def test_a_job_has_one_line_on_stdout_and_a_failed_one_on_stderr(tmp_path, capsys, finished):
     counted = Tally(tmp_path / "t")
-    counted.finished(at(3, total=12), Output.text, finished, "accuracy")
-    counted.finished(at(4, total=12), Output.text, finished, "f1")
-    counted.failed(at(5, total=12, words="x " * 100), SettingError("seed is -1; it must be positive."))
+    counted.finished(at(3, "s", total=12), Output.text, finished, "accuracy")
+    counted.finished(at(4, "s", total=12), Output.text, finished, "f1")
+    counted.failed(at(5, "s", total=12, words="x" * 200), SettingError("seed is -1; it must be positive."))
     said = capsys.readouterr()
     figures = finished.summary
     assert said.out.splitlines() == [
         f"job 3/12, mechanism=blt epsilon=2: {100 * figures['accuracy']:.1f} %",
         f"job 4/12, mechanism=blt epsilon=2: f1 {figures['f1']:.4g}",
     ]
-    assert said.err == f"job 5/12, {('x ' * 40).strip()}…: failed: seed is -1; it must be positive.\n"
+    assert said.err == f"job 5/12, {'x' * (LONGEST_WORDS - 1)}…: failed: seed is -1; it must be positive.\n"
 
 
 def test_the_end_counts_failures_and_gives_the_command_that_compares(tmp_path, capsys, finished, monkeypatch):
     root = finished.directory.parent
     monkeypatch.chdir(root.parent)
+    monkeypatch.setattr(sys, "argv", [str(PACKAGE / "simulate.py")])
     with tally() as counted:
-        counted.finished(at(1), Output.text, finished, "accuracy")
-        counted.failed(at(2), SettingError("no."))
-        counted.failed(at(4), SettingError("no."))
+        counted.finished(at(1, root), Output.text, finished, "accuracy")
+        counted.failed(at(2, root), SettingError("no."))
+        counted.failed(at(4, root), SettingError("no."))
         capsys.readouterr()
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "4 jobs: 1 finished, 2 failed (jobs 2, 4), 1 not run"
@@ -102,19 +104,19 @@ def test_the_end_counts_failures_and_gives_the_command_that_compares(tmp_path, c
 
 def test_the_command_is_that_of_the_console_where_it_was_called_so(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/usr/bin/fedmf simulate", "-m"])
-    assert command("compare") == "fedmf compare"
+    assert called("compare") == "fedmf compare"
 
 
 def test_where_runs_lie_elsewhere_the_command_names_the_folder_that_holds_them(tmp_path, capsys, finished):
     with tally() as counted:
-        counted.finished(at(1), Output.text, finished, "accuracy")
+        counted.finished(at(1, tmp_path / "multirun"), Output.text, finished, "accuracy")
         capsys.readouterr()
-    assert str(finished.directory.parent) in capsys.readouterr().out
+    assert str(finished.directory) in capsys.readouterr().out
 
 
 def test_with_json_stdout_is_left_to_the_documents(tmp_path, capsys, finished):
     with tally() as counted:
-        counted.finished(at(1), Output.json, finished, "accuracy")
+        counted.finished(at(1, tmp_path), Output.json, finished, "accuracy")
     said = capsys.readouterr()
     assert said.out == ""
     assert "4 jobs: 1 finished" in said.err
@@ -130,7 +132,7 @@ def test_a_job_prints_one_line_instead_of_table_and_statement_also_when_it_had_f
     counted = Tally(tmp_path / "t")
     for again in ((), ("sweep.resume=true",)):
         settings = runs.composed(*SMALL, f"run.directory={tmp_path / 'r'}", *again)
-        job(settings, tmp_path / "r", at(1), counted)
+        job(settings, tmp_path / "r", at(1, tmp_path), counted)
         said = capsys.readouterr()
         assert [line.partition(":")[0] for line in said.out.splitlines()] == [
             "job 1/4, mechanism=blt epsilon=2"
