@@ -15,7 +15,7 @@ from typing import Any
 from experiments.cli import command, output
 from experiments.pages.comparison import Comparison, as_document, read_comparison
 from experiments.pages.comparison_page import claim, comparison_page, results_table, warnings
-from experiments.pages.page import PlotWidth, write_page
+from experiments.pages.page import PlotFiles, write_page
 from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_open_unit
 from fedmf.setting import REQUIRED, setting
@@ -25,7 +25,7 @@ CSV, PAGE = "compare.csv", "compare.html"
 
 
 @dataclass(frozen=True)
-class CompareSettings:
+class CompareSettings(PlotFiles):
     """Keys of the command; target_accuracy null: the largest multiple of 5 % that every group reaches."""
 
     directory: str = setting(REQUIRED, "folder: every run below it is compared")
@@ -35,12 +35,6 @@ class CompareSettings:
         "that every group reaches",
     )
     output: Output = setting(Output.text, PRINTED)
-    plots: str | None = setting(
-        None,
-        "a folder: every plot of the page also as PNG and SVG, sized for a paper; null: on the page only",
-    )
-    width: PlotWidth = setting(PlotWidth.column, "how wide those plots are, 3.25 or 6.75 inches")
-    overwrite: bool = setting(False, "true: files of those names in plots are written over")
 
 
 def compare(settings: CompareSettings) -> None:
@@ -49,7 +43,7 @@ def compare(settings: CompareSettings) -> None:
         check_open_unit("target_accuracy", settings.target_accuracy)
     compared = read_comparison(Path(settings.directory), settings.target_accuracy)
     document, page = as_document(compared), comparison_page(compared)
-    written = write_page(page, compared.directory / PAGE, settings.plots, settings.width, settings.overwrite)
+    written = write_page(page, compared.directory / PAGE, settings)
     _write_csv(compared.directory / CSV, document["groups"])
     output.show(settings.output, document, lambda: _print(compared, written))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.cli import command, output
-from experiments.pages.page import PlotWidth, write_page
+from experiments.pages.page import PlotFiles, write_page
 from experiments.pages.run_page import run_page
 from experiments.run_files.directory import REPORT
 from experiments.run_files.reader import read_run
@@ -18,16 +18,10 @@ from fedmf.setting import REQUIRED, setting
 
 
 @dataclass(frozen=True)
-class ReportSettings:
+class ReportSettings(PlotFiles):
     """Keys of the command."""
 
     directory: str = setting(REQUIRED, "folder of a finished run")
-    plots: str | None = setting(
-        None,
-        "a folder: every plot of the page also as PNG and SVG, sized for a paper; null: on the page only",
-    )
-    width: PlotWidth = setting(PlotWidth.column, "how wide those plots are, 3.25 or 6.75 inches")
-    overwrite: bool = setting(False, "true: files of those names in plots are written over")
     output: Output = setting(Output.text, PRINTED)
 
 
@@ -35,7 +29,7 @@ def report(settings: ReportSettings) -> None:
     """Write the page of the run in `settings.directory`, and its plots where they are asked for; print the paths."""
     file = Path(settings.directory) / REPORT
     page = run_page(read_run(file.parent))
-    files = write_page(page, file, settings.plots, settings.width, settings.overwrite)
+    files = write_page(page, file, settings)
     document = {"page": str(file), "plots": list(map(str, files))}
     output.show(settings.output, document, lambda: output.console().print(f"page: {file}", markup=False))
     if settings.output is Output.text:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Form:
-    """One way to give a command's settings: conf/`name`.yaml as the frozen dataclass `settings`, for `function`."""
+    """One way to give a command's settings: what is composed as `name` and the frozen dataclass `settings`, for `function`."""
 
     function: Callable[[Any], object]
     name: str
@@ -48,7 +48,7 @@ def run(
 ) -> NoReturn:
     """Run a command that leaves no output folder, and exit.
 
-    `settings` is the frozen dataclass of conf/NAME.yaml, which `function` is given; `doc` is what --help says first.
+    `settings` is the frozen dataclass that `function` is given, composed as `name`; `doc` is what --help says first.
     `reads_file`: whether config=FILE is an operator's file of settings; `besides` as in `run_form`.
     """
     form = Form(function, name, settings)

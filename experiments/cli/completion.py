@@ -27,7 +27,7 @@ def complete(line: str, commands: Iterable[str]) -> list[str]:
     >>> complete("fedmf simulate seed=1 mechanism=sq", ["plan", "simulate"])
     ['mechanism=sqrt_blt', 'mechanism=sqrt_toeplitz']
     """
-    from experiments.settings.reference import reference  # light: a key press cannot wait
+    from experiments.settings.reference import reference  # not for a name alone: a key press cannot wait
 
     _, _, rest = line.lstrip().partition(" ")
     name, space, arguments = rest.lstrip().partition(" ")

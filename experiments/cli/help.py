@@ -49,7 +49,7 @@ def _of_command(command: str, doc: str) -> Iterator[RenderableType]:
         yield Text(paragraph, no_wrap=True, overflow="ignore") if is_code else " ".join(paragraph.split())
     yield "Settings, given as key=value; behind a key stands its default:"
     if alone := [setting for setting in known.settings if not setting.group]:
-        yield _rows(alone, brief=True)
+        yield _rows(sorted(alone, key=lambda item: item.default != "required"), brief=True)
     for name, group in known.groups.items():
         if group.default is None:
             yield f"{name}: {group.about}"

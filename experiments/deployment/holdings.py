@@ -9,7 +9,7 @@ from experiments.settings.client import build_model
 from fedmf.errors import DataError
 
 UNGIVEN = "logistic"
-"""The model of conf/node_check.yaml where nobody gives one; texts cannot be trained on with it."""
+"""The model of node_check where nobody gives one; texts cannot be trained on with it."""
 
 
 def examine(node: Node, settings: NodeSettings) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class Node:
 
     @classmethod
     def of(cls, settings: NodeSettings, *, clients_only: bool = True) -> "Node":
-        """Return the node that a composed conf/node_check.yaml describes."""
+        """Return the node that settings of node_check describe."""
         model = settings.model
         return cls(
             arguments(settings.dataset),

@@ -12,6 +12,7 @@ from experiments.pages.figures import LinePlot, Size, rendered
 from experiments.pages.template import TEMPLATE
 from experiments.run_files.directory import refuse_unmakeable
 from fedmf.errors import RunDirectoryError
+from fedmf.setting import setting
 from server.files import write_output
 
 SOURCE = "from"  # header of the column that names files
@@ -25,6 +26,19 @@ class PlotWidth(StrEnum):
     page = "page"
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlotFiles:
+    """Settings of a command whose plots can also be written as files."""
+
+    plots: str | None = setting(
+        None,
+        "a folder: every plot of the page also as PNG and SVG, sized for a paper; null: on the page only",
+    )
+    width: PlotWidth = setting(PlotWidth.column, "how wide those plots are, 3.25 or 6.75 inches")
+    overwrite: bool = setting(False, "true: files of those names in plots are written over")
+
+
+ON_THE_PAGE_ONLY = PlotFiles()
 SIZES = {PlotWidth.column: Size(3.25, 2.3, 8), PlotWidth.page: Size(6.75, 3.2, 9)}
 
 
@@ -65,23 +79,17 @@ class Page:
         return [section.plot for section in self.sections if section.plot is not None]
 
 
-def write_page(
-    page: Page,
-    file: Path,
-    plots: str | None = None,
-    width: PlotWidth = PlotWidth.column,
-    overwrite: bool = False,
-) -> list[Path]:
-    """Render `page` to `file`, and each of its plots as PNG and SVG to the folder `plots`; return the files of the plots.
+def write_page(page: Page, file: Path, asked: PlotFiles = ON_THE_PAGE_ONLY) -> list[Path]:
+    """Render `page` to `file`, and each of its plots as PNG and SVG where that is `asked` for; return the files of the plots.
 
     Raises `RunDirectoryError`, before anything is written, where they cannot be, or would replace a file unasked.
     """
-    folder = Path(plots or ".")
-    files = {folder / f"{plot.name}.{form}": plot for plot in page.plots for form in FORMATS if plots}
-    if plots:
+    folder = Path(asked.plots or ".")
+    files = {folder / f"{plot.name}.{form}": plot for plot in page.plots for form in FORMATS if asked.plots}
+    if asked.plots:
         refuse_unmakeable("plots", folder)
     held = [path.name for path in files if path.exists() or path.is_symlink()]
-    if held and not overwrite:
+    if held and not asked.overwrite:
         raise RunDirectoryError(
             f"plots is {folder}, which already contains {', '.join(held)}; nothing was written. Name another "
             "directory, or replace them with overwrite=true."
@@ -93,7 +101,7 @@ def write_page(
     write_output(file, text.encode(errors="backslashreplace"))
     folder.mkdir(parents=True, exist_ok=True)
     for path, plot in files.items():
-        write_output(path, rendered(plot, path.suffix[1:], SIZES[width]))
+        write_output(path, rendered(plot, path.suffix[1:], SIZES[asked.width]))
     return list(files)
 
 

@@ -24,8 +24,8 @@ T = TypeVar("T")
 def compose(name: str, overrides: Sequence[str], settings: type[T], recorded: Sequence[str] = ()) -> T:
     """Return the defaults of the command `name` with `overrides` applied, as the frozen dataclass `settings`.
 
-    `name` is "config" for those of a run. Raises a `FedmfError` for what cannot be composed. Hydra's global state is left as it was. `recorded` are overrides that come first and that nobody
-    typed: what is refused is found among the others.
+    `name` is "config" for those of a run. `recorded` are overrides that come first and that nobody typed: what is refused
+    is found among the others. Hydra's global state is left as it was. Raises a `FedmfError` for what cannot be composed.
     """
     with pointing_to_help(name), as_setting_errors(name, overrides, recorded):
         refuse_added(name, overrides, recorded)

@@ -17,6 +17,8 @@ from fedmf.setting import REQUIRED, setting
 if TYPE_CHECKING:
     from client.data import Dataset
 
+_OWN_LOADER = "package.module:function, a loader of your own"
+_OWN_MODEL = "package.module:Class, a model of your own"
 _CUT = "then cut users into clients of at most this many examples; the client is the unit, not the user"
 _NOT_CUT = "refused unless null: these clients are nobody's, and cannot be cut"
 _UNUSED = "unused: refused unless null"
@@ -42,7 +44,7 @@ _ELSE_A_FIFTH = "null: the column split, if there is one, else a fifth of each u
 class DatasetSettings(Choice):
     """What every data set may be given; a loader refuses what it does not use."""
 
-    name: str = setting(REQUIRED, "package.module:function, a loader of your own")
+    name: str = setting(REQUIRED, _OWN_LOADER)
     path: str | None = setting(None, _UNUSED)
     examples_per_client: int | None = setting(None, _CUT)
     max_examples_per_user: int | None = setting(
@@ -93,10 +95,9 @@ class ByUserTextSettings(DatasetSettings):
 
 
 @dataclass(frozen=True)
-class ByUserCsvSettings(DatasetSettings):
-    """A CSV table of one's own."""
+class ByUserColumnsSettings(DatasetSettings):
+    """What every table of one's own may be given."""
 
-    path: str | None = setting(None, "a CSV file, or a folder of them")
     user: str = setting("user", "the column of users: whole numbers or texts")
     label: str = setting("label", "the column of labels: whole numbers from 0, or names")
     features: tuple[str, ...] | None = setting(
@@ -108,7 +109,6 @@ class ByUserCsvSettings(DatasetSettings):
     split: str | None = setting(None, f"a column of 0 or train, 1 or test; {_ELSE_A_FIFTH}")
     classes: int | None = setting(None, _CLASSES_OF_LABELS)
     labels: tuple[str, ...] | None = setting(None, _LABELS)
-    delimiter: str = setting(",", "between the columns")
     vocabulary: str | None = setting(None, f"for text: {_PUBLIC_WORDS}")
     vocabulary_size: int | None = setting(None, f"of text: {_WORDS_KEPT}; null: 10000")
     level: str | None = setting(None, f"of text: words or characters; {_PREDICTED}", LEVELS)
@@ -116,27 +116,23 @@ class ByUserCsvSettings(DatasetSettings):
 
 
 @dataclass(frozen=True)
-class ByUserTableSettings(DatasetSettings):
+class ByUserCsvSettings(ByUserColumnsSettings):
+    """A CSV table of one's own."""
+
+    path: str | None = setting(None, "a CSV file, or a folder of them")
+    delimiter: str = setting(",", "between the columns")
+
+
+@dataclass(frozen=True)
+class ByUserTableSettings(ByUserColumnsSettings):
     """A parquet table of one's own."""
 
     path: str | None = setting(None, "a parquet file, or a folder of them")
-    user: str = setting("user", "the column of users: whole numbers or texts")
-    label: str = setting("label", "the column of labels: whole numbers from 0, or names")
     features: tuple[str, ...] | None = setting(
         None,
         "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
     )
-    text: str | None = setting(
-        None, "the column of texts, for a language model; features and label are then not used"
-    )
     image: str | None = setting(None, "the column of pictures (PNG or JPEG), or of lists of pixels")
-    split: str | None = setting(None, f"a column of 0 or train, 1 or test; {_ELSE_A_FIFTH}")
-    classes: int | None = setting(None, _CLASSES_OF_LABELS)
-    labels: tuple[str, ...] | None = setting(None, _LABELS)
-    vocabulary: str | None = setting(None, f"for text: {_PUBLIC_WORDS}")
-    vocabulary_size: int | None = setting(None, f"of text: {_WORDS_KEPT}; null: 10000")
-    level: str | None = setting(None, f"of text: words or characters; {_PREDICTED}", LEVELS)
-    length: int | None = setting(None, f"of text: {_LENGTH}")
 
 
 @dataclass(frozen=True)
@@ -242,7 +238,7 @@ class CustomDatasetSettings(DatasetSettings):
 class ModelSettings(Choice):
     """What every model may be given: what of it trains, and a file of weights to begin with; null: the model's own."""
 
-    name: str = setting(REQUIRED, "package.module:Class, a model of your own")
+    name: str = setting(REQUIRED, _OWN_MODEL)
     trainable: tuple[str, ...] | None = setting(
         None,
         "names of the parameters that train, as patterns such as [head.*]; all others are frozen; null: what the model leaves",
@@ -304,7 +300,7 @@ DatasetSettings.options = {
     ),
     "shakespeare": Option(HubSettings, "next character of the lines of 715 roles (TFF, LEAF or the hub)"),
     "stackoverflow": Option(StackOverflowSettings, "next word of 342,477 users (TFF)"),
-    "custom": Option(CustomDatasetSettings, "package.module:function, a loader of your own"),
+    "custom": Option(CustomDatasetSettings, _OWN_LOADER),
 }
 ModelSettings.options = {
     "logistic": Option(ModelSettings, "logistic regression"),
@@ -312,7 +308,7 @@ ModelSettings.options = {
     "cnn": Option(ModelSettings, "convolutional network for images of at least 8 x 8"),
     "lstm": Option(LstmSettings, "next word: one LSTM layer"),
     "char_lstm": Option(LstmSettings, "next character: two LSTM layers"),
-    "custom": Option(CustomModelSettings, "package.module:Class, a model of your own"),
+    "custom": Option(CustomModelSettings, _OWN_MODEL),
 }
 
 

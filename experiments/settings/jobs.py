@@ -123,13 +123,10 @@ _OPTIONS = frozenset(
 )
 
 
-def default_directory(directory: str | None) -> str:
+def default_directory(directory: object) -> str:
     """Return the output directory of a single run: `directory`, or runs/DATE_TIME."""
-    return (
-        str(directory)
-        if directory not in (None, "")
-        else datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
-    )
+    given = "" if directory is None else str(directory)  # a number may name a folder
+    return given or datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
 
 
 def _call(

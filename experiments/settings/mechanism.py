@@ -18,13 +18,16 @@ class WorkloadName(StrEnum):
     momentum = "momentum"
 
 
+_OWN = 'MODULE:FAMILY, a fedmf.mechanisms.Family of your own (docs/tutorial.md, "Your own mechanism")'
+
+
 @dataclass(frozen=True)
 class MechanismSettings(Choice):
     """The factorization family that correlates the noise."""
 
     name: str = setting(
         REQUIRED,
-        'MODULE:FAMILY, a fedmf.mechanisms.Family of your own (docs/tutorial.md, "Your own mechanism")',
+        _OWN,
     )
 
 
@@ -43,6 +46,6 @@ MechanismSettings.options = {
         "honaker_online": "the tree, each node estimated from its own subtree",
         "honaker_full": "the tree, prefix sums from all nodes by least squares",
         "independent": "independent noise in every round (DP-SGD, DP-FedAvg)",
-        "custom": 'MODULE:FAMILY, a fedmf.mechanisms.Family of your own (docs/tutorial.md, "Your own mechanism")',
+        "custom": _OWN,
     }.items()
 }

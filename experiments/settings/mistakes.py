@@ -12,7 +12,7 @@ from experiments.settings.reference import RUN, called, reference
 from experiments.settings.suggestions import refusal, refuse_flag
 from fedmf.errors import SettingError
 
-_COMMAND = {"config": RUN}  # the others are called as their file in conf/
+_COMMAND = {"config": RUN}  # the others are composed under their own names
 _CHOICE = re.compile(r"([\w.]+) (?:(?:is|holds) .*; it (?:must be one of|may hold) |is missing; )")
 # Where Hydra was when it noticed, and advice that would make a typo a setting.
 _NOISE = re.compile(r"To append to your config use \S+|^Error merging override |^In '\w+': ")
@@ -30,7 +30,7 @@ def as_setting_errors(
 ) -> Iterator[None]:
     """Let what Hydra or OmegaConf refuse inside be raised as a `SettingError` of one sentence.
 
-    With `overrides` of conf/`conf`.yaml it says what they were meant to be, where that can be known. `recorded` are those
+    With `overrides` of the settings composed as `conf` it says what they were meant to be, where that can be known. `recorded` are those
     before them that nobody typed.
     """
     try:
@@ -45,7 +45,7 @@ def as_setting_errors(
 
 @contextmanager
 def pointing_to_help(conf: str) -> Iterator[None]:
-    """Let a `SettingError` about a choice or a missing key of conf/`conf`.yaml say where help on it is."""
+    """Let a `SettingError` about a choice or a missing key of the settings composed as `conf` say where help on it is."""
     try:
         yield
     except SettingError as error:

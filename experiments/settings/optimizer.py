@@ -17,12 +17,14 @@ from server.adaptive import Adagrad, Adam, Yogi
 from server.checked import Checked, rehearse
 from server.optimizer import Optimizer, Sgd
 
+_OWN = "package.module:Class, a server.Optimizer of your own (docs/optimizers.md)"
+
 
 @dataclass(frozen=True)
 class OptimizerSettings(Choice):
     """What every choice has: its name, or an import path."""
 
-    name: str = setting(REQUIRED, "package.module:Class, a server.Optimizer of your own (docs/optimizers.md)")
+    name: str = setting(REQUIRED, _OWN)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ OptimizerSettings.options = {
     "adagrad": Option(AdagradSettings, "Adagrad"),
     "custom": Option(
         CustomOptimizerSettings,
-        "package.module:Class, a server.Optimizer of your own (docs/optimizers.md)",
+        _OWN,
     ),
 }
 
