@@ -47,14 +47,6 @@ Elsewhere = Callable[[Message, Context], Message]
 OnFailure = Callable[[str, BaseException], None]
 
 
-# Called when a client's turn is over, whether it could train or not.
-OnDone = Callable[[], None]
-
-
-def no_count() -> None:
-    """Count no client."""
-
-
 def log_failure(client: str, error: BaseException) -> None:
     """Log why a client takes part with a zero update, with the traceback."""
     log.error("client %s could not train; it takes part with a zero update", client, exc_info=error)
@@ -100,7 +92,6 @@ def make_client_app(
     *,
     elsewhere: Elsewhere | None = None,
     on_failure: OnFailure = log_failure,
-    on_done: OnDone = no_count,
     at_once: bool = False,
 ) -> ClientApp:
     """Return the ClientApp of clients whose data `examples_of(client, context)` gives.
@@ -113,8 +104,7 @@ def make_client_app(
     device), its update is zero and `elsewhere` plays the clients after it, as where no trainer can be made after it.
     Without `elsewhere` the app raises `DeviceLostError` for the message, and whoever called it should end the process.
     What `elsewhere` raises is zeros for the clients it was given, but for `RunStoppedError`, which is raised.
-    `on_failure` is told of each client whose update is zero because it could not train, `on_done` that a client's turn
-    is over.
+    `on_failure` is told of each client whose update is zero because it could not train.
     """
     app = ClientApp()
     resident = Resident(make_trainer, plan)
@@ -132,7 +122,6 @@ def make_client_app(
                 break
             kept = safely_played(resident, examples_of, sent, task, context, plan, on_failure)
             values.append(sent_bytes(kept, task))
-            on_done()
         if resident.is_lost and elsewhere is None:
             raise DeviceLostError(
                 "the device does not answer this process any more, or has no room; end this process and ask a new one."

@@ -12,15 +12,8 @@ import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from client.app import Elsewhere, OnDone, make_client_app, no_count
-from experiments.engines.failures import (
-    ClientCount,
-    OnClients,
-    OnFailure,
-    ignore_clients,
-    ignore_failure,
-    note,
-)
+from client.app import Elsewhere, make_client_app
+from experiments.engines.failures import OnFailure, ignore_failure, note
 from experiments.engines.faults import FaultyWorker
 from experiments.engines.grid import InProcessWorker, Worker, run_locally
 from experiments.engines.messages import clients_a_message
@@ -50,15 +43,14 @@ def run_engine(
     experiment: Experiment,
     strategy: FedMF,
     on_failure: OnFailure = ignore_failure,
-    on_clients: OnClients = ignore_clients,
     workers: Pool | None = None,
 ) -> None:
     """Run `strategy` against the experiment's clients on the engine that the settings name.
 
     `workers` are those of `engine_workers`, for an engine that has them. `on_failure` receives each client whose update
-    is zero because it could not train, in this process; `on_clients` how many clients of the round have been run.
+    is zero because it could not train, in this process.
     """
-    count, engine = ClientCount(on_clients), settings.engine
+    engine = settings.engine
     with contextlib.ExitStack() as stack:
         worker: Worker
         if workers is not None:
@@ -69,10 +61,10 @@ def run_engine(
             )
         else:
             elsewhere = partial(in_another_process, partial(app_elsewhere, settings))
-            worker = InProcessWorker(_app_in_this_process(experiment, elsewhere, count.played))
+            worker = InProcessWorker(_app_in_this_process(experiment, elsewhere))
         if settings.faults.any:
             worker = FaultyWorker(worker, settings.faults, experiment.plan.seed)
-        run_locally(make_server_app(lambda context: strategy), worker, on_failure, count)
+        run_locally(make_server_app(lambda context: strategy), worker, on_failure)
 
 
 def devices_of(settings: Settings) -> tuple[str, ...]:
@@ -146,21 +138,17 @@ def app_elsewhere(settings: Settings, message: Message, context: Context) -> Cli
     return _client_app(build_for_clients(settings), elsewhere)
 
 
-def _app_in_this_process(experiment: Experiment, elsewhere: Elsewhere, on_done: OnDone) -> ClientApp:
+def _app_in_this_process(experiment: Experiment, elsewhere: Elsewhere) -> ClientApp:
     """Return the ClientApp of the process that is the server too. Raises `RunStoppedError` where it cannot be made."""
     try:
-        return _client_app(experiment, elsewhere, on_done)
+        return _client_app(experiment, elsewhere)
     except FedmfError:
         raise
     except (Exception, SystemExit) as error:
         raise stopped(f"the clients' trainer cannot be made ({why_not(error)})") from error
 
 
-def _client_app(
-    experiment: Experiment | Clients,
-    elsewhere: Elsewhere | None = None,
-    on_done: OnDone = no_count,
-) -> ClientApp:
+def _client_app(experiment: Experiment | Clients, elsewhere: Elsewhere | None = None) -> ClientApp:
     """Return the ClientApp that can run every client of the experiment; its trainer is made here."""
     return make_client_app(
         experiment.examples_of,
@@ -168,6 +156,5 @@ def _client_app(
         experiment.client_plan,
         elsewhere=elsewhere,
         on_failure=note,
-        on_done=on_done,
         at_once=True,
     )

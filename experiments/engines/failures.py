@@ -15,25 +15,17 @@ from fedmf.updates import wire
 
 @dataclass(frozen=True)
 class Failure:
-    """A client whose update counts as zero, and why; `has_sent`: it sent the zeros itself, else its reply is an error."""
+    """A client whose update counts as zero, and why."""
 
     client: str
     reason: str
-    has_sent: bool = True
 
 
 OnFailure = Callable[[Failure], None]
 
-# Called with how many clients of the current round have been run, and how many were asked.
-OnClients = Callable[[int, int], None]
-
 
 def ignore_failure(failure: Failure) -> None:
     """Count nothing."""
-
-
-def ignore_clients(done: int, asked: int) -> None:
-    """Show nothing."""
 
 
 _noted: list[Failure] = []  # in this process, since they were last taken
@@ -55,41 +47,11 @@ def take_noted() -> list[Failure]:
     return taken
 
 
-class ClientCount:
-    """Counts the clients of a round: one by one in this process, else by their messages; the same for failed ones."""
-
-    def __init__(self, on_clients: OnClients = ignore_clients) -> None:
-        self._on_clients = on_clients
-        self._asked = self._played = self._heard = 0
-
-    def asked(self, clients: int) -> None:
-        """Begin a round, or ask it again."""
-        self._asked, self._played, self._heard = clients, 0, 0
-        self._on_clients(0, clients)
-
-    def played(self) -> None:
-        """Count a client of which this process knows that its turn is over."""
-        self._played += 1
-        self._tell()
-
-    def heard(self, clients: int) -> None:
-        """Count the clients of a message that was answered."""
-        self._heard += clients
-        self._tell()
-
-    def _tell(self) -> None:
-        self._on_clients(min(self._asked, max(self._played, self._heard)), self._asked)
-
-
 class FailureTracker:
-    """Reports to `on_failure` the clients of a grid's messages that failed or whose reply is an error.
+    """Reports to `on_failure` the clients of a grid's messages that failed or whose reply is an error."""
 
-    `count` receives how many clients' messages were answered, whatever the answers are.
-    """
-
-    def __init__(self, on_failure: OnFailure, count: ClientCount | None = None) -> None:
+    def __init__(self, on_failure: OnFailure) -> None:
         self._on_failure = on_failure
-        self._count = count or ClientCount()
         self._clients: dict[str, list[str]] = {}
 
     def asked(self, messages: Sequence[Message]) -> None:
@@ -97,7 +59,6 @@ class FailureTracker:
         tasks = {message.metadata.message_id: clients_of(message) for message in messages}
         if any(tasks.values()):  # not a query
             self._clients = tasks
-            self._count.asked(sum(map(len, tasks.values())))
 
     def heard(self, replies: Sequence[Message], failures: Sequence[Failure]) -> None:
         """Report `failures`, and the clients behind error replies."""
@@ -105,9 +66,8 @@ class FailureTracker:
             self._on_failure(failure)
         for reply in replies:
             clients = self._clients.pop(reply.metadata.reply_to_message_id, [])
-            self._count.heard(len(clients))
             for client in clients if reply.has_error() else ():
-                self._on_failure(Failure(client, str(reply.error.reason), has_sent=False))
+                self._on_failure(Failure(client, str(reply.error.reason)))
 
 
 def clients_of(message: Message) -> list[str]:

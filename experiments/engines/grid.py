@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from experiments.engines.failures import ClientCount, FailureTracker, OnFailure, ignore_failure, take_noted
+from experiments.engines.failures import FailureTracker, OnFailure, ignore_failure, take_noted
 from fedmf.errors import DeviceLostError, RunStoppedError
 
 RUN_ID, NODE_ID = 1, 1
@@ -58,12 +58,10 @@ class LocalGrid(Grid):
     `count` how many clients have been asked and have answered.
     """
 
-    def __init__(
-        self, worker: Worker, on_failure: OnFailure = ignore_failure, count: ClientCount | None = None
-    ) -> None:
+    def __init__(self, worker: Worker, on_failure: OnFailure = ignore_failure) -> None:
         set_identity()
         self._worker = worker
-        self._tracker = FailureTracker(on_failure, count)
+        self._tracker = FailureTracker(on_failure)
         self._ids = itertools.count(1)
         # Whether no reply can come any more: `server.exchange` then need not wait for its deadline.
         self.is_exhausted = False
@@ -141,19 +139,14 @@ def local_context() -> Context:
     return Context(RUN_ID, NODE_ID, {}, RecordDict(), {})
 
 
-def run_locally(
-    server_app: ServerApp,
-    worker: Worker,
-    on_failure: OnFailure = ignore_failure,
-    count: ClientCount | None = None,
-) -> None:
+def run_locally(server_app: ServerApp, worker: Worker, on_failure: OnFailure = ignore_failure) -> None:
     """Run a ServerApp against the clients that `worker` runs, and restore this process's identity afterwards.
 
-    `on_failure` and `count` as in `LocalGrid`.
+    `on_failure` as in `LocalGrid`.
     """
     before = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
     take_noted()  # of a run that was cut off in this process
     try:
-        server_app(LocalGrid(worker, on_failure, count), local_context())
+        server_app(LocalGrid(worker, on_failure), local_context())
     finally:
         TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before

@@ -95,7 +95,7 @@ class Gathering:
         self._heard += len(part.places)
         if reply.has_error():  # these clients have no values, which counts as an error of theirs alone
             reason = str(reply.error.reason)
-            self.failures += [Failure(names[place], reason, has_sent=False) for place in part.places]
+            self.failures += [Failure(names[place], reason) for place in part.places]
         else:
             values = wire.entries(reply.content.config_records[wire.UPDATE], wire.VALUES)
             self._values |= zip(part.places, values, strict=True)

@@ -14,7 +14,7 @@ from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRI
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
 from experiments.run_files.releases import keep_release, restore_releases
 from experiments.session.logger import Log
-from experiments.session.progress import View, facts
+from experiments.session.progress import View, standing
 from experiments.session.scoring import Scorer
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import RunSettings
@@ -132,7 +132,10 @@ class Recorder:
         self._append(state, release, now - self._last_release)
         self._last_release = now
         self._state = state
-        self._view.show(state.round, self._facts(state))
+        spent, (scored, values) = (self._epsilon(state), self._planned_epsilon), self._scorer.shown
+        reproducible = self._run.reproducible
+        text = standing(self._experiment.plan, state.round, spent, scored, values, reproducible=reproducible)
+        self._view.show(state.round, text)
 
     def _append(self, state: ServerState, release: Release, seconds: float | None) -> None:
         """Append a released round to the metrics; `seconds` None where a crash took the clock with it."""
@@ -194,24 +197,6 @@ class Recorder:
         if self._spent[0] != state.ledger:
             self._spent = (state.ledger, self._experiment.plan.spent_on(state.ledger).epsilon)
         return self._spent[1]
-
-    def _facts(self, state: ServerState) -> dict[str, str]:
-        plan = self._experiment.plan
-        scored, values = self._scorer.shown
-        return facts(
-            state.round,
-            plan.participation.rounds,
-            (state.round - 1) // self._rounds_per_epoch + 1,
-            plan.participation.epochs,
-            scored=scored,
-            values=values,
-            epsilon=self._epsilon(state),
-            epsilon_end=self._planned_epsilon,
-            delta=plan.privacy.delta,
-            bytes_per_client=plan.value_bytes + ENVELOPE_BYTES,
-            has_noise=plan.sigma > 0,
-            reproducible=self._run.reproducible,
-        )
 
     def _summary(self, state: ServerState, scored: Score, wall_seconds: float) -> dict[str, Any]:
         """Return summary.json of the contract."""

@@ -21,10 +21,9 @@ from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Prove
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session import resume
-from experiments.session.failure_count import FailureCount
 from experiments.session.logger import import_logger, open_logger
 from experiments.session.monitoring import open_watch
-from experiments.session.progress import View
+from experiments.session.progress import FailureCount, View
 from experiments.session.recorder import Recorder
 from experiments.session.resume import has_released, refuse_lost_config
 from experiments.session.scoring import tried_metrics

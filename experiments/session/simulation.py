@@ -7,8 +7,7 @@ from client.data.identity import digest_clients, refuse_changing_clients
 from experiments.engines.engine import devices_of, engine_workers, run_engine, shared_tasks
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
-from experiments.session.failure_count import FailureCount
-from experiments.session.progress import View
+from experiments.session.progress import FailureCount, View
 from experiments.session.resume import extended, recorded_parts
 from experiments.session.session import Session, has_finished
 from experiments.settings.data import print_notes
@@ -59,11 +58,9 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
             )
             session.run(
                 lambda folder: SimulatedPopulation(),
-                lambda strategy: run_engine(
-                    settings, experiment, strategy, failures.add, view.on_clients, workers
-                ),
+                lambda strategy: run_engine(settings, experiment, strategy, failures.add, workers),
                 shared_tasks(settings, tasks_per_message(experiment.plan)),
             )
     finally:
-        failures.say_total()
+        failures.print_total()
     return True

@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from experiments.engines.failures import ClientCount, Failure
+from experiments.engines.failures import Failure
 from experiments.engines.faults import FaultyWorker
 from experiments.engines.grid import InProcessWorker, LocalGrid, call_app, set_identity
 from experiments.settings.engine import Faults
@@ -97,13 +97,11 @@ def test_late_replies_come_with_the_next_round():
     assert late.metadata.reply_to_message_id == first[0]
 
 
-def test_all_clients_of_a_round_are_counted_and_failures_reported_whatever_message_they_share():
-    heard, told = [], []
-    count = ClientCount(lambda *counts: told.append(counts))
-    grid = LocalGrid(InProcessWorker(echo_app()), heard.append, count)
+def test_failures_are_reported_whatever_message_they_share():
+    heard = []
+    grid = LocalGrid(InProcessWorker(echo_app()), heard.append)
     assert len(list(exchange(grid, tasks("raise", "a", "b"), timeout=5))) == 3
-    assert heard == [Failure("raise", "ValueError", has_sent=False)]
-    assert (told[0], told[-1]) == ((0, 3), (3, 3))
+    assert heard == [Failure("raise", "ValueError")]
 
 
 @pytest.mark.parametrize(

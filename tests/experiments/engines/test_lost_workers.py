@@ -91,7 +91,7 @@ def test_the_end_of_the_fork_server_costs_no_client_and_then_a_client_its_own(he
     heard = []
     with WorkerPool(app_with_deeds, tmp_path, 2) as pool:
         sent = played(LocalGrid(pool, heard.append), *NAMES)
-    assert heard == [Failure("special", "its process died", has_sent=False)]
+    assert heard == [Failure("special", "its process died")]
     assert sent == here | {"special": wire.NO_VALUES}
 
 

@@ -91,7 +91,7 @@ ALL = {name: name.encode() for name in "abcdef"}
 def test_a_client_that_kills_every_process_is_charged_and_no_other(workers):
     heard, pool = [], Pool([Scripted(dies_at("die")) for _ in range(workers)])
     assert run(pool, *"abc", "die", *"def", heard=heard) == {**ALL, "die": wire.NO_VALUES}
-    assert heard == [Failure("die", "its process died", has_sent=False)]
+    assert heard == [Failure("die", "its process died")]
     assert run(pool, *ALL) == ALL
 
 
@@ -108,7 +108,7 @@ def test_a_client_whose_process_dies_of_what_another_left_there_is_run_in_a_new_
 
     heard = []
     sent = run(Pool([Scripted(fate)]), "die", "leaves", "a", heard=heard)
-    assert heard == [Failure("die", "its process died", has_sent=False)]
+    assert heard == [Failure("die", "its process died")]
     assert sent == {"die": wire.NO_VALUES, "leaves": b"leaves", "a": b"a"}
 
 
@@ -159,7 +159,7 @@ def test_a_reply_that_cannot_be_pickled_is_an_error_of_its_client_alone():
 
     heard = []
     assert run(Pool([Scripted(fate)]), "a", "odd", heard=heard) == {"a": b"a", "odd": wire.NO_VALUES}
-    assert heard == [Failure("odd", "TypeError", has_sent=False)]
+    assert heard == [Failure("odd", "TypeError")]
 
 
 def test_a_process_whose_call_failed_on_the_way_receives_the_model_again():

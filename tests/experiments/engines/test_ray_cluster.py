@@ -70,7 +70,7 @@ def test_a_client_that_kills_its_process_takes_no_other_with_it(tmp_path, folder
     assert codes == {"raises": 0, "dies": 0}
     np.testing.assert_array_equal(model(tmp_path / "dies"), model(tmp_path / "raises"))
     total = said["dies"].strip().splitlines()[-1]
-    assert total.startswith("1 of 40 clients answered with an error, which counts as zeros, in 1 of 2 rounds")
+    assert total.startswith("1 of 40 clients failed and count as zeros; the first in round")
     assert "its process died" in total
 
 

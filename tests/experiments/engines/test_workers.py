@@ -191,7 +191,7 @@ def test_who_ends_a_worker_takes_no_other_client_of_the_message_along(here, ends
     with WorkerPool(ends, None, 2) as pool:
         (sent,) = values(LocalGrid(pool, heard.append), joint("special", *"abcdefghij"))
     assert sent == here | {"special": wire.NO_VALUES}
-    assert heard == [Failure("special", "its process died", has_sent=False)]
+    assert heard == [Failure("special", "its process died")]
 
 
 # Two epochs, of which the second sends a scale with the model; few enough parameters for several clients a message.

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,11 +12,9 @@ import torch
 from flwr.supercore.task_identity import TaskIdentity
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from rich.console import Console
 
 import runs
 from experiments import run
-from experiments.session import progress
 from experiments.session.python_api import as_overrides
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 
@@ -62,20 +59,6 @@ def test_a_run_without_noise_has_infinite_epsilon(tmp_path):
     free = run(*ONE, privacy={"epsilon": None, "noise_multiplier": 0}, run={"directory": f"{tmp_path}/r"})
     assert free.epsilon == float("inf")
     assert "NOT private" in free.statement
-
-
-def test_in_a_notebook_one_output_changes_in_place(tmp_path, capsys, monkeypatch):
-    shown = []
-    handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
-    cell = SimpleNamespace(display=lambda data, raw, display_id: handle)
-    monkeypatch.setattr(progress, "import_module", {"IPython.display": cell}.__getitem__)
-    monkeypatch.setattr(progress, "Console", lambda **given: Console(**given, force_jupyter=True))
-    run(
-        *ONE, privacy={"epsilon": None, "noise_multiplier": 0}, run={"directory": f"{tmp_path}/r"}
-    )  # no warning
-    assert shown
-    assert shown[-1].startswith("round 4/4")
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_resumed_run_scores_in_the_rounds_of_an_undisturbed_one_and_still_show
     undisturbed = runs.run(tmp_path / "a", *SMALL, TWICE)
     with behind_round(Recorder, "on_release", last, KeyboardInterrupt):
         runs.run(tmp_path / "b", *SMALL, TWICE)
-    monkeypatch.setattr("experiments.session.progress._LEAST_PAUSE", -1.0)
+    monkeypatch.setattr("experiments.session.progress._PAUSE", -1.0)
     capsys.readouterr()
     runs.run(tmp_path / "b", *SMALL, TWICE, "run.resume=true")
     assert runs.metrics(tmp_path / "b") == runs.metrics(undisturbed)
