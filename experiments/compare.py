@@ -2,7 +2,7 @@
 
 Runs that differ in nothing but their seed are one group, shown as a mean with its standard error. Prints a
 table (or JSON) and writes DIR/compare.csv and DIR/compare.html, a page with plots. `plots=FOLDER` also writes every plot
-as PNG and SVG, sized for a paper. Unfinished and unreadable runs are named, not counted.
+as PNG and SVG, as wide as a column of a paper. Unfinished and unreadable runs are named, not counted.
 """
 
 import csv

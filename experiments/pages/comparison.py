@@ -6,7 +6,7 @@ value of it; their number is given where it is not that of all.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -33,18 +33,13 @@ class Group:
     runs: tuple[Run, ...]
 
     @property
-    def label(self) -> str:
-        """The group's settings in one line."""
-        return label(self.settings)
-
-    @property
     def seeds(self) -> list[Any]:
         """The seeds of the runs, each once."""
         return list({repr(seed): seed for run in self.runs for seed in [run.config.get("seed")]}.values())
 
-    def mean(self, value: Callable[[Run], float | None]) -> Estimate | None:
-        """Return mean and standard error of a number over the runs, or None where a run has none."""
-        return estimate([value(run) for run in self.runs])
+    def mean(self, name: str) -> Estimate | None:
+        """Return mean and standard error of a number in the summaries, or None where a run has none."""
+        return estimate([run.summary.get(name) for run in self.runs])
 
     def metric(self, name: str) -> tuple[Estimate | None, int]:
         """Return mean and standard error of a metric over the runs that have a value of it, and how many these are."""
@@ -52,54 +47,55 @@ class Group:
         values = [value for run in runs if (value := run.summary.get(name)) is not None]
         return estimate(values), len(values)
 
+    def bytes_to_reach(self, target: float | None) -> Estimate | None:
+        """Return mean and standard error of the bytes sent until an accuracy was reached, or None where it was not."""
+        return None if target is None else estimate([bytes_to_reach(run, target) for run in self.runs])
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """The groups below a directory, why runs are `left_out`, the `target` accuracy, and {metric: what it is} of further metrics."""
+    """The groups below a directory, why runs or metrics are `left_out`, the `target` accuracy, and all `metrics`."""
 
     directory: Path
     groups: Sequence[Group]
     left_out: Mapping[str, str]
     target: float | None
-    metrics: Mapping[str, Sequence[str]]
+    metrics: Sequence[str]
 
     @property
     def runs(self) -> list[Run]:
         """All runs, group by group."""
         return [run for group in self.groups for run in group.runs]
 
-    @property
-    def further_metrics(self) -> list[str]:
-        """The names of metrics besides accuracy and loss that are the same metric in all runs that recorded them."""
-        return [name for name, entries in self.metrics.items() if len(entries) == 1]
-
 
 def read_comparison(directory: Path, target: float | None = None) -> Comparison:
-    """Return the finished runs below `directory`, grouped; without a target it is the highest that all reach."""
+    """Return the finished runs below `directory`, grouped; without a target it is the highest that all reach.
+
+    That is the largest multiple of 5 % that every run reaches in some round, None where it is 0.
+    """
     runs, left_out = find_runs(directory)
-    metrics: dict[str, list[str]] = {}
-    for run in runs:
-        for name, entry in run.further_metrics.items():
-            if entry not in metrics.setdefault(name, []):
-                metrics[name].append(entry)
+    metrics = dict(item for run in runs for item in run.further_metrics.items())
+    for name, entry in list(metrics.items()):
+        if any(run.further_metrics.get(name, entry) != entry for run in runs):
+            left_out[name] = "not the same metric in all runs"
+            del metrics[name]
     if target is None:
-        target = common_accuracy(runs)
-    return Comparison(directory, group_runs(runs), left_out, target, metrics)
+        reached = min(max(run.column("accuracy")[1], default=0.0) for run in runs)
+        target = round(math.floor(reached / STEP + 1e-9) * STEP, 2) or None
+    return Comparison(directory, group_runs(runs), left_out, target, [*ALWAYS, *metrics])
 
 
 def find_runs(directory: Path) -> tuple[list[Run], dict[str, str]]:
     """Return the finished runs below `directory`, by path, and why others are left out, by name."""
     if not directory.is_dir():
-        wrong = "is a file" if directory.exists() else "does not exist"
-        raise RunDirectoryError(f"directory is {directory}, which {wrong}; it must be a directory of runs.")
-    places = sorted(file.parent for file in directory.rglob(CONFIG) if "checkpoint" not in file.parts)
+        raise RunDirectoryError(f"directory is {directory}; it must be a directory of runs.")
     finished, left_out = [], {}
-    for place in places:
+    for file in sorted(directory.rglob(CONFIG)):
         try:
-            finished.append(read_run(place))
+            finished.append(read_run(file.parent))
         except RunDirectoryError as error:
-            name = str(place.relative_to(directory))
-            left_out[name] = f"unreadable: {error}" if is_finished(place) else "unfinished"
+            name = str(file.parent.relative_to(directory))
+            left_out[name] = f"unreadable: {error}" if is_finished(file.parent) else "unfinished"
     if not finished:
         reasons = "".join(f" {name} is {why}" for name, why in left_out.items())
         raise RunDirectoryError(
@@ -150,63 +146,43 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     return {key: last[key] if times[last[key]] == 1 else words[key].replace(".", " ") for key in words}
 
 
-def common_accuracy(runs: Sequence[Run]) -> float | None:
-    """Return the largest multiple of 5 % that every run reaches in some round, None where that is 0."""
-    reached = min(max(run.column("accuracy")[1], default=0.0) for run in runs)
-    return round(math.floor(reached / STEP + 1e-9) * STEP, 2) or None
-
-
-def bytes_by_round(run: Run) -> dict[int, float]:
-    """Return the bytes that all clients had sent after each round."""
-    sent = accumulate(float(line["uplink_bytes"]) for line in run.rounds)
-    return dict(zip((line["round"] for line in run.rounds), sent, strict=True))
-
-
 def bytes_to_reach(run: Run, target: float) -> float | None:
     """Return the bytes that all clients had sent when a scored round first reached `target`, or None."""
-    reached = (place for place, accuracy in zip(*run.column("accuracy"), strict=True) if accuracy >= target)
-    return next((bytes_by_round(run)[place] for place in reached), None)
+    sent = accumulate(float(line["uplink_bytes"]) for line in run.rounds)
+    reached = ((line.get("accuracy") or 0.0) >= target for line in run.rounds)
+    return next((so_far for so_far, enough in zip(sent, reached, strict=True) if enough), None)
 
 
 def as_document(compared: Comparison) -> dict[str, Any]:
     """Return the comparison as one JSON document."""
-    metrics = [*ALWAYS, *compared.further_metrics]
     return {
         "runs": len(compared.runs),
         "left_out": dict(compared.left_out),
         "target_accuracy": compared.target,
-        "groups": [_group_document(group, compared.target, metrics) for group in compared.groups],
+        "groups": [_group_document(group, compared.target, compared.metrics) for group in compared.groups],
     }
 
 
 def _group_document(group: Group, target: float | None, metrics: Sequence[str]) -> dict[str, Any]:
     """Return one group's settings and values; NAME_runs is how many runs have a value of a metric."""
-    values: dict[str, Any] = {}
-    for name in metrics:
-        mean, count = group.metric(name)
-        values |= {**_mean_and_error(name, mean), f"{name}_runs": count}
-    for name in MEASURES:
-        values |= _mean_and_error(name, group.mean(recorded(name)))
-    reached = group.mean(lambda run: bytes_to_reach(run, target)) if target else None
-    return {
+    document = {
         **group.settings,
         "seeds": group.seeds,
         "runs": len(group.runs),
         "private": not any(map(is_not_private, group.runs)),
         **{name: " | ".join(values) for name, values in claims(group.runs).items()},
-        **values,
-        **_mean_and_error("bytes_to_target", reached),
     }
-
-
-def _mean_and_error(name: str, value: Estimate | None) -> dict[str, float | None]:
-    mean, error = (value.mean, value.error) if value else (None, None)
-    return {name: mean, f"{name}_standard_error": error}
-
-
-def recorded(name: str) -> Callable[[Run], float | None]:
-    """Return what finds a number in the summary of a run, None where it has none."""
-    return lambda run: run.summary.get(name)
+    means = {name: group.metric(name)[0] for name in metrics}
+    means |= {name: group.mean(name) for name in MEASURES}
+    means["bytes_to_target"] = group.bytes_to_reach(target)
+    for name, mean in means.items():
+        document |= {
+            name: mean and mean.mean,
+            f"{name}_standard_error": mean and mean.error,
+        }
+        if name in metrics:
+            document[f"{name}_runs"] = group.metric(name)[1]
+    return document
 
 
 def claims(runs: Sequence[Run]) -> dict[str, list[str]]:

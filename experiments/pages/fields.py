@@ -1,11 +1,14 @@
 """The fields of a run's files: what each is called on a page, and the unit of its value."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
+
+from rich.filesize import decimal
 
 from client.metric_names import METRICS
 from experiments.pages.page import SOURCE, Table
-from experiments.pages.wording import bound, duration, number, percent, size, times
+from experiments.pages.wording import bound, number, times
 from experiments.settings.recorded import flattened
 
 # Key -> (words, unit). Others are shown under their own names.
@@ -34,6 +37,7 @@ FIELDS = {
     "compression_ratio": ("compression of the values sent", "times"),
     "uplink_bytes_per_client": ("values that a client sends in a round", "bytes"),
     "envelope_bytes_per_client": ("envelope of its message", "bytes"),
+    "bytes": ("bytes", "bytes"),
     "wall_seconds": ("wall time", "s"),
     "started": ("started (UTC)", ""),
     "until": ("ended (UTC)", ""),
@@ -45,13 +49,6 @@ FIELDS = {
     "machine.cores": ("cores that it could use", ""),
     "machine.memory_bytes": ("memory", "bytes"),
 }
-UNITS: dict[str, Callable[[Any], str]] = {
-    "%": percent,
-    "bytes": size,
-    "s": duration,
-    "times": lambda ratio: f"{times(ratio)} times",
-}  # that have more to them than a number and a word
-NONE: Mapping[str, str] = {}
 IN_WORDS = ("paragraph", "provenance")  # of the statement: in other sections of the page
 
 
@@ -78,25 +75,35 @@ def text_of(name: str, value: Any) -> str:
     ('93.5 %', '0.31 nats', 'zero-out', '–')
     >>> text_of("privacy.epsilon", 5.7164028), text_of("sigma_by_epoch", [0.25, 0.25, 0.5])
     ('5.717', '0.25, 0.5')
+    >>> text_of("machine.memory_bytes", 4.2e6), text_of("wall_seconds", 12.5), text_of("wall_seconds", 9000)
+    ('4.2 MB', '12.5 s', '2:30:00')
     """
     unit, last = unit_of(name), name.rsplit(".", 1)[-1]
-    if value is None:
-        return number(None)
     if isinstance(value, list):
         items = map(number, value)
         return ", ".join(dict.fromkeys(items) if name.endswith("_by_epoch") else items)
     if last == "adjacency":
         return str(value).replace("_", "-")
-    if unit in UNITS:
-        return UNITS[unit](value)
+    if value is None:
+        return number(None)
+    if unit == "%":
+        return f"{100 * value:.1f} %"
+    if unit == "bytes":
+        return decimal(round(value))
+    if unit == "s" and value >= 60:
+        return str(timedelta(seconds=round(value)))
+    if unit == "times":
+        return f"{times(value)} times"
     is_bound = last in ("delta", "max_epsilon") or last.startswith("epsilon")
     return f"{bound(value) if is_bound and isinstance(value, float) else number(value)} {unit}".strip()
 
 
-def table_of(documents: Sequence[Mapping[str, Any]], file: str, metrics: Mapping[str, str] = NONE) -> Table:
-    """Return documents of one kind field by field, differing values side by side: words, value, file and key.
+def table_of(
+    documents: Sequence[Mapping[str, Any]], file: str, metrics: Mapping[str, str] | None = None
+) -> Table:
+    """Return documents of one kind field by field, differing values next to each other: words, value, file and key.
 
-    Lists of sentences are left out: they are elsewhere on the page.
+    Lists of sentences are left out: they are elsewhere on the page. `metrics` are entries of metrics by name.
     """
     values: dict[str, list[str]] = {}
     for document in documents:
@@ -105,7 +112,7 @@ def table_of(documents: Sequence[Mapping[str, Any]], file: str, metrics: Mapping
             if not in_words and not key.startswith(IN_WORDS):
                 values.setdefault(key, []).append(text_of(key, value))
     rows = [
-        (words_of(key, metrics.get(key, "")), ", ".join(dict.fromkeys(texts)), f"{file}: {key}")
+        (words_of(key, (metrics or {}).get(key, "")), ", ".join(dict.fromkeys(texts)), f"{file}: {key}")
         for key, texts in values.items()
     ]
     return Table(("field", "value", SOURCE), rows)

@@ -3,12 +3,11 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from experiments.pages.figures import LinePlot, Size, rendered
+from experiments.pages.figures import LinePlot, rendered
 from experiments.pages.template import TEMPLATE
 from experiments.run_files.directory import refuse_unmakeable
 from fedmf.errors import RunDirectoryError
@@ -16,14 +15,6 @@ from fedmf.setting import setting
 from server.files import write_output
 
 SOURCE = "from"  # header of the column that names files
-FORMATS = ("png", "svg")
-
-
-class PlotWidth(StrEnum):
-    """Width of plots in files: one column of a paper with two, or both."""
-
-    column = "column"
-    page = "page"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +23,9 @@ class PlotFiles:
 
     plots: str | None = setting(
         None,
-        "a folder: every plot of the page also as PNG and SVG, sized for a paper; null: on the page only",
+        "a folder: every plot of the page also as PNG and SVG, as wide as a column of a paper; null: on the page only",
     )
-    width: PlotWidth = setting(PlotWidth.column, "how wide those plots are, 3.25 or 6.75 inches")
     overwrite: bool = setting(False, "true: files of those names in plots are written over")
-
-
-ON_THE_PAGE_ONLY = PlotFiles()
-SIZES = {PlotWidth.column: Size(3.25, 2.3, 8), PlotWidth.page: Size(6.75, 3.2, 9)}
 
 
 @dataclass(frozen=True)
@@ -73,35 +59,32 @@ class Page:
     warnings: Sequence[str] = ()
     key_figures: Sequence[tuple[str, str, Sequence[str]]] = ()
 
-    @property
-    def plots(self) -> list[LinePlot]:
-        """The plots of the page."""
-        return [section.plot for section in self.sections if section.plot is not None]
 
-
-def write_page(page: Page, file: Path, asked: PlotFiles = ON_THE_PAGE_ONLY) -> list[Path]:
+def write_page(page: Page, file: Path, asked: PlotFiles | None = None) -> list[Path]:
     """Render `page` to `file`, and each of its plots as PNG and SVG where that is `asked` for; return the files of the plots.
 
     Raises `RunDirectoryError`, before anything is written, where they cannot be, or would replace a file unasked.
     """
-    folder = Path(asked.plots or ".")
-    files = {folder / f"{plot.name}.{form}": plot for plot in page.plots for form in FORMATS if asked.plots}
-    if asked.plots:
+    files: dict[Path, LinePlot] = {}
+    if asked and asked.plots:
+        folder = Path(asked.plots)
         refuse_unmakeable("plots", folder)
-    held = [path.name for path in files if path.exists() or path.is_symlink()]
-    if held and not asked.overwrite:
-        raise RunDirectoryError(
-            f"plots is {folder}, which already contains {', '.join(held)}; nothing was written. Name another "
-            "directory, or replace them with overwrite=true."
-        )
+        plots = [section.plot for section in page.sections if section.plot]
+        files = {folder / f"{plot.name}.{form}": plot for plot in plots for form in ("png", "svg")}
+        held = [path.name for path in files if path.exists() or path.is_symlink()]
+        if held and not asked.overwrite:
+            raise RunDirectoryError(
+                f"plots is {folder}, which already contains {', '.join(held)}; nothing was written. Name another "
+                "directory, or replace them with overwrite=true."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     text = environment.from_string(TEMPLATE).render(page=page, picture=picture)
     write_output(file, text.encode(errors="backslashreplace"))
-    folder.mkdir(parents=True, exist_ok=True)
     for path, plot in files.items():
-        write_output(path, rendered(plot, path.suffix[1:], SIZES[asked.width]))
+        write_output(path, rendered(plot, path.suffix[1:]))
     return list(files)
 
 

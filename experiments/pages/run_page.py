@@ -1,18 +1,35 @@
 """report.html of a run: one self-contained page on which every number names the file that it comes from."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from experiments.pages.fields import table_of, text_of
-from experiments.pages.page import SOURCE, Page, Section, Table, write_page
-from experiments.pages.run_plots import bytes_section, epsilon_section, noise_section, scored_section
-from experiments.pages.wording import bound, number, percent, size, times_less
+from rich.filesize import decimal
+
+from client.metric_names import ALWAYS
+from experiments.pages.fields import table_of, text_of, unit_of, words_of
+from experiments.pages.figures import LinePlot, Series
+from experiments.pages.page import Page, Section, write_page
+from experiments.pages.wording import bound, number, times, times_less
 from experiments.run_files.attendance import read_attendance
-from experiments.run_files.directory import ATTENDANCE, CONFIG, PRIVACY, PROVENANCE, REPORT, SUMMARY
+from experiments.run_files.directory import (
+    ATTENDANCE,
+    CONFIG,
+    MECHANISM,
+    METRICS,
+    PRIVACY,
+    PROVENANCE,
+    REPORT,
+    SUMMARY,
+)
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.recorded import to_yaml
 from fedmf.accounting.caveats import CHOOSING
+from fedmf.errors import RunDirectoryError
+
+LARGEST = 1e100  # noise that can be drawn
 
 
 def write_report(directory: Path) -> Path:
@@ -29,11 +46,10 @@ def write_report(directory: Path) -> Path:
 def run_page(run: Run) -> Page:
     """Return the page of one run: the result, accuracy and epsilon first."""
     sections = [
-        scored_section(run, "accuracy"),
-        epsilon_section(run, whose(run)),
+        by_round_section(run, "accuracy"),
+        by_round_section(run, "epsilon"),
         privacy_section(run.privacy),
-        scored_section(run, "loss"),
-        *(scored_section(run, name) for name in run.further_metrics),
+        *(by_round_section(run, name) for name in ("loss", *run.further_metrics)),
         noise_section(run),
         bytes_section(run),
         Section("Summary", table=table_of([run.summary], SUMMARY, run.further_metrics)),
@@ -42,10 +58,10 @@ def run_page(run: Run) -> Page:
         provenance_section(run),
         settings_section(run.config),
     ]
-    title = f"fedmf run {run.directory.resolve().name}"
     rounds, cohort, clients = (number(run.summary.get(key)) for key in ("rounds", "cohort_size", "clients"))
     model, data = run.config["model"]["name"], run.config["dataset"]["name"]
     lead = f"The {model} model on {data}, {rounds} rounds with {cohort} of {clients} clients in each."
+    title = f"fedmf run {run.directory.resolve().name}"
     return Page(title, lead, sections, tuple(warnings(run)), tuple(key_figures(run)))
 
 
@@ -69,28 +85,45 @@ def warnings(run: Run) -> Iterator[str]:
 def key_figures(run: Run) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield the result: accuracy, epsilon with all that it needs to mean something, and what a client sends."""
     summary = run.summary
-    further = [
-        f"{name}: {text_of(name, summary[name])}"
-        for name in ("loss", *run.further_metrics)
-        if name in summary
-    ]
-    yield "accuracy on the test set", percent(summary.get("accuracy")), further
+    further = [name for name in ("loss", *run.further_metrics) if name in summary]
+    notes = [f"{name}: {text_of(name, summary[name])}" for name in further]
+    yield "accuracy on the test set", text_of("accuracy", summary.get("accuracy")), notes
     if summary.get("epsilon") is None:
         yield "epsilon", "not private", ["No noise was added: nobody is protected."]
     else:
         exposed = (run.config.get("run") or {}).get("reproducible")
         name = "epsilon, had its keys been secret" if exposed else "epsilon spent"
-        note = f"at delta = {bound(summary.get('delta'))} ({whose(run)})"
-        yield name, bound(summary["epsilon"]), [note]
+        yield name, bound(summary["epsilon"]), [claim(run)]
+    values, envelope = (
+        text_of(key, summary.get(key)) for key in ("uplink_bytes_per_client", "envelope_bytes_per_client")
+    )
     less = f"{times_less(summary['compression_ratio'])} than {number(summary['parameters'])} parameters of 32 bits"
-    note = f"of values, {less}; the envelope adds {size(summary.get('envelope_bytes_per_client'))}"
-    yield "a client sends in a round", size(summary.get("uplink_bytes_per_client")), [note]
+    yield "a client sends in a round", values, [f"of values, {less}; the envelope adds {envelope}"]
 
 
-def whose(run: Run) -> str:
-    """Return whom a run's epsilon protects, and where the rest is."""
+def claim(run: Run) -> str:
+    """Return at which delta and whom a run's epsilon protects, and where the rest is."""
     unit, adjacency = (text_of(key, run.privacy.get(key)) for key in ("unit_of_privacy", "adjacency"))
-    return f'{unit}, {adjacency} adjacency; what it covers is under "What is private"'
+    delta = bound(run.summary.get("delta"))
+    return f'at delta = {delta} ({unit}, {adjacency} adjacency; what it covers is under "What is private")'
+
+
+def by_round_section(run: Run, name: str) -> Section:
+    """Return a field of metrics.jsonl by round: a metric on the test set, or epsilon."""
+    title = f"{name.capitalize() if name in (*ALWAYS, 'epsilon') else name} by round"
+    rounds, values = run.column(name)
+    if not rounds:
+        return Section(title, [f"{METRICS} contains no round with a value of {name}."])
+    words, unit = words_of(name, run.further_metrics.get(name, "")), unit_of(name)
+    caption = f"{words} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
+    is_epsilon = name == "epsilon"
+    if is_epsilon:
+        caption = f"{caption} It holds {claim(run)}. An epoch that has begun counts whole."
+    series = Series(name, rounds, [100 * value for value in values] if unit == "%" else values)
+    plot = LinePlot(
+        f"{name}_by_round", caption, [series], f"{name} ({unit})" if unit else name, steps=is_epsilon
+    )
+    return Section(title, plot=plot)
 
 
 def privacy_section(privacy: dict[str, Any]) -> Section:
@@ -107,66 +140,89 @@ def privacy_section(privacy: dict[str, Any]) -> Section:
     return Section("What is private", said.split("\n\n"), points)
 
 
-def attendance_sections(run: Run) -> list[Section]:
-    """Return the nodes of a deployment and their epochs in one section, none for other runs."""
-    epochs: dict[str, dict[int, int]] = {}
-    rows = read_attendance(run.directory)
-    for row in rows:
-        for name, clients in row["nodes"].items():
-            epochs.setdefault(name, {})[row["epoch"]] = clients
-    words = (
-        "A node takes part in an epoch when it is there, and ready, as the epoch begins. Which of its clients were heard, "
-        "or failed, is recorded nowhere."
-    )
-    table = Table(
-        ("node", "epochs", "which", "clients in the last of them", SOURCE),
-        [
-            (name, f"{len(own)} of {len(rows)}", spans(list(own)), number(own[max(own)]), ATTENDANCE)
-            for name, own in sorted(epochs.items())
-        ],
-        numbers=(1, 3),
-    )
-    return [Section("Which nodes took part", [words], table=table)] if rows else []
+def noise_section(run: Run) -> Section:
+    """Return the standard deviation of the noise in the accumulated updates by round, against independent noise.
 
-
-def spans(numbers: Sequence[int]) -> str:
-    """Return increasing numbers as spans.
-
-    >>> spans([1, 2, 3, 5, 7, 8]), spans([4])
-    ('1-3, 5, 7-8', '4')
+    Errors in mechanism.json are relative: over noise multiplier times clip norm and the first learning rate. Times
+    `update_noise_std`, z Delta_2/(gamma n), they are those of the sum of all mean updates so far. A run that ended early
+    shows the rounds that it released: its noise was designed for more.
     """
-    firsts = [each for each in numbers if each - 1 not in numbers]
-    lasts = [each for each in numbers if each + 1 not in numbers]
-    pairs = zip(firsts, lasts, strict=True)
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in pairs)
+    title, mechanism, released = "Noise against independent noise", run.mechanism, run.summary["rounds"]
+    if not mechanism:
+        return Section(title, [f"The run directory has no {MECHANISM}: nothing to compare."])
+    scale = mechanism.get("update_noise_std") or 1.0
+    unit = "update units" if mechanism.get("update_noise_std") else "relative"
+    own, independent = (
+        [scale * error for error in mechanism[f"{name}per_round_error"][:released]]
+        for name in ("", "independent_")
+    )
+    if not own or len(own) != len(independent) or max(*own, *independent) > LARGEST:
+        raise RunDirectoryError(
+            f"{MECHANISM} contains {len(own)} rounds of per_round_error and {len(independent)} of "
+            f"independent_per_round_error; they must be as many, and at most {LARGEST:g} in {unit}."
+        )
+    family, rounds = str(mechanism.get("family")), range(1, len(own) + 1)
+    series = [Series(family, rounds, own), Series("independent", rounds, independent)]
+    least = mechanism.get("lowest_rms_error")
+    if least is not None and released == len(mechanism["per_round_error"]):
+        label = "least root mean square with equal noise in every epoch"
+        series.append(Series(label, rounds, [scale * least] * len(own)))
+    mean, other = (math.hypot(*errors) / len(errors) ** 0.5 for errors in (own, independent))
+    caption = (
+        f"Standard deviation of the noise on each coordinate of the accumulated updates. Root mean square over the run: "
+        f"{number(mean)} for {family}, {number(other)} for independent noise at the same privacy. From {MECHANISM}: "
+        "per_round_error, update_noise_std."
+    )
+    return Section(title, plot=LinePlot("noise_by_round", caption, series, f"noise std ({unit})"))
+
+
+def bytes_section(run: Run) -> Section:
+    """Return the bytes sent to the server so far, against a run that sends every parameter as float32."""
+    title = "Bytes against an uncompressed run"
+    envelope = run.summary.get("envelope_bytes_per_client") or 0
+    lines = [line for line in run.rounds if line.get("uplink_bytes") is not None]
+    sent = list(accumulate(line["uplink_bytes"] for line in lines))
+    dense = list(accumulate((4 * run.summary["parameters"] + envelope) * line["replies"] for line in lines))
+    if not sent or not sent[-1]:
+        return Section(title, [f"{METRICS} records no bytes."])
+    caption = (
+        f"Sent by all clients so far, envelopes included: {decimal(round(sent[-1]))} against {decimal(round(dense[-1]))} if every reply "
+        f"contained all {number(run.summary['parameters'])} parameters as float32, {times(dense[-1] / sent[-1])} times as much. "
+        f"Expected, not measured: sizes would reveal mask counts. From {METRICS}: uplink_bytes, replies."
+    )
+    rounds = [line["round"] for line in lines]
+    series = [Series("this run", rounds, sent), Series("uncompressed", rounds, dense)]
+    plot = LinePlot("bytes_by_round", caption, series, "sent by clients", bytes_on="y")
+    return Section(title, plot=plot)
+
+
+def attendance_sections(run: Run) -> list[Section]:
+    """Return the nodes of each epoch of a deployment in one section, none for other runs."""
+    rows = [(row["epoch"], row["nodes"].items()) for row in read_attendance(run.directory)]
+    points = [
+        f"epoch {epoch}: {', '.join(f'{name} ({number(clients)} clients)' for name, clients in nodes)}"
+        for epoch, nodes in rows
+    ]
+    words = f"Which of their clients were heard, or failed, is recorded nowhere. From {ATTENDANCE}."
+    return [Section("Which nodes took part", [words], points)] if rows else []
 
 
 def provenance_section(run: Run) -> Section:
     """Return versions, machine and times of the sessions that carried a run to its end."""
-    title = "With what, when and where it ran"
-    sessions = run.provenance.get("sessions")
+    title, sessions = "With what, when and where it ran", run.provenance.get("sessions")
     if not sessions:
-        return Section(title, [f"The run directory has no {PROVENANCE}: the run is older than that record."])
-    words = [
-        "Wall time runs from the first check of the settings to the last file, data loading and this page left out."
-    ]
-    parts = (run.config.get("population") or {}).get("parts")
-    if isinstance(parts, list) and len(parts) == len(sessions) > 1:
-        words.append(f"The run was extended: {len(sessions)} sessions.")
-    elif len(sessions) > 1:
-        words.append(
-            f"The run was resumed: {len(sessions)} sessions. Of one that was killed, the time after its last record is missing."
-        )
-    if (sessions[0].get("first_round") or 1) > 1:
-        words.append(f"What was done before round {sessions[0]['first_round']} is not recorded.")
-    return Section(title, words, table=table_of(sessions, PROVENANCE))
+        return Section(title, [f"The run directory has no {PROVENANCE}."])
+    words = (
+        f"Sessions: {len(sessions)}. Wall time runs from the first check of the settings to the last file, data loading and this "
+        "page left out; of a session that was killed, the time after its last record is missing."
+    )
+    return Section(title, [words], table=table_of(sessions, PROVENANCE))
 
 
 def settings_section(config: Mapping[str, Any]) -> Section:
     """Return the settings, of absolute paths only the last part: a page is shown to others; the file stays as it is."""
-    shown = without_folders(config)
-    words = ["Of absolute paths the last part is shown."] if shown != config else []
-    return Section(f"Settings ({CONFIG})", words, verbatim=to_yaml(shown))
+    words = ["Of absolute paths the last part is shown."]
+    return Section(f"Settings ({CONFIG})", words, verbatim=to_yaml(without_folders(config)))
 
 
 def without_folders(value: Any) -> Any:

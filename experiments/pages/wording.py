@@ -1,18 +1,14 @@
-"""Numbers as pages and tables write them: digits, shares, bytes, times, ratios, means over seeds."""
+"""Numbers as pages and tables write them: digits, bounds, ratios, means over seeds."""
 
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
-
-from rich.filesize import decimal
 
 from fedmf.rounding import rounded_up
 
 _WHOLE = 1e4  # from here on a measured number is written without decimals
-_TIMES = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))  # units and their seconds
 
 
 def number(value: Any) -> str:
@@ -21,10 +17,8 @@ def number(value: Any) -> str:
     >>> number(1437), number(0.19912), number(1e-4), number(419430.4), number(None), number(True)
     ('1,437', '0.1991', '0.0001', '419,430', '–', 'yes')
     """
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is None or isinstance(value, bool):
+        return {None: "–", True: "yes", False: "no"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
@@ -51,44 +45,13 @@ def times_less(ratio: float) -> str:
     return f"{times(ratio)} times less" if ratio >= 1 else f"{times(1 / ratio)} times more"
 
 
-def times(ratio: float | None) -> str:
-    """Return how many times one thing is another, in three digits everywhere, a dash for the unknown.
+def times(ratio: float) -> str:
+    """Return how many times one thing is another, in three digits.
 
-    >>> times(6.348), times(1234.5), times(None)
-    ('6.35', '1,234', '–')
+    >>> times(6.348), times(1234.5)
+    ('6.35', '1,234')
     """
-    if ratio is None:
-        return "–"
     return f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:,.0f}"
-
-
-def percent(value: float | None) -> str:
-    """Return a share in [0, 1] as a percentage with one decimal."""
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def size(count: float | None) -> str:
-    """Return a number of bytes in a unit that people read, a dash for the unknown.
-
-    >>> size(512), size(419430.4), size(4.2e6)
-    ('512 bytes', '419.4 kB', '4.2 MB')
-    """
-    return "–" if count is None else decimal(round(count))
-
-
-def duration(seconds: float | None) -> str:
-    """Return a time in its two largest units, a dash for the unknown.
-
-    >>> duration(0.1234), duration(12.5), duration(754), duration(9000), duration(200_000)
-    ('0.123 s', '12.5 s', '12 min 34 s', '2 h 30 min', '2 d 7 h')
-    """
-    if seconds is None:
-        return "–"
-    left = round(seconds)
-    for (unit, length), (smaller, part) in pairwise(_TIMES):
-        if left >= length:
-            return f"{left // length} {unit} {left % length // part} {smaller}"
-    return f"{seconds:.3g} s"
 
 
 @dataclass(frozen=True)
@@ -99,9 +62,11 @@ class Estimate:
     error: float | None
 
     def __str__(self) -> str:
-        """Return mean ± standard error."""
-        known = self.error is not None and self.error > 1e-9 * abs(self.mean)
-        return f"{number(self.mean)} ± {_spread(self.error or 0.0)}" if known else number(self.mean)
+        """Return mean ± standard error, the error with two digits."""
+        if self.error is None or self.error <= 1e-9 * abs(self.mean):
+            return number(self.mean)
+        form = ".2g" if self.error < 100 else ",.0f"
+        return f"{number(self.mean)} ± {self.error:{form}}"
 
 
 def estimate(values: Sequence[float | None]) -> Estimate | None:
@@ -115,12 +80,3 @@ def estimate(values: Sequence[float | None]) -> Estimate | None:
         return None
     error = statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
     return Estimate(statistics.fmean(known), error)
-
-
-def _spread(error: float) -> str:
-    """Return a standard error with two digits, all of them where it is large.
-
-    >>> _spread(0.0123), _spread(1234.5)
-    ('0.012', '1,234')
-    """
-    return f"{error:.2g}" if error < 100 else f"{error:,.0f}"

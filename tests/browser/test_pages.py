@@ -70,7 +70,7 @@ def test_a_narrow_comparison_names_every_value_of_a_row(chromium, pages, width):
             cell.evaluate("cell => getComputedStyle(cell, '::before').content.slice(1, -1)")
             for cell in row.locator("td").all()
         ]
-        assert {"mechanism", "accuracy", "epsilon spent", "compression", "sent in a round"} <= set(names)
+        assert {"mechanism", "accuracy", "epsilon spent", "compression", "values sent"} <= set(names)
         assert LONG_NAME in row.inner_text()
 
 

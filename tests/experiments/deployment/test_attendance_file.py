@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.deployment.certificates import make_node_key
-from experiments.pages.run_page import attendance_sections, spans
+from experiments.pages.run_page import attendance_sections
 from experiments.run_files.attendance import AttendanceFile, read_attendance
 from experiments.run_files.directory import ATTENDANCE
 from experiments.run_files.reader import Run
@@ -88,8 +88,10 @@ def test_the_page_says_by_name_in_how_many_epochs_a_node_took_part(tmp_path, lis
     for epoch in range(4):
         file.record(Roster(epoch, {listed.key: 5} if epoch == 2 else {listed.key: 5 + epoch, "9f": 2}))
     (section,) = attendance_sections(run_in(tmp_path))
-    rows = [tuple(row)[:4] for row in section.table.rows]
-    assert rows == [("9f", "3 of 4", "1-2, 4", "2"), ("hospital-1", "4 of 4", "1-4", "8")]
+    assert section.points[1:3] == [
+        "epoch 2: 9f (2 clients), hospital-1 (6 clients)",
+        "epoch 3: hospital-1 (5 clients)",
+    ]
 
 
 def test_a_run_without_nodes_has_no_such_section_and_a_damaged_file_is_named(tmp_path):
@@ -105,8 +107,3 @@ def test_nothing_but_names_keys_and_declared_numbers_stands_in_the_file(tmp_path
     AttendanceFile(tmp_path / "new", EVERY_NODE).record(roster)
     document = json.loads((tmp_path / "new" / ATTENDANCE).read_text())
     assert document == {"epochs": [{"epoch": 1, "nodes": {"9f": 3}, "keys": {"9f": "9f"}}]}
-
-
-@pytest.mark.parametrize(("numbers", "text"), [([4], "4"), ([1, 2], "1-2"), ([1, 3, 4], "1, 3-4")])
-def test_epochs_are_said_in_spans(numbers, text):
-    assert spans(numbers) == text
