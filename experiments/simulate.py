@@ -62,11 +62,11 @@ def run() -> None:
     if show_help("simulate", __doc__, sys.argv[1:]):
         return
     from experiments.cli.sweep import tally
-    from experiments.session.resume import with_recorded
+    from experiments.session.resume import run_settings
     from experiments.settings.jobs import run_jobs
 
     with tally() as counted:
-        run_jobs(partial(job, tally=counted), with_recorded, counted.failed)
+        run_jobs(partial(job, tally=counted), run_settings, counted.failed)
 
 
 def main() -> None:

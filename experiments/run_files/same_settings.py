@@ -93,7 +93,8 @@ def refuse_other_settings(directory: Path, settings: Settings, besides: Sequence
 def refuse_differences(directory: Path, different: Sequence[Difference]) -> NoReturn:
     """Raise `RunDirectoryError` with each setting that differs, what the run has and what was given."""
     said = "; ".join(
-        f"{key} is {text_of(given)}, and the run has {text_of(has)}" for key, has, given in different
+        f"{key.removesuffix('.name')} is {text_of(given)}, and the run has {text_of(has)}"
+        for key, has, given in different
     )
     raise RunDirectoryError(
         f"{directory} holds a run with another {', '.join(key for key, _, _ in different)}: {said}. Leave out what is not "

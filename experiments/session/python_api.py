@@ -18,10 +18,9 @@ from client.metric_names import ALWAYS
 from experiments.run_files.directory import PRIVACY, SUMMARY
 from experiments.run_files.model_files import load_model, recorded_seed
 from experiments.run_files.reader import Run, read_config, read_run
-from experiments.session.resume import with_recorded
+from experiments.session.resume import run_settings
 from experiments.session.simulation import simulate
 from experiments.settings import log as json_log
-from experiments.settings.compose import compose
 from experiments.settings.data import load_dataset, merged
 from experiments.settings.experiment import build
 from experiments.settings.jobs import default_directory
@@ -140,7 +139,7 @@ class Runner:
             if not isinstance(override, str):
                 raise SettingError(f"{override!r} is no override; give texts such as 'seed=3', or keywords.")
         with _ONE_AT_A_TIME:
-            composed = compose("config", with_recorded([*overrides, *as_overrides(settings)]), Settings)
+            composed = run_settings([*overrides, *as_overrides(settings)])
             return _simulated(composed, Path(default_directory(composed.run.directory)))
 
     def resume(
@@ -187,8 +186,7 @@ class Runner:
         read_config(Path(directory))  # refuses a directory without a run
         given = [*overrides, *as_overrides({"run": {"directory": str(directory), **about}})]
         with _ONE_AT_A_TIME:
-            composed = compose("config", with_recorded(given, "trust_code=True"), Settings)
-            return _simulated(composed, Path(directory))
+            return _simulated(run_settings(given, "trust_code=True"), Path(directory))
 
     def load(self, directory: str | Path, *, trust_code: bool = False) -> Result:
         """Return the finished run in `directory`; raises `RunDirectoryError` where there is none.

@@ -1,6 +1,6 @@
 """What a run is resumed with, and what extends it: its recorded settings, and further epochs under one statement."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ from experiments.run_files.same_settings import (
     refuse_differences,
     refuse_other_settings,
     with_limits,
+    without,
 )
-from experiments.settings.compose import compose
+from experiments.settings.compose import compose, given_values, is_true
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import keyed
 from experiments.settings.log import messages
-from experiments.settings.overrides import parsed
+from experiments.settings.overrides import GROUPS
 from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
-from experiments.settings.resumed import beside, describes_a_run, is_true, named_in
-from experiments.settings.schema import Settings
+from experiments.settings.schema import FREE, Settings, of_the_run
 from experiments.settings.values import plain
 from fedmf.accounting import PrivacySpent
 from fedmf.errors import RunDirectoryError, SettingError
@@ -38,45 +38,47 @@ from server.state import Secrets, ServerState
 CONSENT = "run.trust_code=true"
 
 
-def with_recorded(overrides: Sequence[str], consent: str = CONSENT) -> list[str]:
-    """Return `overrides` after those that the run they resume recorded; as they are where there is none.
+def run_settings(overrides: Sequence[str], consent: str = CONSENT) -> Settings:
+    """Return the settings of a run: those that `overrides` give, or with run.resume or run.extend those that the run recorded.
 
-    A run that was cut off before its first release can be begun again with other settings: then they are as they are, too.
+    A run that was cut off before its first release can be begun again with other settings.
     Raises `RunDirectoryError` for settings that are not the run's, and `SettingError` for code that only its
     directory names, without `consent`.
     """
-    given: dict[str, Any] = {override.key: override.value for override in parsed(overrides)}
+    given = given_values(overrides)
     extends = given.get("run.extend") is not None
-    named = given.get("run.directory")
-    if not (extends or is_true(given.get("run.resume"))) or not isinstance(named, str | int | float):
-        return list(overrides)
-    path = Path(str(named))
+    directory = given.get("run.directory")
+    resumes = extends or is_true(given.get("run.resume"))
+    if not resumes or not isinstance(directory, str | int | float):
+        return compose("config", overrides, Settings)
+    path = Path(str(directory))
     refuse_lost_config(path)
     if not (path / CONFIG).is_file():
-        _refuse_nothing_to_go_on_with(path, overrides, extends=extends)
-        return list(overrides)
+        _refuse_nothing_to_resume(path, given, extends=extends)
+        return compose("config", overrides, Settings)
     document = bound_config(path)
     if not is_true(given.get("run.trust_code")):
-        refuse_code(path, document, given=named_in(overrides), consent=consent)
-    found = beside(restored(document), overrides)
-    differing = list(found.differences)
-    if not differing:
-        composed = plain(compose("config", found.given, Settings, found.recorded))
-        differing = differences(document, composed, besides=(LIMIT,) if extends else ())
-    if differing:
-        if not has_released(path):
-            return list(overrides)
-        refuse_differences(path, differing)
-    return [*found.recorded, *found.given]
+        refuse_code(path, document, given=_texts(given), consent=consent)
+    settings = compose("config", overrides, Settings, of_the_run(plain(restored(document))))
+    if differing := differences(document, plain(settings), besides=(LIMIT,) if extends else ()):
+        if has_released(path):
+            refuse_differences(path, differing)
+        return compose("config", overrides, Settings)
+    return settings
 
 
-def _refuse_nothing_to_go_on_with(path: Path, overrides: Sequence[str], *, extends: bool) -> None:
+def _texts(given: Mapping[str, Any]) -> set[str]:
+    """Return the texts among the values given, alone or in lists: an import path that was typed is trusted."""
+    return {str(text) for value in given.values() for text in (value if isinstance(value, list) else [value])}
+
+
+def _refuse_nothing_to_resume(path: Path, given: Mapping[str, Any], *, extends: bool) -> None:
     """Raise `RunDirectoryError` unless a new run may begin in `path`: one that is described, and may have been cut off."""
     if extends:
         raise RunDirectoryError(
             f"{path} holds no run that run.extend could add epochs to; name a finished one."
         )
-    if not describes_a_run(overrides):
+    if not without({f"{key}.name" if key in GROUPS else key: None for key in given}, FREE):
         raise RunDirectoryError(
             f"{path} holds no run to go on with, and no settings are given by which a new one would begin; name the "
             "directory of a run, or leave out run.resume."

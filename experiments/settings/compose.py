@@ -10,6 +10,7 @@ import hydra
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.settings.home import at_home
@@ -21,15 +22,19 @@ from fedmf.errors import SettingError
 T = TypeVar("T")
 
 
-def compose(name: str, overrides: Sequence[str], settings: type[T], recorded: Sequence[str] = ()) -> T:
+def compose(
+    name: str, overrides: Sequence[str], settings: type[T], recorded: Mapping[str, Any] | None = None
+) -> T:
     """Return the defaults of the command `name` with `overrides` applied, as the frozen dataclass `settings`.
 
-    `name` is "config" for those of a run. `recorded` are overrides that come first and that nobody typed: what is refused
-    is found among the others. Hydra's global state is left as it was. Raises a `FedmfError` for what cannot be composed.
+    `name` is "config" for those of a run. `recorded` are values in the place of the defaults: those of a run that is resumed.
+    Hydra's global state is left as it was. Raises a `FedmfError` for what cannot be composed.
     """
-    with pointing_to_help(name), as_setting_errors(name, overrides, recorded):
-        refuse_added(name, overrides, recorded)
-        return make(settings, composed(name, [*recorded, *overrides], settings))
+    choices = [f"{group}={choice}" for group, choice in _choices_made(settings, recorded or {}).items()]
+    with pointing_to_help(name), as_setting_errors(name, overrides, choices):
+        refuse_added(name, overrides, choices)
+        typed = [text for text in overrides if text not in choices]
+        return make(settings, composed(name, typed, settings, recorded))
 
 
 def typed(document: Mapping[str, Any], settings: type[T]) -> T:
@@ -70,14 +75,42 @@ def choices_of(settings: type) -> dict[str, Mapping[str, Option]]:
     return {name: group.options for name, group in groups.items() if group and issubclass(group, Choice)}
 
 
-def composed(name: str, overrides: Sequence[str], settings: type) -> dict[str, Any]:
-    """Return the defaults of the command `name` with `overrides` applied, as plain values."""
+def _choices_made(settings: type, recorded: Mapping[str, Any]) -> dict[str, str]:
+    """Return {group: choice} of recorded values; an import path is of the choice custom."""
+    names = {group: str(recorded[group]["name"]) for group in choices_of(settings) if group in recorded}
+    return {group: "custom" if ":" in name else name for group, name in names.items()}
+
+
+def _stored(name: str, settings: type, recorded: Mapping[str, Any] | None) -> str:
+    """Return the name under which Hydra's store has a command's defaults, or `recorded` values in their place.
+
+    The recorded values of a group that has choices are one more choice of it.
+    """
     store_settings(name, settings)
+    if recorded is None:
+        return f"fedmf_{name}"
+    store, groups = ConfigStore.instance(), choices_of(settings)
+    for group in groups:
+        store.store(group=group, name="recorded", node=recorded[group])
+    chosen = [{group: "recorded"} for group in groups]
+    values = {key: value for key, value in recorded.items() if key not in groups}
+    store.store(
+        name="fedmf_recorded",
+        node={"defaults": [f"fedmf_{name}_defaults", *chosen, "_self_"], **values},
+    )
+    return "fedmf_recorded"
+
+
+def composed(
+    name: str, overrides: Sequence[str], settings: type, recorded: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what `compose` makes settings of, as plain values."""
+    config = _stored(name, settings, recorded)
     of_process = GlobalHydra.instance()
     outer, of_process.hydra = of_process.hydra, None  # of an application that calls us
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return as_plain(hydra.compose(f"fedmf_{name}", overrides=at_home(overrides)))
+            return as_plain(hydra.compose(config, overrides=at_home(overrides)))
     finally:
         GlobalHydra.instance().hydra = outer
 
@@ -87,3 +120,25 @@ def as_plain(config: DictConfig) -> dict[str, Any]:
     values = OmegaConf.to_container(config, resolve=True)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
+
+
+def given_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return what `overrides` give by key; a deletion and a sweep give None. Raises `SettingError` for one that is not understood.
+
+    >>> given_values(["+run.extend=2", "model=cnn"])
+    {'run.extend': 2, 'model': 'cnn'}
+    """
+    with as_setting_errors():
+        return {
+            one.key_or_group: None if one.is_delete() or one.is_sweep_override() else one.value()
+            for one in OverridesParser.create().parse_overrides(at_home(overrides))
+        }
+
+
+def is_true(value: object) -> bool:
+    """Return whether a value given for a setting that is true or false is true.
+
+    >>> is_true(True), is_true("yes"), is_true("On"), is_true(1), is_true("no"), is_true(None), is_true(0)
+    (True, True, True, True, False, False, False)
+    """
+    return str(value).lower() in ("true", "yes", "on", "y", "1")

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,19 +16,17 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.settings.compose import as_plain, store_settings
+from experiments.settings.compose import as_plain, given_values, is_true, store_settings
 from experiments.settings.home import at_home
 from experiments.settings.log import messages
 from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
-from experiments.settings.overrides import parsed
 from experiments.settings.recorded import named_code
 from experiments.settings.reference import CONF, RUN
-from experiments.settings.resumed import is_true
 from experiments.settings.schema import Settings
 from experiments.settings.suggestions import refuse_flag
 from experiments.settings.sweep import SweepJob, check_sweeper, check_value, overrides_among, sweep_job
-from experiments.settings.values import make
-from fedmf.errors import FedmfError, SettingError
+from experiments.settings.values import make, plain
+from fedmf.errors import SettingError
 
 Job = Callable[[Settings, Path, SweepJob | None], float | None]
 """Runs one job, which may be one of a sweep, and returns the value that a sweeper chooses by: nan where there is none, None where nobody asks."""
@@ -42,36 +41,51 @@ def ignore_failure(job: SweepJob, error: BaseException) -> None:
 
 
 def run_jobs(
-    job: Job, complete: Callable[[list[str]], list[str]] = list, on_failure: OnJobFailure = ignore_failure
+    job: Job, settings_of: Callable[[Sequence[str]], Settings], on_failure: OnJobFailure = ignore_failure
 ) -> None:
-    """Compose conf/config.yaml from the command line and call `job`: once, or for each job of -m.
+    """Call `job` once with the settings that the command line describes, or for each job of -m.
 
-    `complete` is given the overrides of a single run and returns those to compose: a run that goes on has its own.
+    `settings_of` composes those of a single run; Hydra composes those of a sweep, and answers its own options.
 
-    `directory` is run.directory, else a new one that Hydra made. Raises a `FedmfError` for a mistake of a single run;
+    `directory` is run.directory, else a new one. Raises a `FedmfError` for a mistake of a single run;
     a sweep goes on with its other jobs and fails at its end. A sweeper that learns from its jobs is given what they return;
     how many of them may fail is its own setting. `on_failure` is told of each job of a sweep that fails.
     """
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
-    store_settings("config", Settings)
-    OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
-    failures: list[Exception] = []
     arguments = at_home(sys.argv[1:])
     if said := refuse_flag(RUN, arguments, _OPTIONS):
         raise SettingError(said)
     overrides = overrides_among(arguments)
+    if overrides == arguments and not any(_OF_HYDRA.match(text) for text in overrides):
+        settings = settings_of(overrides)
+        directory = Path(default_directory(settings.run.directory)).resolve()
+        with saying_how_to_resume(settings, directory):
+            job(settings, directory, None)
+        return
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
+    store_settings("config", Settings)
+    OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     with as_setting_errors("config", overrides):
         refuse_added("config", overrides)
     if {"-m", "--multirun"} & set(arguments):
         _refuse_one_directory(overrides)
-    elif overrides:
-        arguments = [*(text for text in arguments if text not in overrides), *complete(overrides)]
     sys.argv[1:] = arguments  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
     with as_setting_errors("config", overrides):
-        composed(partial(_call, job, failures, on_failure, tuple(sys.argv[1:])))()
-    for error in failures:
-        raise error
+        composed(partial(_call, job, on_failure, tuple(sys.argv[1:])))()
+
+
+@contextlib.contextmanager
+def saying_how_to_resume(settings: Settings, directory: Path) -> Iterator[None]:
+    """Say how a run that is interrupted inside can be resumed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (directory / "config.yaml").exists():  # the first file of a run
+            trust = " run.trust_code=true" if named_code(plain(settings)) else ""
+            messages.info(f"interrupted: go on with run.directory={directory} run.resume=true{trust}")
+        else:
+            messages.info("interrupted before the run began")
+        raise
 
 
 class NoLink(Callback):
@@ -85,7 +99,7 @@ class NoLink(Callback):
 
 def _refuse_one_directory(overrides: Sequence[str]) -> None:
     """Raise `SettingError` for a sweep that would go on with one run: it goes on with each job's own."""
-    given = {override.key: override.value for override in parsed(overrides)}
+    given = given_values(overrides)
     directory = given.get("run.directory")
     goes_on = is_true(given.get("run.resume")) or given.get("run.extend") is not None
     if goes_on and isinstance(directory, str) and "${" not in directory:
@@ -95,6 +109,7 @@ def _refuse_one_directory(overrides: Sequence[str]) -> None:
         )
 
 
+_OF_HYDRA = re.compile(r"[+~]*hydra[./]")
 # Hydra's options; see `--hydra-help`.
 _OPTIONS = frozenset(
     [
@@ -129,18 +144,12 @@ def default_directory(directory: object) -> str:
     return given or datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
 
 
-def _call(
-    job: Job,
-    failures: list[Exception],
-    on_failure: OnJobFailure,
-    arguments: tuple[str, ...],
-    config: DictConfig,
-) -> float | None:
-    """Return what the job returns; keep a single run's mistake for the caller: Hydra would add a line of its own to it."""
+def _call(job: Job, on_failure: OnJobFailure, arguments: tuple[str, ...], config: DictConfig) -> float | None:
+    """Return what a job that Hydra composed returns."""
     hydra_config = HydraConfig.get()
-    in_sweep = hydra_config.mode == RunMode.MULTIRUN
     output = Path(hydra_config.runtime.output_dir)
     directory = Path(str(config.run.directory or output)).resolve()
+    in_sweep = hydra_config.mode == RunMode.MULTIRUN
     in_turn = sweep_job(hydra_config, arguments) if in_sweep else None
     try:
         with pointing_to_help("config"), as_setting_errors("config", hydra_config.overrides.task):
@@ -148,27 +157,14 @@ def _call(
         metric = settings.run.optimized_metric
         if in_sweep:
             check_sweeper(hydra_config.sweeper, metric)
-        value = job(settings, directory, in_turn)
+        with saying_how_to_resume(settings, directory):
+            value = job(settings, directory, in_turn)
         if in_sweep:
             check_value(value, metric, directory)
         return value
-    except Exception as error:
-        if in_turn is not None:
+    except BaseException as error:
+        if in_turn is not None and isinstance(error, Exception):
             on_failure(in_turn, error)
-        if not isinstance(error, FedmfError):
-            raise
         with contextlib.suppress(OSError):  # the directory that Hydra made for a run that never began
             output.rmdir()
-        if in_sweep:
-            raise
-        failures.append(error)
-        return None
-    except KeyboardInterrupt:
-        if (directory / "config.yaml").exists():  # the first file of a run
-            trust = " run.trust_code=true" if named_code(OmegaConf.to_container(config)) else ""  # type: ignore[arg-type]
-            messages.info(f"interrupted: go on with run.directory={directory} run.resume=true{trust}")
-        else:
-            messages.info("interrupted before the run began")
-            with contextlib.suppress(OSError):
-                output.rmdir()
         raise

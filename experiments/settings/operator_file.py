@@ -18,7 +18,8 @@ from typing import Any
 
 import yaml
 
-from experiments.settings.overrides import GROUPS, as_overrides, parsed, text_of
+from experiments.settings.compose import given_values
+from experiments.settings.overrides import GROUPS, as_overrides, text_of
 from experiments.settings.recorded import refuse_odd_values
 from fedmf.errors import SettingError
 
@@ -78,7 +79,7 @@ def named_file(arguments: Sequence[str]) -> Path | None:
     named = [argument for argument in arguments if argument.partition("=")[0] == KEY and "=" in argument]
     if len(named) > 1:
         raise SettingError(f"{KEY} is given {len(named)} times; a command reads one file.")
-    value = parsed(named)[0].value if named else None
+    value = given_values(named).get(KEY)
     return None if value is None else Path(str(value))
 
 

@@ -1,55 +1,17 @@
-"""Overrides as texts: settings given in Python, or recorded by a run, in the grammar of Hydra, and read back.
+"""Settings given in Python, or by an operator's file, as overrides in the grammar of Hydra.
 
 >>> list(as_overrides({"seed": 3, "model": {"name": "cnn"}}))
 ['seed=3', 'model.name=cnn']
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
-from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-
-from experiments.settings.home import at_home
-from experiments.settings.mistakes import as_setting_errors
-
-CHOICES = ("dataset", "model", "mechanism", "optimizer", "engine")  # groups whose keys depend on the choice
-GROUPS = (*CHOICES, "experiment")
+GROUPS = ("dataset", "model", "mechanism", "optimizer", "engine", "experiment")  # of which one is chosen
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
 _WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
 _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
-
-
-@dataclass(frozen=True)
-class Override:
-    """One override as it was typed: its key without + or ++, its value, None for a deletion or a sweep."""
-
-    text: str
-    key: str
-    value: Any
-
-    @property
-    def is_group(self) -> bool:
-        """Whether it makes a choice and gives no value."""
-        return self.key in GROUPS
-
-
-def parsed(overrides: Iterable[str]) -> list[Override]:
-    """Return what `overrides` say. Raises `SettingError` for one that is not understood.
-
-    >>> [(override.key, override.value) for override in parsed(["+run.extend=2", "model=cnn"])]
-    [('run.extend', 2), ('model', 'cnn')]
-    """
-    with as_setting_errors():
-        texts = at_home(list(overrides))
-        return [
-            Override(
-                text, one.key_or_group, None if one.is_delete() or one.is_sweep_override() else one.value()
-            )
-            for text, one in zip(texts, OverridesParser.create().parse_overrides(texts), strict=True)
-        ]
 
 
 def as_overrides(settings: Mapping[str, object], prefix: str = "") -> Iterator[str]:

@@ -7,9 +7,10 @@ programs; a test holds that these say the same.)
 A setting decides what the run is, unless it is `of` the call or of the watching.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from client.metric_names import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
@@ -328,3 +329,12 @@ OF_THE_CALL = keys_of("call")
 """What a call says of itself and not of its run."""
 FREE = (*OF_THE_CALL, *keys_of("watching"))
 """What may differ between the calls that carry one run to its end: it changes speed and output and not the run."""
+
+
+def of_the_run(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+    """Return the settings of a run as nested values, without what a call says of itself."""
+    return {
+        name: of_the_run(value, f"{group}{name}.") if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if not {f"{group}{name}", f"{group}{name}."} & set(OF_THE_CALL)
+    }

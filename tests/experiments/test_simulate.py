@@ -317,7 +317,7 @@ def test_the_command_exits_2_after_a_mistake_and_leaves_no_folder(tmp_path):
     assert done.stderr.startswith("error: privacy.epsilon is None")
     assert done.stdout == ""
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert not list((tmp_path / "runs").iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def test_resuming_nothing_in_particular_is_refused_but_hydras_own_directory_serves(tmp_path, capsys):

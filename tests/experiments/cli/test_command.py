@@ -35,7 +35,7 @@ def test_every_command_has_help_that_names_its_keys(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run.directory=a_file/below"], "a_file/below cannot be used"),
+        (["run.directory=a_file/below"], "a_file is a file; name a directory"),
     ],
 )
 def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(

@@ -12,6 +12,7 @@ import pytest
 
 import experiments
 from experiments.cli.command import guard, run
+from experiments.session.resume import run_settings
 from experiments.settings.jobs import run_jobs
 from experiments.settings.reference import SETTINGS
 
@@ -30,7 +31,7 @@ def exit_code(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) 
     """Return the exit code of a command in this process, as its module starts it."""
     if name == "simulate":
         monkeypatch.setattr(sys, "argv", ["fedmf simulate", *arguments])
-        return guard(partial(run_jobs, never))
+        return guard(partial(run_jobs, never, run_settings))
     is_package = (Path(experiments.__file__).parent / name).is_dir()
     module = import_module(f"experiments.{name}.__main__" if is_package else f"experiments.{name}")
     function = getattr(module, name)

@@ -8,8 +8,8 @@ from crashes import Crash, cut
 from experiments.cli.command import guard
 from experiments.run_files.reader import read_config
 from experiments.session import resume as extension
-from experiments.session.resume import with_recorded
-from runs import composed, metrics, run, simulate, summary
+from experiments.session.resume import run_settings
+from runs import metrics, run, simulate, summary
 
 pytestmark = pytest.mark.long
 
@@ -48,7 +48,7 @@ def refused(capsys, directory, *given):
     """Return what the command says of a call that it refuses, which leaves everything as it was."""
     before = contents(directory)
     resumed = [f"run.directory={directory}", *given]
-    assert guard(lambda: simulate(composed(*with_recorded(resumed)))) == 2
+    assert guard(lambda: simulate(run_settings(resumed))) == 2
     assert contents(directory) == before
     return capsys.readouterr().err
 
@@ -144,7 +144,7 @@ def test_a_limit_of_an_extension_that_never_began_allows_nothing(tmp_path, capsy
     assert summary(directory)["epochs"] == 2
     assert read_config(directory)["privacy"]["max_epsilon"] is None
     assert "to which no limit was set" in refused(capsys, directory, "run.extend=1")
-    simulate(composed(*with_recorded([f"run.directory={directory}", *extending])))
+    simulate(run_settings([f"run.directory={directory}", *extending]))
     assert summary(directory)["epochs"] == 3
 
 
@@ -169,7 +169,7 @@ def test_an_extension_killed_before_its_config_goes_on_with_its_limit(tmp_path, 
             run(directory, *SMALL, "population.epochs=2", "run.extend=1", "privacy.max_epsilon=90")
     assert not (directory / "summary.json").exists()
     assert read_config(directory)["privacy"]["max_epsilon"] is None
-    simulate(composed(*with_recorded([f"run.directory={directory}", "run.resume=true"])))
+    simulate(run_settings([f"run.directory={directory}", "run.resume=true"]))
     assert (summary(directory)["epochs"], len(metrics(directory))) == (3, 9)
     held = read_config(directory)
     assert (held["privacy"]["max_epsilon"], held["population"]["parts"]) == (90, [2, 1])

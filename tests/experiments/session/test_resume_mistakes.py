@@ -3,13 +3,11 @@
 import pytest
 
 from experiments.cli.command import guard
-from experiments.session.resume import with_recorded
+from experiments.session.resume import run_settings
 from experiments.settings import jobs
-from experiments.settings.compose import compose
-from experiments.settings.schema import Settings
 from experiments.settings.suggestions import refusal
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError, SettingError
-from runs import command, run
+from runs import command, composed, run
 
 pytestmark = pytest.mark.long
 
@@ -32,7 +30,7 @@ def finished(tmp_path_factory):
 ])  # fmt: skip
 def test_of_a_call_that_goes_on_what_was_typed_is_blamed(finished, call, given, said):
     with pytest.raises(SettingError) as refused:
-        with_recorded([f"run.directory={finished}", call, given])
+        run_settings([f"run.directory={finished}", call, given])
     assert said in str(refused.value)
 
 
@@ -43,28 +41,29 @@ def test_the_choices_that_the_run_recorded_count_for_what_was_typed():
 
 def test_a_bad_number_of_epochs_to_add_is_blamed(finished):
     with pytest.raises(SettingError, match=r"run\.extend is 'two'; it should be a valid integer"):
-        with_recorded([f"run.directory={finished}", "run.extend=two"])
+        run_settings([f"run.directory={finished}", "run.extend=two"])
 
 
 @pytest.mark.parametrize("true", ["true", "True", "yes", "on", "1", "y"])
 def test_every_spelling_of_true_goes_on_by_the_runs_settings(finished, true):
-    completed = with_recorded([f"run.directory={finished}", f"run.resume={true}"])
-    settings = compose("config", completed, Settings)
+    settings = run_settings([f"run.directory={finished}", f"run.resume={true}"])
     assert (settings.population.rounds_per_epoch, settings.run.resume) == (2, True)
     for false in ("false", "no", "off", "0"):
         given = [f"run.directory={finished}", f"run.resume={false}"]
-        assert with_recorded(given) == given
+        assert run_settings(given) == composed(*given)
 
 
 def test_a_directory_without_a_run_is_refused_unless_a_new_one_is_described(tmp_path):
     named = f"run.directory={tmp_path / 'nosuch'}"
     for beside in ([], ["output=json"], ["engine.workers=1", "logger=none"], ["engine=ray"]):
         with pytest.raises(RunDirectoryError, match="nosuch holds no run to go on with"):
-            with_recorded([named, "run.resume=true", *beside])
+            run_settings([named, "run.resume=true", *beside])
     for beside in (["seed=0"], ["model=cnn"], ["+experiment=mnist_cnn"]):
-        assert with_recorded([named, "run.resume=true", *beside]) == [named, "run.resume=true", *beside]
+        assert run_settings([named, "run.resume=true", *beside]) == composed(
+            named, "run.resume=true", *beside
+        )
     with pytest.raises(RunDirectoryError, match=r"nosuch holds no run that run\.extend"):
-        with_recorded([named, "run.extend=1", "seed=0"])
+        run_settings([named, "run.extend=1", "seed=0"])
 
 
 def test_the_command_begins_no_run_for_a_typo(tmp_path):

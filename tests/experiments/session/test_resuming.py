@@ -7,9 +7,7 @@ import pytest
 
 from crashes import cut
 from experiments.run_files.reader import read_config
-from experiments.session.resume import with_recorded
-from experiments.settings.compose import compose
-from experiments.settings.schema import Settings
+from experiments.session.resume import run_settings
 from fedmf.errors import RunDirectoryError, SettingError
 from runs import composed, metrics, model, run, simulate, summary, typed
 
@@ -25,8 +23,7 @@ OWN = ("dataset=synthetic", "dataset.clients=12", "dataset.features=5", "dataset
 
 def again(directory, *overrides, resume="run.resume=true"):
     """What the command does with its overrides."""
-    settings = compose("config", with_recorded([f"run.directory={directory}", resume, *overrides]), Settings)
-    simulate(settings)
+    simulate(run_settings([f"run.directory={directory}", resume, *overrides]))
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +55,7 @@ def test_directory_and_resume_alone_go_on_bit_for_bit(tmp_path, straight):
     ("privacy.epsilon=null",),
 ])  # fmt: skip
 def test_what_the_run_has_may_be_given_again(broken, given):
-    completed = with_recorded([f"run.directory={broken}", "run.resume=true", *given])
-    settings = compose("config", completed, Settings)
+    settings = run_settings([f"run.directory={broken}", "run.resume=true", *given])
     assert settings.model == composed(*OWN).model
     assert settings.optimizer == composed(*OWN).optimizer
     assert settings.run.resume is True
@@ -82,15 +78,13 @@ def test_what_differs_is_refused_by_its_key_with_both_values(broken, given, key,
     before = contents(broken)
     extra = ("privacy.noise_multiplier=null",) if given == "privacy.epsilon=8" else ()
     with pytest.raises(RunDirectoryError, match=f"{key}, and the run has {has}"):
-        with_recorded([f"run.directory={broken}", "run.resume=true", given, *extra])
+        run_settings([f"run.directory={broken}", "run.resume=true", given, *extra])
     assert contents(broken) == before
 
 
 def test_what_changes_speed_and_output_alone_may_be_given(tmp_path, straight):
     directory = cut(tmp_path / "r", *OWN)
-    settings = compose(
-        "config", with_recorded([f"run.directory={directory}", "run.resume=true", "engine=ray"]), Settings
-    )
+    settings = run_settings([f"run.directory={directory}", "run.resume=true", "engine=ray"])
     assert (settings.engine.name, settings.output.name) == ("ray", "text")
     again(directory, "engine.workers=1", "output=json")
     np.testing.assert_array_equal(model(directory), model(straight))
@@ -113,7 +107,7 @@ def test_without_resume_and_in_a_new_directory_overrides_stay_as_they_are(tmp_pa
         [f"run.directory={tmp_path / 'new'}", "run.resume=true", "seed=3"],
         ["seed=3", "run.resume=true"],
     ):
-        assert with_recorded(overrides) == overrides
+        assert run_settings(overrides) == composed(*overrides)
 
 
 def test_code_that_only_the_directory_names_is_not_imported_unless_trusted(tmp_path, broken):
@@ -125,9 +119,9 @@ def test_code_that_only_the_directory_names_is_not_imported_unless_trusted(tmp_p
     )
     resumed = [f"run.directory={stolen}", "run.resume=true"]
     with pytest.raises(SettingError, match=r"not_there_of_the_resuming_tests:loss.*run\.trust_code=true"):
-        with_recorded(resumed)
+        run_settings(resumed)
     for consent in ("run.trust_code=true", "client.loss=not_there_of_the_resuming_tests:loss"):
-        assert "client.loss=not_there_of_the_resuming_tests:loss" in with_recorded([*resumed, consent])
+        assert run_settings([*resumed, consent]).client.loss == "not_there_of_the_resuming_tests:loss"
 
 
 def test_the_command_itself_goes_on(tmp_path, straight):
