@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from client.metric_names import ALWAYS
-from experiments.pages.fields import text_of
-from experiments.pages.wording import Estimate, bound, estimate, number
+from experiments.pages.wording import Estimate, bound, estimate, number, text_of
 from experiments.run_files.directory import CONFIG, SUMMARY
 from experiments.run_files.reader import Run, is_finished, read_run
 from experiments.run_files.same_settings import REPETITION, without

@@ -12,10 +12,9 @@ from experiments.pages.comparison import (
     label,
     short_names,
 )
-from experiments.pages.fields import text_of, unit_of
 from experiments.pages.figures import COLOURS, LinePlot, Series
 from experiments.pages.page import Page, Section, Table
-from experiments.pages.wording import Estimate, bound, estimate, number
+from experiments.pages.wording import Estimate, bound, estimate, number, text_of, unit_of
 from experiments.run_files.directory import METRICS, PRIVACY, SUMMARY
 from experiments.run_files.reader import Run
 

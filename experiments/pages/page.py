@@ -1,20 +1,24 @@
 """A self-contained HTML page: what is on it, and how it and the files of its plots are written."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
 from experiments.pages.figures import LinePlot, rendered
 from experiments.pages.template import TEMPLATE
+from experiments.pages.wording import text_of, words_of
 from experiments.run_files.directory import refuse_unmakeable
+from experiments.settings.recorded import flattened
 from fedmf.errors import RunDirectoryError
 from fedmf.setting import setting
 from server.files import write_output
 
 SOURCE = "from"  # header of the column that names files
+IN_WORDS = ("paragraph", "provenance")  # of the statement: in other sections of the page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +62,26 @@ class Page:
     sections: Sequence[Section]
     warnings: Sequence[str] = ()
     key_figures: Sequence[tuple[str, str, Sequence[str]]] = ()
+
+
+def table_of(
+    documents: Sequence[Mapping[str, Any]], file: str, metrics: Mapping[str, str] | None = None
+) -> Table:
+    """Return documents of one kind field by field, differing values next to each other: words, value, file and key.
+
+    Lists of sentences are left out: they are elsewhere on the page. `metrics` are entries of metrics by name.
+    """
+    values: dict[str, list[str]] = {}
+    for document in documents:
+        for key, value in flattened(document):
+            in_words = isinstance(value, list) and all(isinstance(item, str) for item in value)
+            if not in_words and not key.startswith(IN_WORDS):
+                values.setdefault(key, []).append(text_of(key, value))
+    rows = [
+        (words_of(key, (metrics or {}).get(key, "")), ", ".join(dict.fromkeys(texts)), f"{file}: {key}")
+        for key, texts in values.items()
+    ]
+    return Table(("field", "value", SOURCE), rows)
 
 
 def write_page(page: Page, file: Path, asked: PlotFiles | None = None) -> list[Path]:

@@ -9,10 +9,9 @@ from typing import Any
 from rich.filesize import decimal
 
 from client.metric_names import ALWAYS
-from experiments.pages.fields import table_of, text_of, unit_of, words_of
 from experiments.pages.figures import LinePlot, Series
-from experiments.pages.page import Page, Section, write_page
-from experiments.pages.wording import bound, number, times, times_less
+from experiments.pages.page import Page, Section, table_of, write_page
+from experiments.pages.wording import bound, number, text_of, times, times_less, unit_of, words_of
 from experiments.run_files.attendance import read_attendance
 from experiments.run_files.directory import (
     ATTENDANCE,

@@ -1,60 +1,52 @@
 """A plan: what a run would cost, from the figures of the command or from the settings of a run. Nothing is trained."""
 
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from experiments.settings.factorization import factorize, find_family, lowest_rms_error
 from experiments.settings.keys import keyed
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.output import PRINTED, Output
 from fedmf.accounting import (
     EpochEvent,
-    FloatingPoint,
     Ledger,
     PrivacySpent,
     calibrate_noise_multiplier,
-    check_accountant,
-    counted_radius,
-    counted_ratio,
     divergence,
-    finite_precision,
     mean_noise_std,
     privacy_spent,
     resolve_linf_ratio,
 )
-from fedmf.accounting.caveats import LARGEST, NOT_COVERED, TIGHT
-from fedmf.accounting.floating_point import MOST, check_price
-from fedmf.checks import (
-    check_at_least,
-    check_below_one,
-    check_choice,
-    check_keep_probability,
-    check_open_unit,
-    check_positive,
-)
-from fedmf.choices import ACCOUNTANTS, ADJACENCIES, GEOMETRIES, ROTATIONS, SCHEDULES
-from fedmf.errors import ParticipationError, SettingError
-from fedmf.outlook import about_run, noise_of_run, noise_over_signal
-from fedmf.participation import rounds_that_fit
+from fedmf.accounting.caveats import NOT_COVERED, TIGHT
+from fedmf.checks import check_at_least, check_below_one, check_choice
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES, ROTATIONS, SCHEDULES
+from fedmf.errors import ParticipationError
+from fedmf.mechanisms import design_run, prefix_sum
+from fedmf.outlook import about_run, misgivings, noise_of_run
+from fedmf.participation import Participation, rounds_that_fit
+from fedmf.plan import Compression, Plan, PrivacyTarget, make_bounds, make_plan
+from fedmf.randomness import PublicSeed
 from fedmf.setting import REQUIRED, setting
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 
 if TYPE_CHECKING:
     from experiments.settings.schema import Settings
-    from fedmf.mechanisms import RunFactorization
 
 _log = logging.getLogger(__name__)
 
 UNIT = "one client"
+ERRORS = (
+    "rms_error", "last_error", "independent_rms_error", "lowest_rms_error", "model_noise_std", "noise_over_signal",
+)  # fmt: skip
 MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a plan should
-ERRORS = ("rms_error", "last_error", "independent_rms_error", "lowest_rms_error")
 
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """Keys of the command: the figures of a plan. Raises `SettingError` unless one of epsilon and noise_multiplier is given."""
+    """Keys of the command: the figures of a plan."""
 
     mechanism: MechanismSettings = setting(
         REQUIRED, "does not change epsilon: all is relative to its sensitivity", chosen="optimal"
@@ -87,11 +79,6 @@ class PlanSettings:
         "Renyi divergence, or this project's own tighter bound (docs/tighter_accountant.md)",
         ACCOUNTANTS,
     )
-    geometry: str = setting(
-        "l2",
-        "the bounds that epsilon is counted from: both, or all coordinates at the L-infinity one (L_inf-CSGM)",
-        GEOMETRIES,
-    )
     epsilon: float | None = setting(None, "the epsilon to reach; exactly one of it and noise_multiplier")
     noise_multiplier: float | None = setting(
         None, "sigma over the sensitivity; exactly one of it and epsilon"
@@ -107,69 +94,51 @@ class PlanSettings:
                 check_at_least(name, value, 1)
         check_below_one("momentum", self.momentum)
         check_choice("schedule", self.schedule, SCHEDULES)
-        check_keep_probability(self.keep_probability)
-        check_choice("rotation", self.rotation, ROTATIONS)
-        if (self.epsilon is None) == (self.noise_multiplier is None):
-            instead = ", or settings of a run, such as model=mlp" if self.epsilon is None else ""
-            raise SettingError(
-                f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; give exactly one of them{instead}."
-            )
-        if self.epsilon is not None:
-            check_positive("epsilon", self.epsilon)
-        check_open_unit("delta", self.delta)
-        check_choice("adjacency", self.adjacency, ADJACENCIES)
-        check_accountant(self.accountant, self.adjacency)
-        check_choice("geometry", self.geometry, GEOMETRIES)
 
 
 @dataclass(frozen=True)
 class Budget:
     """What all keep probabilities of a plan have in common; None is what is not known.
 
-    `target` is the epsilon that the noise is calibrated to; `linf_over_l2` is relative to the L2 radius that epsilon is
-    counted with, and `counted_over_l2` is that radius over Delta_2: 1, but with geometry "linf". A mask chooses from
-    `padded` coordinates. `floating_point` is what finite precision adds.
+    `linf_over_l2` is relative to the L2 radius that epsilon is counted with, and `counted_over_l2` is that radius over
+    Delta_2: 1, but with geometry "linf". A mask chooses from `padded` coordinates. `precision` is what finite precision adds.
     """
 
-    target: float | None
+    privacy: PrivacyTarget
     epochs: int
-    delta: float
-    adjacency: str
-    accountant: str
-    geometry: str
-    linf_over_l2: float
-    counted_over_l2: float
+    linf_over_l2: float | None
     cohort_size: int | None
     padded: int | None
     value_type: str = "float32"
-    floating_point: FloatingPoint | None = None
+    counted_over_l2: float = 1.0
+    precision: float = 0.0
 
-    @property
-    def _terms(self) -> dict[str, Any]:
-        precision = 0.0 if self.floating_point is None else self.floating_point.a
-        return {
-            "epochs": self.epochs,
-            "delta": self.delta,
-            "adjacency": self.adjacency,
-            "accountant": self.accountant,
-            "precision": precision,
-        }
+    def spent(self, event: EpochEvent, accountant: str | None = None) -> PrivacySpent:
+        """Return what all epochs cost, by the accountant of the plan or another."""
+        return privacy_spent(
+            event,
+            self.epochs,
+            delta=self.privacy.delta,
+            adjacency=self.privacy.adjacency,
+            accountant=accountant or self.privacy.accountant,
+            precision=self.precision,
+        )
 
-    def spent(self, event: EpochEvent) -> PrivacySpent:
-        """Return what all epochs cost."""
-        return privacy_spent(event, **self._terms)
-
-    def event(self, keep_probability: float, noise_multiplier: float | None = None) -> EpochEvent:
-        """Return one epoch with this noise multiplier; None: with the one that `target` needs."""
-        if noise_multiplier is None:
-            assert self.target is not None  # a plan has one of the two
+    def event(self, keep_probability: float, noise_multiplier: float) -> EpochEvent:
+        """Return one epoch with the noise that the plan's epsilon needs, or with `noise_multiplier` where it has none."""
+        ratio = 1.0 if self.linf_over_l2 is None else self.linf_over_l2
+        if self.privacy.epsilon is not None:
             noise_multiplier = calibrate_noise_multiplier(
-                epsilon=self.target,
+                epsilon=self.privacy.epsilon,
+                delta=self.privacy.delta,
                 keep_probability=keep_probability,
-                linf_over_l2=self.linf_over_l2,
-                **self._terms,
+                linf_over_l2=ratio,
+                epochs=self.epochs,
+                adjacency=self.privacy.adjacency,
+                accountant=self.privacy.accountant,
+                precision=self.precision,
             )
-        return EpochEvent(noise_multiplier, keep_probability, self.linf_over_l2)
+        return EpochEvent(noise_multiplier, keep_probability, ratio)
 
     def uplink_bytes(self, keep_probability: float) -> float | None:
         """Return the expected bytes of values a client sends in a round; None without a dimension."""
@@ -186,70 +155,75 @@ class Budget:
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, from figures or from the settings of a run; None is what is not known.
-
-    `errors` are those of `errors_of`; `not_covered` is what no epsilon of the plan covers; `comparable`: whether other keep
-    probabilities can be costed.
-    """
+    """A plan: what keep probabilities share, the event of an epoch, and the JSON document."""
 
     budget: Budget
     event: EpochEvent
-    mechanism: str
-    errors: Mapping[str, float | None]
-    noise_over_signal: float | None
-    unit: str
-    not_covered: tuple[str, ...]
-    orders: tuple[float, ...] | None
-    feasible: bool
-    comparable: bool
-    warnings: tuple[str, ...]
+    document: dict[str, Any]
 
 
 def from_figures(settings: PlanSettings) -> Planned:
-    """Return the plan that `settings` describe. No data set is read."""
-    rounds, problem = _rounds_per_epoch(settings)
-    run = None if rounds is None else _factorization(settings, rounds)
-    is_known = (
-        settings.linf_over_l2 is not None
-        or settings.rotation == "identity"
-        or None not in (settings.dimension, settings.cohort_size)
+    """Return the plan that `settings` describe. No data set is read.
+
+    Where dimension, cohort and rounds are not known it has the cost alone, without the error in the model.
+    """
+    privacy = PrivacyTarget(
+        settings.delta, settings.noise_multiplier, settings.epsilon, settings.adjacency, settings.accountant
     )
-    budget = _with_precision(_budget(settings, is_known), settings, run)
-    event = budget.event(settings.keep_probability, settings.noise_multiplier)
-    mean_noise = budget.mean_noise(event)
-    ratio = (
-        None
-        if run is None or mean_noise is None
-        else noise_over_signal(
-            mean_noise=mean_noise,
-            error=float(run.per_round_error[-1]),
-            reach=float(run.per_round_reach[-1]),
+    compression = Compression(settings.keep_probability, settings.rotation)
+    clients, cohort_size, dimension = settings.clients, settings.cohort_size, settings.dimension
+    rounds, problems = settings.rounds_per_epoch, []
+    if clients and cohort_size:
+        try:
+            rounds = rounds_that_fit(clients, cohort_size, rounds)
+        except ParticipationError as error:
+            problems.append(str(error))
+    if dimension and cohort_size and rounds and not problems and _is_short(settings, rounds):
+        plan = make_plan(
+            dimension=dimension,
+            participation=Participation(
+                clients or cohort_size * rounds, cohort_size, rounds, settings.epochs
+            ),
+            compression=compression,
+            bounds=make_bounds(
+                l2_norm=1.0,
+                linf_norm=settings.linf_over_l2,
+                dimension=dimension,
+                cohort_size=cohort_size,
+                compression=compression,
+            ),
+            privacy=privacy,
+            factorization=factorize(
+                settings.mechanism.name,
+                settings.workload,
+                rounds,
+                settings.epochs,
+                beta=settings.momentum,
+                schedule=settings.schedule,
+            ),
+            seed=PublicSeed(0),
         )
-    )
+        return of_plan(plan, UNIT, misgivings(plan), orders=settings.orders or ())
+    ratio = None
+    is_known = settings.linf_over_l2 or settings.rotation == "identity" or (dimension and cohort_size)
+    if is_known or settings.keep_probability < 1:
+        ratio = resolve_linf_ratio(settings.linf_over_l2, dimension, cohort_size, rotation=settings.rotation)
+    padded = None if dimension is None else padded_dimension(dimension, settings.rotation)
+    budget = Budget(privacy, settings.epochs, ratio, cohort_size, padded)
+    event = budget.event(settings.keep_probability, settings.noise_multiplier or 0.0)
     warnings = about_run(
         event,
         epsilon=budget.spent(event).epsilon,
         delta=settings.delta,
-        noise=ratio,
-        dimension=settings.dimension,
-        clients=settings.clients,
-        cohort_size=settings.cohort_size,
-        rounds_per_epoch=rounds,
-        calibrate=None if budget.target is None else lambda keep: budget.event(keep).noise_multiplier,
+        noise=None,
+        dimension=dimension,
+        clients=clients,
+        cohort_size=cohort_size,
+        rounds_per_epoch=None if problems else rounds,
+        calibrate=None,
     )
-    return Planned(
-        budget=budget,
-        event=event,
-        mechanism=f"{settings.mechanism.name} (workload={settings.workload})",
-        errors=dict.fromkeys(ERRORS) if run is None else errors_of(run),
-        noise_over_signal=ratio,
-        unit=UNIT,
-        not_covered=NOT_COVERED,
-        orders=settings.orders,
-        feasible=problem is None,
-        comparable=is_known,
-        warnings=warnings if problem is None else (problem, *warnings),
-    )
+    document = _document(budget, event, UNIT, [*problems, *warnings], orders=settings.orders or ())
+    return Planned(budget, event, document | {"feasible": not problems})
 
 
 @keyed("privacy", ("max_epsilon",))
@@ -263,177 +237,94 @@ def from_run(settings: "Settings") -> Planned:
 
     _log.info("planning a run on %s: its data set is read, nothing is trained", settings.dataset.name)
     experiment = build(settings)
-    plan, dataset = experiment.plan, experiment.dataset
-    plan.start_epoch(Ledger())
-    epochs = plan.affordable_epochs
-    return Planned(
-        budget=Budget(
-            target=plan.privacy.epsilon,
-            epochs=epochs,
-            delta=plan.privacy.delta,
-            adjacency=plan.privacy.adjacency,
-            accountant=plan.privacy.accountant,
-            geometry=plan.privacy.geometry,
-            linf_over_l2=plan.linf_over_l2,
-            counted_over_l2=(plan.counted_radius or 1.0) / (plan.bounds.radius or 1.0),
-            cohort_size=plan.participation.cohort_size,
-            padded=plan.rotation.padded,
-            value_type=plan.compression.value_type,
-            floating_point=plan.floating_point,
-        ),
-        event=plan.epoch_event,
-        mechanism=f"{settings.mechanism.name} (workload={settings.workload})",
-        errors=errors_of(plan.factorization, epochs * plan.participation.rounds_per_epoch),
-        noise_over_signal=noise_of_run(plan),
-        unit=dataset.unit,
-        not_covered=(*NOT_COVERED, *dataset.uncovered),
-        orders=None,
-        feasible=True,
-        comparable=plan.bounds.radius is not None,
-        warnings=experiment.misgivings,
-    )
+    experiment.plan.start_epoch(Ledger())
+    dataset = experiment.dataset
+    return of_plan(experiment.plan, dataset.unit, experiment.misgivings, dataset.uncovered)
 
 
-def errors_of(run: "RunFactorization", rounds: int | None = None) -> dict[str, float | None]:
-    """Return errors of the accumulated sum, per unit of noise multiplier, clip norm and first learning rate, as `ERRORS`.
+def of_plan(
+    plan: Plan,
+    unit: str,
+    warnings: Sequence[str],
+    uncovered: Sequence[str] = (),
+    orders: Sequence[float] = (),
+) -> Planned:
+    """Return what a plan costs and the noise that it leaves in the model.
 
-    They are the root mean square over all rounds of the run; that of the last of `rounds` (None: of all of them); the first of
-    independent noise; and the certificate that no mechanism which restarts every epoch, with equal noise in all, goes
-    below: None where it would take too long.
+    Errors are those of the accumulated sum, per unit of noise multiplier, clip norm and first learning rate: the root mean
+    square over all rounds of the run, that of the last round of the epochs that may begin, and others to compare with.
     """
-    from fedmf.mechanisms import design_run, run_lower_bound
-
-    total = len(run.per_round_error)
-    is_certified = run.family == "optimal" or total <= MOST_ROUNDS
-    values = (
-        run.rms_error,
-        float(run.per_round_error[(rounds or total) - 1]),
-        design_run("independent", run.workloads).rms_error,
-        run_lower_bound(run.workloads) / total**0.5 if is_certified else None,
+    budget = Budget(
+        privacy=plan.privacy,
+        epochs=plan.affordable_epochs,
+        linf_over_l2=None if plan.bounds.radius is None else plan.linf_over_l2,
+        cohort_size=plan.participation.cohort_size,
+        padded=plan.rotation.padded,
+        value_type=plan.compression.value_type,
+        counted_over_l2=(plan.counted_radius or 1.0) / (plan.bounds.radius or 1.0),
+        precision=plan.precision,
     )
-    return dict(zip(ERRORS, values, strict=True))
+    event, run = plan.epoch_event, plan.factorization
+    noise = {
+        "floating_point": plan.floating_point and asdict(plan.floating_point),
+        "rms_error": run.rms_error,
+        "last_error": float(run.per_round_error[budget.epochs * run.rounds - 1]),
+        "independent_rms_error": design_run("independent", run.workloads).rms_error,
+        "lowest_rms_error": lowest_rms_error(run),
+        "model_noise_std": (budget.mean_noise(event) or 0.0) * run.rms_error,
+        "noise_over_signal": noise_of_run(plan),
+    }
+    document = _document(budget, event, unit, warnings, uncovered, orders)
+    return Planned(budget, event, document | noise)
 
 
-def as_document(planned: Planned) -> dict[str, Any]:
-    """Return the plan with the keys of the command's contract; what is not known is None."""
-    budget, event = planned.budget, planned.event
-    spent, is_zero_out = budget.spent(event), budget.adjacency == "zero_out"
-    tight = replace(budget, accountant="tight").spent(event).epsilon_tight if is_zero_out else None
-    curve = (
-        None
-        if planned.orders is None
-        # An order is written as short as it can be: 2, 1.1, 2.5.
-        else {
-            repr(order).removesuffix(".0"): divergence({event: 1}, order, budget.adjacency)
-            for order in planned.orders
-        }
-    )
-    mean_noise, error = budget.mean_noise(event), planned.errors["rms_error"]
+def _document(
+    budget: Budget,
+    event: EpochEvent,
+    unit: str,
+    warnings: Sequence[str],
+    uncovered: Sequence[str] = (),
+    orders: Sequence[float] = (),
+) -> dict[str, Any]:
+    """Return the JSON document of a plan of which the noise in the model is not known."""
+    spent, is_zero_out = budget.spent(event), budget.privacy.adjacency == "zero_out"
+    # An order is written as short as it can be: 2, 1.1, 2.5.
+    curve = {
+        repr(order).removesuffix(".0"): divergence({event: 1}, order, spent.adjacency) for order in orders
+    }
     return {
         "epsilon": spent.epsilon,
         "epsilon_rdp": spent.epsilon_rdp,
-        "epsilon_tight": tight,
+        "epsilon_tight": budget.spent(event, "tight").epsilon_tight if is_zero_out else None,
         "epsilon_tight_is": TIGHT if is_zero_out else None,
         "epsilon_exact": spent.epsilon_exact,
         "noise_multiplier": event.noise_multiplier,
         "effective_noise_multiplier": event.effective_noise_multiplier,
         "linf_over_l2": event.linf_over_l2,
-        "geometry": budget.geometry,
+        "geometry": budget.privacy.geometry,
         "counted_over_l2": budget.counted_over_l2,
         "delta": spent.delta,
-        "floating_point": None if budget.floating_point is None else asdict(budget.floating_point),
+        "floating_point": None,
         "order": spent.order,
         "adjacency": spent.adjacency,
-        "unit_of_privacy": planned.unit,
-        "not_covered": list(planned.not_covered),
+        "unit_of_privacy": unit,
+        "not_covered": [*NOT_COVERED, *uncovered],
         "accountant": spent.accountant,
-        "rdp": curve,
-        "feasible": planned.feasible,
-        "warnings": list(planned.warnings),
+        "rdp": curve or None,
+        "feasible": True,
+        "warnings": list(warnings),
         "uplink_bytes_per_client": budget.uplink_bytes(event.keep_probability),
-        "mean_noise_std": mean_noise,
-        **planned.errors,
-        "model_noise_std": None if mean_noise is None or error is None else mean_noise * error,
-        "noise_over_signal": planned.noise_over_signal,
+        "mean_noise_std": budget.mean_noise(event),
+        **dict.fromkeys(ERRORS),
     }
 
 
-def _rounds_per_epoch(settings: PlanSettings) -> tuple[int | None, str | None]:
-    """Return the rounds of an epoch, as given or as many as fit, and why its cohorts cannot be disjoint, if so."""
-    if settings.clients is None or settings.cohort_size is None:
-        return settings.rounds_per_epoch, None
-    try:
-        return rounds_that_fit(settings.clients, settings.cohort_size, settings.rounds_per_epoch), None
-    except ParticipationError as error:
-        return settings.rounds_per_epoch, str(error)
-
-
-def _factorization(settings: PlanSettings, rounds: int) -> "RunFactorization | None":
-    """Return the mechanism of the run planned; None where its rounds are too many for a plan."""
-    # Not before it is needed: the families import scipy, which takes longer than the rest of a plan.
-    from experiments.settings.factorization import factorize, find_family
-    from fedmf.mechanisms import prefix_sum
-
+def _is_short(settings: PlanSettings, rounds: int) -> bool:
+    """Return whether the mechanism can be designed in the time of a plan; log where it cannot."""
     name, total = settings.mechanism.name, rounds * settings.epochs
-    if total > MOST_ROUNDS or not find_family(name).suits(prefix_sum(rounds)):
-        _log.warning(
-            "the error in the model is not computed: %d rounds are too many for %s in a plan", total, name
-        )
-        return None
-    return factorize(
-        name, settings.workload, rounds, settings.epochs, beta=settings.momentum, schedule=settings.schedule
+    if total <= MOST_ROUNDS and find_family(name).suits(prefix_sum(rounds)):
+        return True
+    _log.warning(
+        "the error in the model is not computed: %d rounds are too many for %s in a plan", total, name
     )
-
-
-def _budget(settings: PlanSettings, is_known: bool) -> Budget:
-    """Return what all keep probabilities share; without sparsification linf_over_l2 does not count.
-
-    `is_known`: whether it is given or can be computed. Raises `SettingError` for geometry "linf" without the dimension,
-    whose coordinates it counts.
-    """
-    geometry, dimension = settings.geometry, settings.dimension
-    if geometry == "linf" and dimension is None:
-        raise SettingError(
-            "geometry is linf, which counts every coordinate of a client's vector, and dimension is not given; give it."
-        )
-    ratio = 1.0
-    if is_known or settings.keep_probability < 1 or geometry == "linf":
-        ratio = resolve_linf_ratio(
-            settings.linf_over_l2, dimension, settings.cohort_size, rotation=settings.rotation
-        )
-    padded = None if dimension is None else padded_dimension(dimension, settings.rotation)
-    counted = counted_radius(geometry, l2_radius=1.0, linf_norm=ratio, coordinates=padded or 1)
-    assert counted is not None  # both bounds are there
-    return Budget(
-        target=settings.epsilon,
-        epochs=settings.epochs,
-        delta=settings.delta,
-        adjacency=settings.adjacency,
-        accountant=settings.accountant,
-        geometry=geometry,
-        linf_over_l2=counted_ratio(geometry, linf_over_l2=ratio, coordinates=padded or 1),
-        counted_over_l2=counted,
-        cohort_size=settings.cohort_size,
-        padded=padded,
-    )
-
-
-def _with_precision(budget: Budget, settings: PlanSettings, run: "RunFactorization | None") -> Budget:
-    """Return the budget with what finite precision adds; as it is where dimension, cohort or rounds are not known."""
-    # Calibrated without it, and so with no more noise than the plan will have.
-    event = budget.event(settings.keep_probability, settings.noise_multiplier)
-    dimension, cohort_size = settings.dimension, settings.cohort_size
-    if run is None or dimension is None or cohort_size is None or event.noise_multiplier == 0:
-        return budget
-    price = finite_precision(
-        [epoch.precision for epoch in run.epochs],
-        dimension=dimension,
-        rounds=run.rounds,
-        cohort_size=cohort_size,
-        noise_multiplier=event.noise_multiplier,
-        delta=budget.delta,
-    )
-    if replace(budget, epochs=1).spent(event).epsilon <= LARGEST:
-        rounds = f"{run.rounds * budget.epochs} rounds of {settings.mechanism.name}"
-        check_price(price, rounds, dimension)
-    return replace(budget, floating_point=price) if price.a <= MOST else budget
+    return False

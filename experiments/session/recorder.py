@@ -1,6 +1,5 @@
 """Writes what a run does, round by round: metrics, progress, and at the end model, statement and summary."""
 
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,27 +16,22 @@ from experiments.session.logger import Log
 from experiments.session.progress import View, standing
 from experiments.session.scoring import Scorer
 from experiments.settings.experiment import Experiment
+from experiments.settings.factorization import lowest_rms_error
 from experiments.settings.schema import RunSettings
 from fedmf.accounting import Ledger
 from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
-from fedmf.mechanisms import design_run, run_lower_bound
+from fedmf.mechanisms import design_run
 from fedmf.plan import Plan
 from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.state import Release, ServerState
-
-# Rounds of a run up to which the least possible error is solved for where the mechanism is not the optimum itself.
-_LONGEST_CERTIFIED = 2**14
 
 
 def mechanism_file(plan: Plan, misgivings: Sequence[str]) -> dict[str, Any]:
     """Return the entries of mechanism.json; `misgivings` are sentences about what was asked for."""
     factorization = plan.factorization
     independent = design_run("independent", factorization.workloads)
-    rounds = len(factorization.per_round_error)
-    is_certified = factorization.family == "optimal" or rounds <= _LONGEST_CERTIFIED
-    best = run_lower_bound(factorization.workloads) / math.sqrt(rounds) if is_certified else None
     return {
         "family": factorization.family,
         "epochs": len(factorization.epochs),
@@ -45,7 +39,7 @@ def mechanism_file(plan: Plan, misgivings: Sequence[str]) -> dict[str, Any]:
         "per_round_error": factorization.per_round_error.tolist(),
         "independent_per_round_error": independent.per_round_error.tolist(),
         "rms_error": factorization.rms_error,
-        "lowest_rms_error": best,
+        "lowest_rms_error": lowest_rms_error(factorization),
         "update_noise_std": _update_noise_std(plan),
         "misgivings": list(misgivings),
     }

@@ -1,5 +1,6 @@
 """The factorization of a run from its settings: family, what it is fitted to, and the server's optimizer."""
 
+import math
 from collections.abc import Sequence
 
 from client.imports import import_path
@@ -16,6 +17,7 @@ from fedmf.mechanisms import (
     design_run,
     momentum,
     of_run,
+    run_lower_bound,
 )
 from fedmf.mechanisms.family import resolve
 from fedmf.mechanisms.run_factorization import costed_on
@@ -44,6 +46,9 @@ def find_family(name: str, key: str = "mechanism.name") -> Family:
 
 
 LONG_EPOCH = 100_000  # rounds whose design takes more than seconds
+LONGEST_CERTIFIED = (
+    2**14
+)  # rounds of a run up to which the least error is solved for, where that is not the mechanism itself
 
 
 def factorize(
@@ -73,6 +78,17 @@ def run_workloads(rounds: int, epochs: int, *, beta: float, schedule: str) -> tu
     """Return the workload of each epoch of `rounds` rounds: momentum, and the schedule over all rounds of the run."""
     shares = None if schedule == "constant" else rates(schedule, rounds * epochs)
     return of_run(rounds, epochs, beta, shares)
+
+
+def lowest_rms_error(run: RunFactorization) -> float | None:
+    """Return the certificate that no mechanism which restarts every epoch, with equal noise in all, goes below.
+
+    It is the root mean square over all rounds of a run; None where it would take too long to find.
+    """
+    rounds = len(run.per_round_error)
+    if run.family != "optimal" and rounds > LONGEST_CERTIFIED:
+        return None
+    return run_lower_bound(run.workloads) / math.sqrt(rounds)
 
 
 def say_long(rounds: int) -> None:

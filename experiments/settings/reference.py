@@ -27,7 +27,7 @@ SETTINGS = {
     "deploy_demo": "settings.commands:DeployDemoSettings",
     "evaluate": "settings.commands:EvaluateSettings",
     "export": "settings.commands:ExportSettings",
-    "mechanisms": "mechanisms.__main__:MechanismsSettings",
+    "mechanisms": "mechanisms:MechanismsSettings",
     "node": "deployment.warm_node:NodeCommandSettings",
     "node_check": "deployment.node:NodeSettings",
     "nodes": "nodes:NodesSettings",

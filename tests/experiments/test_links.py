@@ -9,7 +9,7 @@ import pytest
 import written_run
 from experiments.cli import command
 from experiments.compare import CompareSettings, compare
-from experiments.mechanisms.__main__ import MechanismsSettings, mechanisms
+from experiments.mechanisms import MechanismsSettings, mechanisms
 from experiments.pages import figures
 from experiments.report import ReportSettings, report
 from experiments.vocabulary import VocabularySettings, vocabulary

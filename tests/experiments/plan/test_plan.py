@@ -8,7 +8,7 @@ import pytest
 
 import runs
 from experiments.plan.__main__ import main
-from fedmf.accounting import EpochEvent, linf_event, privacy_spent, rdp
+from fedmf.accounting import EpochEvent, privacy_spent, rdp
 from fedmf.outlook import misgivings, noise_of_run
 from plans import small_plan
 
@@ -20,10 +20,6 @@ KEYS = {
 }  # fmt: skip
 GIVEN = "clients=3400 dimension=1000000 cohort_size=100 epochs=16 keep_probability=0.01 delta=1e-5"
 RUN = "rounds_per_epoch=22 epochs=8 noise_multiplier=0.5 cohort_size=64 keep_probability=0.1 dimension=650"
-BASELINE = (
-    "dimension=1000000 cohort_size=100 epochs=16 rounds_per_epoch=34 keep_probability=0.01 linf_over_l2=0.006 "
-    "mechanism=independent"
-)
 TINY = (
     "dataset=synthetic dataset.clients=40 dataset.features=6 dataset.classes=3 population.cohort_size=8 "
     "population.epochs=3 privacy.epsilon=null privacy.noise_multiplier=0.4 seed=1"
@@ -128,7 +124,7 @@ def test_orders_give_the_curve_of_one_epoch(planned, shown):
     assert found["rdp"] == {key: rdp(event, float(key)) for key in ("2", "2.5", "1.1", "16", "1000000")}
     replaced = planned(GIVEN, "noise_multiplier=0.05 orders=[2] adjacency=replace")
     assert replaced["rdp"]["2"] > found["rdp"]["2"]
-    assert "order 2:" in shown(GIVEN, "epsilon=3 orders=[2]")[1]
+    assert "rdp.2" in shown(GIVEN, "epsilon=3 orders=[2]")[1]
 
 
 def test_the_infinity_norm_follows_the_rotation(planned):
@@ -159,18 +155,14 @@ def test_cohorts_that_do_not_fit_are_not_feasible_and_the_largest_that_fits_is_s
 
 def test_text_says_epsilon_with_all_that_it_holds_for_and_what_compression_costs(planned, shown):
     text = shown(GIVEN, "noise_multiplier=0.05")[1]
-    for part in ("epsilon = 3.682", "41,943", "0.003", "same noise of the mean"):
+    for part in ("epsilon = 3.682", "41.9 kB", "0.003", "same noise of the mean", "not refereed"):
         assert part in text, part
-    assert "less noise than rdp" not in text
     assert "unit of privacy: one client, adjacency zero_out" in " ".join(text.split())
     not_covered = planned(GIVEN, "noise_multiplier=0.05")["not_covered"]
     assert not_covered
     assert all(item in " ".join(text.split()) for item in not_covered)
-    text = shown(GIVEN, "epsilon=2 accountant=tight")[1]
-    assert all(part in text for part in ("same epsilon", "less noise than rdp", "7.0%", "not refereed"))
-    assert "Give dimension and cohort_size" in shown("epsilon=3")[1]
-    words = " ".join(shown(RUN)[1].split())
-    assert "22.72 with optimal (workload=run), 86.94 with independent noise, at least 22.72 with any" in words
+    assert "same epsilon" in shown(GIVEN, "epsilon=2 accountant=tight")[1]
+    assert "What compression costs" not in shown("epsilon=3")[1]
 
 
 def test_the_error_that_a_setting_would_have_is_that_of_its_run(planned):
@@ -188,9 +180,10 @@ def test_the_error_that_a_setting_would_have_is_that_of_its_run(planned):
 
 
 def test_the_error_is_null_where_rounds_are_not_known_or_too_many(planned, caplog):
-    for unknown in ("epochs=8", "clients=10 cohort_size=20", "mechanism=optimal_dense rounds_per_epoch=600",
+    known = "noise_multiplier=1 dimension=50 cohort_size=2"
+    for unknown in ("epochs=8", "clients=1", "mechanism=optimal_dense rounds_per_epoch=600",
                     "rounds_per_epoch=100000"):  # fmt: skip
-        assert planned("noise_multiplier=1", unknown)["rms_error"] is None
+        assert planned(known, unknown)["rms_error"] is None
     assert "100000 rounds are too many for optimal in a plan" in caplog.text
 
 
@@ -211,30 +204,6 @@ def test_figures_are_warned_of_as_the_plan_that_they_describe(planned, shown):
     unknown = planned("epsilon=2")
     assert unknown["warnings"] == []
     assert unknown["noise_over_signal"] is None
-
-
-def test_linf_epsilon_is_that_of_all_padded_coordinates(planned, shown):
-    found = planned(BASELINE, "geometry=linf noise_multiplier=0.05")
-    event = linf_event(noise_over_linf=0.05 * 1024, keep_probability=0.01, coordinates=1 << 20)
-    assert found["epsilon"] == pytest.approx(
-        privacy_spent(event, 16, delta=1e-5, precision=found["floating_point"]["a"]).epsilon, rel=1e-12
-    )
-    assert (found["geometry"], found["linf_over_l2"]) == ("linf", 1 / 1024)
-    assert found["counted_over_l2"] == pytest.approx(0.006 * 1024)
-    text = shown(BASELINE, "geometry=linf epsilon=3")[1]
-    assert "from the L-infinity bound alone: all 1048576 coordinates may be at it" in text
-    assert "6.144 times the clip norm" in text
-    assert "L-infinity bound alone" not in shown(BASELINE, "epsilon=3")[1]
-
-
-def test_linf_noise_is_in_units_of_the_clip_norm(planned):
-    """The bound of a coordinate is .006 clip norms: sigma = z sqrt(D) .006, over gamma n = 1."""
-    found = planned(BASELINE, "geometry=linf noise_multiplier=0.05")
-    assert found["mean_noise_std"] == pytest.approx(0.05 * 1024 * 0.006)
-    assert found["model_noise_std"] == pytest.approx(found["mean_noise_std"] * found["rms_error"])
-    plain = planned(BASELINE, "noise_multiplier=0.05")
-    assert found["noise_over_signal"] / plain["noise_over_signal"] == pytest.approx(0.006 * 1024)
-    assert (plain["geometry"], plain["counted_over_l2"]) == ("l2", 1)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +283,11 @@ def test_the_table_of_keep_probabilities_is_that_of_the_run(planned, shown):
     rows = [line.split() for line in shown(given)[1].splitlines() if line.startswith("│")]
     (chosen,) = [[cell for cell in row if cell != "│"] for row in rows if row[1] == "0.1"]
     assert chosen[1:3] == ["2", f"{found['noise_multiplier']:.4g}"]
-    assert chosen[-2:] == [f"{found['mean_noise_std']:.3g}", f"{found['uplink_bytes_per_client']:,.0f}"]
+    assert chosen[-3:] == [
+        f"{found['mean_noise_std']:.4g}",
+        f"{found['uplink_bytes_per_client']:,.0f}",
+        "bytes",
+    ]
 
 
 def test_one_setting_of_a_run_is_enough_and_keys_that_both_have_do_not_decide(planned):
@@ -352,8 +325,7 @@ def test_a_deployment_is_planned_for_the_clients_it_waits_for(shown):
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        ("", "exactly one of them, or settings of a run, such as model=mlp"),
-        ("mechanism=independent", "or settings of a run, such as"),
+        ("", "give exactly one of them"),
         ("epsilon=3 noise_multiplier=1", "exactly one"),
         ("epsilon=3 accountant=tight adjacency=replace", "zero_out only"),
         ("epsilon=3 adjacency=add", "adjacency"),
@@ -403,9 +375,8 @@ def test_help_explains_both_forms(shown):
     assert "units of the hidden layer" in shown("--help model=mlp")[1]
 
 
-def test_it_imports_no_torch_no_flower_no_data_and_no_scipy():
-    """A plan takes half a second of CPU; scipy alone would take as long to import."""
+def test_it_imports_no_torch_no_flower_and_no_data():
     code = "import sys, experiments.plan.__main__; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"torch", "flwr", "client.data", "server", "matplotlib", "sklearn", "scipy"}
+    heavy = {"torch", "flwr", "client.data", "server", "matplotlib", "sklearn"}
     assert not heavy & set(done.stdout.split())

@@ -18,7 +18,7 @@ import torch
 import fedmf
 from crashes import Crash, behind_round
 from experiments.cli.result import rows as result_rows
-from experiments.pages.fields import text_of
+from experiments.pages.wording import text_of
 from experiments.run_files import provenance
 from experiments.run_files.directory import PROVENANCE, RunDirectory
 from experiments.run_files.provenance import Provenance, software

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.mechanisms import __main__ as mechanisms
-from experiments.mechanisms.__main__ import MechanismsSettings
+from experiments import mechanisms
+from experiments.mechanisms import MechanismsSettings
 from experiments.session import simulation
 from experiments.settings import experiment, factorization
 from experiments.settings.compose import compose

@@ -1,1 +1,0 @@
-"""Every factorization of a workload beside the lower bounds, with plots and export."""
