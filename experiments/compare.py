@@ -10,11 +10,16 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from experiments.cli import command, output
-from experiments.pages.comparison import Comparison, as_document, read_comparison
-from experiments.pages.comparison_page import claim, comparison_page, results_table, warnings
+from experiments.pages.comparison import (
+    Comparison,
+    claim,
+    comparison_page,
+    read_comparison,
+    results_table,
+    warnings,
+)
 from experiments.pages.page import PlotFiles, write_page
 from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_open_unit
@@ -38,43 +43,32 @@ class CompareSettings(PlotFiles):
 
 
 def compare(settings: CompareSettings) -> None:
-    """Print the comparison of the runs below `settings.directory`, and write it there."""
+    """Print the comparison of the runs below `settings.directory`, and write it there as a page and a table."""
     if settings.target_accuracy is not None:
         check_open_unit("target_accuracy", settings.target_accuracy)
     compared = read_comparison(Path(settings.directory), settings.target_accuracy)
-    document, page = as_document(compared), comparison_page(compared)
-    written = write_page(page, compared.directory / PAGE, settings)
-    _write_csv(compared.directory / CSV, document["groups"])
-    output.show(settings.output, document, lambda: _print(compared, written))
-
-
-def _write_csv(file: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write one line for each group."""
-    lines = io.StringIO(newline="")
+    document = compared.document
+    files = write_page(comparison_page(compared), compared.directory / PAGE, settings)
+    lines, rows = io.StringIO(newline=""), document["groups"]
     writer = csv.DictWriter(lines, list(rows[0]))
     writer.writeheader()
     writer.writerows(row | {"seeds": " ".join(map(str, row["seeds"]))} for row in rows)
-    write_output(file, lines.getvalue().encode())
+    write_output(compared.directory / CSV, lines.getvalue().encode())
+    written = [compared.directory / PAGE, compared.directory / CSV, *files]
+    output.show(settings.output, document, lambda: _print(compared, written))
 
 
-def _print(compared: Comparison, plots: Sequence[Path]) -> None:
+def _print(compared: Comparison, files: Sequence[Path]) -> None:
     """Print the results and where the files are."""
     results = results_table(compared)
     columns = {
         name: output.NUMBER if place in results.numbers else {} for place, name in enumerate(results.header)
     }
-    output.print_table(
-        f"Runs below {compared.directory}: mean ± standard error over seeds", columns, results.rows
-    )
-    lines = [
-        claim(compared.runs),
-        *warnings(compared),
-        *(f"left out, {name}: {why}" for name, why in compared.left_out.items()),
-        f"page: {compared.directory / PAGE}",
-        f"table: {compared.directory / CSV}",
-    ]
+    title = f"Runs below {compared.directory}: mean ± standard error over seeds"
+    output.print_table(title, columns, results.rows)
+    left_out = [f"left out, {name}: {why}" for name, why in compared.left_out.items()]
+    lines = [claim(compared.groups), *warnings(compared.groups), *left_out, *map(str, files)]
     output.console().print("\n".join(lines), markup=False)
-    output.print_files("plots", plots)
 
 
 if __name__ == "__main__":

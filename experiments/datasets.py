@@ -9,32 +9,29 @@ from typing import Any
 from client import models
 from client.data import CLASSIFICATION, DATASETS
 from experiments.cli import command, output
+from experiments.pages.wording import number
 from experiments.settings.commands import DatasetsSettings
 
 # Data on which models are measured: (words, input shape, classes).
-IMAGES = ("28 x 28 images, 10 classes", (28, 28), 10)
-WRITERS = ("28 x 28 images, 62 classes", (28, 28), 62)
-DIGITS = ("8 x 8 images, 10 classes", (8, 8), 10)
-WORDS = ("10,000 words and 4 special tokens", (20,), 10_004)
-CHARACTERS = ("86 characters and 4 special tokens", (80,), 90)
-MEASURED_ON = {"logistic": DIGITS, "mlp": IMAGES, "cnn": WRITERS, "lstm": WORDS, "char_lstm": CHARACTERS}
+MEASURED_ON = {
+    "logistic": ("8 x 8 images, 10 classes", (8, 8), 10),
+    "mlp": ("28 x 28 images, 10 classes", (28, 28), 10),
+    "cnn": ("28 x 28 images, 62 classes", (28, 28), 62),
+    "lstm": ("10,000 words and 4 special tokens", (20,), 10_004),
+    "char_lstm": ("86 characters and 4 special tokens", (80,), 90),
+}
 
 
 def datasets(settings: DatasetsSettings) -> None:
-    """Print the listing."""
-    document = listing()
-    output.show(settings.output, document, lambda: _print(document))
-
-
-def listing() -> dict[str, list[dict[str, Any]]]:
-    """Return all data sets and all models with what a user should know of them."""
-    told = ("summary", "test_users", "licence", "source")
-    return {
+    """Print all data sets and all models with what a user should know of them."""
+    keys = ("summary", "test_users", "licence", "source")
+    document = {
         "datasets": [
-            {"name": name, **{key: getattr(entry, key) for key in told}} for name, entry in DATASETS.items()
+            {"name": name, **{key: getattr(entry, key) for key in keys}} for name, entry in DATASETS.items()
         ],
         "models": [model_entry(name) for name in models.MODELS],
     }
+    output.show(settings.output, document, lambda: _print(document))
 
 
 def model_entry(name: str) -> dict[str, Any]:
@@ -54,19 +51,11 @@ def model_entry(name: str) -> dict[str, Any]:
 def _print(document: dict[str, list[dict[str, Any]]]) -> None:
     """Print two tables."""
     for title, entries in document.items():
-        columns = {
-            key.replace("_", " "): {"overflow": "fold", **(output.NUMBER if key == "parameters" else {})}
-            for key in entries[0]
-        }
-        rows = (
-            [f"{value:,}" if isinstance(value, int) else value for value in entry.values()]
-            for entry in entries
-        )
+        columns = {key.replace("_", " "): {"overflow": "fold"} for key in entries[0]}
+        rows = ([number(value) for value in entry.values()] for entry in entries)
         output.print_table(title, columns, rows, show_lines=True)
     output.console().print(
-        "Your own: dataset=custom dataset.name=package.module:function, model=custom "
-        "model.name=package.module:Class.",
-        soft_wrap=True,
+        "Your own: dataset=custom dataset.name=package.module:function, model=custom model.name=package.module:Class."
     )
 
 

@@ -17,6 +17,7 @@ from client.metric_names import check_metrics
 from client.metrics import find_metrics
 from client.scoring import refuse_failures, score
 from experiments.cli import command, output
+from experiments.pages.wording import text_of, words_of
 from experiments.run_files.model_files import load_model, recorded_seed, with_given
 from experiments.run_files.reader import read_config
 from experiments.settings.commands import EvaluateSettings
@@ -69,9 +70,7 @@ def evaluate(settings: EvaluateSettings) -> None:
         "source": dataset.source,
         "parameters": models.parameter_count(model),
     }
-    rows = (
-        (key, f"{value:.4f}" if isinstance(value, float) else f"{value}") for key, value in document.items()
-    )
+    rows = [(words_of(key), text_of(key, value)) for key, value in document.items()]
     output.show(settings.output, document, lambda: output.print_table(f"Scores of {directory}", {}, rows))
 
 

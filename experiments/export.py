@@ -10,12 +10,10 @@ the directory.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from experiments.cli import command, output
-from experiments.run_files.directory import MODEL, SUMMARY
+from experiments.run_files.directory import MODEL
 from experiments.run_files.model_files import (
     SUFFIXES,
     Shape,
@@ -32,12 +30,11 @@ from experiments.run_files.model_files import (
     with_given,
     write,
 )
-from experiments.run_files.reader import Run, read_run
+from experiments.run_files.reader import read_run
 from experiments.settings.commands import ExportSettings
 from experiments.settings.log import messages
 from experiments.settings.output import Output
 from experiments.settings.recorded import refuse_code
-from fedmf.errors import RunDirectoryError
 
 
 def export(settings: ExportSettings) -> None:
@@ -51,7 +48,8 @@ def export(settings: ExportSettings) -> None:
     run = read_run(directory)
     file = directory / f"model{SUFFIXES[settings.format]}" if settings.to is None else Path(settings.to)
     refuse_taken_place(file, settings.format)
-    shape, seed = _shape(run), recorded_seed(run.config)
+    held, seed = run.summary["shape"], recorded_seed(run.config)
+    shape = Shape(tuple(held["input_shape"]), held["classes"], held["task"])
     build = with_given(run.config["model"], settings.model)
     along = going_along(run.privacy, {**build, **shape._asdict(), "start": None, "seed": seed})
     if settings.format == "onnx":
@@ -70,17 +68,6 @@ def export(settings: ExportSettings) -> None:
         messages.info(f"with the privacy statement of the run: {said}")
     document = {"files": [str(path) for path in reversed(files)], "statement": said}
     output.show(settings.output, document, lambda: print(file))
-
-
-def _shape(run: Run) -> Shape:
-    """Return the shape of the run's data. Raises `RunDirectoryError` where it did not record it."""
-    held: Mapping[str, Any] = run.summary.get("shape") or {}
-    if not set(Shape._fields) <= set(held):
-        raise RunDirectoryError(
-            f"{run.directory / SUMMARY} does not say of what shape the data were; an earlier version wrote it. "
-            "Export with that version."
-        )
-    return Shape(tuple(held["input_shape"]), held["classes"], held["task"])
 
 
 if __name__ == "__main__":

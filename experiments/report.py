@@ -30,9 +30,7 @@ def report(settings: ReportSettings) -> None:
     page = run_page(read_run(file.parent))
     files = write_page(page, file, settings)
     document = {"page": str(file), "plots": list(map(str, files))}
-    output.show(settings.output, document, lambda: output.console().print(f"page: {file}", markup=False))
-    if settings.output is Output.text:
-        output.print_files("plots", files)
+    output.show(settings.output, document, lambda: print(*(file, *files), sep="\n"))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Make a vocabulary from PUBLIC text: `python -m experiments.vocabulary file=words.txt size=10000 text=FILE`.
 
-With level=characters it holds characters. Without `text` the words are those of Python's own documentation, which is on every machine: its language
-reference and the docstrings of its standard library (PSF licence). Never point it at the training users'
-texts: a vocabulary is public, and privacy accounting does not cover it.
+With level=characters it holds characters. Without `text` the words are those of Python's own documentation, which is on
+every machine: its language reference and the docstrings of its standard library (PSF licence). Never point it at the
+training users' texts: a vocabulary is public, and privacy accounting does not cover it.
 """
 
 import gzip
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +40,8 @@ def vocabulary(settings: VocabularySettings) -> None:
     check_choice("level", settings.level, LEVELS)
     if target.exists() or target.is_symlink():
         raise DataError(f"{target} exists already; file must name a new file.")
-    lines: Iterable[str] = documentation() if settings.text is None else read_lines(Path(settings.text))
-    tokens = most_frequent(map(words if settings.level == WORDS else characters, lines), settings.size)
+    lines = documentation() if settings.text is None else read_lines(Path(settings.text))
+    tokens = most_frequent(map(words if settings.level == WORDS else list, lines), settings.size)
     if not tokens:
         raise DataError(f"{settings.text} holds no words; text must name a file of public text.")
     write_output(target, "".join(f"{token}\n" for token in tokens).encode())
@@ -51,24 +51,11 @@ def vocabulary(settings: VocabularySettings) -> None:
     output.show(settings.output, document, lambda: print(text))
 
 
-def characters(text: str) -> list[str]:
-    """Return the characters of a text but for line breaks, which every vocabulary of characters knows.
-
-    >>> characters("so\\r\\nit")
-    ['s', 'o', 'i', 't']
-    """
-    return [character for character in text if character not in "\r\n"]
-
-
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 text file, plain or .gz; raise `DataError` when it cannot be read."""
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8") as file
-        ):
-            yield from file
+        data = path.read_bytes()
+        yield from (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines()
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as UTF-8 text ({error}).") from error
 

@@ -26,7 +26,6 @@ KEPT_OUT = {
 COMMANDS = {
     "audit",
     "benchmark",
-    "mechanisms",
     "plan",
     "reproduce",
     "soak",

@@ -26,6 +26,7 @@ SUMMARY = {
     "uplink_bytes_per_client": 921.6,
     "envelope_bytes_per_client": 512,
     "wall_seconds": 12.5,
+    "shape": {"input_shape": [8, 8], "classes": 10, "task": "image"},
 }
 CONFIG = {
     "dataset": {"name": "digits", "path": None},

@@ -2,8 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.run_files.values import finite
@@ -54,10 +53,3 @@ def print_table(
 def print_json(document: Any) -> None:
     """Print one JSON document to stdout; infinite and undefined numbers become null."""
     print(json.dumps(finite(document), indent=2))
-
-
-def print_files(words: str, files: Sequence[Path]) -> None:
-    """Print where files were written, one line for their folder; nothing where there are none."""
-    if files:
-        names = ", ".join(sorted({file.name for file in files}))
-        console().print(f"{words}: {files[0].parent}: {names}", markup=False)

@@ -48,7 +48,7 @@ SUMMARY = {
     "accuracy": (None, AMOUNT), "loss": NUMBER, "epsilon": BOUND, "delta": BOUND, "rounds": partial(COUNT, low=1), "epochs": COUNT,
     "parameters": partial(COUNT, low=1), "compression_ratio": POSITIVE, "test_examples": (None, COUNT),
     "uplink_bytes_per_client": NUMBER, "envelope_bytes_per_client": NUMBER,
-    "wall_seconds": NUMBER, "keep_probability": NUMBER, "shape": (None, {"input_shape": [COUNT], "classes": COUNT, "task": str}),
+    "wall_seconds": NUMBER, "keep_probability": NUMBER, "shape": {"input_shape": [COUNT], "classes": COUNT, "task": str},
 }  # fmt: skip
 PRIVACY = {
     "paragraph": str,

@@ -86,7 +86,7 @@ def test_scores_are_those_of_the_stored_model(directory, scores, shown):
     assert found["loss"] == pytest.approx(loss, rel=1e-5)
     assert (found["examples"], found["parameters"], found["dataset"]) == (360, 650, "digits")
     text = shown()[1]
-    assert f"{accuracy:.4f}" in text
+    assert f"{100 * accuracy:.1f} %" in text
 
 
 def test_another_data_set_replaces_the_runs_own(directory, scores):

@@ -67,7 +67,7 @@ def test_no_file_is_written_over_unasked_and_an_error_changes_nothing(directory,
 
 def test_without_plots_the_page_alone_is_written(directory, capsys):
     reported(directory)
-    assert capsys.readouterr().out == f"page: {directory / 'report.html'}\n"
+    assert capsys.readouterr().out == f"{directory / 'report.html'}\n"
     assert sorted(path.name for path in directory.iterdir()) == [
         "config.yaml", "mechanism.json", "metrics.jsonl", "privacy.json", "report.html", "summary.json"
     ]  # fmt: skip

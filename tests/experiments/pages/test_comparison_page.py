@@ -4,8 +4,7 @@ import matplotlib
 import pytest
 
 import written_run
-from experiments.pages.comparison import read_comparison
-from experiments.pages.comparison_page import MOST_LINES, by_round_section, measured_sections
+from experiments.pages.comparison import MOST_LINES, by_round_section, measured_sections, read_comparison
 from experiments.pages.figures import LINES, LinePlot, Series, rendered
 
 EPSILON, SENT, KEEP = (
@@ -61,7 +60,7 @@ def test_epsilons_that_differ_by_calibration_alone_are_not_varied_and_a_group_wi
     written_run.sweep(tmp_path / "b", ("optimal",), (2.0, 8.0))
     config = {"privacy": {"noise_multiplier": 0, "delta": 1e-4}, "mechanism": {"name": "optimal"}}
     written_run.write(tmp_path / "b" / "open", config=config, summary={"epsilon": None})
-    assert "1 of the groups have none and are not drawn." in plots(tmp_path / "b")[EPSILON].caption
+    assert "2 of 3 groups have a value." in plots(tmp_path / "b")[EPSILON].caption
 
 
 def test_curves_by_round_have_the_mean_and_the_error_over_seeds(tmp_path):

@@ -75,8 +75,7 @@ def test_the_page_and_its_pictures_ask_nothing_of_a_network(tmp_path):
 
 
 def test_every_field_of_summary_and_statement_is_on_the_page_with_unit_and_file(tmp_path):
-    shape = {"input_shape": [8, 8], "classes": 10, "task": "image"}
-    summary = {"shape": shape, "adjacency": "zero_out", "test_examples": 360}
+    summary = {"adjacency": "zero_out", "test_examples": 360}
     privacy = {"sigma_by_epoch": [0.25, 0.25, 0.5]}
     html = page(tmp_path, summary=summary, privacy=privacy)
     said = Reader(html).text
