@@ -1,5 +1,7 @@
 """Stand-ins on a CPU for what one client's data can do to a process: spoil the model, or lose the device."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -8,7 +10,8 @@ from client.app import make_client_app
 from client.data import ArrayClients, Dataset, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.engines.processes import in_another_process
+from experiments.engines.pool import Pool, in_another_process
+from experiments.engines.processes import LocalProcess
 from plans import small_plan
 
 PLAN = small_plan(dimension=15)
@@ -85,9 +88,14 @@ def app_of(spoil, elsewhere=None, made=None, examples=examples_of):
     return make_client_app(examples, make_trainer, PLAN.client_plan, elsewhere=elsewhere)
 
 
-def dying_app(settings=None):
+def dying_app():
     """Return a ClientApp that loses its device to the client "special"."""
     return app_of(lose_device)
+
+
+def pool_of(make_app, *given, workers=2):
+    """Return a pool of processes of this machine that run the app of `make_app(*given)`."""
+    return Pool([LocalProcess(partial(make_app, *given)) for _ in range(workers)])
 
 
 def play_elsewhere(message, context):

@@ -17,8 +17,7 @@ from client.app import sent_bytes, unpack
 from client.settings import TrainingSettings
 from experiments.audit.pipeline import OPTIMIZER, Float64, Pipeline, Played
 from experiments.audit.sabotage import NONE, ExamplesOf, Sabotage
-from experiments.engines.failures import clients_of
-from experiments.engines.grid import CLIENT_APP_RAISED, Worker
+from experiments.engines.grid import CLIENT_APP_RAISED, Worker, clients_of
 from fedmf.audit.stated import Stated
 from fedmf.mechanisms import design_run, of_run
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan

@@ -23,9 +23,8 @@ from client.parameters import flat_parameters
 from client.training import Trainer
 from experiments.benchmark.simulation import TRAINING, Federation, build_plan, repeated_round
 from experiments.engines.grid import InProcessWorker, Worker
-from experiments.engines.messages import clients_a_message
-from experiments.engines.pool import WorkerPool
-from experiments.engines.processes import process_context, start_process
+from experiments.engines.pool import Pool, clients_a_message
+from experiments.engines.processes import LocalProcess, process_context, start_process
 from fedmf.updates.client_plan import ClientPlan
 from server.exchange import tasks_per_message
 
@@ -74,7 +73,7 @@ def round_with(workers: int, federation: Federation, stack: ExitStack) -> "parti
     if workers == 1:
         player: Worker = InProcessWorker(client_app(given))
     else:
-        player = stack.enter_context(WorkerPool(client_app, given, workers))
+        player = stack.enter_context(Pool([LocalProcess(partial(client_app, given)) for _ in range(workers)]))
         together = clients_a_message(federation.cohort_size, workers, together)
     return repeated_round(plan, initial, player, together)
 
@@ -109,7 +108,7 @@ def _apart(count: int, federation: Federation) -> Iterator[Callable[[], float]]:
 
     Raises `RuntimeError` where a process does not begin or ends.
     """
-    context = process_context([__name__])
+    context = process_context()
     turn, walls = context.Barrier(count + 1, timeout=_START), context.SimpleQueue()
     processes = [
         context.Process(target=_play_apart, args=(federation, turn, walls), daemon=True)  # type: ignore[attr-defined]

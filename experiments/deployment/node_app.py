@@ -97,7 +97,7 @@ def _elsewhere(message: Message, context: Context) -> Message:
 
     Where none can begin that is an error of theirs: a node does not stop a run, and what it has trained is sent.
     """
-    from experiments.engines.processes import in_another_process  # rarely needed: a node must start fast
+    from experiments.engines.pool import in_another_process  # rarely needed: a node must start fast
 
     try:
         return in_another_process(app_elsewhere, message, context)

@@ -7,64 +7,52 @@ test set; what is prepared once in the cache or mapped they share.
 import contextlib
 from collections.abc import Iterator
 from functools import partial
+from itertools import cycle, islice
 
 import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from client.app import Elsewhere, make_client_app
-from experiments.engines.failures import OnFailure, ignore_failure, note
 from experiments.engines.faults import FaultyWorker
-from experiments.engines.grid import InProcessWorker, Worker, run_locally
-from experiments.engines.messages import clients_a_message
-from experiments.engines.pool import Pool, WorkerPool
-from experiments.engines.processes import in_another_process, stopped, why_not
-from experiments.engines.ray import Reservation, ask_each, ray_processes
-from experiments.engines.same_workers import (
-    Said,
-    Sample,
-    described,
-    own_sources,
-    refuse_others,
-    sample_of,
-    software_here,
-)
+from experiments.engines.grid import InProcessWorker, Worker, note
+from experiments.engines.pool import Pool, clients_a_message, in_another_process
+from experiments.engines.processes import LocalProcess, stopped, why_not
+from experiments.engines.ray import ask_each, ray_processes
+from experiments.engines.same_workers import Said, Sample, check_same, said_of, sample_of
 from experiments.settings.client import Clients, build_for_clients
 from experiments.settings.engine import LocalSettings, RaySettings, worker_devices
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
 from fedmf.errors import FedmfError
-from server.app import make_server_app
-from server.strategy import FedMF
 
 
-def run_engine(
-    settings: Settings,
-    experiment: Experiment,
-    strategy: FedMF,
-    on_failure: OnFailure = ignore_failure,
-    workers: Pool | None = None,
-) -> None:
-    """Run `strategy` against the experiment's clients on the engine that the settings name.
+@contextlib.contextmanager
+def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker]:
+    """Start what computes the clients' replies on the engine that the settings name, and end it afterwards.
 
-    `workers` are those of `engine_workers`, for an engine that has them. `on_failure` receives each client whose update
-    is zero because it could not train, in this process.
+    Raises `SettingError` for a Ray cluster that cannot be joined or has no room, and for a worker whose software or data
+    differ from this process's; `RunStoppedError` where this process has no room for a trainer.
     """
     engine = settings.engine
     with contextlib.ExitStack() as stack:
         worker: Worker
-        if workers is not None:
-            worker = workers
+        if isinstance(engine, RaySettings):
+            processes = stack.enter_context(ray_processes(engine, partial(resident_client_app, settings)))
+            sample = sample_of(experiment.dataset.clients)
+            ours = said_of(settings, experiment, sample)
+            if engine.gpus_per_worker:
+                ours["client.device"] = "cuda"
+            check_same(ask_each(processes, said_here, settings, sample), ours)
+            worker = stack.enter_context(Pool(processes))
         elif isinstance(engine, LocalSettings) and engine.workers > 1:
-            worker = stack.enter_context(
-                WorkerPool(resident_client_app, settings, engine.workers, devices_of(settings))
-            )
+            devices = islice(cycle(devices_of(settings) or (None,)), engine.workers)
+            makers = [partial(resident_client_app, settings, device) for device in devices]
+            worker = stack.enter_context(Pool([LocalProcess(make_app) for make_app in makers]))
         else:
             elsewhere = partial(in_another_process, partial(app_elsewhere, settings))
             worker = InProcessWorker(_app_in_this_process(experiment, elsewhere))
-        if settings.faults.any:
-            worker = FaultyWorker(worker, settings.faults, experiment.plan.seed)
-        run_locally(make_server_app(lambda context: strategy), worker, on_failure)
+        yield FaultyWorker(worker, settings.faults, experiment.plan.seed) if settings.faults.any else worker
 
 
 def devices_of(settings: Settings) -> tuple[str, ...]:
@@ -72,29 +60,6 @@ def devices_of(settings: Settings) -> tuple[str, ...]:
     if not isinstance(settings.engine, LocalSettings):
         return ()
     return worker_devices(settings.engine, settings.client.device, torch.cuda.device_count())
-
-
-@contextlib.contextmanager
-def engine_workers(settings: Settings, experiment: Experiment) -> Iterator[Pool | None]:
-    """Start what an engine needs before anything of a run is written, and end it afterwards; None: nothing.
-
-    Raises `SettingError` for a Ray cluster that cannot be joined or has no room, and for a worker whose software or data
-    differ from this process's.
-    """
-    engine = settings.engine
-    if not isinstance(engine, RaySettings):
-        yield None
-        return
-    wanted = Reservation(engine.workers, engine.address, engine.cpus_per_worker, engine.gpus_per_worker)
-    with ray_processes(wanted, partial(resident_client_app, settings)) as processes:
-        refuse_others(ask_each(processes, software_here), software_here())
-        refuse_others(ask_each(processes, own_sources, settings), own_sources(settings))
-        sample = sample_of(experiment.dataset.clients)
-        answers = ask_each(processes, described_here, settings, sample)
-        ours = described(experiment, sample)
-        refuse_others(answers, {**ours, "client.device": "cuda"} if wanted.gpus else ours)
-        with Pool(processes) as pool:
-            yield pool
 
 
 def shared_tasks(settings: Settings, most: int) -> int:
@@ -122,9 +87,9 @@ def resident(settings: Settings, device: str | None = None) -> tuple[Clients, Cl
     return _resident[0][1:]
 
 
-def described_here(settings: Settings, sample: Sample) -> Said:
-    """Return how this worker process describes a run's clients, see `described`."""
-    return described(resident(settings)[0], sample)
+def said_here(settings: Settings, sample: Sample) -> Said:
+    """Return what this worker process says of itself, see `said_of`."""
+    return said_of(settings, resident(settings)[0], sample)
 
 
 def resident_client_app(settings: Settings, device: str | None = None) -> ClientApp:

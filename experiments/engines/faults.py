@@ -4,8 +4,7 @@ from collections import Counter
 
 from flwr.app import Error, Message
 
-from experiments.engines.failures import clients_of
-from experiments.engines.grid import CLIENT_APP_RAISED, Worker
+from experiments.engines.grid import CLIENT_APP_RAISED, Worker, clients_of
 from experiments.settings.engine import Faults
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire

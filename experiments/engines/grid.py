@@ -5,7 +5,8 @@ names the versions they were checked with. One node stands for all clients; a `W
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -14,11 +15,46 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from experiments.engines.failures import FailureTracker, OnFailure, ignore_failure, take_noted
+from client.reasons import reason
 from fedmf.errors import DeviceLostError, RunStoppedError
+from fedmf.updates import wire
 
 RUN_ID, NODE_ID = 1, 1
 CLIENT_APP_RAISED = 2  # Flower's error code for it
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A client whose update counts as zero, and why.
+
+    A reply contains masked values and nothing else, and so does every file of a run: failures take another way, from
+    the client app to `noted`, from there with a worker's result to the process of the server, whose user is told.
+    """
+
+    client: str
+    reason: str
+
+
+OnFailure = Callable[[Failure], None]
+
+noted: list[Failure] = []  # in this process, since they were last taken
+
+
+def note(client: str, error: BaseException) -> None:
+    """Note a client that could not train: the `on_failure` of a simulation's client apps."""
+    noted.append(Failure(client, reason(error)))
+
+
+def take_noted() -> list[Failure]:
+    """Return what has been noted in this process, and forget it."""
+    taken, noted[:] = list(noted), []
+    return taken
+
+
+def clients_of(message: Message) -> list[str]:
+    """Return the clients that a message has tasks for."""
+    task = message.content.config_records.get(wire.TASK)
+    return [] if task is None else wire.entries(task, wire.CLIENT)
 
 
 class Worker(Protocol):
@@ -54,14 +90,14 @@ class InProcessWorker:
 class LocalGrid(Grid):
     """The Grid of one node whose replies come from `worker`.
 
-    `on_failure` receives each client that could not train or whose reply is an error, before its reply is returned;
-    `count` how many clients have been asked and have answered.
+    `on_failure` receives each client that could not train or whose reply is an error, before its reply is returned.
     """
 
-    def __init__(self, worker: Worker, on_failure: OnFailure = ignore_failure) -> None:
+    def __init__(self, worker: Worker, on_failure: OnFailure | None = None) -> None:
         set_identity()
         self._worker = worker
-        self._tracker = FailureTracker(on_failure)
+        self._on_failure = on_failure
+        self._asked: dict[str, list[str]] = {}  # clients of the messages of a round
         self._ids = itertools.count(1)
         # Whether no reply can come any more: `server.exchange` then need not wait for its deadline.
         self.is_exhausted = False
@@ -94,7 +130,7 @@ class LocalGrid(Grid):
         pushed = list(messages)
         for message in pushed:
             message.metadata.__dict__["_message_id"] = f"{next(self._ids):012d}"
-        self._tracker.asked(pushed)
+        self._asked = {message.metadata.message_id: clients_of(message) for message in pushed}
         self._worker.submit(pushed)
         self.is_exhausted = False
         return [message.metadata.message_id for message in pushed]
@@ -102,7 +138,13 @@ class LocalGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the next replies to some of `message_ids`."""
         replies = self._worker.collect(list(message_ids))
-        self._tracker.heard(replies, take_noted())
+        failures = take_noted()
+        for reply in (reply for reply in replies if reply.has_error()):
+            clients = self._asked.pop(reply.metadata.reply_to_message_id, [])
+            failures += [Failure(client, str(reply.error.reason)) for client in clients]
+        if self._on_failure is not None:
+            for failure in failures:
+                self._on_failure(failure)
         self.is_exhausted = not replies
         return replies
 
@@ -139,7 +181,7 @@ def local_context() -> Context:
     return Context(RUN_ID, NODE_ID, {}, RecordDict(), {})
 
 
-def run_locally(server_app: ServerApp, worker: Worker, on_failure: OnFailure = ignore_failure) -> None:
+def run_locally(server_app: ServerApp, worker: Worker, on_failure: OnFailure | None = None) -> None:
     """Run a ServerApp against the clients that `worker` runs, and restore this process's identity afterwards.
 
     `on_failure` as in `LocalGrid`.

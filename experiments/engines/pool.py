@@ -1,112 +1,78 @@
 """A `Worker` of several processes: those of this machine, or of a Ray cluster (`ray.py`)."""
 
+import contextlib
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from copy import copy
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol
 
-from flwr.app import ArrayRecord, Error, Message
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from experiments.engines.failures import note_again
-from experiments.engines.grid import CLIENT_APP_RAISED
-from experiments.engines.messages import Gathering, Part, guided
-from experiments.engines.processes import (
-    LOST,
-    PAUSE,
-    TRIES,
-    CannotBegin,
-    LocalProcess,
-    Played,
-    run_messages,
-    run_with_model,
-    stopped,
-    why_not,
-)
-from fedmf.errors import RunStoppedError
+from client.app import pack
+from experiments.engines.grid import Failure, clients_of, noted
+from experiments.engines.processes import CannotBegin, LocalProcess, Played, run_message, stopped, why_not
 from fedmf.updates import wire
 
 log = logging.getLogger(__name__)
 
+TRIES = 3  # to begin a process that runs clients, before it is given up
+PAUSE = 1.0  # seconds between two of them: what a dead process held may not be free at once
+MESSAGES_A_WORKER = 4  # in a round: what is answered is added up while others still train
+
 
 class Process(Protocol):
-    """A worker process, one call at a time; where it dies, the future raises one of `LOST`."""
+    """A worker process, one call at a time; where it dies, the future raises."""
 
-    def begin(self) -> "Future[object]":
-        """Start it, or start it again, without any client; the future gives what started it, or raises `CannotBegin`."""
+    def begin(self) -> "Future[None]":
+        """Start it, or start it again, without any client."""
 
-    def submit(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
-        """Call `function` in it."""
+    def run(self, message: Message) -> "Future[Played]":
+        """Run the clients of `message` in it."""
 
     def end(self) -> None:
         """End it."""
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    parts: list[Part]
-    model: ArrayRecord | None  # None: each message has its own
+class Pool(contextlib.AbstractContextManager["Pool"]):
+    """A `Worker` whose `processes` take the messages of a round one by one.
 
-    def alone(self) -> "list[_Chunk]":
-        return [_Chunk([client], self.model) for part in self.parts for client in part.alone()]
-
-
-@dataclass(eq=False)
-class _Seat:
-    """A process and what is known of it."""
-
-    process: Process
-    tries: int = 0  # to begin, that failed in a row
-    parent: object = None  # what started it
-    has_run: bool = False  # any client, since it began
-    lost: _Chunk | None = None  # what it ran when it died
-    model: ArrayRecord | None = None  # that it has received
-
-
-class Pool:
-    """A `Worker` whose `processes` take clients in chunks that shrink towards the end of a round.
-
-    A client that kills its process (out of memory, say) counts as an error reply, and costs no other client anything. So
-    does one after which the device does not answer its process any more: that process ends itself, and another begins.
-    A process counts as evidence against a client only if it had run no other client. Where the process that starts the
-    workers ended, their clients are run again; where no worker can begin, `collect` raises `RunStoppedError` and nothing
-    is answered.
+    A process that dies begins again, and runs the clients of its message alone. A client at which it dies (out of memory,
+    say, or of a device that does not answer it any more) though it had run no other counts as an error, and costs no
+    other client anything. A process that cannot begin is given up, and the others run its clients; where none is left,
+    `collect` raises `RunStoppedError` and nothing is answered.
     """
 
     def __init__(self, processes: Sequence[Process]) -> None:
-        self._seats = [_Seat(process) for process in processes]
-        self._idle: list[_Seat] = []
-        self._running: dict[Future[Any], tuple[_Seat, _Chunk | None]] = {}  # None: it begins
-        self._queue: deque[_Chunk] = deque()
-        self._gathered: dict[str, Gathering] = {}
-        self._parents: set[object] = set()  # all that have started workers
-        self._losses = 0  # of these, since the last reply
-        self._stop: RunStoppedError | None = None
-        for seat in self._seats:
-            self._begin(seat)
-
-    def __enter__(self) -> Self:
-        """Return the pool."""
-        return self
+        self._processes = list(processes)
+        self._idle: list[Process] = []
+        self._used: set[Process] = set()  # that have run a client since they began
+        self._queue: deque[Message] = deque()
+        self._running: dict[Future[Played], tuple[Process, Message]] = {}
+        self._why = ""  # the last process was given up
+        for process, begun in [(process, process.begin()) for process in processes]:
+            try:
+                begin(process, begun)
+                self._idle.append(process)
+            except CannotBegin as error:
+                self._give_up(process, error)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the processes."""
-        for seat in self._seats:
-            seat.process.end()
+        for process in self._processes:
+            process.end()
 
     def submit(self, messages: list[Message]) -> None:
-        """Hand the clients to the processes."""
-        models = [message.content.array_records.get(wire.MODEL) for message in messages]
-        model = models[0] if models and all(model is models[0] for model in models) else None
-        self._gathered |= {message.metadata.message_id: Gathering(message) for message in messages}
-        self._queue.extend(_Chunk(parts, model) for parts in guided(messages, max(1, len(self._seats))))
+        """Hand the messages to the processes."""
+        self._queue.extend(messages)
         self._hand_out()
 
     def collect(self, message_ids: list[str]) -> list[Message]:
@@ -114,131 +80,120 @@ class Pool:
 
         Raises `RunStoppedError` where no process can begin, and from then on.
         """
-        replies: list[Message] = []
-        while self._gathered and not replies:
-            if self._stop is not None:
-                raise self._stop
+        while self._queue or self._running:
+            if not self._processes:
+                raise stopped(f"no worker process can begin ({self._why}); {TRIES} tries were made")
+            done = wait(self._running, return_when=FIRST_COMPLETED).done
+            replies = [reply for future in done for reply in self._answered(future)]
             self._hand_out()
-            for future in wait(self._running, return_when=FIRST_COMPLETED).done:
-                seat, chunk = self._running.pop(future)
-                replies += self._begun(seat, future) if chunk is None else self._ended(seat, chunk, future)
-        return replies
+            if replies:
+                return replies
+        return []
 
     def _hand_out(self) -> None:
         while self._idle and self._queue:
-            self._run(self._idle.pop(0), self._queue.popleft())
+            process, message = self._idle.pop(0), self._queue.popleft()
+            self._used.add(process)
+            self._running[process.run(message)] = process, message
 
-    def _run(self, seat: _Seat, chunk: _Chunk) -> None:
-        messages = [part.message(with_model=chunk.model is None) for part in chunk.parts]
-        if chunk.model is None:
-            future = seat.process.submit(run_messages, messages)
-        else:  # a process receives a round's model once
-            future = seat.process.submit(
-                run_with_model, None if seat.model is chunk.model else chunk.model, messages
-            )
-            seat.model = chunk.model
-        self._running[future] = seat, chunk
-
-    def _begin(self, seat: _Seat) -> None:
-        self._running[seat.process.begin()] = seat, None
-
-    def _begun(self, seat: _Seat, future: "Future[object]") -> list[Message]:
-        """Give a process that has begun its next clients; returns the reply of a client that killed the last one."""
+    def _answered(self, future: "Future[Played]") -> list[Message]:
+        """Return the reply to a message, and have its process at hand again; nothing where that was given up."""
+        process, message = self._running.pop(future)
         try:
-            parent = future.result()
-        except (CannotBegin, *LOST) as error:
-            seat.tries += 1
-            if seat.tries < TRIES:
-                time.sleep(PAUSE)  # what a dead process held may not be free at once
-                self._begin(seat)
-            else:
-                self._give_up(seat, why_not(error))
+            try:
+                reply = _heard(future)
+            except Exception:  # it died, or its reply cannot be pickled
+                self._begin_again(process)
+                reply = pack([self._values_alone(process, one) for one in one_by_one(message)], message)
+        except CannotBegin as error:
+            self._give_up(process, error)
+            self._queue.appendleft(message)
             return []
-        if seat.parent is not None and parent != seat.parent and parent not in self._parents:
-            self._note_lost_parent()
-        self._parents.add(parent)
-        lost, is_same, was_new = seat.lost, parent == seat.parent, not seat.has_run
-        seat.tries, seat.parent, seat.has_run, seat.lost, seat.model = 0, parent, False, None, None
-        if lost is not None and is_same and len(alone := lost.alone()) == 1:
-            if not was_new:
-                self._run(seat, lost)
-                return []
-            self._idle.append(seat)
-            return self._taken(lost, ([_failed("its process died", lost.parts[0])], []))
-        if lost is not None:  # what started it had ended, or nobody knows which client it was
-            self._queue.extendleft(alone if is_same else [lost])
-        self._idle.append(seat)
-        return []
+        self._idle.append(process)
+        return [reply]
 
-    def _ended(self, seat: _Seat, chunk: _Chunk, future: "Future[Played]") -> list[Message]:
-        """Return the messages that the replies to `chunk` complete; where its process died, it begins again."""
+    def _values_alone(self, process: Process, message: Message) -> bytes:
+        """Return what the one client of `message` sends, nothing where a process dies that had run no other client."""
+        (client,) = clients_of(message)
+        for _ in range(2):
+            was_new = process not in self._used
+            self._used.add(process)
+            try:
+                reply = _heard(process.run(message))
+                return bytes(*wire.entries(reply.content.config_records[wire.UPDATE], wire.VALUES))
+            except Exception:
+                self._begin_again(process)
+            if was_new:
+                break
+        noted.append(Failure(client, "its process died"))
+        return wire.NO_VALUES
+
+    def _begin_again(self, process: Process) -> None:
+        begin(process)
+        self._used.discard(process)
+
+    def _give_up(self, process: Process, error: CannotBegin) -> None:
+        """Continue without a process that cannot begin; no client is charged for it."""
+        process.end()
+        self._processes.remove(process)
+        self._why = str(error)
+        if self._processes:
+            log.warning("a worker process cannot begin (%s); the others run its clients", error)
+
+
+def begin(process: Process, begun: "Future[None] | None" = None) -> None:
+    """Begin a process, `begun` being the first try. Raises `CannotBegin` after `TRIES` of them."""
+    for number in range(TRIES):
+        time.sleep(PAUSE if number else 0)
         try:
-            played = future.result()
-        except LOST:
-            seat.lost = chunk
-            self._begin(seat)
-            return []
-        except Exception as error:  # a reply that cannot be pickled
-            seat.has_run, seat.model = True, None  # whether the call reached the process is unknown
-            self._idle.append(seat)
-            if len(alone := chunk.alone()) > 1:
-                self._queue.extendleft(alone)
-                return []
-            played = [_failed(type(error).__name__, chunk.parts[0])], []
-        else:
-            seat.has_run, self._losses = True, 0
-            self._idle.append(seat)
-        return self._taken(chunk, played)
-
-    def _taken(self, chunk: _Chunk, played: Played) -> list[Message]:
-        """Return the messages that the replies to `chunk` complete, and note in this process which clients failed."""
-        replies, failures = played
-        note_again(failures)
-        complete: list[Message] = []
-        for part, reply in zip(chunk.parts, replies, strict=True):
-            message_id = part.whole.metadata.message_id
-            if (whole := self._gathered[message_id].add(part, reply)) is not None:
-                note_again(self._gathered.pop(message_id).failures)
-                complete.append(whole)
-        return complete
-
-    def _give_up(self, seat: _Seat, why: str) -> None:
-        """Go on without a process that cannot begin; no client is charged for it."""
-        seat.process.end()
-        self._seats.remove(seat)
-        if seat.lost is not None:
-            self._queue.appendleft(seat.lost)
-        if not self._seats:
-            self._stop = stopped(f"no worker process can begin ({why}); {TRIES} tries were made")
-        else:
-            log.warning("a worker process cannot begin (%s); the others run its clients", why)
-
-    def _note_lost_parent(self) -> None:
-        """Count a process that starts workers and has ended: where that repeats, the run stops."""
-        self._losses += 1
-        log.warning("the process that starts the workers ended; its clients are run again")
-        if self._losses >= TRIES:
-            self._stop = stopped(
-                f"the process that starts the workers ended {self._losses} times without a reply in between"
-            )
+            (begun or process.begin()).result()
+            return
+        except Exception as error:
+            begun, why = None, why_not(error)
+    raise CannotBegin(why)
 
 
-class WorkerPool(Pool):
-    """`workers` processes of this machine, one thread each, whose app is `resident_client_app(settings)`.
+def _heard(future: "Future[Played]") -> Message:
+    """Return a process's reply, and note in this process which clients failed."""
+    reply, failures = future.result()
+    noted.extend(failures)
+    return reply
 
-    With `devices` (torch's names) it is `resident_client_app(settings, device)`: each worker takes the next in turn.
+
+def clients_a_message(cohort_size: int, workers: int, most: int) -> int:
+    """Return how many clients of a round share a message, at most `most`, for `MESSAGES_A_WORKER`."""
+    return min(most, math.ceil(cohort_size / (MESSAGES_A_WORKER * workers)))
+
+
+def one_by_one(message: Message) -> list[Message]:
+    """Return a message for each client of `message`, under its id."""
+    task = message.content.config_records[wire.TASK]
+    asked = zip(wire.entries(task, wire.CLIENT), wire.entries(task, wire.MASK_KEY), strict=True)
+    parts = []
+    for client, key in asked:
+        own = ConfigRecord({**task, wire.CLIENT: [client], wire.MASK_KEY: [key]})
+        part = copy(message)
+        part.content = RecordDict({**message.content, wire.TASK: own})
+        parts.append(part)
+    return parts
+
+
+def in_another_process(
+    make: Callable[[Message, Context], ClientApp], message: Message, context: Context
+) -> Message:
+    """Return the reply of the app `make(message, context)` from a new process, for one that has lost its device.
+
+    `make` is found by its import path and reads no client's data: where it raises, or no process begins, `RunStoppedError`
+    is raised and no client has been run. Where the process dies after that, this raises what its future does. A message
+    costs the start of a process: this is for the rare case only.
     """
-
-    def __init__(
-        self,
-        resident_client_app: Callable[..., ClientApp],
-        settings: object,
-        workers: int,
-        devices: Sequence[str] = (),
-    ) -> None:
-        given = [[devices[number % len(devices)]] if devices else [] for number in range(workers)]
-        super().__init__([LocalProcess(partial(resident_client_app, settings, *device)) for device in given])
-
-
-def _failed(reason: str, part: Part) -> Message:
-    return Message(Error(CLIENT_APP_RAISED, reason), reply_to=part.message(with_model=False))
+    process = LocalProcess(partial(make, message, context))
+    try:
+        begin(process)
+        return _heard(process.call(run_message, message, context))
+    except CannotBegin as error:
+        raise stopped(
+            f"no process can begin that runs the clients after a lost device ({error}); {TRIES} tries were made"
+        ) from error
+    finally:
+        process.end()

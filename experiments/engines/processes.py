@@ -12,43 +12,31 @@ import random
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
-from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Context, Message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from client.reasons import one_line
-from experiments.engines.failures import Failure, note_again, take_noted
-from experiments.engines.grid import call_app, local_context, set_identity
+from experiments.engines.grid import Failure, call_app, local_context, set_identity, take_noted
 from fedmf.errors import DeviceLostError, FedmfError, RunStoppedError
-from fedmf.updates import wire
-
-TRIES = 3  # to begin a process that runs clients, before it is given up
-PAUSE = 1.0  # seconds between two of them: what a dead process held may not be free at once
 
 # Ctrl-C and a closed terminal reach every process of the terminal; they are for the command, which then ends its workers.
 FOR_THE_COMMAND = (signal.SIGINT, signal.SIGHUP)
 
-# With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
-_SEARCH = ("PYTHONPATH", "PYTHONSAFEPATH")
-
-# What a process that died, or could not be started, makes a future raise.
-LOST = (BrokenExecutor, OSError, EOFError)
+_PRELOADED = "experiments.engines.engine"  # what builds the clients of a run, and all that it imports
 
 MakeApp = Callable[[], ClientApp]
-# The replies to some messages, and separately the clients that failed: a reply contains nothing of that.
-Played = tuple[list[Message], list[Failure]]
+# The reply to a message, and separately the clients that failed: a reply contains nothing of that.
+Played = tuple[Message, list[Failure]]
 
 _app: ClientApp | None = None  # of this worker process
-_model: ArrayRecord | None = None  # of the round, in this worker process
 
 
 class CannotBegin(Exception):
@@ -62,25 +50,25 @@ class LocalProcess:
         self._make_app = make_app
         self._executor: ProcessPoolExecutor | None = None
 
-    def begin(self) -> "Future[object]":
-        """Start a new process in place of the last one; the future gives the id of the process that it was forked from."""
+    def begin(self) -> "Future[None]":
+        """Start a new process in place of the last one."""
         self.end()
         try:
-            made_by: Any = self._make_app
-            while isinstance(made_by, partial):
-                made_by = made_by.func
-            context = process_context([made_by.__module__])
-            self._executor = ProcessPoolExecutor(1, context)
-            return self._executor.submit(begin_process, self._make_app, dict(os.environ))
-        except LOST as error:
+            self._executor = ProcessPoolExecutor(1, process_context())
+        except OSError as error:
             return failed_future(error)
+        return self.call(begin_process, self._make_app, dict(os.environ))
 
-    def submit(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
+    def run(self, message: Message) -> "Future[Played]":
+        """Run the clients of `message` in the process."""
+        return self.call(run_message, message)
+
+    def call(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
         """Call `function` in the process."""
         assert self._executor is not None
         try:
             return self._executor.submit(function, *arguments)
-        except LOST as error:
+        except (BrokenExecutor, OSError, EOFError) as error:  # it has ended, or the fork server has
             return failed_future(error)
 
     def end(self) -> None:
@@ -96,8 +84,8 @@ def failed_future(error: BaseException) -> "Future[Any]":
     return future
 
 
-def begin_process(make_app: MakeApp, environment: Mapping[str, str] | None = None) -> int:
-    """Make this a process that runs clients with `make_app()`, before it is given any; return its parent's id.
+def begin_process(make_app: MakeApp, environment: Mapping[str, str] | None = None) -> None:
+    """Make this a process that runs clients with `make_app()`, before it is given any.
 
     `environment` is that of the process that wants it; None: this process is set up already. Raises `CannotBegin`.
     """
@@ -109,78 +97,26 @@ def begin_process(make_app: MakeApp, environment: Mapping[str, str] | None = Non
         _app = make_app()
     except (Exception, SystemExit) as error:
         raise CannotBegin(why_not(error)) from None
-    return os.getppid()
 
 
-def run_messages(messages: Sequence[Message]) -> Played:
-    """Return this process's replies.
+def run_message(message: Message, context: Context | None = None) -> Played:
+    """Return this process's reply.
 
     Ends the process where the device does not answer any more: another one begins, and runs each client alone.
     """
     if _app is None:  # a cluster started the process again by itself
         os._exit(1)
-    take_noted()  # of messages that raised
+    take_noted()  # of a message that raised
     try:
-        return [call_app(_app, message, local_context()) for message in messages], take_noted()
+        return call_app(_app, message, context or local_context()), take_noted()
     except DeviceLostError:
         os._exit(1)
 
 
-def run_with_model(model: ArrayRecord | None, messages: Sequence[Message]) -> Played:
-    """Return this process's replies to messages without their model; None: that of the last call."""
-    global _model
-    if model is not None:
-        _model = model
-    if _model is not None:  # else `run_messages` ends the process
-        for message in messages:
-            message.content[wire.MODEL] = _model
-    return run_messages(messages)
-
-
-def in_another_process(
-    make: Callable[[Message, Context], Any], message: Message, context: Context
-) -> Message:
-    """Return the reply of the app `make(message, context)` from a new process, for one that has lost its device.
-
-    `make` is found by its import path and reads no client's data: where it raises, or no process begins, in each of
-    three tries, `RunStoppedError` is raised and no client has been run. After that this raises what the app raised, and
-    `BrokenExecutor` where the process died. A message costs the start of a process: this is for the rare case only.
-    """
-    process = LocalProcess(partial(make, message, context))
-    try:
-        for number in range(TRIES):
-            time.sleep(PAUSE if number else 0)
-            try:
-                process.begin().result()
-                break
-            except (CannotBegin, *LOST) as error:
-                said = why_not(error)
-        else:
-            raise stopped(
-                f"no process can begin that runs the clients after a lost device ({said}); {TRIES} tries were made"
-            )
-        reply: Message
-        reply, failures = process.submit(_run_one, message, context).result()
-        note_again(failures)
-        return reply
-    finally:
-        process.end()
-
-
-def _run_one(message: Message, context: Context) -> tuple[Message, list[Failure]]:
-    assert _app is not None
-    return _app(message, context), take_noted()
-
-
-def process_context(preload: Sequence[str]) -> BaseContext:
-    """Return how to start processes: from a fork server that has imported `preload`, or by spawning where there is none.
-
-    This process has one server for good: what another call asks it to import, its processes then import themselves.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return spawn_context()
+def process_context() -> BaseContext:
+    """Return how to start processes: from a fork server, which this process has for good."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, *preload])
+    context.set_forkserver_preload([_PRELOADED])
     _ensure_server()
     return context
 
@@ -240,6 +176,7 @@ def unheard() -> Iterator[None]:
 
 def why_not(error: BaseException) -> str:
     """Return why a process cannot begin, in the words of an error that it raised before it was given any client."""
+    error = getattr(error, "cause", None) or error  # Ray's around it
     return str(error) if isinstance(error, (FedmfError, CannotBegin)) else one_line(error)
 
 
@@ -265,15 +202,14 @@ def _ensure_server() -> None:
     """Start the fork server if there is none, deaf to Ctrl-C and to a closed terminal, and with this process's search path."""
     from multiprocessing.forkserver import ensure_running
 
-    with unheard():
-        resource_tracker.ensure_running()  # the server wants it, and starting it would let Ctrl-C through again
-    before = {name: os.environ.get(name) for name in _SEARCH}
+    before = dict(os.environ)
+    # With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
+    os.environ.update(PYTHONPATH=os.pathsep.join(map(os.path.abspath, sys.path)), PYTHONSAFEPATH="1")
     try:
-        os.environ.update(zip(_SEARCH, (os.pathsep.join(map(os.path.abspath, sys.path)), "1"), strict=True))
+        with unheard():
+            resource_tracker.ensure_running()  # the server wants it, and starting it would let Ctrl-C through again
         with unheard():
             ensure_running()
     finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)

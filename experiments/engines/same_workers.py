@@ -6,9 +6,8 @@ client of this run on somebody else's examples, and one with other bounds would 
 
 import platform
 import secrets
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +19,7 @@ from client.data.identity import digest_clients
 from client.imports import looking_here
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device
-from experiments.run_files.provenance import installed_version, own_code
+from experiments.run_files.provenance import files_digest, installed_version, own_code
 from experiments.settings.client import Clients
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
@@ -29,148 +28,83 @@ from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 
 PACKAGES = ("flwr", "torch", "numpy")
-_WHOLE = 4096  # clients; of more only a sample is compared
-_SAMPLED, _READ = 1024, 32  # clients of a sample, and clients whose examples are read
+_READ = 32  # clients whose examples are compared too: who they are may be known by a name alone
 
 # What a worker or this process says of itself: a name for each thing that must be the same, and its value.
 Said = dict[str, str]
 
 
-def software_here() -> Said:
-    """Return what of the software decides what a client computes, and a digest of our code: versions alone lag behind."""
-    ours = own_code()
-    return {
-        "Python": ".".join(platform.python_version_tuple()[:2]),
-        "fedmf": ours["fedmf"],
-        **{package: installed_version(package) or "none" for package in PACKAGES},
-        "numba": compiling.version() or "none that can be used",  # else numpy rotates, and rounds otherwise
-        "the code of fedmf": f"digest {ours['code']}",
-    }
-
-
 @dataclass(frozen=True)
 class Sample:
-    """Which clients are compared, under which key, and of which the examples are read: drawn anew at each start.
+    """The clients whose examples are compared, and the key of all digests of clients: drawn at each start."""
 
-    `numbers` None: all clients. A difference that touches a share s of many clients escapes a sample of 1024 with
-    probability (1 - s)^1024: below 4e-5 at a hundredth of the clients.
-    """
-
-    numbers: tuple[int, ...] | None
-    read: tuple[int, ...]
-    key: SecretKey = field(default_factory=SecretKey.generate)
+    key: SecretKey
+    numbers: tuple[int, ...]
 
 
 def sample_of(clients: Sequence[Examples]) -> Sample:
-    """Return a sample of `clients`; the examples of those that hold other ones at each reading are left out."""
-    drawn, count = secrets.SystemRandom(), len(clients)
-    numbers = None if count <= _WHOLE else tuple(sorted(drawn.sample(range(count), _SAMPLED)))
-    read = tuple(sorted(drawn.sample(range(count), min(_READ, count))))
-    sample = Sample(numbers, read)
-    if _examples_digest(clients, sample) == _examples_digest(clients, sample):
-        return sample
-    return Sample(numbers, (), sample.key)
+    """Return a sample of `clients`; of none where each reading gives other examples."""
+    drawn = sorted(secrets.SystemRandom().sample(range(len(clients)), min(_READ, len(clients))))
+    sample = Sample(SecretKey.generate(), tuple(drawn))
+    is_stable = examples_digest(clients, sample) == examples_digest(clients, sample)
+    return sample if is_stable else Sample(sample.key, ())
 
 
-def described(experiment: Experiment | Clients, sample: Sample) -> Said:
-    """Return what of a run's clients must be the same everywhere: who they are, what they train and enforce, on what."""
-    dataset = experiment.dataset
-    layout = layout_of(experiment.model)
-    return {
-        "client.device": pick_device(experiment.training.device).type,
-        "the number of clients": str(len(dataset.clients)),
-        "the shape of an example": f"{dataset.input_shape}, {dataset.classes} classes",
-        "the clients": f"digest {_clients_digest(dataset.clients, sample)[:16]}",
-        "the clients' examples": f"digest {_examples_digest(dataset.clients, sample)[:16]}",
-        "the model": f"digest {blake2b(repr(layout).encode(), digest_size=8).hexdigest()}",
-        "what does not train": f"digest {digest_tensors(fixed_tensors(experiment.model))[:16]}",
-        "what a client enforces": repr(experiment.client_plan),
-    }
-
-
-def refuse_others(answers: Sequence[tuple[str, Said]], ours: Said) -> None:
-    """Raise `SettingError` that names the first worker of `answers` that says something else than `ours`, and what."""
-    for worker, theirs in answers:
-        for name, value in ours.items():
-            if theirs.get(name) != value:
-                raise SettingError(
-                    f"{worker} differs from this process in {name}: {theirs.get(name)} there, {value} here. Every node "
-                    "must have the same software and data (docs/cluster.md); nothing was asked of a client."
-                )
-
-
-def _clients_digest(clients: Sequence[Examples], sample: Sample) -> str:
-    """Return a digest of who the clients of the sample are."""
-    if sample.numbers is None:
-        return digest_clients(clients, sample.key)
+def examples_digest(clients: Sequence[Examples], sample: Sample) -> str:
+    """Return a digest of the examples of the clients of the sample."""
     fingerprint = Fingerprint(sample.key)
     for number in sample.numbers:
-        held = number < len(clients)
-        fingerprint.text(digest_clients(clients, sample.key, number, number + 1) if held else "none")
-    return fingerprint.hexdigest()
-
-
-def _examples_digest(clients: Sequence[Examples], sample: Sample) -> str:
-    """Return a digest of the examples of the clients that the sample reads: who they are may be known by a name alone."""
-    fingerprint = Fingerprint(sample.key)
-    for number in sample.read:
         identify_each(clients, fingerprint, range(number, number + 1))
     return fingerprint.hexdigest()
 
 
-_COMPARED = {"fedmf", "client", "server", "experiments", "torch", "numpy", "flwr"}  # by `software_here`
-
-
-def own_sources(settings: Settings) -> dict[str, str]:
-    """Return a digest of the files behind each import path in `settings` that a worker runs, by its key.
-
-    The mechanism, the optimizer and the metrics of a run are the server's alone. What such a file reads, imports from
-    other packages of the user's own or makes of its environment is not seen.
-    """
-    named = {
-        "dataset.name": settings.dataset.name,
-        "model.name": settings.model.name,
-        "client.loss": settings.client.loss,
-        "client.trainer": settings.client.trainer or "",
-    }
+def said_of(settings: Settings, held: Experiment | Clients, sample: Sample) -> Said:
+    """Return what decides what a client computes: software, who the clients are, what they train and enforce, on what."""
+    dataset, code = held.dataset, own_code()
+    own = (settings.dataset.name, settings.model.name, settings.client.loss, settings.client.trainer or "")
     return {
-        f"the code of {key}": f"digest {source_digest(path)}" for key, path in named.items() if ":" in path
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "fedmf": code["fedmf"],
+        **{package: str(installed_version(package)) for package in PACKAGES},
+        "numba": str(compiling.version()),  # None: numpy rotates, and rounds otherwise
+        "the code of fedmf": code["code"],
+        **{f"the code of {path}": source_digest(path) for path in own if ":" in path},
+        "client.device": pick_device(held.training.device).type,
+        "the shape of an example": f"{dataset.input_shape}, {dataset.classes} classes",
+        "the number of clients": str(len(dataset.clients)),
+        "the clients": digest_clients(dataset.clients, sample.key)[:16],
+        "the clients' examples": examples_digest(dataset.clients, sample)[:16],
+        "the model": blake2b(repr(layout_of(held.model)).encode(), digest_size=8).hexdigest(),
+        "what does not train": digest_tensors(fixed_tensors(held.model))[:16],
+        "what a client enforces": repr(held.client_plan),
     }
 
 
 def source_digest(path: str) -> str:
-    """Return a digest of the files of `module:name`, by name and content; "of no file" where none is found.
+    """Return a digest of the Python files of the module or the package that `path`, MODULE:NAME, is in.
 
-    Of a module in a package, one without an __init__.py too, all Python files of that package count, for one may import the other.
+    What such a file imports from other packages of the user's own, or reads from files, is not seen.
     """
-    module = path.partition(":")[0]
-    top = module.partition(".")[0]
-    if top in _COMPARED:
+    top = path.partition(":")[0].partition(".")[0]
+    if top in (*PACKAGES, "fedmf", "client", "server", "experiments"):
         return "as the software"
-    digest, count = blake2b(digest_size=8), 0
-    for name, file in sorted(_files(module, top)):
-        data = file.read_bytes()
-        digest.update(f"{name} {len(data)} ".encode() + data)
-        count += 1
-    return digest.hexdigest() if count else "of no file"
+    with looking_here():
+        spec = find_spec(top)
+    if spec is None:
+        return "of no file"
+    places = spec.submodule_search_locations
+    if places is None:
+        return files_digest([(top, Path(str(spec.origin)))])
+    found = [(place, file) for place in map(Path, places) for file in place.rglob("*.py") if file.is_file()]
+    return files_digest((file.relative_to(place).as_posix(), file) for place, file in found)
 
 
-def _files(module: str, top: str) -> Iterator[tuple[str, Path]]:
-    """Yield the name and the place of each file of `module`, and of the package `top` that it is in."""
-    for name in dict.fromkeys((top, module)):
-        try:
-            with looking_here():
-                spec = find_spec(name)
-        except (ImportError, ValueError):  # no package, or a module without a spec
-            file = getattr(sys.modules.get(name), "__file__", None)
-            spec = None
-        else:
-            file = spec.origin if spec is not None else None
-        if spec is not None and spec.submodule_search_locations is not None:
-            for place in map(Path, spec.submodule_search_locations):
-                for found in place.rglob("*.py"):
-                    if found.is_file():  # not an editor's lock, a link to nowhere
-                        yield f"{name}/{found.relative_to(place).as_posix()}", found
-            return
-        if file is not None and Path(file).is_file():
-            yield name, Path(file)
+def check_same(answers: Sequence[tuple[str, Said]], ours: Said) -> None:
+    """Raise `SettingError` that names the first worker of `answers` that says something else than `ours`, and what."""
+    for worker, theirs in answers:
+        for name, value in ours.items():
+            if theirs[name] != value:
+                raise SettingError(
+                    f"{worker} differs from this process in {name}: {theirs[name]} there, {value} here. Every node must "
+                    "have the same software and data (docs/cluster.md); nothing was asked of a client."
+                )

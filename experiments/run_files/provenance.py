@@ -12,7 +12,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -176,9 +176,14 @@ def code_digest(checkout: Path) -> str:
 
     The same for a checkout, an installed package and Flower's bundle of one state of the code.
     """
-    digest = hashlib.sha256()
     files = (file for package in _OURS for file in (checkout / package).rglob("*") if file.suffix in _CODE)
-    for name, file in sorted((file.relative_to(checkout).as_posix(), file) for file in files):
+    return files_digest((file.relative_to(checkout).as_posix(), file) for file in files)
+
+
+def files_digest(files: Iterable[tuple[str, Path]]) -> str:
+    """Return the SHA-256 of files, given with their names, 16 hexadecimal digits of it."""
+    digest = hashlib.sha256()
+    for name, file in sorted(files):
         data = file.read_bytes()
         digest.update(b"%s\0%d\0" % (name.encode(), len(data)))
         digest.update(data)

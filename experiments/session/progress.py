@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rich.text import Text
 
 from client.metric_names import ALWAYS
-from experiments.engines.failures import Failure
+from experiments.engines.grid import Failure
 from experiments.settings.log import is_on, messages
 from fedmf.accounting.caveats import LARGEST
 from fedmf.errors import RunStoppedError

@@ -4,7 +4,8 @@ from functools import partial
 from pathlib import Path
 
 from client.data.identity import digest_clients, refuse_changing_clients
-from experiments.engines.engine import devices_of, engine_workers, run_engine, shared_tasks
+from experiments.engines.engine import devices_of, engine_worker, shared_tasks
+from experiments.engines.grid import run_locally
 from experiments.run_files.directory import CONFIG, RunDirectory
 from experiments.run_files.same_settings import refuse_other_settings
 from experiments.session.progress import FailureCount, View
@@ -15,6 +16,7 @@ from experiments.settings.engine import DeploymentSettings, warn_of_many_workers
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
+from server.app import make_server_app
 from server.cohort import SimulatedPopulation
 from server.exchange import tasks_per_message
 
@@ -46,19 +48,19 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
     refuse_changing_clients(experiment.dataset.clients)
     failures = FailureCount(stops=settings.run.stop_if_all_fail)
     view = View(experiment.plan.participation.rounds, job)
+    session = Session(
+        settings,
+        directory,
+        experiment,
+        identify=partial(digest_clients, experiment.dataset.clients),
+        failures=failures,
+        view=view,
+    )
     try:
-        with engine_workers(settings, experiment) as workers:
-            session = Session(
-                settings,
-                directory,
-                experiment,
-                identify=partial(digest_clients, experiment.dataset.clients),
-                failures=failures,
-                view=view,
-            )
+        with engine_worker(settings, experiment) as worker:
             session.run(
                 lambda folder: SimulatedPopulation(),
-                lambda strategy: run_engine(settings, experiment, strategy, failures.add, workers),
+                lambda strategy: run_locally(make_server_app(lambda context: strategy), worker, failures.add),
                 shared_tasks(settings, tasks_per_message(experiment.plan)),
             )
     finally:

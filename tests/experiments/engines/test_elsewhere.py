@@ -11,17 +11,18 @@ from torch.utils._python_dispatch import _pop_mode
 
 from client.app import make_client_app
 from experiments.deployment import apps
-from experiments.engines import processes
-from experiments.engines.engine import run_engine
-from experiments.engines.failures import ignore_failure
-from experiments.engines.grid import InProcessWorker, LocalGrid, local_context, set_identity
-from experiments.engines.processes import CannotBegin, failed_future, in_another_process
+from experiments.engines import pool
+from experiments.engines.engine import engine_worker
+from experiments.engines.grid import InProcessWorker, LocalGrid, local_context, run_locally, set_identity
+from experiments.engines.pool import in_another_process
+from experiments.engines.processes import CannotBegin, failed_future
 from experiments.settings.experiment import build
 from fedmf.errors import DeviceLostError, RunStoppedError
 from no_room import app_once, app_that_dies, refuse_room
 from plans import KEY
 from poison import PLAN, app_of, examples_of, fail, lose_device
 from runs import composed
+from server.app import make_server_app
 from server.cohort import SimulatedPopulation
 from server.optimizer import Sgd
 from server.state import first_state
@@ -54,7 +55,7 @@ def revive():
         _pop_mode()
 
 
-def trained(*, dies, on_failure=ignore_failure):
+def trained(*, dies, on_failure=None):
     """The model after two epochs in two rounds each, with the engine of a simulation in this process."""
     settings = composed(
         *DATA, *model_named(dies=dies), "population.cohort_size=3", "population.epochs=2", "client.device=cpu"
@@ -62,7 +63,8 @@ def trained(*, dies, on_failure=ignore_failure):
     experiment = build(settings)
     state = first_state(experiment.plan, experiment.initial, KEY)
     strategy = FedMF(experiment.plan, experiment.optimizer, SimulatedPopulation(), state, tasks_per_message=3)
-    run_engine(settings, experiment, strategy, on_failure)
+    with engine_worker(settings, experiment) as worker:
+        run_locally(make_server_app(lambda context: strategy), worker, on_failure)
     revive()
     assert strategy.state.round == 4
     return strategy.state.model
@@ -134,8 +136,8 @@ def test_where_no_process_can_begin_after_a_lost_device_nothing_is_released(monk
         def end(self):
             begun.append("end")
 
-    monkeypatch.setattr(processes, "PAUSE", 0)
-    monkeypatch.setattr(processes, "LocalProcess", Full)
+    monkeypatch.setattr(pool, "PAUSE", 0)
+    monkeypatch.setattr(pool, "LocalProcess", Full)
     app = app_of(
         lose_device,
         partial(in_another_process, app_once),

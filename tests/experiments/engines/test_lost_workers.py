@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from experiments.engines import pool as pools, processes
-from experiments.engines.failures import Failure
-from experiments.engines.grid import InProcessWorker, LocalGrid
-from experiments.engines.pool import WorkerPool
+from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
 from experiments.engines.processes import begin_process
 from fedmf.errors import DataError, RunStoppedError
 from fedmf.updates import wire
-from poison import app_of
+from poison import app_of, pool_of
 from tasks import joint, values_in
 
 pytestmark = pytest.mark.long
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.long
 NAMES = ("special", *"abcdefgh")
 
 
-def app_without_data(settings):
+def app_without_data():
     """Raise what a missing file of data does."""
     raise DataError("there is no file of data.")
 
@@ -78,7 +76,7 @@ def impatient(monkeypatch):
 
 def test_what_stops_workers_is_said_in_one_sentence_and_without_a_traceback(impatient, capfd):
     with (
-        WorkerPool(app_without_data, None, 1) as pool,
+        pool_of(app_without_data, workers=1) as pool,
         pytest.raises(RunStoppedError, match=r"can begin \(there is no file of data\.\)"),
     ):
         LocalGrid(pool).send_and_receive([joint("a")])
@@ -89,7 +87,7 @@ def test_the_end_of_the_fork_server_costs_no_client_and_then_a_client_its_own(he
     for number, deed in enumerate(["end server", "end", "end", "end"]):
         (tmp_path / str(number)).write_text(deed)
     heard = []
-    with WorkerPool(app_with_deeds, tmp_path, 2) as pool:
+    with pool_of(app_with_deeds, tmp_path) as pool:
         sent = played(LocalGrid(pool, heard.append), *NAMES)
     assert heard == [Failure("special", "its process died")]
     assert sent == here | {"special": wire.NO_VALUES}
@@ -123,7 +121,7 @@ def stay(connection):
 
 def test_no_worker_outlives_the_fork_server_that_it_was_forked_from():
     ours, theirs = multiprocessing.Pipe()
-    processes.process_context([]).Process(target=stay, args=[theirs], daemon=True).start()
+    processes.process_context().Process(target=stay, args=[theirs], daemon=True).start()
     pid = ours.recv()
     assert is_there(pid)
     end_server(fork_server())
@@ -133,9 +131,9 @@ def test_no_worker_outlives_the_fork_server_that_it_was_forked_from():
 def test_no_process_outlives_a_run_that_is_killed():
     code = (
         "import os, signal; from multiprocessing import forkserver\n"
-        "from experiments.engines.pool import WorkerPool; from poison import app_of\n"
-        "with WorkerPool(app_of, None, 2) as pool:\n"
-        "    begun = [seat.process.submit(os.getpid).result() for seat in pool._seats]\n"
+        "from poison import app_of, pool_of\n"
+        "with pool_of(app_of, None) as pool:\n"
+        "    begun = [process.call(os.getpid).result() for process in pool._processes]\n"
         "    print(forkserver._forkserver._forkserver_pid, *begun, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -158,7 +156,7 @@ def is_shielded(pid):
 
 def test_a_fork_server_that_ends_between_rounds_costs_nothing_and_is_begun_anew_as_the_first_was(here):
     heard, servers = [], []
-    with WorkerPool(app_of, None, 2) as pool:
+    with pool_of(app_of, None) as pool:
         grid = LocalGrid(pool, heard.append)
         for _ in range(2):  # before any worker has begun, and when all have nothing to do
             servers.append(fork_server())
@@ -173,8 +171,8 @@ def test_a_fork_server_that_ends_between_rounds_costs_nothing_and_is_begun_anew_
 def test_a_fork_server_that_ends_while_it_begins_a_worker_costs_nothing(here, monkeypatch, impatient):
     heard, asked, process_context = [], [], processes.process_context
 
-    def context(preload):
-        found = process_context(preload)
+    def context():
+        found = process_context()
         asked.append(fork_server())
         if len(asked) in (
             2,
@@ -184,7 +182,7 @@ def test_a_fork_server_that_ends_while_it_begins_a_worker_costs_nothing(here, mo
         return found
 
     monkeypatch.setattr(processes, "process_context", context)
-    with WorkerPool(app_of, None, 2) as pool:
+    with pool_of(app_of, None) as pool:
         assert played(LocalGrid(pool, heard.append), *NAMES) == here
     assert heard == []
     assert len(asked) > 3

@@ -1,174 +1,82 @@
-"""A Ray cluster, as far as it goes without one: what is an error, and what becomes of lost processes."""
+"""Runs in Ray clusters on this machine, one of two nodes and one of a run's own: the same bits, and what is an error."""
 
-import functools
-import itertools
-import socket
+import json
+import os
+import shutil
 import sys
-from concurrent.futures import BrokenExecutor
-from functools import partial
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import cloudpickle
+import numpy as np
 import pytest
 
+from cluster_runs import write_data
 from experiments.cli.command import guard
-from experiments.engines import ray, ray_private
+from experiments.engines import ray
 from experiments.engines.processes import CannotBegin
-from experiments.engines.ray import RayProcess, Reservation, ask_each, refuse_if_silent, refuse_without_room
+from experiments.engines.ray import RayProcess, ask_each, import_ray
+from experiments.settings.engine import RaySettings
 from fedmf.errors import DataError, SettingError
-from runs import composed, simulate
+from ray_clusters import cluster, free_port, in_a_process
+from runs import composed, metrics, model, simulate
 
 pytest.importorskip("ray")
-
-
-def node(name="a", cpus=4.0, gpus=0.0, alive=True):
-    """A node as `ray.nodes()` lists it."""
-    held = {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
-    return {"NodeManagerHostname": name, "NodeID": name * 20, "Alive": alive, "Resources": held}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "wanted", "room"),
-    [
-        ([node(), node("b")], Reservation(8), None),
-        ([node(), node("b", alive=False)], Reservation(8), 4),
-        ([node(cpus=3), node("b", cpus=3)], Reservation(3, cpus=2), 2),  # no worker is cut in two
-        ([node(gpus=1), node("b")], Reservation(2, gpus=0.5), None),
-        ([node(gpus=1), node("b")], Reservation(3, gpus=0.5), 2),
-        ([node(cpus=0.3)], Reservation(3, cpus=0.1), None),
-    ],
-)
-def test_workers_that_do_not_fit_onto_the_nodes_are_refused_with_what_there_is(nodes, wanted, room):
-    if room is None:
-        refuse_without_room(nodes, wanted)
-        return
-    with pytest.raises(SettingError, match=rf"has room for {room}: \d+ CPUs and"):
-        refuse_without_room(nodes, wanted)
-
-
-def test_an_address_at_which_no_cluster_answers_is_refused_within_seconds(monkeypatch):
-    """Nothing listens, or something that is no cluster; Ray by itself would try for minutes and then end the process."""
-    monkeypatch.setattr(ray_private, "PATIENCE", 0.5)
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        with pytest.raises(SettingError, match=r"no Ray cluster answers there \(unavailable\)"):
-            refuse_if_silent(f"127.0.0.1:{other.getsockname()[1]}")
-        other.listen()
-        with pytest.raises(SettingError, match="no Ray cluster answers there"):
-            refuse_if_silent(f"127.0.0.1:{other.getsockname()[1]}")
 
 
 def test_a_run_in_a_cluster_that_is_not_there_is_a_users_mistake_and_leaves_nothing(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    none = functools.cache(set)  # somebody else's may run here
-    monkeypatch.setattr("ray._private.services.find_gcs_addresses", none)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    given = composed(f"run.directory={tmp_path / 'r'}", "engine=ray", "engine.address=auto")
+    """Ray by itself would try for minutes, and then end the process."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    address = f"127.0.0.1:{free_port()}"
+    given = composed(f"run.directory={tmp_path / 'r'}", "engine=ray", f"engine.address={address}")
     assert guard(lambda: simulate(given)) == 2
-    assert "error: engine.address is auto, but no Ray cluster runs on this" in capsys.readouterr().err
+    assert f"error: engine.address is {address}, but that Ray cluster could" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
 
 
-class Lost(Exception):
-    """What a Ray that has lost a worker raises."""
+def test_a_cluster_of_the_runs_own_is_never_started_without_a_token(monkeypatch):
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with pytest.raises(SettingError, match="has imported Ray already, without a token"):
+        import_ray(RaySettings("ray"))
+    assert "RAY_AUTH_TOKEN" not in os.environ
+    import_ray(RaySettings("ray", address="auto"))
 
 
-class TaskFailed(Lost):
-    """What Ray raises for what a worker's code raised."""
+def test_a_process_that_does_not_come_back_in_time_cannot_begin():
+    """Or comes back, and builds what it runs clients with."""
+    asked = []
 
-    def __init__(self, cause=None):
-        self.cause = cause
-
-
-def process(call, is_up=()):
-    """A process of a Ray in which nothing travels; `is_up` gives whether it can be asked, then always; `call` runs a call."""
-
-    answers = iter(is_up)
-
-    def name():
-        if not next(answers, True):
-            raise Lost
-        return "worker"
-
-    actor = SimpleNamespace(
-        name=SimpleNamespace(remote=lambda: name),
-        call=SimpleNamespace(remote=lambda *given: partial(call, *given)),
-    )
-    errors = SimpleNamespace(RayError=Lost, RayTaskError=TaskFailed)
-    fake = SimpleNamespace(get=lambda made, timeout=None: made(), exceptions=errors, kill=lambda actor: None)
-    return RayProcess(fake, actor, "worker", "app")
-
-
-def raising(error):
     def call(*given):
-        raise error
+        asked.append(given[1])
+        return SimpleNamespace(future=Future)
 
-    return call
-
-
-def returned(function, *given):
-    """Return what `function` returns, as an actor does."""
-    return function(*given)
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(ray, "_PATIENCE", 0.1)
-    monkeypatch.setattr(ray, "_PAUSE", 0.01)
-
-
-def test_a_process_that_is_started_again_begins_once_it_is_there(impatient):
-    began = []
-    one = process(lambda function, make_app: began.append(make_app), is_up=[False, False])
-    one.begin().result()
-    assert began == ["app"]
-
-
-def test_a_process_that_does_not_come_back_in_time_cannot_begin(impatient):
-    one = process(returned, is_up=itertools.repeat(False))
-    with pytest.raises(CannotBegin, match="not again within"):
-        one.begin().result()
-    one._has_ended.set()  # the run ends while it waits
-    with pytest.raises(CannotBegin):
-        one.begin().result(timeout=1)
-
-
-@pytest.mark.parametrize(
-    ("raised", "seen"),
-    [(Lost("node died"), BrokenExecutor), (TaskFailed(CannotBegin("no room")), CannotBegin), (TaskFailed(), TaskFailed)],
-)  # fmt: skip
-def test_a_dead_process_is_told_from_what_its_code_raises(raised, seen):
-    with pytest.raises(seen):
-        process(raising(raised)).submit(print).result()
+    name = SimpleNamespace(options=lambda max_task_retries: SimpleNamespace(remote=lambda: "name"))
+    actor = SimpleNamespace(name=name, call=SimpleNamespace(remote=call))
+    for up in ([], ["name"]):
+        fake = SimpleNamespace(wait=lambda names, timeout, up=up: (up, []))
+        future = RayProcess(fake, actor, "app").begin()
+        if not up:
+            with pytest.raises(CannotBegin, match="not again within"):
+                future.result(timeout=1)
+    assert asked == ["app"]
 
 
 def test_each_process_is_asked_and_one_that_cannot_answer_is_named():
-    assert ask_each([process(returned)] * 2, max, 1, 2) == [("worker", 2)] * 2
+    def process(outcome):
+        future = Future()
+        (future.set_exception if isinstance(outcome, Exception) else future.set_result)(outcome)
+        return SimpleNamespace(name="worker", call=lambda function, *given: future)
+
+    assert ask_each([process(2)] * 2, max, 1, 2) == [("worker", 2)] * 2
     with pytest.raises(SettingError, match="worker cannot run this run's clients: no such file"):
-        ask_each([process(raising(TaskFailed(DataError("no such file"))))], print)
-    with pytest.raises(SettingError, match="worker ended while it loaded"):
-        ask_each([process(raising(Lost()))], print)
-
-
-def test_the_private_parts_of_ray_are_those_of_the_versions_they_were_checked_with(monkeypatch):
-    """Look at ray_private.py before changing this number."""
-    real = pytest.importorskip("ray")
-    assert real.__version__.startswith("2.")
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "ab" * 32)
-    ray_private.read_environment()
-    try:
-        loader = ray_private._inside().AuthenticationTokenLoader.instance()
-        assert "ab" * 32 in str(loader.get_token_for_http_header())
-    finally:
-        monkeypatch.undo()
-        ray_private.read_environment()
+        ask_each([process(DataError("no such file"))], print)
 
 
 def test_a_workers_code_travels_without_our_package_and_keeps_the_machines_own_places(monkeypatch, tmp_path):
-    packed, by_name = cloudpickle.dumps(ray._worker_class()), cloudpickle.dumps(Reservation)
+    packed, by_name = cloudpickle.dumps(ray.worker_class()), cloudpickle.dumps(RayProcess)
     for module in [name for name in sys.modules if name.partition(".")[0] == "experiments"]:
         monkeypatch.setitem(sys.modules, module, None)  # as where it is not installed
     with pytest.raises(ImportError):
@@ -176,5 +84,93 @@ def test_a_workers_code_travels_without_our_package_and_keeps_the_machines_own_p
     worker = cloudpickle.loads(packed)
     monkeypatch.setattr(sys, "path", ["there", "both"])
     monkeypatch.chdir(tmp_path)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
     worker(["ours", "both"], "/no/such/folder", 1)
     assert sys.path == ["ours", "both", "there"]
+
+
+PLAY = "import sys, cluster_runs; cluster_runs.play(*sys.argv[1:])"
+
+
+def played(folders, directory, runs, code=PLAY, **environment):
+    """Return the exit codes of `runs`, what each printed on stderr, and what all printed on stdout."""
+    done = in_a_process(code, directory, json.dumps(runs), MOUNTED=str(folders / "here"), **environment)
+    assert done.returncode == 0, done.stderr
+    said = {part.partition("\n")[0]: part.partition("\n")[2] for part in done.stderr.split("== ")[1:]}
+    return json.loads(done.stdout.splitlines()[-1]), said, done.stdout
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """What this process and the two nodes have mounted; the second node of the cluster is not the head."""
+    folder = tmp_path / "folders"
+    folder.mkdir()
+    for name in ("here", "head", "second"):
+        write_data(folder / name)
+    return folder
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_two_nodes_give_the_bits_of_one_process_and_other_data_or_no_token_are_an_error(tmp_path, folders):
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ab" * 32}
+    nodes = [{"MOUNTED": str(folders / name), "MARKED_CLIENT": "", **token} for name in ("head", "second")]
+    with cluster(*nodes) as address:
+        own = ["engine=ray", f"engine.address={address}"]
+        runs = {"local": [], "ray": own, "three": [*own, "engine.workers=3"]}
+        codes, said, _ = played(folders, tmp_path, runs, **token)
+        assert codes == {"local": 0, "ray": 0, "three": 2}
+        np.testing.assert_array_equal(model(tmp_path / "ray"), model(tmp_path / "local"))
+        assert metrics(tmp_path / "ray") == metrics(tmp_path / "local")
+        assert "Traceback" not in said["ray"]
+        assert "asks for 3 workers of 1 CPUs" in said["three"]
+        assert not (tmp_path / "three").exists()
+
+        shutil.rmtree(folders / "second")
+        write_data(folders / "second", seed=1)
+        codes, said, _ = played(folders, tmp_path, {"other": own}, **token)
+        assert codes == {"other": 2}
+        assert "error: the Ray worker " in said["other"]
+        assert "differs from this process in the clients: " in said["other"]
+        assert "Traceback" not in said["other"]
+        assert not (tmp_path / "other").exists()
+
+        codes, said, _ = played(folders, tmp_path, {"outside": own})
+        assert codes == {"outside": 2}
+        assert f"error: engine.address is {address}, but that Ray cluster could not be" in said["outside"]
+
+
+OUTSIDER = """
+import sys, grpc, cluster_runs
+from experiments.engines import ray as engine
+join = engine.join
+
+def watched(ray, settings):
+    join(ray, settings)
+    address = ray.get_runtime_context().gcs_address
+    try:
+        grpc.insecure_channel(address).unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=10)
+    except grpc.RpcError as error:
+        print("an outsider is", error.code().name.lower())
+
+engine.join = watched
+cluster_runs.play(*sys.argv[1:])
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_client_that_kills_its_process_takes_no_other_with_it_and_without_its_token_nobody_joins(
+    tmp_path, folders
+):
+    """In a cluster of the run's own, a process of which runs several clients of a message."""
+    once = "population.epochs=1"
+    runs = {"raises": [once], "dies": [once, "engine=ray"]}
+    codes, said, printed = played(folders, tmp_path, runs, OUTSIDER)
+    assert codes == {"raises": 0, "dies": 0}
+    assert "an outsider is unauthenticated" in printed
+    np.testing.assert_array_equal(model(tmp_path / "dies"), model(tmp_path / "raises"))
+    total = said["dies"].strip().splitlines()[-1]
+    assert total.startswith("1 of 40 clients failed and count as zeros")
+    assert "its process died" in total

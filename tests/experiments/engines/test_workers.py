@@ -19,9 +19,7 @@ import small_files
 from experiments.cli.command import guard
 from experiments.engines import engine
 from experiments.engines.engine import shared_tasks
-from experiments.engines.failures import Failure
-from experiments.engines.grid import InProcessWorker, LocalGrid
-from experiments.engines.pool import WorkerPool
+from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
 from experiments.engines.processes import process_context, start_process
 from experiments.session import simulation
 from experiments.settings.client import build_for_clients
@@ -29,7 +27,7 @@ from experiments.settings.engine import LocalSettings, worker_devices
 from experiments.settings.experiment import build
 from fedmf.errors import DataError, SettingError
 from fedmf.updates import wire
-from poison import app_of, dying_app
+from poison import app_of, dying_app, pool_of
 from runs import STATE, composed
 from tasks import joint, values_in
 
@@ -45,7 +43,6 @@ def told(path):
 
 def main():
     from experiments.engines import processes
-    from experiments.engines.pool import WorkerPool
     import tasks, poison
     sys.path.append(os.getcwd())
     began = forkserver.ensure_running
@@ -55,14 +52,14 @@ def main():
             for number in (signal.SIGINT, signal.SIGHUP):  # Ctrl-C, or a closed terminal, while it imports
                 os.kill(pid, number)
     forkserver.ensure_running = begin
-    with WorkerPool(poison.app_of, None, 1):
+    with poison.pool_of(poison.app_of, None, workers=1):
         pass
     assert resource_tracker._resource_tracker._check_alive(), "a closed terminal ends the resource tracker"
     server = forkserver._forkserver._forkserver_pid
     assert {"PYTHONSAFEPATH"} & set(os.environ) == set()
     os.environ["LATER"] = "set after the server began"
-    with WorkerPool(poison.app_of, None, 2) as pool:
-        first, second = [seat.process.submit(told, "").result() for seat in pool._seats]
+    with poison.pool_of(poison.app_of, None) as pool:
+        first, second = [process.call(told, "").result() for process in pool._processes]
     assert first[0] == os.environ["LATER"], first
     assert first[1] == second[1] == server, (first, second, server)
     assert first[2] != second[2], "random is the same in two workers"
@@ -109,34 +106,13 @@ def new_pages(megabytes, turns):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's allocator")
 def test_a_worker_ignores_what_a_terminal_sends_to_all_and_touches_no_new_pages_for_arrays_of_a_size_that_it_has_freed():
-    with ProcessPoolExecutor(1, process_context([]), initializer=start_process) as executor:
+    with ProcessPoolExecutor(1, process_context(), initializer=start_process) as executor:
         for number in (signal.SIGINT, signal.SIGHUP):
             assert executor.submit(signal.getsignal, number).result() == signal.SIG_IGN
         assert executor.submit(new_pages, 4, 3).result() < 0.1 * (3 * 4 << 20) / resource.getpagesize()
 
 
-TRACKED = """
-import os, signal, sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import resource_tracker
-from experiments.engines.processes import spawn_context
-before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-context = spawn_context()
-assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
-tracker = resource_tracker._resource_tracker._pid
-os.kill(tracker, signal.SIGHUP)
-semaphore = context.Semaphore()
-assert resource_tracker._resource_tracker._pid == tracker
-print("all is well")
-"""
-
-
-def test_what_keeps_semaphores_outlives_a_closed_terminal():
-    done = subprocess.run([sys.executable, "-c", TRACKED], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("all is well\n", "")
-
-
-def dying_process(settings=None):
+def dying_process():
     """Return a ClientApp whose process ends at the client "special"."""
     return app_of(lambda model: os._exit(1))
 
@@ -170,7 +146,7 @@ def here():
 def test_workers_reply_as_one_process_does_round_after_round_each_message_with_its_own_model(here):
     (other,) = values(LocalGrid(InProcessWorker(app_of(None))), with_another_model(joint(*"ab")))
     assert other["a"] != here["a"]
-    with WorkerPool(app_of, None, 2) as pool:
+    with pool_of(app_of, None) as pool:
         grid = LocalGrid(pool)
         for is_shared in (True, False):
             messages = [joint(*"abcd"), joint(*"efghi"), joint("j")]
@@ -188,7 +164,7 @@ def test_workers_reply_as_one_process_does_round_after_round_each_message_with_i
 @pytest.mark.parametrize("ends", [dying_process, dying_app], ids=["process", "device"])
 def test_who_ends_a_worker_takes_no_other_client_of_the_message_along(here, ends):
     heard = []
-    with WorkerPool(ends, None, 2) as pool:
+    with pool_of(ends) as pool:
         (sent,) = values(LocalGrid(pool, heard.append), joint("special", *"abcdefghij"))
     assert sent == here | {"special": wire.NO_VALUES}
     assert heard == [Failure("special", "its process died")]

@@ -13,7 +13,7 @@ import pytest
 
 import own_models
 from experiments.cli.command import guard
-from experiments.engines.failures import Failure
+from experiments.engines.grid import Failure
 from experiments.session.progress import FailureCount
 from fedmf.errors import RunStoppedError, SettingError
 from runs import composed, metrics, model, run, simulate
