@@ -17,10 +17,9 @@ from experiments.cli.pipes import ending_quietly
 from experiments.settings.compose import compose
 from experiments.settings.engine import warn_of_workers
 from experiments.settings.log import messages, stderr_handler
-from experiments.settings.mistakes import pointing_to_help, sentence
+from experiments.settings.mistakes import check_no_flags, sentence
 from experiments.settings.operator_file import named_file, naming_file, with_file, without
-from experiments.settings.suggestions import refuse_flag
-from fedmf.errors import FedmfError, RunStoppedError, SettingError
+from fedmf.errors import FedmfError, RunStoppedError
 
 USER_MISTAKE, STOPPED = 2, 1
 
@@ -130,13 +129,11 @@ def _call(
 ) -> None:
     if show_help(command, doc, arguments):
         return
-    if said := refuse_flag(command, arguments):
-        raise SettingError(said)
+    check_no_flags(arguments)
     file = named_file(arguments) if reads_file else None
     arguments = without(besides, with_file(arguments) if reads_file else arguments)
     form = pick(arguments)
     with naming_file(file):
         settings: Any = compose(form.name, arguments, form.settings)
     warn_of_workers("workers", getattr(settings, "workers", 1))
-    with pointing_to_help(form.name):
-        form.function(settings)
+    form.function(settings)

@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from experiments.settings.mistakes import unknown
 from experiments.settings.reference import RUN, Setting, called, experiments, reference
-from experiments.settings.suggestions import ALSO_A_RUN, choices_sentence, unknown
 from fedmf.errors import SettingError
 
 FLAGS = ("-h", "--help")
@@ -70,7 +70,7 @@ def _of_topic(command: str, topic: str) -> Iterator[RenderableType]:
     """Yield a key; or a group, its choices and its keys, those of one choice if one is named."""
     known = reference(command)
     name, _, choice = topic.partition("=")
-    if command in ALSO_A_RUN and name not in (*known.keys, *known.groups):
+    if command == "plan" and name not in (*known.keys, *known.groups):
         known = reference(RUN)
     if name not in known.groups:
         if not known.of_key(name):
@@ -79,7 +79,7 @@ def _of_topic(command: str, topic: str) -> Iterator[RenderableType]:
         return
     group = known.groups[name]
     if choice and choice not in group.choices:
-        raise SettingError(choices_sentence(command, name, choice, group.choices))
+        raise SettingError(f"{name} is {choice!r}; it must be one of {', '.join(group.choices)}.")
     yield f"{name}: {group.about}"
     shown = {choice: group.choices[choice]} if choice else group.choices
     if shown:

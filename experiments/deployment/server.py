@@ -40,7 +40,7 @@ ENDING = (
 )
 _AT_ONCE = 0.1
 
-ENGINE_KEYS = {"timeout": "node_timeout", "query_timeout": "query_timeout"}  # of `Attendance`
+ENGINE_KEYS = ("query_timeout",)  # of `Attendance`
 
 
 def deploy(settings: Settings, grid: Grid) -> None:

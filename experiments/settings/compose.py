@@ -13,8 +13,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.settings.home import at_home
-from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
+from experiments.settings.mistakes import as_setting_errors
+from experiments.settings.overrides import at_home
 from experiments.settings.reference import CONF
 from experiments.settings.values import Choice, Option, defaults, group_of, make
 from fedmf.errors import SettingError
@@ -31,8 +31,7 @@ def compose(
     Hydra's global state is left as it was. Raises a `FedmfError` for what cannot be composed.
     """
     choices = [f"{group}={choice}" for group, choice in _choices_made(settings, recorded or {}).items()]
-    with pointing_to_help(name), as_setting_errors(name, overrides, choices):
-        refuse_added(name, overrides, choices)
+    with as_setting_errors(name, overrides):
         typed = [text for text in overrides if text not in choices]
         return make(settings, composed(name, typed, settings, recorded))
 

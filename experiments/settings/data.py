@@ -4,11 +4,11 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from client.settings import LEVELS, PARTITIONERS, TEST_SPLITS
-from experiments.settings.keys import keyed, with_keys
+from experiments.settings.keys import keyed
 from experiments.settings.log import messages
 from experiments.settings.values import Choice, Option, plain, value_of
 from fedmf.errors import SettingError
@@ -376,7 +376,7 @@ def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
 def load_dataset(
     arguments: Mapping[str, Any], model: str | None = None, *, clients_only: bool = False
 ) -> "Dataset":
-    """Return the data set that a composed group `dataset` names; what it says of itself names keys too.
+    """Return the data set that a composed group `dataset` names.
 
     `model` is the name of the model that it is for: texts of one's own are parted into what that predicts.
     `clients_only`: for a process that plays clients, which needs no test set.
@@ -385,10 +385,7 @@ def load_dataset(
 
     arguments = _at_level(arguments, model)
     with keyed("dataset", arguments.keys()):
-        dataset = load(**arguments, clients_only=clients_only)
-    uncovered = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.uncovered)
-    notes = tuple(with_keys(sentence, "dataset", arguments.keys()) for sentence in dataset.notes)
-    return replace(dataset, uncovered=uncovered, notes=notes)
+        return load(**arguments, clients_only=clients_only)
 
 
 def check_dataset(arguments: Mapping[str, Any], model: str | None = None) -> None:

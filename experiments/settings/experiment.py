@@ -16,7 +16,7 @@ from experiments.settings.client import build_bounds, build_model
 from experiments.settings.data import arguments, load_dataset
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.factorization import factorize, say_long
-from experiments.settings.keys import keyed, with_keys
+from experiments.settings.keys import keyed, with_key
 from experiments.settings.optimizer import build_optimizer, steps_of_own
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings
 from fedmf.errors import SettingError
@@ -76,7 +76,7 @@ class Experiment:
     def misgivings(self) -> tuple[str, ...]:
         """What speaks against the run, in sentences that name its keys: `fedmf.outlook`."""
         return tuple(
-            with_keys(with_keys(sentence, "population", PopulationSettings), "compression", Compression)
+            with_key(with_key(sentence, "population", PopulationSettings), "compression", Compression)
             for sentence in misgivings(self.plan)
         )
 
@@ -107,7 +107,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
         dataset = replace(dataset, uncovered=(*dataset.uncovered, START_IS_PUBLIC))
     participation = _participation(settings, _clients(settings, dataset))
     dimension = layout_of(model).dimension
-    with keyed("mechanism", {"family": "name"}), keyed("population", {"rounds": "rounds_per_epoch"}):
+    with keyed("mechanism", ("name",)), keyed("population", ("rounds_per_epoch",)):
         fit = partial(
             factorize,
             settings.mechanism.name,

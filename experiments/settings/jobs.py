@@ -17,13 +17,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.settings.compose import as_plain, given_values, is_true, store_settings
-from experiments.settings.home import at_home
 from experiments.settings.log import messages
-from experiments.settings.mistakes import as_setting_errors, pointing_to_help, refuse_added
+from experiments.settings.mistakes import as_setting_errors, check_no_flags
+from experiments.settings.overrides import at_home
 from experiments.settings.recorded import named_code
-from experiments.settings.reference import CONF, RUN
+from experiments.settings.reference import CONF
 from experiments.settings.schema import Settings
-from experiments.settings.suggestions import refuse_flag
 from experiments.settings.sweep import SweepJob, check_sweeper, check_value, overrides_among, sweep_job
 from experiments.settings.values import make, plain
 from fedmf.errors import SettingError
@@ -52,8 +51,7 @@ def run_jobs(
     how many of them may fail is its own setting. `on_failure` is told of each job of a sweep that fails.
     """
     arguments = at_home(sys.argv[1:])
-    if said := refuse_flag(RUN, arguments, _OPTIONS):
-        raise SettingError(said)
+    check_no_flags(arguments, _OPTIONS)
     overrides = overrides_among(arguments)
     if overrides == arguments and not any(_OF_HYDRA.match(text) for text in overrides):
         settings = settings_of(overrides)
@@ -64,8 +62,6 @@ def run_jobs(
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
     store_settings("config", Settings)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
-    with as_setting_errors("config", overrides):
-        refuse_added("config", overrides)
     if {"-m", "--multirun"} & set(arguments):
         _refuse_one_directory(overrides)
     sys.argv[1:] = arguments  # hydra.main reads them itself
@@ -152,7 +148,7 @@ def _call(job: Job, on_failure: OnJobFailure, arguments: tuple[str, ...], config
     in_sweep = hydra_config.mode == RunMode.MULTIRUN
     in_turn = sweep_job(hydra_config, arguments) if in_sweep else None
     try:
-        with pointing_to_help("config"), as_setting_errors("config", hydra_config.overrides.task):
+        with as_setting_errors("config", hydra_config.overrides.task):
             settings = make(Settings, as_plain(config))
         metric = settings.run.optimized_metric
         if in_sweep:

@@ -4,14 +4,25 @@
 ['seed=3', 'model.name=cnn']
 """
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral, Real
 
 GROUPS = ("dataset", "model", "mechanism", "optimizer", "engine", "experiment")  # of which one is chosen
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
 _WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
 _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
+
+
+def at_home(overrides: Sequence[str]) -> list[str]:
+    """Return overrides with a value's leading ~ replaced by the home folder; Hydra's grammar has no ~ in a value.
+
+    >>> at_home(["seed=3", "~run.reproducible"])
+    ['seed=3', '~run.reproducible']
+    """
+    parts = [override.partition("=") for override in overrides]
+    return [f"{key}{equals}{os.path.expanduser(value)}" for key, equals, value in parts]
 
 
 def as_overrides(settings: Mapping[str, object], prefix: str = "") -> Iterator[str]:

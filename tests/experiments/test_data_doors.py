@@ -124,11 +124,11 @@ def test_texts_of_a_table_follow_the_model_as_other_texts_do(tmp_path: Path) -> 
     [
         (
             ["dataset.user=writer"],
-            "has no column 'writer'; set dataset.user to one of the 5 columns",
+            "has no column 'writer'; set user to one of the 5 columns",
         ),
         (["dataset.labels=[up,left]"], "what dataset.labels=[up, left] lacks"),
         (["dataset.split=a"], "it must hold 0 or train, 1 or test"),
-        (["dataset.level=words"], "dataset.level is 'words', but dataset.text is not given"),
+        (["dataset.level=words"], "dataset.level is 'words', but text is not given"),
         (["dataset.path=none.csv"], "none.csv does not exist"),
     ],
 )

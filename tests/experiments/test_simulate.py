@@ -260,7 +260,7 @@ BAD = {
     "keep probability of nothing": (["compression.keep_probability=1e-300"], "at least 2^-32"),
     "seed": (["seed=99999999999999999999"], "below 2^63"),
     "no evaluation": (["run.evaluations=0"], "run.evaluations"),
-    "a typo after a plus": (["+populaton.epochs=2"], "did you mean population.epochs=2?"),
+    "a typo after a plus": (["+populaton.epochs=2"], "did you mean population.epochs?"),
     "a typo in a group": (["+population.epoch=2"], "population.epoch is no setting of simulate"),
     "no attempts": (["population.max_attempts=0"], "population.max_attempts"),
     "more replies than asked": (["population.min_replies=65"], "at most 64"),

@@ -54,7 +54,7 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
     ("name", "arguments", "said"),
     [
         ("plan", ["epsilon"], "epsilon is not understood; settings are given as key=value"),
-        ("plan", ["+epslon=3"], "epslon is no setting of plan; did you mean epsilon=3?"),
+        ("plan", ["+epslon=3"], "epslon is no setting of plan; did you mean epsilon?"),
         ("soak", ['overrides=["privacy.epsilon=0"]'], "privacy.epsilon is 0.0"),
         (
             "deploy_demo",

@@ -76,7 +76,7 @@ def test_help_of_a_choice_shows_its_keys_alone() -> None:
     ("topic", "said"),
     [
         ("modle", "did you mean model?"),
-        ("model=cn", "did you mean cnn?"),
+        ("model=cn", "must be one of logistic, mlp, cnn"),
         ("model.hiden", "did you mean model.hidden"),
     ],
 )

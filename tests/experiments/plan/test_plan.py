@@ -310,7 +310,7 @@ def test_a_hopeless_run_is_said_with_its_keys_and_exits_0(shown):
     assert code == 0
     assert sum(line.startswith("warning: ") for line in err.splitlines()) == 4
     for part in ("population.rounds_per_epoch=20 would ask 40", "population.cohort_size is 2",
-                 "helps: a larger compression.keep_probability, more clients in an epoch, a larger epsilon"):  # fmt: skip
+                 "helps: a larger keep_probability, more clients in an epoch, a larger epsilon"):  # fmt: skip
         assert part in err
     assert "epsilon = " in out
     assert "keep probability" in out
@@ -349,11 +349,11 @@ def test_a_deployment_is_planned_for_the_clients_it_waits_for(shown):
         ("+experiment=not_private delta=1e-5", "delta=1e-5 is a figure"),
         ("model=logistic orders=[2]", "orders=[2] is a figure"),
         ("popultion.epochs=3", "popultion"),
-        ("model=mlp +privacy.epsilo=3", "did you mean privacy.epsilon=3?"),
+        ("model=mlp +privacy.epsilo=3", "did you mean privacy.epsilon?"),
         ("epsilon=2 privcy.delta=3", "privcy.delta"),
         (f"{TINY} population.cohort_size=41", "population.cohort_size is 41, but there are only 40 clients"),
         (f"{TINY} privacy.epsilon=3", "exactly one"),
-        (f"{TINY} privacy.max_epsilon=0.1", "privacy.max_epsilon"),
+        (f"{TINY} privacy.max_epsilon=0.1", "max_epsilon"),
         (f"{TINY} dataset.path=nowhere.npz", "path"),
         (f"{TINY} engine=deployment", "population.min_available is null"),
     ],

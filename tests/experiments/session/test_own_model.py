@@ -263,7 +263,7 @@ REFUSED = {
     ),
     "momentum of adam": (
         ["client.optimizer=adam", "client.momentum=0.9"],
-        "client.momentum is 0.9, which client.optim",
+        "client.momentum is 0.9, which optim",
     ),
     "an unknown optimizer": (["client.optimizer=lbfgs"], "client.optimizer is 'lbfgs'"),
     "a negative mu": (["client.proximal=-1"], "client.proximal is -1"),
@@ -283,7 +283,7 @@ REFUSED = {
     ),
     "more parts than examples": (
         ["client.accumulate=11"],
-        "client.accumulate is 11, but client.batch_size is 10",
+        "client.accumulate is 11, but batch_size is 10",
     ),
     "an unknown type": (["client.autocast=float8"], "client.autocast is 'float8'"),
 }

@@ -20,7 +20,7 @@ def test_ten_million_rounds_that_nobody_asked_for_are_refused_with_the_key():
     with pytest.raises(
         SettingError,
         match=r"population.rounds_per_epoch is null, and 1,000,000,000 clients are 10,000,000 cohorts of 100: .*"
-        r"set population.rounds_per_epoch, at most 1,000,000",
+        r"set rounds_per_epoch, at most 1,000,000",
     ):
         build(composed(*MANY))
 

@@ -125,8 +125,8 @@ def test_a_recorded_optimizer_is_read_back(name):
         (["optimizer=adagrad", "optimizer.tau=-1"], r"optimizer\.tau is -1.0"),
         (["optimizer=adagrad", "optimizer.beta2=0.5"], "beta2"),
         (["optimizer.tau=0.5"], "tau"),
-        (["+optimizer.tau=0.5"], r"optimizer\.tau is no setting of optimizer=sgd, but of"),
-        (["optimizer.nesterov=true", "optimizer.momentum=0"], r"optimizer\.nesterov is True, but optimizer\.momentum is 0"),
+        (["optimizer.tau=0.5"], r"Could not override .optimizer\.tau."),
+        (["optimizer.nesterov=true", "optimizer.momentum=0"], r"optimizer\.nesterov is True, but momentum is 0"),
         (["optimizer.weight_decay=-1"], r"optimizer\.weight_decay is -1.0"),
         (["optimizer=adam", "optimizer.learning_rate=1", "optimizer.weight_decay=1"], r"optimizer\.weight_decay is 1.0"),
         (["optimizer=nothing"], "nothing"),
@@ -151,7 +151,7 @@ def test_a_setting_that_is_wrong_is_refused(overrides, said):
         (
             "Signs",
             "{rat: 0.5}",
-            r"rat is 0.5, but .*:Signs does not use it; it takes optimizer\.settings\.rate",
+            r"rat is 0.5, but .*:Signs does not use it; it takes rate",
         ),
         ("Signs", "{name: a}", "hold name, which is no argument of its own"),
         ("Failing", "null", r"which raised OSError when it was made \(no such table\)"),
@@ -193,7 +193,7 @@ def test_what_the_settings_of_an_optimizer_are_is_said_with_their_own_key(mine, 
         plan_main(given)
     said = capsys.readouterr().err
     assert "optimizer.settings.rte is 1, but" in said
-    assert "; it takes optimizer.settings.rate." in said
+    assert "; it takes rate." in said
 
 
 def test_an_optimizer_of_ones_own_is_made_of_its_settings_and_held_to_its_promises(mine):

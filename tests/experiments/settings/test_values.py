@@ -172,7 +172,7 @@ def test_lists_of_a_command_are_tuples_of_plain_values():
         ("compression.keep_probability=2", r"^compression\.keep_probability is 2\.0; it must lie in"),
         (
             "+population.epoch=1",
-            r"^population\.epoch is no setting of simulate; did you mean population\.epochs=1\?",
+            r"^population\.epoch is no setting of simulate; did you mean population\.epochs\?",
         ),
         ("+client.momentun=1", r"^client\.momentun is no setting"),
         (
