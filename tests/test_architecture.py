@@ -26,7 +26,6 @@ KEPT_OUT = {
 COMMANDS = {
     "audit",
     "benchmark",
-    "plan",
     "reproduce",
     "soak",
 }  # those that need several files

@@ -31,7 +31,7 @@ SETTINGS = {
     "node": "deployment.warm_node:NodeCommandSettings",
     "node_check": "deployment.node:NodeSettings",
     "nodes": "nodes:NodesSettings",
-    "plan": "plan.planned:PlanSettings",
+    "plan": "plan:PlanSettings",
     "proxy": "proxy:ProxySettings",
     "report": "report:ReportSettings",
     "reproduce": "reproduce.__main__:ReproduceSettings",

@@ -10,7 +10,7 @@ import written_run
 from experiments.cli.result import show, statement_lines
 from experiments.compare import CompareSettings, compare
 from experiments.pages.run_page import run_page
-from experiments.plan.__main__ import PlanSettings, plan
+from experiments.plan import PlanSettings, plan
 from experiments.run_files.reader import read_run
 from experiments.session.progress import standing
 from experiments.settings.compose import compose

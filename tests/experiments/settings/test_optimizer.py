@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from experiments.plan.__main__ import main as plan_main
+from experiments.plan import main as plan_main
 from experiments.settings.experiment import build
 from experiments.settings.optimizer import OptimizerSettings, build_optimizer
 from experiments.settings.recorded import from_yaml, restored, to_yaml

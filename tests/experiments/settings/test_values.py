@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 import pytest
 from omegaconf import OmegaConf
 
-from experiments.plan.planned import PlanSettings
+from experiments.plan import PlanSettings
 from experiments.run_files.same_settings import differences, fixed
 from experiments.settings.compose import compose, typed
 from experiments.settings.data import SyntheticSettings, merged

@@ -1,18 +1,38 @@
-"""A plan: what a run would cost, from the figures of the command or from the settings of a run. Nothing is trained."""
+"""What a run would cost, before it runs: `python -m experiments.plan epsilon=8 ...`.
+
+From figures, the keys below: from exactly one of `epsilon` and `noise_multiplier` follows the other.
+Nothing is trained and no data set is read: all noise is relative to the sensitivity of the mechanism, which
+therefore does not change epsilon. What it changes is the error in the model, which is computed once the rounds of an
+epoch are known, from `rounds_per_epoch` or from `clients` and `cohort_size`:
+
+    python -m experiments.plan clients=3400 dimension=1000000 cohort_size=100 epsilon=2
+
+From a run's own settings, those of simulate, all of which are in a group (`privacy.epsilon`) or choose one (`model=mlp`):
+
+    python -m experiments.plan model=mlp privacy.epsilon=2
+
+reads the run's data set and prints the plan that the run would follow, without training.
+
+`output=json` prints one JSON document. Warnings, such as more noise than signal, are printed on stderr and are in the
+document's `warnings`.
+"""
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from experiments.cli import command, output
+from experiments.pages.wording import text_of, words_of
 from experiments.settings.factorization import factorize, find_family, lowest_rms_error
 from experiments.settings.keys import keyed
+from experiments.settings.log import messages
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.output import PRINTED, Output
+from experiments.settings.recorded import flattened
 from fedmf.accounting import (
     EpochEvent,
     Ledger,
-    PrivacySpent,
     calibrate_noise_multiplier,
     divergence,
     mean_noise_std,
@@ -22,12 +42,13 @@ from fedmf.accounting import (
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.checks import check_at_least, check_below_one, check_choice
 from fedmf.choices import ACCOUNTANTS, ADJACENCIES, ROTATIONS, SCHEDULES
-from fedmf.errors import ParticipationError
+from fedmf.errors import ParticipationError, SettingError
 from fedmf.mechanisms import design_run, prefix_sum
 from fedmf.outlook import about_run, misgivings, noise_of_run
 from fedmf.participation import Participation, rounds_that_fit
 from fedmf.plan import Compression, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed
+from fedmf.rounding import rounded_up
 from fedmf.setting import REQUIRED, setting
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
@@ -38,10 +59,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 UNIT = "one client"
-ERRORS = (
-    "rms_error", "last_error", "independent_rms_error", "lowest_rms_error", "model_noise_std", "noise_over_signal",
-)  # fmt: skip
 MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a plan should
+SHARED = {"mechanism", "workload", "output"}  # groups and keys that figures and settings of a run have both
 
 
 @dataclass(frozen=True)
@@ -96,73 +115,7 @@ class PlanSettings:
         check_choice("schedule", self.schedule, SCHEDULES)
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What all keep probabilities of a plan have in common; None is what is not known.
-
-    `linf_over_l2` is relative to the L2 radius that epsilon is counted with, and `counted_over_l2` is that radius over
-    Delta_2: 1, but with geometry "linf". A mask chooses from `padded` coordinates. `precision` is what finite precision adds.
-    """
-
-    privacy: PrivacyTarget
-    epochs: int
-    linf_over_l2: float | None
-    cohort_size: int | None
-    padded: int | None
-    value_type: str = "float32"
-    counted_over_l2: float = 1.0
-    precision: float = 0.0
-
-    def spent(self, event: EpochEvent, accountant: str | None = None) -> PrivacySpent:
-        """Return what all epochs cost, by the accountant of the plan or another."""
-        return privacy_spent(
-            event,
-            self.epochs,
-            delta=self.privacy.delta,
-            adjacency=self.privacy.adjacency,
-            accountant=accountant or self.privacy.accountant,
-            precision=self.precision,
-        )
-
-    def event(self, keep_probability: float, noise_multiplier: float) -> EpochEvent:
-        """Return one epoch with the noise that the plan's epsilon needs, or with `noise_multiplier` where it has none."""
-        ratio = 1.0 if self.linf_over_l2 is None else self.linf_over_l2
-        if self.privacy.epsilon is not None:
-            noise_multiplier = calibrate_noise_multiplier(
-                epsilon=self.privacy.epsilon,
-                delta=self.privacy.delta,
-                keep_probability=keep_probability,
-                linf_over_l2=ratio,
-                epochs=self.epochs,
-                adjacency=self.privacy.adjacency,
-                accountant=self.privacy.accountant,
-                precision=self.precision,
-            )
-        return EpochEvent(noise_multiplier, keep_probability, ratio)
-
-    def uplink_bytes(self, keep_probability: float) -> float | None:
-        """Return the expected bytes of values a client sends in a round; None without a dimension."""
-        return None if self.padded is None else value_bytes(self.padded, keep_probability, self.value_type)
-
-    def mean_noise(self, event: EpochEvent) -> float | None:
-        """Return the noise per coordinate of the mean at Delta_2 = 1; None without a cohort size."""
-        if self.cohort_size is None:
-            return None
-        return self.counted_over_l2 * mean_noise_std(
-            event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=self.cohort_size
-        )
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A plan: what keep probabilities share, the event of an epoch, and the JSON document."""
-
-    budget: Budget
-    event: EpochEvent
-    document: dict[str, Any]
-
-
-def from_figures(settings: PlanSettings) -> Planned:
+def from_figures(settings: PlanSettings) -> dict[str, Any]:
     """Return the plan that `settings` describe. No data set is read.
 
     Where dimension, cohort and rounds are not known it has the cost alone, without the error in the model.
@@ -172,7 +125,7 @@ def from_figures(settings: PlanSettings) -> Planned:
     )
     compression = Compression(settings.keep_probability, settings.rotation)
     clients, cohort_size, dimension = settings.clients, settings.cohort_size, settings.dimension
-    rounds, problems = settings.rounds_per_epoch, []
+    rounds, problems, orders = settings.rounds_per_epoch, [], settings.orders or ()
     if clients and cohort_size:
         try:
             rounds = rounds_that_fit(clients, cohort_size, rounds)
@@ -203,18 +156,32 @@ def from_figures(settings: PlanSettings) -> Planned:
             ),
             seed=PublicSeed(0),
         )
-        return of_plan(plan, UNIT, misgivings(plan), orders=settings.orders or ())
-    ratio = None
-    is_known = settings.linf_over_l2 or settings.rotation == "identity" or (dimension and cohort_size)
-    if is_known or settings.keep_probability < 1:
+        return of_plan(plan, UNIT, misgivings(plan), orders=orders)
+    keep, noise, ratio = settings.keep_probability, settings.noise_multiplier, 1.0
+    if keep < 1 or settings.linf_over_l2:  # without a mask it does not count
         ratio = resolve_linf_ratio(settings.linf_over_l2, dimension, cohort_size, rotation=settings.rotation)
-    padded = None if dimension is None else padded_dimension(dimension, settings.rotation)
-    budget = Budget(privacy, settings.epochs, ratio, cohort_size, padded)
-    event = budget.event(settings.keep_probability, settings.noise_multiplier or 0.0)
+    if noise is None:
+        noise = calibrate_noise_multiplier(
+            epsilon=settings.epsilon or 0.0,
+            delta=privacy.delta,
+            keep_probability=keep,
+            linf_over_l2=ratio,
+            epochs=settings.epochs,
+            adjacency=privacy.adjacency,
+            accountant=privacy.accountant,
+        )
+    event = EpochEvent(noise, keep, ratio)
+    document = _cost(privacy, event, settings.epochs, UNIT, orders=orders)
+    if dimension:
+        document["uplink_bytes_per_client"] = value_bytes(
+            padded_dimension(dimension, settings.rotation), keep, "float32"
+        )
+    if cohort_size:
+        document["mean_noise_std"] = mean_noise_std(noise, keep_probability=keep, cohort_size=cohort_size)
     warnings = about_run(
         event,
-        epsilon=budget.spent(event).epsilon,
-        delta=settings.delta,
+        epsilon=document["epsilon"],
+        delta=privacy.delta,
         noise=None,
         dimension=dimension,
         clients=clients,
@@ -222,12 +189,11 @@ def from_figures(settings: PlanSettings) -> Planned:
         rounds_per_epoch=None if problems else rounds,
         calibrate=None,
     )
-    document = _document(budget, event, UNIT, [*problems, *warnings], orders=settings.orders or ())
-    return Planned(budget, event, document | {"feasible": not problems})
+    return document | {"feasible": not problems, "warnings": [*problems, *warnings]}
 
 
 @keyed("privacy", ("max_epsilon",))
-def from_run(settings: "Settings") -> Planned:
+def from_run(settings: "Settings") -> dict[str, Any]:
     """Return the plan of the run that `settings` describe, of as many epochs as its max_epsilon lets begin.
 
     Reads the data set, for its clients and shapes, and builds the model. Raises a `FedmfError` for what cannot run as
@@ -248,63 +214,76 @@ def of_plan(
     warnings: Sequence[str],
     uncovered: Sequence[str] = (),
     orders: Sequence[float] = (),
-) -> Planned:
+) -> dict[str, Any]:
     """Return what a plan costs and the noise that it leaves in the model.
 
     Errors are those of the accumulated sum, per unit of noise multiplier, clip norm and first learning rate: the root mean
     square over all rounds of the run, that of the last round of the epochs that may begin, and others to compare with.
+    `counted_over_l2` is the radius that epsilon is counted with over the clip norm.
     """
-    budget = Budget(
-        privacy=plan.privacy,
-        epochs=plan.affordable_epochs,
-        linf_over_l2=None if plan.bounds.radius is None else plan.linf_over_l2,
-        cohort_size=plan.participation.cohort_size,
-        padded=plan.rotation.padded,
-        value_type=plan.compression.value_type,
-        counted_over_l2=(plan.counted_radius or 1.0) / (plan.bounds.radius or 1.0),
-        precision=plan.precision,
+    event, run, who, epochs = plan.epoch_event, plan.factorization, plan.participation, plan.affordable_epochs
+    counted = (plan.counted_radius or 1.0) / (plan.bounds.radius or 1.0)
+    mean_noise = counted * mean_noise_std(
+        event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=who.cohort_size
     )
-    event, run = plan.epoch_event, plan.factorization
-    noise = {
+    return {
+        **_cost(plan.privacy, event, epochs, unit, uncovered, orders, plan.precision),
+        "warnings": list(warnings),
+        "counted_over_l2": counted,
         "floating_point": plan.floating_point and asdict(plan.floating_point),
+        "uplink_bytes_per_client": plan.value_bytes,
+        "mean_noise_std": mean_noise,
         "rms_error": run.rms_error,
-        "last_error": float(run.per_round_error[budget.epochs * run.rounds - 1]),
+        "last_error": float(run.per_round_error[epochs * run.rounds - 1]),
         "independent_rms_error": design_run("independent", run.workloads).rms_error,
         "lowest_rms_error": lowest_rms_error(run),
-        "model_noise_std": (budget.mean_noise(event) or 0.0) * run.rms_error,
+        "model_noise_std": mean_noise * run.rms_error,
         "noise_over_signal": noise_of_run(plan),
     }
-    document = _document(budget, event, unit, warnings, uncovered, orders)
-    return Planned(budget, event, document | noise)
 
 
-def _document(
-    budget: Budget,
+def _cost(
+    privacy: PrivacyTarget,
     event: EpochEvent,
+    epochs: int,
     unit: str,
-    warnings: Sequence[str],
     uncovered: Sequence[str] = (),
     orders: Sequence[float] = (),
+    precision: float = 0.0,
 ) -> dict[str, Any]:
-    """Return the JSON document of a plan of which the noise in the model is not known."""
-    spent, is_zero_out = budget.spent(event), budget.privacy.adjacency == "zero_out"
+    """Return the JSON document of a plan of which the epsilon is known alone."""
+    spent, tight = (
+        privacy_spent(
+            event,
+            epochs,
+            delta=privacy.delta,
+            adjacency=privacy.adjacency,
+            accountant=accountant,
+            precision=precision,
+        )
+        for accountant in (privacy.accountant, "tight" if privacy.adjacency == "zero_out" else "rdp")
+    )
     # An order is written as short as it can be: 2, 1.1, 2.5.
     curve = {
         repr(order).removesuffix(".0"): divergence({event: 1}, order, spent.adjacency) for order in orders
     }
+    unknown = (
+        "floating_point", "uplink_bytes_per_client", "mean_noise_std", "rms_error", "last_error", "independent_rms_error",
+        "lowest_rms_error", "model_noise_std", "noise_over_signal",
+    )  # fmt: skip
     return {
         "epsilon": spent.epsilon,
         "epsilon_rdp": spent.epsilon_rdp,
-        "epsilon_tight": budget.spent(event, "tight").epsilon_tight if is_zero_out else None,
-        "epsilon_tight_is": TIGHT if is_zero_out else None,
+        "epsilon_tight": tight.epsilon_tight,
+        "epsilon_tight_is": TIGHT if privacy.adjacency == "zero_out" else None,
         "epsilon_exact": spent.epsilon_exact,
         "noise_multiplier": event.noise_multiplier,
         "effective_noise_multiplier": event.effective_noise_multiplier,
         "linf_over_l2": event.linf_over_l2,
-        "geometry": budget.privacy.geometry,
-        "counted_over_l2": budget.counted_over_l2,
+        "geometry": privacy.geometry,
+        "counted_over_l2": 1.0,
+        "epochs": epochs,
         "delta": spent.delta,
-        "floating_point": None,
         "order": spent.order,
         "adjacency": spent.adjacency,
         "unit_of_privacy": unit,
@@ -312,10 +291,8 @@ def _document(
         "accountant": spent.accountant,
         "rdp": curve or None,
         "feasible": True,
-        "warnings": list(warnings),
-        "uplink_bytes_per_client": budget.uplink_bytes(event.keep_probability),
-        "mean_noise_std": budget.mean_noise(event),
-        **dict.fromkeys(ERRORS),
+        "warnings": [],
+        **dict.fromkeys(unknown),
     }
 
 
@@ -328,3 +305,70 @@ def _is_short(settings: PlanSettings, rounds: int) -> bool:
         "the error in the model is not computed: %d rounds are too many for %s in a plan", total, name
     )
     return False
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Print the plan from figures, or from the settings of a run."""
+    command.run_form(pick_form, "plan", __doc__, argv)
+
+
+def plan(settings: PlanSettings) -> None:
+    """Print the plan that `settings` describe."""
+    show(from_figures(settings), settings.output)
+
+
+def plan_run(settings: "Settings") -> None:
+    """Print the plan of the run that `settings` describe."""
+    show(from_run(settings), settings.output)
+
+
+def show(document: dict[str, Any], form: Output) -> None:
+    """Print a plan to stdout and its warnings to stderr."""
+    for warning in document["warnings"]:
+        messages.warning(warning)
+    output.show(form, document, lambda: print_text(document))
+
+
+def pick_form(overrides: Sequence[str]) -> command.Form:
+    """Return how the plan is asked for: from figures, or from a run's own settings.
+
+    Raises `SettingError` where a figure and a setting of a run are given.
+    """
+    keys = {text: text.lstrip("+~").partition("=")[0].partition(".")[0] for text in overrides}
+    decides = {text: key for text, key in keys.items() if key not in SHARED}
+    figures = {item.name for item in fields(PlanSettings)}
+    of_figures = [text for text, key in decides.items() if key in figures]
+    form = command.Form(plan, "plan", PlanSettings)
+    if len(of_figures) == len(decides):
+        return form
+    from experiments.settings.schema import Settings  # it needs the client's settings, which take a moment
+
+    groups = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
+    of_a_run = [text for text, key in decides.items() if key in groups]
+    if of_figures and of_a_run:
+        raise SettingError(
+            f"{of_figures[0]} is a figure of a plan and {of_a_run[0]} a setting of a run; give figures only, or settings "
+            "of a run only, whose data set says how many clients there are and whose model how many parameters."
+        )
+    return command.Form(plan_run, "config", Settings) if of_a_run else form
+
+
+def print_text(document: dict[str, Any]) -> None:
+    """Print the plan: epsilon with all that it holds for, and every figure."""
+    how = TIGHT if document["accountant"] == "tight" else f"{document['accountant']} accountant"
+    claim = (
+        f"epsilon = {rounded_up(document['epsilon'])} at delta = {rounded_up(document['delta'])} "
+        f"({'exact' if document['epsilon_exact'] else how}), unit of privacy: {document['unit_of_privacy']}, adjacency "
+        f"{document['adjacency']}; epochs (one participation each): {document['epochs']}. "
+        f"Not covered: {'; '.join(document['not_covered'])}."
+    )
+    output.console().print(
+        claim if document["noise_multiplier"] else "NOT private: noise_multiplier is 0, epsilon is infinite."
+    )
+    shown = [(key, value) for key, value in flattened(document) if not isinstance(value, list)]
+    rows = [(words_of(key), text_of(key, value)) for key, value in shown if value is not None]
+    output.print_table("Plan", {}, rows)
+
+
+if __name__ == "__main__":
+    main()

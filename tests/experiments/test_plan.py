@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import runs
-from experiments.plan.__main__ import main
+from experiments.plan import main
 from fedmf.accounting import EpochEvent, privacy_spent, rdp
 from fedmf.outlook import misgivings, noise_of_run
 from plans import small_plan
@@ -153,16 +153,14 @@ def test_cohorts_that_do_not_fit_are_not_feasible_and_the_largest_that_fits_is_s
     assert err == "" if largest is None else largest in err
 
 
-def test_text_says_epsilon_with_all_that_it_holds_for_and_what_compression_costs(planned, shown):
+def test_text_says_epsilon_with_all_that_it_holds_for(planned, shown):
     text = shown(GIVEN, "noise_multiplier=0.05")[1]
-    for part in ("epsilon = 3.682", "41.9 kB", "0.003", "same noise of the mean", "not refereed"):
+    for part in ("epsilon = 3.682", "41.9 kB", "not refereed"):
         assert part in text, part
     assert "unit of privacy: one client, adjacency zero_out" in " ".join(text.split())
     not_covered = planned(GIVEN, "noise_multiplier=0.05")["not_covered"]
     assert not_covered
     assert all(item in " ".join(text.split()) for item in not_covered)
-    assert "same epsilon" in shown(GIVEN, "epsilon=2 accountant=tight")[1]
-    assert "What compression costs" not in shown("epsilon=3")[1]
 
 
 def test_the_error_that_a_setting_would_have_is_that_of_its_run(planned):
@@ -277,19 +275,6 @@ def test_the_figures_of_its_summary_give_the_same_epsilon_and_noise(planned, run
     ]
 
 
-def test_the_table_of_keep_probabilities_is_that_of_the_run(planned, shown):
-    given = "model=logistic privacy.epsilon=2 compression.value_type=int8"
-    found = planned(given)
-    rows = [line.split() for line in shown(given)[1].splitlines() if line.startswith("│")]
-    (chosen,) = [[cell for cell in row if cell != "│"] for row in rows if row[1] == "0.1"]
-    assert chosen[1:3] == ["2", f"{found['noise_multiplier']:.4g}"]
-    assert chosen[-3:] == [
-        f"{found['mean_noise_std']:.4g}",
-        f"{found['uplink_bytes_per_client']:,.0f}",
-        "bytes",
-    ]
-
-
 def test_one_setting_of_a_run_is_enough_and_keys_that_both_have_do_not_decide(planned):
     found = planned("model=logistic")
     assert found["epsilon"] == pytest.approx(8, rel=1e-3)
@@ -313,7 +298,6 @@ def test_a_hopeless_run_is_said_with_its_keys_and_exits_0(shown):
                  "helps: a larger keep_probability, more clients in an epoch, a larger epsilon"):  # fmt: skip
         assert part in err
     assert "epsilon = " in out
-    assert "keep probability" in out
 
 
 def test_a_deployment_is_planned_for_the_clients_it_waits_for(shown):
@@ -376,7 +360,7 @@ def test_help_explains_both_forms(shown):
 
 
 def test_it_imports_no_torch_no_flower_and_no_data():
-    code = "import sys, experiments.plan.__main__; print(*sys.modules)"
+    code = "import sys, experiments.plan; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"torch", "flwr", "client.data", "server", "matplotlib", "sklearn"}
     assert not heavy & set(done.stdout.split())
