@@ -28,7 +28,6 @@ from experiments.run_files.model_files import (
     recorded_seed,
     refuse_taken_place,
     with_given,
-    write,
 )
 from experiments.run_files.reader import read_run
 from experiments.settings.commands import ExportSettings
@@ -62,7 +61,9 @@ def export(settings: ExportSettings) -> None:
         about = {**along, "privacy": run.privacy, "model": json.loads(along["model"])}
         statement = json.dumps(about, indent=2).encode() + b"\n"
         files = {beside(file): statement, file: as_torch(read_arrays(directory / MODEL))}
-    write(files)
+    for path, data in files.items():
+        with path.open("xb") as opened:
+            opened.write(data)
     said = run.privacy["paragraph"]
     if settings.output is Output.text:
         messages.info(f"with the privacy statement of the run: {said}")

@@ -42,7 +42,7 @@ def job(
     """
     from experiments.cli.result import show
     from experiments.run_files.reader import read_run
-    from experiments.session.simulation import simulate
+    from experiments.session.session import simulate
     from experiments.settings.output import LogForm
 
     if settings.run.log is LogForm.json:

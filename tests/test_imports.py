@@ -35,7 +35,7 @@ settings = compose("config", sys.argv[1:], Settings)
 from experiments.engines.engine import resident_client_app
 resident_client_app(settings)
 note("a worker process")
-from experiments.session.simulation import simulate
+from experiments.session.session import simulate
 from pathlib import Path
 simulate(settings, Path(settings.run.directory))
 note("a whole run")

@@ -23,10 +23,9 @@ from client.parameters import model_arrays
 from experiments.audit.pipeline import Float64
 from experiments.audit.row import AS_SHIPPED, Row, Verdict
 from experiments.audit.scene import cohorts, to_sent
-from experiments.run_files.directory import CONFIG, MODEL, MODEL_INITIAL, RELEASES
+from experiments.run_files.directory import CONFIG, MODEL, MODEL_INITIAL, RELEASES, read_releases
 from experiments.run_files.model_files import read_arrays
 from experiments.run_files.reader import read_config
-from experiments.run_files.releases import read_releases
 from experiments.settings.experiment import Experiment, build, run_secret
 from experiments.settings.recorded import refuse_code, restored
 from experiments.settings.schema import Settings

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from experiments.run_files.values import finite
+from experiments.run_files.directory import finite
 from experiments.settings.output import Output
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from experiments.run_files.attendance import AttendanceFile
+from experiments.run_files.attendance import record_attendance
 from experiments.run_files.directory import CHECKPOINT, CONFIG, PRIVACY, REPORT, RunDirectory
 from experiments.run_files.reader import read_config
 from experiments.run_files.same_settings import EXTENDED, differences
@@ -61,7 +61,7 @@ def deploy(settings: Settings, grid: Grid) -> None:
     engine = settings.engine
     assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it
     attendance = build_attendance(settings.population, engine)
-    record = AttendanceFile(directory.path, attendance.nodes).record
+    record = partial(record_attendance, directory.path, attendance.nodes)
     session = Session(settings, directory, experiment, bundle=grid.run.fab_hash or None)
     summary = session.run(
         partial(DeployedPopulation, attendance, on_epoch=record, accept_copy=settings.run.accept_copy),

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from client.data.identity import digest_clients
 from client.imports import looking_here
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device
-from experiments.run_files.provenance import files_digest, installed_version, own_code
+from experiments.run_files.provenance import files_digest, own_code
 from experiments.settings.client import Clients
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
@@ -65,7 +66,7 @@ def said_of(settings: Settings, held: Experiment | Clients, sample: Sample) -> S
     return {
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "fedmf": code["fedmf"],
-        **{package: str(installed_version(package)) for package in PACKAGES},
+        **{package: version(package) for package in PACKAGES},
         "numba": str(compiling.version()),  # None: numpy rotates, and rounds otherwise
         "the code of fedmf": code["code"],
         **{f"the code of {path}": source_digest(path) for path in own if ":" in path},

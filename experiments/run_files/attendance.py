@@ -6,7 +6,6 @@ is there because a name is that of a list, which may change in the midst of an e
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +16,27 @@ from server.files import write_atomically
 from server.known_nodes import KnownNodes
 
 
-@dataclass(frozen=True)
-class AttendanceFile:
-    """The file in `folder`; `nodes` has the names of those of an epoch that begins."""
+def record_attendance(folder: Path, nodes: KnownNodes, roster: Roster) -> None:
+    """Write who is in the epoch of `roster`, under the names that `nodes` has.
 
-    folder: Path
-    nodes: KnownNodes
-
-    def record(self, roster: Roster) -> None:
-        """Write who is in the epoch of `roster`.
-
-        What was written of the same roster when the epoch began stays: who has been taken out of the list of nodes since then
-        still took part, under the name of then. A damaged file is put aside: it is there for people alone.
-        """
-        file, number = self.folder / ATTENDANCE, roster.epoch + 1
-        try:
-            rows = _rows(self.folder)
-        except RunDirectoryError as error:
-            set_aside(file, error)
-            rows = []
-        if any(row["epoch"] == number and _members(row) == {**roster.nodes} for row in rows):
-            return
-        keys = dict(sorted((self.nodes.called(key), key) for key in roster.nodes))
-        named = {name: roster.nodes[key] for name, key in keys.items()}
-        rows = [
-            *(row for row in rows if row["epoch"] != number),
-            {"epoch": number, "nodes": named, "keys": keys},
-        ]
-        rows.sort(key=lambda row: int(row["epoch"]))
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, (json.dumps({"epochs": rows}, indent=1) + "\n").encode())
+    What was written of the same roster when the epoch began stays: who has been taken out of the list of nodes since then
+    still took part, under the name of then. A damaged file is put aside: it is there for people alone.
+    """
+    file, number = folder / ATTENDANCE, roster.epoch + 1
+    try:
+        rows = _rows(folder)
+    except RunDirectoryError as error:
+        set_aside(file, error)
+        rows = []
+    if any(row["epoch"] == number and _members(row) == {**roster.nodes} for row in rows):
+        return
+    keys = dict(sorted((nodes.called(key), key) for key in roster.nodes))
+    named = {name: roster.nodes[key] for name, key in keys.items()}
+    rows = [row for row in rows if row["epoch"] != number]
+    rows.append({"epoch": number, "nodes": named, "keys": keys})
+    rows.sort(key=lambda row: int(row["epoch"]))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, (json.dumps({"epochs": rows}, indent=1) + "\n").encode())
 
 
 def read_attendance(folder: Path) -> list[dict[str, Any]]:
@@ -63,7 +53,7 @@ def _members(row: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of `read_attendance`, with the "keys" {NAME: KEY} of each; one without gives the names for keys."""
+    """Return the rows of `read_attendance`, with the "keys" {NAME: KEY} of each."""
     file = folder / ATTENDANCE
     if not file.is_file():
         return []
@@ -72,7 +62,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
             {
                 "epoch": int(row["epoch"]),
                 "nodes": {str(name): int(count) for name, count in row["nodes"].items()},
-                "keys": {str(name): str(row.get("keys", {}).get(name, name)) for name in row["nodes"]},
+                "keys": {str(name): str(row["keys"][name]) for name in row["nodes"]},
             }
             for row in json.loads(file.read_bytes())["epochs"]
         ]

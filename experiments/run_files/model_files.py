@@ -1,4 +1,4 @@
-"""The model of a run directory, read back as a torch module."""
+"""The model of a run directory: read back as a torch module, and written in the formats of other programs."""
 
 import io
 import json
@@ -19,9 +19,7 @@ from client.data import NEXT_TOKEN, Dataset
 from client.imports import need
 from client.parameters import as_tensor, set_arrays, stored_shapes
 from client.reasons import reason
-from experiments.run_files.directory import METRICS, MODEL
-from experiments.run_files.reader import is_finished
-from experiments.run_files.values import finite
+from experiments.run_files.directory import MODEL, finite
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments, merged, refuse_taken
 from experiments.settings.keys import keyed
 from experiments.settings.recorded import Recorded
@@ -45,8 +43,8 @@ def load_model(
     """Return the run's model, built for the shape of `dataset`, with the parameters and buffers of model.npz.
 
     `recorded` is the group `model` of its config.yaml, `seed` the run's: what a model draws and does not count to its
-    state depends on it. The file that the run started from is not read again. Raises `RunDirectoryError` when there is no model.npz,
-    `SettingError` when the data set does not fit the model.
+    state depends on it. The file that the run started from is not read again. Raises `RunDirectoryError` when there is no
+    model.npz, `SettingError` when the data set does not fit the model.
     """
     settings = merged(recorded)
     refuse_taken(settings)
@@ -58,7 +56,14 @@ def load_model(
             seed=seed,
             **{**settings, "start": None},
         )
-    load_parameters(directory / MODEL, model)
+    expected, file = stored_shapes(model), directory / MODEL
+    stored = read_arrays(file, expected)
+    if differing := sorted({*expected} ^ {*stored}):
+        raise SettingError(
+            f"{differing[0]} is not in both of {file} and the model for this data set; choose a data set of the shape that "
+            "the run was trained on."
+        )
+    set_arrays(model, stored)
     return model.eval()
 
 
@@ -79,25 +84,17 @@ def recorded_seed(document: Recorded) -> int:
     return seed if isinstance(seed, int) and 0 <= seed < 2**63 else 0
 
 
-def load_parameters(file: Path, model: nn.Module) -> None:
-    """Copy the arrays of an .npz file, one for each parameter and buffer by name, into `model`."""
-    expected = stored_shapes(model)
-    stored = read_arrays(file, expected)
-    if differing := sorted({*expected} ^ {*stored}):
-        raise SettingError(
-            f"{differing[0]} is not in both of {file} and the model for this data set; choose a data set of the shape that "
-            "the run was trained on."
-        )
-    set_arrays(model, stored)
-
-
 def read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> dict[str, np.ndarray]:
     """Return the arrays of a model's .npz file by name, as `read_npz` does for the model's `shapes`.
 
-    Raises `RunDirectoryError` where there is none to read.
+    Raises `RunDirectoryError` where there is none to read. The model of a run that has not finished is in its
+    checkpoint alone, next to secrets: it is not read there.
     """
     if not file.is_file():
-        raise RunDirectoryError(f"{file} does not exist; {_why_there_is_none(file.parent)}.")
+        raise RunDirectoryError(
+            f"{file} does not exist; a run writes it when it finishes. Resume one that was stopped (run.resume=true), and "
+            "restore the file of one that has finished."
+        )
     try:
         return read_npz(file, shapes)
     except ValueError as error:
@@ -107,25 +104,9 @@ def read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]] | None = None)
         ) from error
 
 
-def _why_there_is_none(directory: Path) -> str:
-    """Return why a run directory lacks a model. That of a stopped run is in its checkpoint alone, next to secrets: it is not read there."""
-    if is_finished(directory):
-        return "the run has finished, and wrote it: restore the file"
-    metrics = directory / METRICS
-    released = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
-    if not released:
-        return "the run has not released a round yet"
-    rounds = "1 round" if released == 1 else f"{released} rounds"
-    return (
-        f"the run has released {rounds}, and its model is written when it finishes; where it was stopped, resume it to its end "
-        "(run.resume=true)"
-    )
-
-
 SUFFIXES = {"torch": ".pt", "safetensors": ".safetensors", "onnx": ".onnx"}
 _PACKAGES = {"safetensors": ("safetensors.torch",), "onnx": ("onnx", "onnxscript")}
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_TRIED = 3  # inputs on which an ONNX model must give what torch gives
 
 
 def need_format(name: str) -> None:
@@ -176,13 +157,18 @@ def as_safetensors(arrays: Mapping[str, np.ndarray], along: Mapping[str, str]) -
 def as_onnx(model: nn.Module, shape: Shape, along: Mapping[str, str]) -> bytes:
     """Return the computation of `model` as an ONNX file: input x [n, ...] for any n, output scores.
 
-    Raises `SettingError` for a model that torch cannot write as ONNX, or whose ONNX gives something else than torch.
+    Raises `SettingError` for a model that torch cannot write as ONNX or ONNX's own evaluator cannot run, and for one that
+    gives something else there than in torch, for another number of inputs than it was traced with.
     """
     import onnx
+    from onnx.reference import ReferenceEvaluator
 
-    x = _inputs(shape)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(3, *shape.input_shape, generator=generator)
+    if shape.task == NEXT_TOKEN:
+        x = torch.randint(0, shape.classes, (3, *shape.input_shape), generator=generator)
     try:
-        with _quiet():
+        with _quiet(), torch.no_grad():
             program = torch.onnx.export(
                 model,
                 (x,),
@@ -196,62 +182,21 @@ def as_onnx(model: nn.Module, shape: Shape, along: Mapping[str, str]) -> bytes:
             written = program.model_proto
             for key, value in along.items():
                 written.metadata_props.add(key=f"fedmf.{key}", value=value)
-            onnx.checker.check_model(written, full_check=True)
             data: bytes = written.SerializeToString()
-    except Exception as error:  # whatever torch's exporter meets in a module of one's own
+            evaluator: Any = ReferenceEvaluator(onnx.load_from_string(data))
+            theirs = np.asarray(evaluator.run(None, {"x": x[:2].numpy()})[0])
+            ours = model(x[:2]).numpy()
+    except Exception as error:  # whatever torch's exporter meets in a custom module
         raise SettingError(
             f"this model cannot be written as ONNX: {_first_cause(error)}. format=torch and format=safetensors take any model."
         ) from error
-    _refuse_other_outputs(model, x, data)
+    furthest = 1e-4 * float(np.abs(ours).max())
+    if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=1e-3, atol=furthest):
+        raise SettingError(
+            "this model as ONNX gives other outputs than in torch, as one does that draws, or that looks at how many "
+            "inputs there are; use format=torch or format=safetensors."
+        )
     return data
-
-
-def write(files: Mapping[Path, bytes]) -> None:
-    """Write files that must not exist, all of them or none."""
-    made: list[Path] = []
-    try:
-        for path, data in files.items():
-            with path.open("xb") as file:
-                made.append(path)
-                file.write(data)
-    except BaseException:
-        for path in made:
-            path.unlink()
-        raise
-
-
-def _refuse_other_outputs(model: nn.Module, x: Tensor, data: bytes) -> None:
-    """Raise `SettingError` where ONNX's own evaluator gives something else than torch, for `x` or for its first input."""
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    for inputs in (x, x[:1]):  # the number of inputs with which the model was traced, and another
-        with torch.no_grad():
-            ours = model(inputs).numpy()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                evaluator: Any = ReferenceEvaluator(onnx.load_from_string(data))
-                theirs = np.asarray(evaluator.run(None, {"x": inputs.numpy()})[0])
-        except Exception as error:  # an operation that it does not know, so that nothing was compared
-            raise SettingError(
-                f"this model as ONNX cannot be checked, because ONNX's own evaluator cannot run it: {reason(error)}. "
-                "format=torch and format=safetensors take any model."
-            ) from error
-        furthest = 1e-4 * float(np.abs(ours).max())
-        if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=1e-3, atol=furthest):
-            raise SettingError(
-                "this model as ONNX gives other outputs than in torch, as one does that draws, or that looks at how many "
-                "inputs there are; use format=torch or format=safetensors."
-            )
-
-
-def _inputs(shape: Shape) -> Tensor:
-    """Return inputs of the shape of the data, drawn by a generator of their own."""
-    generator = torch.Generator().manual_seed(0)
-    if shape.task == NEXT_TOKEN:
-        return torch.randint(0, shape.classes, (_TRIED, *shape.input_shape), generator=generator)
-    return torch.rand(_TRIED, *shape.input_shape, generator=generator)
 
 
 def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:

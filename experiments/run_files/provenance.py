@@ -7,22 +7,25 @@ or a user and no path is recorded: a run directory is shown to others.
 
 import hashlib
 import json
-import math
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import fedmf
-from experiments.run_files.directory import PRIVACY, PROVENANCE, RunDirectory, set_aside
-from experiments.run_files.values import PROVENANCE as KINDS, read_json
-from experiments.settings.log import messages
+from experiments.run_files.directory import (
+    PROVENANCE,
+    PROVENANCE_KINDS,
+    RunDirectory,
+    read_json,
+    set_aside,
+)
 from fedmf import compiling
 from fedmf.errors import RunDirectoryError
 from server.state import Release, ServerState
@@ -61,30 +64,13 @@ class Provenance:
         self._ended: dict[str, Any] | None = None
 
     def begin(self, first_round: int) -> None:
-        """Read the earlier entries; this session runs rounds from `first_round` on. Warns of what differs from them."""
-        self._earlier = _earlier_sessions(self._directory.path / PROVENANCE)
+        """Read the earlier entries; this session runs rounds from `first_round` on."""
+        file = self._directory.path / PROVENANCE
         self._fixed["first_round"] = first_round
-        if first_round == 1:
-            return
-        if (first := _first_round(self._earlier)) > 1:
-            messages.warning(
-                f"{PROVENANCE} does not say with what rounds 1 to {min(first, first_round) - 1} were played; {PRIVACY} "
-                "will say so."
-            )
-        now = self._fixed["software"]
-        before: Mapping[str, Any] = next(
-            (entry["software"] for entry in reversed(self._earlier) if entry.get("software")), {}
-        )
-        others = [
-            f"{name} {before[name] or 'none'} before, {now[name] or 'none'} now"
-            for name in ("python", *PACKAGES, "numba")
-            if name in before and before[name] != now[name]
-        ]
-        if others:
-            messages.warning(
-                f"other libraries than before go on with this run: {'; '.join(others)}. What is computed may differ in its last "
-                f"bits; masks, the law of the noise, the bounds and epsilon are the same. {PROVENANCE} and {PRIVACY} name both."
-            )
+        try:
+            self._earlier = list(read_json(file, PROVENANCE_KINDS)["sessions"]) if file.exists() else []
+        except (OSError, RunDirectoryError) as error:  # which keeps no run from being resumed
+            set_aside(file, error)
 
     def _times(self) -> dict[str, Any]:
         return {
@@ -111,7 +97,8 @@ class Provenance:
     def code(self) -> list[dict[str, Any]]:
         """Return the code of each recorded session and its first round, as the statement names them."""
         sessions = [*self._earlier, self._fixed]
-        unknown = [{"first_round": 1, "code": None}] if _first_round(sessions) > 1 else []
+        first = min(int(session.get("first_round") or 1) for session in sessions)
+        unknown = [{"first_round": 1, "code": None}] if first > 1 else []
         named = [
             {"first_round": session.get("first_round"), **(session.get("software") or {})}
             for session in sessions
@@ -124,20 +111,6 @@ class Provenance:
             self.write()
 
 
-def _first_round(sessions: list[Any]) -> float:
-    """Return the first round of any of the sessions, infinity where there is none."""
-    return min((int(session.get("first_round") or 1) for session in sessions), default=math.inf)
-
-
-def _earlier_sessions(file: Path) -> list[Any]:
-    """Return the entries of earlier sessions, none of a damaged file: it does not keep a run from being resumed."""
-    try:
-        return list(read_json(file, KINDS)["sessions"]) if file.exists() else []
-    except (OSError, RunDirectoryError) as error:
-        set_aside(file, error)
-        return []
-
-
 def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
     """Return versions, and the commit of the checkout that the code comes from or was built from, None where none is known.
 
@@ -147,7 +120,7 @@ def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
         "fedmf": fedmf.__version__,
         "code": code_digest(checkout),
         "python": platform.python_version(),
-        **{name: installed_version(name) for name in PACKAGES},
+        **{name: version(name) for name in PACKAGES},
         "numba": compiling.version(),
         **_commit(checkout),
         "image": os.environ.get(IMAGE) or None,
@@ -156,13 +129,22 @@ def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
 
 def _commit(checkout: Path) -> dict[str, Any]:
     """Return the commit of the code, and whether something was changed since: of the checkout, or as setup.py noted it."""
+    unknown = {"git_commit": None, "git_modified": None}
     if (noted := checkout / "fedmf" / "commit.json").exists():
         return dict(json.loads(noted.read_bytes()))
     if not (checkout / ".git").exists():
-        return {"git_commit": None, "git_modified": None}
-    commit = _git(checkout, "rev-parse", "HEAD")
-    changes = commit and _git(checkout, "status", "--porcelain", "--untracked-files=no")
-    return {"git_commit": commit, "git_modified": None if changes is None else bool(changes)}
+        return unknown
+    command = ["git", "--no-optional-locks", "-C", str(checkout), "describe", "--always", "--dirty"]
+    command += ["--exclude=*", "--abbrev=40"]  # no tag, the whole name
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=10, env=environment
+        )
+    except (OSError, subprocess.SubprocessError):
+        return unknown
+    commit, _, dirty = done.stdout.strip().partition("-")
+    return {"git_commit": commit, "git_modified": bool(dirty)}
 
 
 def own_code() -> dict[str, str]:
@@ -198,27 +180,6 @@ def machine(accelerator: str | None) -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "accelerator": accelerator,
     }
-
-
-def installed_version(package: str) -> str | None:
-    """Return the version of an installed package."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _git(checkout: Path, *arguments: str) -> str | None:
-    """Return what git prints about a checkout, None where there is no git or it fails."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    command = ["git", "--no-optional-locks", "-C", str(checkout), *arguments]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=10, env=environment
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 def _text(moment: datetime) -> str:

@@ -9,8 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from client.metric_names import further_metrics
-from experiments.run_files import values
-from experiments.run_files.directory import CONFIG, MECHANISM, METRICS, PRIVACY, PROVENANCE, SUMMARY
+from experiments.run_files.directory import (
+    CONFIG,
+    MECHANISM,
+    MECHANISM_KINDS,
+    METRICS,
+    NUMBER,
+    PRIVACY,
+    PRIVACY_KINDS,
+    PROVENANCE,
+    PROVENANCE_KINDS,
+    SUMMARY,
+    SUMMARY_KINDS,
+    read_json,
+    rows_of,
+)
 from experiments.settings.recorded import Recorded, from_yaml
 from fedmf.errors import RunDirectoryError
 
@@ -50,21 +63,19 @@ def read_run(directory: Path) -> Run:
     return Run(
         directory,
         config,
-        values.rows_of(_there(lines, "released a round").read_bytes(), lines, metrics),
-        values.read_json(_there(directory / PRIVACY), values.PRIVACY),
+        rows_of(_there(lines, "released a round").read_bytes(), lines, metrics),
+        read_json(_there(directory / PRIVACY), PRIVACY_KINDS),
         read_summary(directory, metrics),
         *(
-            values.read_json(file, kinds) if (file := directory / name).is_file() else {}
-            for name, kinds in ((MECHANISM, values.MECHANISM), (PROVENANCE, values.PROVENANCE))
+            read_json(file, kinds) if (file := directory / name).is_file() else {}
+            for name, kinds in ((MECHANISM, MECHANISM_KINDS), (PROVENANCE, PROVENANCE_KINDS))
         ),
     )
 
 
 def read_summary(directory: Path, metrics: Iterable[str] = ()) -> dict[str, Any]:
     """Return summary.json of a finished run, which recorded `metrics`; raise `RunDirectoryError` for a missing or malformed one."""
-    return values.read_json(
-        _there(directory / SUMMARY), {**dict.fromkeys(metrics, values.NUMBER), **values.SUMMARY}
-    )
+    return read_json(_there(directory / SUMMARY), {**dict.fromkeys(metrics, NUMBER), **SUMMARY_KINDS})
 
 
 def is_finished(directory: Path) -> bool:

@@ -9,16 +9,10 @@ their round is released, and none tells who could not train (docs/alerts.md). Th
 """
 
 import json
-import logging
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http import HTTPStatus
-from socketserver import ThreadingMixIn
-from threading import Thread
 from typing import Any, cast
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from client.imports import need
 from experiments.settings.experiment import Experiment
@@ -26,18 +20,12 @@ from experiments.settings.log import messages
 from experiments.settings.schema import Settings
 from fedmf.accounting.caveats import LARGEST
 from fedmf.errors import SettingError
-from fedmf.plan import Plan
-from fedmf.randomness import SecretKey
 from fedmf.version import __version__
 from server.cohort import Population, Presence, node_of
 from server.pulling import pulls_under_way
 from server.state import ServerState
 
-log = logging.getLogger(__name__)
-
 HOST = "127.0.0.1"
-_PATIENCE = 5.0  # seconds for a client to send its request, and to take the answer
-_PAUSE = 0.1  # seconds after which the end of a run is noticed
 
 # Name (after "fedmf_") -> unit and meaning; a gauge without a value is left out.
 GAUGES: Mapping[str, tuple[str, str]] = {
@@ -95,35 +83,48 @@ INFO = ("run", "engine", "version")  # the labels of fedmf_run_info
 class Watch:
     """The gauges of a run, each registered when it is first set; without prometheus_client none is kept."""
 
-    def __init__(self, prometheus: Any = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._prometheus, self._clock = prometheus, clock
+    def __init__(self, prometheus: Any = None) -> None:
+        self._prometheus = prometheus
         self.registry: Any = None if prometheus is None else prometheus.CollectorRegistry()
         self._gauges: dict[str, Any] = {}
-        self._last_progress = clock()
+        self._last_progress = time.monotonic()
         self._of_round, self._silent = set[str](), set[str]()  # keys of nodes
 
     def set(self, **values: float | Callable[[], float] | None) -> None:
         """Set gauges by name; None leaves one as it is, and a function is called at each scrape."""
         if "rounds_released" in values:
-            self._last_progress = self._clock()
-        for name, value in values.items() if self._prometheus is not None else ():
-            if name not in self._gauges and value is not None:
+            self._last_progress = time.monotonic()
+        for name, value in values.items():
+            if value is None or self._prometheus is None:
+                continue
+            if name not in self._gauges:
                 described = f"fedmf_{name}", f"{GAUGES[name][1]}."
                 self._gauges[name] = self._prometheus.Gauge(*described, registry=self.registry)
-            if callable(value):
-                self._gauges[name].set_function(value)
-            elif value is not None:
-                self._gauges[name].set(value)
+            gauge = self._gauges[name]
+            gauge.set_function(value) if callable(value) else gauge.set(value)
 
-    def begin(self, plan: Plan, state: ServerState, row: Mapping[str, Any] | None) -> None:
-        """Set what earlier sessions of the run did: the state that it continues from, and the last row of its metrics."""
-        begun, row = len(state.ledger.entries), row or {}
+    def begin(
+        self, settings: Settings, experiment: Experiment, state: ServerState, row: Mapping[str, Any]
+    ) -> None:
+        """Set what is known when a session begins: the plan, the state that it continues from, the last row of its metrics."""
+        plan = experiment.plan
+        planned, begun = plan.spent().epsilon, len(state.ledger.entries)
         self.set(
             rounds_released=state.round,
+            rounds_planned=plan.participation.rounds,
             epochs_begun=begun,
-            epsilon_spent=plan.spent_on(state.ledger).epsilon if begun else 0.0,
+            epochs_planned=plan.participation.epochs,
+            clients=plan.participation.clients,
+            cohort_size=plan.participation.cohort_size,
             replies=row.get("replies"),
             round_seconds=row.get("seconds"),
+            epsilon_spent=plan.spent_on(state.ledger).epsilon if begun else 0.0,
+            epsilon_planned=planned,
+            epsilon_limit=plan.privacy.max_epsilon,
+            delta=plan.privacy.delta,
+            private=plan.sigma > 0 and planned <= LARGEST and not settings.run.reproducible,
+            session_started_timestamp_seconds=time.time(),
+            waiting_for_nodes=0,
         )
 
     def on_row(self, row: Mapping[str, Any]) -> None:
@@ -137,18 +138,14 @@ class Watch:
             last_round_timestamp_seconds=None if row["seconds"] is None else time.time(),
         )
 
-    def health(self, within: float) -> tuple[HTTPStatus, dict[str, Any]]:
-        """Return the answer to /health: OK where the last round ended within the last `within` seconds."""
-        since = self._clock() - self._last_progress
-        status, word = (HTTPStatus.OK, "ok") if since <= within else (HTTPStatus.SERVICE_UNAVAILABLE, "late")
-        known = {
-            name: int(self.registry.get_sample_value(f"fedmf_{name}"))
-            for name in ("waiting_for_nodes", "rounds_released", "rounds_planned")
-        }
-        return status, {
-            "status": word,
-            **known,
-            "waiting_for_nodes": bool(known["waiting_for_nodes"]),
+    def health(self, within: float) -> dict[str, Any]:
+        """Return the answer to /health: its status is ok where the last round ended within the last `within` seconds."""
+        since, value = time.monotonic() - self._last_progress, self.registry.get_sample_value
+        return {
+            "status": "ok" if since <= within else "late",
+            "waiting_for_nodes": bool(value("fedmf_waiting_for_nodes")),
+            "rounds_released": int(value("fedmf_rounds_released") or 0),
+            "rounds_planned": int(value("fedmf_rounds_planned") or 0),
             "seconds_since_last_round": round(since, 1),
             "late_after_seconds": within,
         }
@@ -158,18 +155,9 @@ class Watch:
 
         The nodes of this round's clients that are not connected count, as `found` was told of them.
         """
-        if "round_nodes" in self._gauges:
+        if self._of_round:
             self._silent = (self._silent | self._of_round) - {node_of(client) for client in answered}
             self.set(round_nodes_silent=len(self._silent))
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the run as waiting for nodes while the block lasts."""
-        self.set(waiting_for_nodes=1)
-        try:
-            yield
-        finally:
-            self.set(waiting_for_nodes=0)
 
     def found(self, clients: Sequence[str], places: Mapping[int, Sequence[str]], presence: Presence) -> None:
         """Count the nodes that a round's clients are behind, those that are connected, and how many are expected at all.
@@ -190,15 +178,13 @@ class Watch:
 
     def over(self, population: Population) -> Population:
         """Return `population`, watched while it waits for nodes where gauges are kept."""
-        return (
-            population
-            if self._prometheus is None
-            else cast("Population", _WatchedPopulation(population, self))
-        )
+        if self._prometheus is None:
+            return population
+        return cast("Population", _WatchedPopulation(population, self))
 
 
 class _WatchedPopulation:
-    """A deployment's population that tells a watch when it waits for nodes, and which it found, by number."""
+    """A population that tells a watch when it waits for nodes, and how many it found."""
 
     def __init__(self, population: Population, watch: Watch) -> None:
         self._population, self._watch = population, watch
@@ -207,15 +193,17 @@ class _WatchedPopulation:
         """Return what the population itself has."""
         return getattr(self._population, name)
 
-    def gather(self, plan: Plan, epoch: int, step: int, grid: Any, *, key: SecretKey) -> None:
+    def gather(self, *asked: Any, **named: Any) -> None:
         """Wait for enough clients."""
-        with self._watch.waiting():
-            self._population.gather(plan, epoch, step, grid, key=key)
+        self._watch.set(waiting_for_nodes=1)
+        self._population.gather(*asked, **named)
+        self._watch.set(waiting_for_nodes=0)
 
     def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
-        """Return which clients each connected node plays."""
-        with self._watch.waiting():
-            places = self._population.places(clients, grid)
+        """Return which clients each connected node runs."""
+        self._watch.set(waiting_for_nodes=1)
+        places = self._population.places(clients, grid)
+        self._watch.set(waiting_for_nodes=0)
         presence = self._population.presence()
         if presence is not None:  # the nodes of a simulation are this machine
             self._watch.found(clients, places, presence)
@@ -223,7 +211,7 @@ class _WatchedPopulation:
 
 
 @contextmanager
-def open_watch(settings: Settings, experiment: Experiment, run: str) -> Iterator[Watch]:
+def open_watch(settings: Settings, run: str) -> Iterator[Watch]:
     """Yield the watch of the run in the folder called `run`, served while the block lasts where run.metrics_port is given.
 
     Raises `SettingError` where the port is taken or the package is missing.
@@ -232,78 +220,40 @@ def open_watch(settings: Settings, experiment: Experiment, run: str) -> Iterator
     if port is None:
         yield Watch()
         return
-    prometheus = need("prometheus_client", f"run.metrics_port={port}", extra="metrics")
-    watch, plan = Watch(prometheus), experiment.plan
-    planned = plan.spent().epsilon
-    labels = dict(zip(INFO, (run, settings.engine.name, __version__), strict=True))
-    prometheus.Info("fedmf_run", "Which run this is.", registry=watch.registry).info(labels)
-    watch.set(
-        rounds_released=0,
-        rounds_planned=plan.participation.rounds,
-        epochs_begun=0,
-        epochs_planned=plan.participation.epochs,
-        clients=plan.participation.clients,
-        cohort_size=plan.participation.cohort_size,
-        epsilon_spent=0,
-        epsilon_planned=planned,
-        epsilon_limit=plan.privacy.max_epsilon,
-        delta=plan.privacy.delta,
-        private=plan.sigma > 0 and planned <= LARGEST and not settings.run.reproducible,
-        session_started_timestamp_seconds=time.time(),
-        waiting_for_nodes=0,
-    )
-    with listening(port, watch, run, settings.run.health_seconds) as actual:
+    watch = Watch(need("prometheus_client", f"run.metrics_port={port}", extra="metrics"))
+    with listening(port, watch, run, settings.engine.name, settings.run.health_seconds) as actual:
         messages.info(f"metrics: http://{HOST}:{actual}/metrics and /health")
         yield watch
 
 
 @contextmanager
-def listening(port: int, watch: Watch, run: str, within: float) -> Iterator[int]:
+def listening(port: int, watch: Watch, run: str, engine: str, within: float) -> Iterator[int]:
     """Serve the gauges of `watch` and the health of `run` while the block lasts; yields the port, a free one for 0."""
-    metrics = need("prometheus_client", f"run.metrics_port={port}", extra="metrics").make_wsgi_app(
-        watch.registry
-    )
-
-    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-        if environ["PATH_INFO"] == "/metrics":
-            return metrics(environ, start)
-        status, kind, content = HTTPStatus.NOT_FOUND, "text/plain", "/metrics or /health\n"
-        if environ["PATH_INFO"] == "/health":
-            status, said = watch.health(within)
-            kind, content = "application/json", json.dumps({"run": run, **said}) + "\n"
-        start(f"{status.value} {status.phrase}", [("Content-Type", kind)])
-        return [content.encode()]
+    import prometheus_client
 
     try:
-        server = make_server(HOST, port, answer, _Server, _Handler)
+        server, thread = prometheus_client.start_http_server(port, HOST, watch.registry)
     except OSError as error:
         raise SettingError(
             f"run.metrics_port is {port}, which cannot be used on {HOST} ({error.strerror}); give another one, or 0, which "
-            "takes one that is free and says which."
+            "takes one that is free and logs which."
         ) from error
-    thread = Thread(target=server.serve_forever, args=(_PAUSE,), name="fedmf metrics", daemon=True)
-    thread.start()
+    labels = dict(zip(INFO, (run, engine, __version__), strict=True))
+    prometheus_client.Info("fedmf_run", "Which run this is.", registry=watch.registry).info(labels)
+    metrics: Any = server.get_app()
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        if environ["PATH_INFO"] != "/health":
+            return metrics(environ, start)
+        health = watch.health(within)
+        status = "200 OK" if health["status"] == "ok" else "503 Service Unavailable"
+        start(status, [("Content-Type", "application/json")])
+        return [json.dumps({"run": run, **health}).encode() + b"\n"]
+
+    server.set_app(answer)
     try:
         yield server.server_port
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    """A server whose threads nobody waits for, and which is silent about a client that hangs up."""
-
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what went wrong here: the run continues without an answer."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            log.warning("a request for the metrics could not be answered", exc_info=True)
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = _PATIENCE
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Log no request: a scrape every few seconds would fill the log."""

@@ -15,11 +15,10 @@ from typing import Any
 from torch import nn
 
 from client.metric_names import ALWAYS
-from experiments.run_files.directory import PRIVACY, SUMMARY
 from experiments.run_files.model_files import load_model, recorded_seed
 from experiments.run_files.reader import Run, read_config, read_run
 from experiments.session.resume import run_settings
-from experiments.session.simulation import simulate
+from experiments.session.session import simulate
 from experiments.settings import log as json_log
 from experiments.settings.data import load_dataset, merged
 from experiments.settings.experiment import build
@@ -29,7 +28,7 @@ from experiments.settings.overrides import as_overrides
 from experiments.settings.recorded import named_code, refuse_code, restored
 from experiments.settings.schema import Settings
 from experiments.settings.values import plain
-from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.errors import SettingError
 from fedmf.plan import Plan
 
 
@@ -53,12 +52,12 @@ class Result:
     @property
     def accuracy(self) -> float:
         """Accuracy of the last model on the test set, in [0, 1]."""
-        return float(self._figure("accuracy"))
+        return self.run.score("accuracy")
 
     @property
     def loss(self) -> float:
         """Loss of the last model on the test set, in nats."""
-        return float(self._figure("loss"))
+        return self.run.score("loss")
 
     @property
     def scores(self) -> dict[str, float]:
@@ -68,18 +67,18 @@ class Result:
     @property
     def epsilon(self) -> float:
         """Epsilon spent at `delta`, infinite for a run without noise; `statement` says for whom and what not."""
-        spent = self._figure("epsilon")
+        spent = self.run.summary.get("epsilon")
         return math.inf if spent is None else float(spent)
 
     @property
     def delta(self) -> float:
         """The delta at which `epsilon` holds."""
-        return float(self._figure("delta"))
+        return self.run.score("delta")
 
     @property
     def statement(self) -> str:
         """The privacy statement in plain words: unit, adjacency, what is released, what is not covered."""
-        return str(self._figure("paragraph", PRIVACY))
+        return str(self.run.privacy["paragraph"])
 
     @property
     def metrics(self) -> tuple[dict[str, Any], ...]:
@@ -103,15 +102,6 @@ class Result:
         self._refuse_code()
         dataset = load_dataset(merged(self.run.config["dataset"]), self.run.config["model"]["name"])
         return load_model(self.directory, self.run.config["model"], dataset, recorded_seed(self.run.config))
-
-    def _figure(self, name: str, file: str = SUMMARY) -> Any:
-        """Return a value of summary.json or privacy.json. Raises `RunDirectoryError` where it is not there."""
-        document = self.run.summary if file == SUMMARY else self.run.privacy
-        if name not in document or (document[name] is None and name != "epsilon"):  # null: there is no bound
-            raise RunDirectoryError(
-                f"{self.directory / file} lacks {name}; the run has not finished as it should."
-            )
-        return document[name]
 
     def _refuse_code(self) -> None:
         if not self.trust_code:
@@ -158,9 +148,14 @@ class Runner:
         than played the run so far may go on with it. Raises `RunDirectoryError` for a directory that holds no run and
         for overrides that are not the run's own, and what `simulate` raises.
         """
-        about = {"resume": True, "trust_code": trust_code, "accept_copy": accept_copy}
-        about["allow_version_change"] = allow_version_change
-        return self._again(directory, overrides, about)
+        return self._again(
+            directory,
+            overrides,
+            resume=True,
+            trust_code=trust_code,
+            accept_copy=accept_copy,
+            allow_version_change=allow_version_change,
+        )
 
     def extend(
         self,
@@ -176,14 +171,17 @@ class Runner:
         Raises `PrivacyBudgetExhausted`, with the epsilon of the longer run, unless `max_epsilon` allows it, or the limit
         of the run itself does; everything then stays as it was. The rest as in `resume`.
         """
-        about = {"extend": epochs, "trust_code": trust_code, "allow_version_change": allow_version_change}
         allowed = () if max_epsilon is None else (f"privacy.max_epsilon={float(max_epsilon)!r}",)
-        return self._again(directory, (*overrides, *allowed), about)
+        return self._again(
+            directory,
+            (*overrides, *allowed),
+            extend=epochs,
+            trust_code=trust_code,
+            allow_version_change=allow_version_change,
+        )
 
-    def _again(
-        self, directory: str | Path, overrides: tuple[str, ...], about: Mapping[str, object]
-    ) -> Result:
-        read_config(Path(directory))  # refuses a directory without a run
+    def _again(self, directory: str | Path, overrides: tuple[str, ...], **about: object) -> Result:
+        read_config(Path(directory))  # an error for a directory without a run
         given = [*overrides, *as_overrides({"run": {"directory": str(directory), **about}})]
         with _ONE_AT_A_TIME:
             return _simulated(run_settings(given, "trust_code=True"), Path(directory))

@@ -6,18 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from client.metrics import NamedMetric
 from client.parameters import model_arrays
 from client.scoring import Score
-from experiments.run_files.directory import MECHANISM, MODEL, MODEL_INITIAL, PRIVACY, SUMMARY, RunDirectory
+from experiments.run_files.directory import (
+    MECHANISM,
+    MODEL,
+    MODEL_INITIAL,
+    PRIVACY,
+    SUMMARY,
+    RunDirectory,
+    keep_release,
+    restore_releases,
+)
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
-from experiments.run_files.releases import keep_release, restore_releases
 from experiments.session.logger import Log
 from experiments.session.progress import View, standing
 from experiments.session.scoring import Scorer
 from experiments.settings.experiment import Experiment
 from experiments.settings.factorization import lowest_rms_error
-from experiments.settings.schema import RunSettings
+from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
 from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
@@ -32,6 +39,11 @@ def mechanism_file(plan: Plan, misgivings: Sequence[str]) -> dict[str, Any]:
     """Return the entries of mechanism.json; `misgivings` are sentences about what was asked for."""
     factorization = plan.factorization
     independent = design_run("independent", factorization.workloads)
+    # What one independent round leaves on a coordinate of the mean update, z Delta_2/(gamma n) for the radius accounted, in
+    # units of the update. Times `per_round_error`, which counts the sensitivity, it is the noise in the accumulated updates.
+    noise = None
+    if plan.noise_multiplier and plan.counted_radius is not None:
+        noise = plan.noise_multiplier * plan.counted_radius / plan.denominator
     return {
         "family": factorization.family,
         "epochs": len(factorization.epochs),
@@ -40,20 +52,9 @@ def mechanism_file(plan: Plan, misgivings: Sequence[str]) -> dict[str, Any]:
         "independent_per_round_error": independent.per_round_error.tolist(),
         "rms_error": factorization.rms_error,
         "lowest_rms_error": lowest_rms_error(factorization),
-        "update_noise_std": _update_noise_std(plan),
+        "update_noise_std": noise,
         "misgivings": list(misgivings),
     }
-
-
-def _update_noise_std(plan: Plan) -> float | None:
-    """Return z Delta_2/(gamma n) for the radius accounted, None without noise: what one independent round leaves on a coordinate of the mean update.
-
-    In units of the update. Times `per_round_error`, which counts the sensitivity, it is the noise in the accumulated updates.
-    """
-    if plan.noise_multiplier == 0:
-        return None
-    assert plan.counted_radius is not None  # make_plan refuses noise without an L2 bound
-    return plan.noise_multiplier * plan.counted_radius / plan.denominator
 
 
 class Recorder:
@@ -61,22 +62,20 @@ class Recorder:
 
     def __init__(
         self,
+        settings: Settings,
         experiment: Experiment,
         directory: RunDirectory,
-        run: RunSettings,
-        logs: Sequence[Log],
-        metrics: Sequence[NamedMetric],
+        scorer: Scorer,
+        provenance: Provenance,
         view: View,
+        logs: Sequence[Log],
     ) -> None:
-        self._experiment, self._directory, self._run = experiment, directory, run
-        self._logs, self._view = logs, view
+        self._run, self._experiment, self._directory = settings.run, experiment, directory
+        self._scorer, self._provenance, self._view, self._logs = scorer, provenance, view, logs
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
-        self._scorer = Scorer(experiment, run.evaluations, metrics)
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
         self._last_release = time.perf_counter()
-        self._state: ServerState | None = None
-        self._provenance: Provenance | None = None
         self._is_stated = False  # by this session, with its code
         self._measured: dict[str, int] = {}  # bytes of each client's values in the round in progress
 
@@ -90,20 +89,18 @@ class Recorder:
             )
         return recorded
 
-    def begin(
-        self, state: ServerState, replayed: list[tuple[ServerState, Release]], provenance: Provenance
-    ) -> None:
+    def begin(self, state: ServerState, replayed: Sequence[tuple[ServerState, Release]] = ()) -> None:
         """Write what is known before the first round; in a resumed run, the rows that the crash left out.
 
-        `provenance` says which code each session of the run had, for its statement.
         Raises `DivergedError` where the last released model or its loss is not finite: no round may follow.
         """
+        self._provenance.begin(state.round + 1)
         recorded = self.refuse_rounds_shown_after(state.round)
         self._directory.write_model(MODEL_INITIAL, self._arrays(self._experiment.initial))
         self._directory.write_json(
             MECHANISM, mechanism_file(self._experiment.plan, self._experiment.misgivings)
         )
-        self._state, self._provenance = state, provenance
+        self._state = state
         if self._run.keep_releases:
             restore_releases(self._directory.path, [release for _, release in replayed])
         for then, release in replayed:
@@ -173,8 +170,6 @@ class Recorder:
 
     def finish(self) -> dict[str, Any]:
         """Write model, statement and summary; return the summary. The session's clock stops once the model is scored."""
-        assert self._state is not None
-        assert self._provenance is not None
         scored = self._scorer.score(self._state)
         summary = self._summary(self._state, scored, self._provenance.end())
         self._directory.write_model(MODEL, self._arrays(self._state.model))
@@ -228,7 +223,6 @@ class Recorder:
 
     def _statement(self, state: ServerState) -> dict[str, Any]:
         """Return privacy.json: the statement, the same in words, and the code of every session so far."""
-        assert self._provenance is not None  # `begin` is called first
         dataset = self._experiment.dataset
         conduct = Conduct(
             epochs=len(state.ledger.entries),

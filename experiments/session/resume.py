@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, SUMMARY, RunDirectory
+from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, SUMMARY, RunDirectory, read_releases
 from experiments.run_files.reader import is_finished, read_config, read_run, read_summary
-from experiments.run_files.releases import read_releases
 from experiments.run_files.same_settings import (
     EXTENDED,
     LIMIT,

@@ -3,7 +3,7 @@
 The rounds follow from the settings alone: a resumed run scores in the rounds of an undisturbed one."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from client.data import Examples
 from client.losses import find_loss
-from client.metrics import NamedMetric, find_metrics
+from client.metrics import find_metrics
 from client.parameters import set_parameters
 from client.reasons import reason
 from client.scoring import SCORED_AT_ONCE, Score, refuse_failures, score
 from client.training import pick_device
-from experiments.run_files.values import finite
+from experiments.run_files.directory import finite
 from experiments.settings.experiment import Experiment
 from experiments.settings.log import messages
 from experiments.settings.schema import Settings
@@ -38,19 +38,32 @@ _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_r
 
 
 class Scorer:
-    """Scores released models; the last score is remembered, and shown until the next one."""
+    """Scores released models; the last score is remembered, and shown until the next one.
 
-    def __init__(self, experiment: Experiment, evaluations: int, metrics: Sequence[NamedMetric]) -> None:
+    Raises `SettingError` for a metric that gives neither a number nor nan for the model before training: a run must not
+    find out at its first evaluation, its budget begun. What a function of the whole test split needs of memory it needs
+    here for the first time.
+    """
+
+    def __init__(self, settings: Settings, experiment: Experiment) -> None:
         self._dataset = experiment.dataset
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
         self._loss = find_loss(experiment.training.loss)
-        self._rounds, self._evaluations = experiment.plan.participation.rounds, evaluations
-        self._metrics = metrics
-        self.names = tuple(metric.name for metric in metrics)
+        self._rounds, self._evaluations = experiment.plan.participation.rounds, settings.run.evaluations
+        self._metrics = find_metrics(settings.metrics, classes=self._dataset.classes)
+        self.names = tuple(metric.name for metric in self._metrics)
         self._failed_metrics: set[str] = set()
         self._last: tuple[int, Score] | None = None
         # The last scored round and its accuracy and metrics; None and nothing before the first.
         self.shown: tuple[int | None, Mapping[str, Any]] = (None, {})
+        if self._metrics:
+            test = self._dataset.test
+            if all(
+                metric.path is None for metric in self._metrics
+            ):  # one batch is enough for the project's own
+                test = Examples(test.x[:SCORED_AT_ONCE], test.y[:SCORED_AT_ONCE])
+            tried = score(self._model, test, uncounted=self._dataset.uncounted, metrics=self._metrics)
+            refuse_failures(tried, self._metrics, "the model before training")
 
     def resume(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Show the last score in `rows`, the metrics of a run that is resumed."""
@@ -64,7 +77,9 @@ class Scorer:
         Raises `DivergedError` where the model, the optimizer's state or the loss is no longer finite, whether or not the
         round is scored, and `RunStoppedError` where the model cannot be scored.
         """
-        _check_finite(state)
+        if not state.is_finite:
+            what = "the state of the optimizer" if np.isfinite(state.model).all() else "the model"
+            raise DivergedError(f"{what} is no longer finite after round {state.round}; {_REMEDY}")
         return self.score(state) if is_scored(state.round, self._rounds, self._evaluations) else None
 
     def score(self, state: ServerState) -> Score:
@@ -93,31 +108,3 @@ class Scorer:
             self._last = (state.round, result)
             self.shown = (state.round, finite({"accuracy": result.accuracy, **result.metrics}))
         return self._last[1]
-
-
-def _check_finite(state: ServerState) -> None:
-    """Raise `DivergedError` if the model, or the optimizer's state, is no longer finite."""
-    if not np.isfinite(state.model).all():
-        raise DivergedError(f"the model is no longer finite after round {state.round}; {_REMEDY}")
-    if not state.is_finite:
-        raise DivergedError(
-            f"the state of the optimizer is no longer finite after round {state.round}; {_REMEDY}"
-        )
-
-
-def tried_metrics(settings: Settings, experiment: Experiment) -> tuple[NamedMetric, ...]:
-    """Return the metrics that the settings name, each of which gave a number, or nan, for the model before training.
-
-    Raises `SettingError` for any other: a run must not find out at its first evaluation, its budget begun. What a
-    function of the whole test split needs of memory it needs here for the first time.
-    """
-    metrics = find_metrics(settings.metrics, classes=experiment.dataset.classes)
-    if not metrics:
-        return ()
-    test = experiment.dataset.test
-    if all(metric.path is None for metric in metrics):  # one batch is enough for the project's own
-        test = Examples(test.x[:SCORED_AT_ONCE], test.y[:SCORED_AT_ONCE])
-    model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
-    tried = score(model, test, uncounted=experiment.dataset.uncounted, metrics=metrics)
-    refuse_failures(tried, metrics, "the model before training")
-    return metrics

@@ -6,16 +6,20 @@ Begin or resume, release by release onto disk, finish.
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from client.data.identity import digest_clients, refuse_changing_clients
 from client.losses import find_loss
 from client.parameters import digest_arrays
 from client.rehearsal import rehearse
 from client.settings import TrainingSettings
 from client.training import pick_device
+from experiments.engines.engine import devices_of, engine_worker, shared_tasks
+from experiments.engines.grid import run_locally
 from experiments.run_files.directory import CHECKPOINT, CONFIG, REPORT, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
 from experiments.run_files.reader import is_finished
@@ -25,21 +29,25 @@ from experiments.session.logger import import_logger, open_logger
 from experiments.session.monitoring import open_watch
 from experiments.session.progress import FailureCount, View
 from experiments.session.recorder import Recorder
-from experiments.session.resume import has_released, refuse_lost_config
-from experiments.session.scoring import tried_metrics
-from experiments.settings.experiment import Experiment, run_secret
+from experiments.session.resume import extended, has_released, recorded_parts, refuse_lost_config
+from experiments.session.scoring import Scorer
+from experiments.settings.data import print_notes
+from experiments.settings.engine import DeploymentSettings, warn_of_many_workers
+from experiments.settings.experiment import Experiment, build, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
 from experiments.settings.log import messages
 from experiments.settings.recorded import to_yaml
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
 from fedmf.accounting.caveats import CHOOSING
-from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
+from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError, SettingError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server import tables
+from server.app import make_server_app
 from server.checkpoint import LOCK, Checkpoint
-from server.cohort import Population, UnreadyNodes
+from server.cohort import Population, SimulatedPopulation, UnreadyNodes
+from server.exchange import tasks_per_message
 from server.files import locked
 from server.origin import Clients, no_digest
 from server.state import Release, ServerState, first_state
@@ -56,16 +64,16 @@ def has_finished(settings: Settings, directory: RunDirectory) -> bool:
         directory.refuse_if_used()
         return False
     refuse_lost_config(directory.path)
-    if not is_finished(directory.path):
+    is_over = is_finished(directory.path)
+    if not is_over:
         directory.refuse_if_checkpoint_is_lost()
-        if has_released(directory.path):
-            refuse_other_settings(directory.path, settings)
-        return False
-    refuse_other_settings(directory.path, settings)
-    if not (directory.path / REPORT).exists():  # a crash came between summary and report
-        _write_report(directory.path)
-    messages.info(f"finished: {directory.path} holds this run; nothing was changed")
-    return True
+    if is_over or has_released(directory.path):
+        refuse_other_settings(directory.path, settings)
+    if is_over:
+        if not (directory.path / REPORT).exists():  # a crash came between summary and report
+            _write_report(directory.path)
+        messages.info(f"finished: {directory.path} holds this run; nothing was changed")
+    return is_over
 
 
 @contextlib.contextmanager
@@ -114,8 +122,21 @@ class Session:
         if settings.run.extend is None:  # an extension is compared with its own ledger
             experiment.plan.start_epoch(Ledger())
         import_logger(settings.logger)
-        _rehearse(experiment)
-        self._metrics = tried_metrics(settings, experiment)
+        with keyed(
+            "client", TrainingSettings
+        ):  # an error for what would fail at every client, on public data
+            warning = rehearse(
+                experiment.dataset,
+                experiment.model,
+                experiment.make_trainer,
+                experiment.initial,
+                loss=find_loss(experiment.training.loss),
+                batch_size=experiment.training.batch_size,
+                accumulate=experiment.training.accumulate,
+            )
+        if warning is not None:
+            messages.warning(warning)
+        self._scorer = Scorer(settings, experiment)
         if (chosen := settings.run.optimized_metric) is not None:
             messages.info(CHOOSING.format(metric=chosen))
         self._checkpoint = Checkpoint(
@@ -143,19 +164,24 @@ class Session:
         """
         settings, path = self._settings, self._directory.path
         with (
-            open_watch(settings, self._experiment, path.name) as self._watch,
+            open_watch(settings, path.name) as self._watch,
             locked(self._directory.create() / LOCK),
             open_logger(settings.logger, path) as log,
         ):
             with stopping_on_disk_errors():
                 self._take_up_plan()
-                logs = (log, self._watch.on_row)
                 self._recorder = Recorder(
-                    self._experiment, self._directory, settings.run, logs, self._metrics, self._view
+                    settings,
+                    self._experiment,
+                    self._directory,
+                    self._scorer,
+                    self._provenance,
+                    self._view,
+                    (log, self._watch.on_row),
                 )
                 state = self._restore() or self._begin()
             rows, plan = self._directory.read_metrics(), self._experiment.plan
-            self._watch.begin(plan, state, rows[-1] if rows else None)
+            self._watch.begin(settings, self._experiment, state, rows[-1] if rows else {})
             for warning in self._experiment.misgivings if state.round == 0 else ():
                 messages.warning(warning)
             strategy = FedMF(
@@ -174,9 +200,17 @@ class Session:
             with stopping_on_disk_errors():
                 self._provenance.write()
             try:
-                self._play(strategy, engine)
+                with self._view:
+                    engine(strategy)
+                if strategy.state.secrets is not None:
+                    raise RunStoppedError(
+                        f"the engine ended after round {strategy.state.round} of {plan.participation.rounds}; "
+                        "go on with run.resume=true."
+                    )
                 return self._finish()
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, DivergedError):
+                    self._checkpoint.forget_secrets()  # no round can follow
                 with contextlib.suppress(OSError):  # what stopped the session counts, not a full disk besides
                     self._provenance.write()
                 raise
@@ -200,8 +234,7 @@ class Session:
         experiment = self._experiment
         state = first_state(experiment.plan, experiment.initial, run_secret(self._settings))
         self._checkpoint.begin(state)
-        self._provenance.begin(1)
-        self._recorder.begin(state, [], self._provenance)
+        self._recorder.begin(state)
         return state
 
     def _restore(self) -> ServerState | None:
@@ -217,28 +250,13 @@ class Session:
                 raise
             return None  # it released nothing, and may be begun again under another key
         resume.complete(self._settings, self._directory)
-        self._provenance.begin(state.round + 1)
         try:
-            self._recorder.begin(state, replayed, self._provenance)
+            self._recorder.begin(state, replayed)
         except DivergedError:
             checkpoint.forget_secrets()  # the crash came before this was found; no round can follow
             raise
         checkpoint.rebase(state)
         return state
-
-    def _play(self, strategy: FedMF, engine: Callable[[FedMF], None]) -> None:
-        """Let the engine run the rounds that are left. Raises `RunStoppedError` if it ends before the last."""
-        try:
-            with self._view:
-                engine(strategy)
-        except DivergedError:
-            self._checkpoint.forget_secrets()  # no round can follow
-            raise
-        if strategy.state.secrets is not None:
-            raise RunStoppedError(
-                f"the engine ended after round {strategy.state.round} of {strategy.plan.participation.rounds}; "
-                "go on with run.resume=true."
-            )
 
     def _finish(self) -> dict[str, Any]:
         """Erase the keys, write what a finished run has, and return its summary."""
@@ -270,27 +288,9 @@ class Session:
 
 def _write_report(directory: Path) -> None:
     """Write the page of the run in `directory`."""
-    from experiments.pages.run_page import (
-        write_report,
-    )  # matplotlib, of which a run has no need before its end
+    from experiments.pages.run_page import write_report  # matplotlib: a run has no need of it before its end
 
     write_report(directory)
-
-
-@keyed("client", TrainingSettings)
-def _rehearse(experiment: Experiment) -> None:
-    """Refuse what would fail at every client, and say what would at some; what is rehearsed on is public."""
-    said = rehearse(
-        experiment.dataset,
-        experiment.model,
-        experiment.make_trainer,
-        experiment.initial,
-        loss=find_loss(experiment.training.loss),
-        batch_size=experiment.training.batch_size,
-        accumulate=experiment.training.accumulate,
-    )
-    if said is not None:
-        messages.warning(said)
 
 
 def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:
@@ -331,3 +331,50 @@ def stopping_on_disk_errors() -> Iterator[None]:
             f"{error.filename or 'a file of the run'} could not be written: {error.strerror}. What was released is "
             "safe; make room, then go on with run.resume=true."
         ) from error
+
+
+def simulate(settings: Settings, path: Path, job: str = "") -> bool:
+    """Run what `settings` describe into the directory `path`, or resume the run in it.
+
+    `job` names the job of a sweep. Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
+    Raises a `FedmfError` for what cannot run as asked; nothing is written then.
+    """
+    directory = RunDirectory(path)
+    settings = recorded_parts(settings, path)
+    if settings.run.extend is not None:
+        settings = extended(settings, path)
+    elif settings.sweep.resume:
+        refuse_other_settings(path, settings)
+    if settings.run.extend is None and has_finished(settings, directory):
+        return False
+    if isinstance(settings.engine, DeploymentSettings):
+        raise SettingError(
+            "engine is deployment, which `flwr run` starts (docs/deployment.md); choose local or ray."
+        )
+    if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
+        raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
+    warn_of_many_workers(settings.engine)
+    devices_of(settings)  # refuses one that is not there, before anything is built
+    experiment = build(settings)
+    print_notes(experiment.dataset)
+    refuse_changing_clients(experiment.dataset.clients)
+    failures = FailureCount(stops=settings.run.stop_if_all_fail)
+    view = View(experiment.plan.participation.rounds, job)
+    session = Session(
+        settings,
+        directory,
+        experiment,
+        identify=partial(digest_clients, experiment.dataset.clients),
+        failures=failures,
+        view=view,
+    )
+    try:
+        with engine_worker(settings, experiment) as worker:
+            session.run(
+                lambda folder: SimulatedPopulation(),
+                lambda strategy: run_locally(make_server_app(lambda context: strategy), worker, failures.add),
+                shared_tasks(settings, tasks_per_message(experiment.plan)),
+            )
+    finally:
+        failures.print_total()
+    return True

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from experiments.cli import command, output
 from experiments.run_files.directory import METRICS, MODEL, SUMMARY
-from experiments.session.simulation import simulate
+from experiments.session.session import simulate
 from experiments.settings.compose import compose
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings

@@ -183,19 +183,7 @@ def test_mistakes_are_one_sentence_and_exit_2(directory, mistake):
     (directory / "model.npz").write_text("no model")
     assert "cannot be read as a model" in mistake()
     (directory / "model.npz").unlink()
-    assert "has not released a round yet" in mistake()
-
-
-@pytest.mark.parametrize(("released", "said"), [(1, "1 round,"), (105, "105 rounds,")])
-def test_a_run_that_was_stopped_is_told_from_one_that_released_nothing(directory, mistake, released, said):
-    """Its releases have been seen; its model is in the checkpoint alone, which is secret. What was written half does not count."""
-    (directory / "model.npz").unlink()
-    (directory / "metrics.jsonl").write_text('{"round": 1}\n' * released + '{"round"')
-    sentence = mistake()
-    assert f"the run has released {said} and its model is written when it finishes" in sentence
-    assert "run.resume=true" in sentence
-    (directory / "summary.json").write_text("{}")
-    assert "has finished, and wrote it: restore the file" in mistake()
+    assert "a run writes it when it finishes" in mistake()
 
 
 def test_the_runs_own_metrics_are_printed_or_those_that_are_given(directory, scores):

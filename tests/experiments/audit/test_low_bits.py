@@ -14,7 +14,7 @@ import pytest
 
 from experiments import run
 from experiments.audit.sabotage import SABOTAGES
-from experiments.run_files.releases import read_releases
+from experiments.run_files.directory import read_releases
 from fedmf.counting import continual_counter
 from fedmf.mechanisms.noise import NoiseRow, released
 from fedmf.normals import STEP

@@ -17,8 +17,7 @@ from experiments.audit.recorded import MODELS, NOISE, SUMS, recorded_rows
 from experiments.audit.row import Verdict
 from experiments.audit.sabotage import patched
 from experiments.audit.settings import AuditSettings
-from experiments.run_files.directory import CONFIG, MODEL, MODEL_INITIAL, RELEASES
-from experiments.run_files.releases import read_releases
+from experiments.run_files.directory import CONFIG, MODEL, MODEL_INITIAL, RELEASES, read_releases
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms.noise import NoiseRow, next_noise

@@ -1,12 +1,13 @@
 """attendance.json and the page's section of it: nodes by name in each epoch, and nothing of any client."""
 
 import json
+from functools import partial
 
 import pytest
 
 from experiments.deployment.certificates import make_node_key
 from experiments.pages.run_page import attendance_sections
-from experiments.run_files.attendance import AttendanceFile, read_attendance
+from experiments.run_files.attendance import read_attendance, record_attendance
 from experiments.run_files.directory import ATTENDANCE
 from experiments.run_files.reader import Run
 from fedmf.errors import RunDirectoryError
@@ -24,11 +25,11 @@ def listed(tmp_path):
 
 
 def test_each_epoch_names_its_nodes_and_one_that_goes_on_after_a_restart_stands_once(tmp_path, listed):
-    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
+    record = partial(record_attendance, tmp_path, KnownNodes((listed,)))
     stranger = "0" * 32
-    file.record(Roster(0, {listed.key: 5, stranger: 2}))
-    file.record(Roster(1, {listed.key: 6}))
-    file.record(Roster(1, {listed.key: 6}))
+    record(Roster(0, {listed.key: 5, stranger: 2}))
+    record(Roster(1, {listed.key: 6}))
+    record(Roster(1, {listed.key: 6}))
     assert read_attendance(tmp_path) == [
         {"epoch": 1, "nodes": {"hospital-1": 5, stranger: 2}},
         {"epoch": 2, "nodes": {"hospital-1": 6}},
@@ -38,55 +39,46 @@ def test_each_epoch_names_its_nodes_and_one_that_goes_on_after_a_restart_stands_
 def test_a_node_that_was_taken_out_of_the_list_keeps_its_name_in_the_epoch_under_way(tmp_path, listed):
     """As after a leaked key: the run goes on in mid-epoch with the list of now."""
     roster = Roster(0, {listed.key: 8, "0" * 32: 8})
-    AttendanceFile(tmp_path, KnownNodes((listed,))).record(roster)
-    AttendanceFile(tmp_path, EVERY_NODE).record(roster)
+    record_attendance(tmp_path, KnownNodes((listed,)), roster)
+    record_attendance(tmp_path, EVERY_NODE, roster)
     assert read_attendance(tmp_path) == [{"epoch": 1, "nodes": {"hospital-1": 8, "0" * 32: 8}}]
 
 
 def test_an_epoch_that_begins_again_with_other_nodes_is_written_anew(tmp_path, listed):
     """Its roster was lost before anyone was asked."""
-    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
-    file.record(Roster(0, {listed.key: 8, "0" * 32: 8}))
-    file.record(Roster(0, {listed.key: 8}))
+    record = partial(record_attendance, tmp_path, KnownNodes((listed,)))
+    record(Roster(0, {listed.key: 8, "0" * 32: 8}))
+    record(Roster(0, {listed.key: 8}))
     assert read_attendance(tmp_path) == [{"epoch": 1, "nodes": {"hospital-1": 8}}]
 
 
 def test_an_epoch_that_begins_again_with_another_node_of_as_many_clients_is_written_anew(tmp_path, listed):
     """Who takes part is told by the key."""
-    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
-    file.record(Roster(0, {listed.key: 8, "0" * 32: 8}))
-    file.record(Roster(0, {listed.key: 8, "1" * 32: 8}))
+    record = partial(record_attendance, tmp_path, KnownNodes((listed,)))
+    record(Roster(0, {listed.key: 8, "0" * 32: 8}))
+    record(Roster(0, {listed.key: 8, "1" * 32: 8}))
     assert read_attendance(tmp_path) == [{"epoch": 1, "nodes": {"hospital-1": 8, "1" * 32: 8}}]
 
 
 def test_nodes_that_have_changed_their_numbers_are_written_anew(tmp_path, listed):
-    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
-    file.record(Roster(0, {listed.key: 8, "0" * 32: 6}))
-    file.record(Roster(0, {listed.key: 6, "0" * 32: 8}))
+    record = partial(record_attendance, tmp_path, KnownNodes((listed,)))
+    record(Roster(0, {listed.key: 8, "0" * 32: 6}))
+    record(Roster(0, {listed.key: 6, "0" * 32: 8}))
     assert read_attendance(tmp_path) == [{"epoch": 1, "nodes": {"hospital-1": 6, "0" * 32: 8}}]
-
-
-def test_a_row_without_keys_is_read(tmp_path):
-    """As an older version of this code wrote it."""
-    rows = [{"epoch": 1, "nodes": {"hospital-1": 8}}]
-    (tmp_path / ATTENDANCE).write_text(json.dumps({"epochs": rows}))
-    assert read_attendance(tmp_path) == rows
-    AttendanceFile(tmp_path, EVERY_NODE).record(Roster(1, {"9f": 3}))
-    assert read_attendance(tmp_path) == [*rows, {"epoch": 2, "nodes": {"9f": 3}}]
 
 
 def test_a_damaged_file_is_put_aside_and_stops_no_run(tmp_path, listed, caplog):
     (tmp_path / ATTENDANCE).write_text("{")
-    AttendanceFile(tmp_path, KnownNodes((listed,))).record(Roster(3, {listed.key: 8}))
+    record_attendance(tmp_path, KnownNodes((listed,)), Roster(3, {listed.key: 8}))
     assert read_attendance(tmp_path) == [{"epoch": 4, "nodes": {"hospital-1": 8}}]
     assert (tmp_path / f"{ATTENDANCE}.damaged").read_text() == "{"
     assert "attendance.json is damaged" in caplog.text
 
 
 def test_the_page_says_by_name_in_how_many_epochs_a_node_took_part(tmp_path, listed):
-    file = AttendanceFile(tmp_path, KnownNodes((listed,)))
+    record = partial(record_attendance, tmp_path, KnownNodes((listed,)))
     for epoch in range(4):
-        file.record(Roster(epoch, {listed.key: 5} if epoch == 2 else {listed.key: 5 + epoch, "9f": 2}))
+        record(Roster(epoch, {listed.key: 5} if epoch == 2 else {listed.key: 5 + epoch, "9f": 2}))
     (section,) = attendance_sections(run_in(tmp_path))
     assert section.points[1:3] == [
         "epoch 2: 9f (2 clients), hospital-1 (6 clients)",
@@ -104,6 +96,6 @@ def test_a_run_without_nodes_has_no_such_section_and_a_damaged_file_is_named(tmp
 
 def test_nothing_but_names_keys_and_declared_numbers_stands_in_the_file(tmp_path):
     roster = Roster(0, {"9f": 3}, {"9f": "d" * 64}, ("9f",))
-    AttendanceFile(tmp_path / "new", EVERY_NODE).record(roster)
+    record_attendance(tmp_path / "new", EVERY_NODE, roster)
     document = json.loads((tmp_path / "new" / ATTENDANCE).read_text())
     assert document == {"epochs": [{"epoch": 1, "nodes": {"9f": 3}, "keys": {"9f": "9f"}}]}

@@ -1,7 +1,5 @@
 """What a deployed run tells Prometheus of its nodes: how many, never which, and nothing of a client."""
 
-import contextlib
-
 import prometheus_client
 import pytest
 from flwr.app import Context, RecordDict
@@ -112,15 +110,6 @@ def test_it_waits_for_nodes_before_an_epoch_and_not_while_clients_train(tmp_path
     grid.train = {name: looking("train", answer) for name, answer in grid.train.items()}
     deploy(settings, grid)
     assert seen == {"query": {(1, True)}, "train": {(0, False)}}
-
-
-def test_a_wait_that_ends_without_nodes_is_over():
-    """Too few clients stop a run; what is said of it until then is that it waits."""
-    watch = Watch(prometheus_client)
-    with contextlib.suppress(ZeroDivisionError), watch.waiting():
-        assert watch.registry.get_sample_value("fedmf_waiting_for_nodes") == 1
-        _ = 1 / 0
-    assert watch.registry.get_sample_value("fedmf_waiting_for_nodes") == 0
 
 
 def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, after_each_round):  # noqa: F811

@@ -21,7 +21,7 @@ from experiments.engines import engine
 from experiments.engines.engine import shared_tasks
 from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
 from experiments.engines.processes import process_context, start_process
-from experiments.session import simulation
+from experiments.session import session as simulation
 from experiments.settings.client import build_for_clients
 from experiments.settings.engine import LocalSettings, worker_devices
 from experiments.settings.experiment import build

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.run_files.directory import RELEASES
-from experiments.run_files.releases import keep_release, read_releases, restore_releases
+from experiments.run_files.directory import RELEASES, keep_release, read_releases, restore_releases
 from experiments.run_files.same_settings import differences
 from experiments.settings.values import plain
 from experiments.simulate import job

@@ -163,7 +163,7 @@ def test_an_older_state_from_before_the_first_round_does_not_begin_anew(
 
     directory = tmp_path / "r"
     with monkeypatch.context() as patched:
-        patched.setattr("experiments.session.simulation.run_locally", crash)
+        patched.setattr("experiments.session.session.run_locally", crash)
         with pytest.raises(Crash):
             run(directory, *own)
     shutil.copytree(directory, tmp_path / "snapshot")

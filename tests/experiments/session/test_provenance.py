@@ -101,9 +101,7 @@ def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monk
 
 @pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
 @pytest.mark.parametrize("first", ["without", "with"])
-def test_a_resume_with_or_without_numba_goes_on_alike_and_says_that_bits_may_differ(
-    first, tmp_path, monkeypatch, capsys
-):
+def test_a_resume_with_or_without_numba_goes_on_alike(first, tmp_path, monkeypatch):
     """Of the same run, cut after round 3: masks and noise of each round are those of a run of one kind, to rounding."""
     models = {}
 
@@ -127,35 +125,20 @@ def test_a_resume_with_or_without_numba_goes_on_alike_and_says_that_bits_may_dif
                 compiling.loops.cache_clear()
         session = sessions(tmp_path / name)[-1]
         assert session["software"]["numba"] == (None if kind == "without" else version("numba"))
-        return capsys.readouterr().err
 
     crashes = False
-    assert "numba" not in play(first, "whole")
+    play(first, "whole")
     whole = dict(models)
     crashes = True
     with pytest.raises(Crash):
         play(first, "cut")
     crashes = False
     second = {"with": "without", "without": "with"}[first]
-    said = play(second, "cut", "run.resume=true")
-    have = {"without": "none", "with": version("numba")}
-    assert (
-        f"numba {have[first]} before, {have[second]} now. What is computed may differ in its last bits"
-        in said
-    )
+    play(second, "cut", "run.resume=true")
     for number, model in whole.items():
         np.testing.assert_allclose(models[number], model, rtol=1e-4, atol=1e-5)
     assert not np.array_equal(models[6], whole[6])  # another kind indeed
     assert [session["first_round"] for session in sessions(tmp_path / "cut")] == [1, 4]
-
-
-def test_an_extended_run_is_not_called_resumed_or_killed(tmp_path):
-    run(tmp_path / "r", *SMALL)
-    run(tmp_path / "r", *SMALL, "run.extend=1", "privacy.max_epsilon=1000")
-    first, second = sessions(tmp_path / "r")
-    html = (tmp_path / "r" / "report.html").read_text()
-    assert "Sessions: 2." in html
-    assert summary(tmp_path / "r")["wall_seconds"] == first["wall_seconds"] + second["wall_seconds"]
 
 
 def test_a_killed_session_leaves_what_it_had_recorded(tmp_path, monkeypatch):
@@ -184,19 +167,6 @@ def test_a_damaged_record_keeps_nobody_from_resuming(tmp_path, capsys, text):
     assert (tmp_path / f"{PROVENANCE}.damaged").read_text() == text
 
 
-def test_a_record_of_an_older_version_that_left_things_out_is_kept(tmp_path, capsys):
-    older = [
-        {},
-        {"first_round": None, "software": None, "wall_seconds": None, "machine": {"processor": None}},
-    ]
-    (tmp_path / PROVENANCE).write_text(json.dumps({"sessions": older}))
-    record = begun(tmp_path, 4)
-    record.write()
-    assert "cannot be read" not in capsys.readouterr().err
-    assert sessions(tmp_path)[:2] == older
-    assert record.end() >= 0
-
-
 def test_the_commit_is_that_of_the_checkout_and_nothing_where_there_is_none(tmp_path):
     def git(*arguments):
         name = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
@@ -217,23 +187,6 @@ def test_the_commit_is_that_of_the_checkout_and_nothing_where_there_is_none(tmp_
     assert software(tmp_path)["git_modified"] is True
     said = software(installed)  # inside somebody else's checkout: its commit is not ours
     assert (said["git_commit"], said["git_modified"]) == (None, None)
-
-
-@pytest.mark.parametrize("package", [None, "torch", "python"])
-def test_a_run_that_other_libraries_go_on_with_says_so(package, tmp_path, capsys):
-    """Once, by name and with both versions; with the same ones nothing is said."""
-    begun(tmp_path).write()
-    entry = sessions(tmp_path)
-    if package is not None:
-        now, entry[0]["software"][package] = entry[0]["software"][package], "0.0.1"
-    (tmp_path / PROVENANCE).write_text(json.dumps({"sessions": entry}))
-    capsys.readouterr()
-    begun(tmp_path, 2)
-    said = capsys.readouterr().err
-    if package is None:
-        assert said == ""
-    else:
-        assert f"go on with this run: {package} 0.0.1 before, {now} now. What is computed" in said
 
 
 def test_a_permission_to_continue_a_copy_is_in_the_statement_from_the_first_round_on(tmp_path):

@@ -126,7 +126,7 @@ def test_a_crash_before_the_first_release_leaves_the_key_as_it_was(tmp_path, mon
     before = np.load(secret)["key"].tobytes()
     seen = []
     monkeypatch.setattr(
-        "experiments.session.simulation.run_locally", lambda *_: seen.append(np.load(secret)["key"].tobytes())
+        "experiments.session.session.run_locally", lambda *_: seen.append(np.load(secret)["key"].tobytes())
     )
     monkeypatch.setattr("experiments.session.recorder.Recorder.finish", lambda *_: {})
     with pytest.raises(RunStoppedError):  # nothing was run

@@ -4,7 +4,7 @@ import pytest
 
 from experiments import mechanisms
 from experiments.mechanisms import MechanismsSettings
-from experiments.session import simulation
+from experiments.session import session as simulation
 from experiments.settings import experiment, factorization
 from experiments.settings.compose import compose
 from experiments.settings.experiment import build

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.cli import command
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce
-from experiments.session import simulation
+from experiments.session import session as simulation
 from experiments.settings.engine import warn_of_workers
 from runs import composed
 
