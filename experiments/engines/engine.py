@@ -14,8 +14,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from client.app import Elsewhere, make_client_app
-from experiments.engines.faults import FaultyWorker
-from experiments.engines.grid import InProcessWorker, Worker, note
+from experiments.engines.grid import FaultyWorker, InProcessWorker, Worker, note
 from experiments.engines.pool import Pool, clients_a_message, in_another_process
 from experiments.engines.processes import LocalProcess, stopped, why_not
 from experiments.engines.ray import ask_each, ray_processes
@@ -75,26 +74,24 @@ def shared_tasks(settings: Settings, most: int) -> int:
     return clients_a_message(settings.population.cohort_size, engine.workers, most)
 
 
-# Of this worker process, at most one: a run's settings, what they describe, and the app of its clients.
-_resident: list[tuple[Settings, Clients, ClientApp]] = []
+_resident: list[tuple[Settings, Clients]] = []  # of this worker process, at most one
 
 
-def resident(settings: Settings, device: str | None = None) -> tuple[Clients, ClientApp]:
-    """Return what a run's clients need and their ClientApp, built once per process; `device` as for `build_for_clients`."""
+def resident(settings: Settings, device: str | None = None) -> Clients:
+    """Return what a run's clients need, built once per process; `device` as for `build_for_clients`."""
     if not _resident or _resident[0][0] != settings:
-        clients = build_for_clients(settings, device)
-        _resident[:] = [(settings, clients, _client_app(clients))]
-    return _resident[0][1:]
+        _resident[:] = [(settings, build_for_clients(settings, device))]
+    return _resident[0][1]
 
 
 def said_here(settings: Settings, sample: Sample) -> Said:
     """Return what this worker process says of itself, see `said_of`."""
-    return said_of(settings, resident(settings)[0], sample)
+    return said_of(settings, resident(settings), sample)
 
 
 def resident_client_app(settings: Settings, device: str | None = None) -> ClientApp:
-    """Return the ClientApp of a run's clients, built once per process; `device` as for `build_for_clients`."""
-    return resident(settings, device)[1]
+    """Return the ClientApp of a run's clients; `device` as for `build_for_clients`."""
+    return _client_app(resident(settings, device))
 
 
 def app_elsewhere(settings: Settings, message: Message, context: Context) -> ClientApp:

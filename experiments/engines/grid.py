@@ -5,6 +5,7 @@ names the versions they were checked with. One node stands for all clients; a `W
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +17,9 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from client.reasons import reason
+from experiments.settings.engine import Faults
 from fedmf.errors import DeviceLostError, RunStoppedError
+from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
 
 RUN_ID, NODE_ID = 1, 1
@@ -85,6 +88,55 @@ class InProcessWorker:
             if message_id in self._pending:
                 return [call_app(self._client_app, self._pending.pop(message_id), self._context)]
         return []
+
+
+class FaultyWorker:
+    """Passes tasks on to `worker` and spoils replies: clients fall silent, answer late, twice or with an error.
+
+    What happens to a task depends on the public seed, its client, epoch, step and attempt: a resumed run meets
+    the same faults.
+    """
+
+    def __init__(self, worker: Worker, faults: Faults, seed: PublicSeed) -> None:
+        self._worker, self._faults, self._seed = worker, faults, seed
+        self._attempts: Counter[tuple[str, int, int]] = Counter()
+        self._outcomes: dict[str, tuple[str, bool]] = {}
+        self._late: list[Message] = []
+        self._arriving: list[Message] = []
+
+    def submit(self, messages: list[Message]) -> None:
+        """Draw what happens to each task, and pass on those that reach their client, in another order."""
+        self._outcomes = {message.metadata.message_id: self._draw(message) for message in messages}
+        self._arriving, self._late = self._late, []
+        passed = []
+        for message in reversed(messages):
+            outcome, _ = self._outcomes[message.metadata.message_id]
+            if outcome == "error":
+                self._arriving.append(Message(Error(CLIENT_APP_RAISED, "rehearsed"), reply_to=message))
+            elif outcome != "silent":
+                passed.append(message)
+        self._worker.submit(passed)
+
+    def collect(self, message_ids: list[str]) -> list[Message]:
+        """Return the next replies; late ones of the last round come first."""
+        arrived, self._arriving = self._arriving, []
+        while not arrived and (replies := self._worker.collect(message_ids[::-1])):
+            for reply in replies:
+                outcome, twice = self._outcomes[reply.metadata.reply_to_message_id]
+                if outcome == "late":
+                    self._late.append(reply)
+                else:
+                    arrived += [reply] * (1 + twice)
+        return arrived
+
+    def _draw(self, message: Message) -> tuple[str, bool]:
+        """Return what happens to a task, and whether its reply comes twice."""
+        task = message.content.config_records[wire.TASK]
+        (client,) = clients_of(message)  # with faults each client has a message of its own
+        where = (client, int(task[wire.EPOCH]), int(task[wire.STEP]))  # type: ignore[arg-type]
+        self._attempts[where] += 1
+        outcome, twice = self._seed.generator("faults", *where, self._attempts[where]).random(2)
+        return self._faults.outcome(outcome), bool(twice < self._faults.duplicate)
 
 
 class LocalGrid(Grid):

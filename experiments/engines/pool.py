@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from copy import copy
 from functools import partial
 from types import TracebackType
-from typing import Protocol
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 from client.app import pack
 from experiments.engines.grid import Failure, clients_of, noted
 from experiments.engines.processes import CannotBegin, LocalProcess, Played, run_message, stopped, why_not
+from experiments.engines.ray import RayProcess
 from fedmf.updates import wire
 
 log = logging.getLogger(__name__)
@@ -27,17 +28,7 @@ PAUSE = 1.0  # seconds between two of them: what a dead process held may not be 
 MESSAGES_A_WORKER = 4  # in a round: what is answered is added up while others still train
 
 
-class Process(Protocol):
-    """A worker process, one call at a time; where it dies, the future raises."""
-
-    def begin(self) -> "Future[None]":
-        """Start it, or start it again, without any client."""
-
-    def run(self, message: Message) -> "Future[Played]":
-        """Run the clients of `message` in it."""
-
-    def end(self) -> None:
-        """End it."""
+Process = LocalProcess | RayProcess
 
 
 class Pool(contextlib.AbstractContextManager["Pool"]):
@@ -56,7 +47,7 @@ class Pool(contextlib.AbstractContextManager["Pool"]):
         self._queue: deque[Message] = deque()
         self._running: dict[Future[Played], tuple[Process, Message]] = {}
         self._why = ""  # the last process was given up
-        for process, begun in [(process, process.begin()) for process in processes]:
+        for process, begun in [(process, attempt(process.begin)) for process in processes]:
             try:
                 begin(process, begun)
                 self._idle.append(process)
@@ -94,7 +85,7 @@ class Pool(contextlib.AbstractContextManager["Pool"]):
         while self._idle and self._queue:
             process, message = self._idle.pop(0), self._queue.popleft()
             self._used.add(process)
-            self._running[process.run(message)] = process, message
+            self._running[attempt(process.run, message)] = process, message
 
     def _answered(self, future: "Future[Played]") -> list[Message]:
         """Return the reply to a message, and have its process at hand again; nothing where that was given up."""
@@ -151,6 +142,16 @@ def begin(process: Process, begun: "Future[None] | None" = None) -> None:
         except Exception as error:
             begun, why = None, why_not(error)
     raise CannotBegin(why)
+
+
+def attempt(start: "Callable[..., Future[Any]]", *arguments: object) -> "Future[Any]":
+    """Return the future that `start` returns, or one that raises what it raises: a process may have ended before."""
+    try:
+        return start(*arguments)
+    except Exception as error:
+        future: Future[Any] = Future()
+        future.set_exception(error)
+        return future
 
 
 def _heard(future: "Future[Played]") -> Message:

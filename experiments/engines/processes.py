@@ -8,12 +8,11 @@ thread, no lock is held and no device in use when it forks, as would be the case
 import contextlib
 import multiprocessing
 import os
-import random
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -29,8 +28,6 @@ from fedmf.errors import DeviceLostError, FedmfError, RunStoppedError
 
 # Ctrl-C and a closed terminal reach every process of the terminal; they are for the command, which then ends its workers.
 FOR_THE_COMMAND = (signal.SIGINT, signal.SIGHUP)
-
-_PRELOADED = "experiments.engines.engine"  # what builds the clients of a run, and all that it imports
 
 MakeApp = Callable[[], ClientApp]
 # The reply to a message, and separately the clients that failed: a reply contains nothing of that.
@@ -53,10 +50,7 @@ class LocalProcess:
     def begin(self) -> "Future[None]":
         """Start a new process in place of the last one."""
         self.end()
-        try:
-            self._executor = ProcessPoolExecutor(1, process_context())
-        except OSError as error:
-            return failed_future(error)
+        self._executor = ProcessPoolExecutor(1, process_context())
         return self.call(begin_process, self._make_app, dict(os.environ))
 
     def run(self, message: Message) -> "Future[Played]":
@@ -66,22 +60,12 @@ class LocalProcess:
     def call(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
         """Call `function` in the process."""
         assert self._executor is not None
-        try:
-            return self._executor.submit(function, *arguments)
-        except (BrokenExecutor, OSError, EOFError) as error:  # it has ended, or the fork server has
-            return failed_future(error)
+        return self._executor.submit(function, *arguments)
 
     def end(self) -> None:
         """End the process when it has finished what it runs."""
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
-
-
-def failed_future(error: BaseException) -> "Future[Any]":
-    """Return a future that raises `error`."""
-    future: Future[Any] = Future()
-    future.set_exception(error)
-    return future
 
 
 def begin_process(make_app: MakeApp, environment: Mapping[str, str] | None = None) -> None:
@@ -116,7 +100,7 @@ def run_message(message: Message, context: Context | None = None) -> Played:
 def process_context() -> BaseContext:
     """Return how to start processes: from a fork server, which this process has for good."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_PRELOADED])
+    context.set_forkserver_preload(["experiments.engines.engine"])  # builds the clients of a run
     _ensure_server()
     return context
 
@@ -137,9 +121,7 @@ def start_process(environment: Mapping[str, str] | None = None) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     set_identity()
-    # Nothing of ours draws from these, but a custom model or loader may: not the same in every fork.
-    random.seed()
-    np.random.seed()  # noqa: NPY002
+    np.random.seed()  # noqa: NPY002  # a custom model or loader may draw from it: not the same in every fork
 
 
 def end_with_starters() -> None:
@@ -202,14 +184,16 @@ def _ensure_server() -> None:
     """Start the fork server if there is none, deaf to Ctrl-C and to a closed terminal, and with this process's search path."""
     from multiprocessing.forkserver import ensure_running
 
-    before = dict(os.environ)
     # With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
-    os.environ.update(PYTHONPATH=os.pathsep.join(map(os.path.abspath, sys.path)), PYTHONSAFEPATH="1")
+    search = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ[name] for name in search if name in os.environ}
+    os.environ.update(search)
     try:
         with unheard():
             resource_tracker.ensure_running()  # the server wants it, and starting it would let Ctrl-C through again
         with unheard():
             ensure_running()
     finally:
-        os.environ.clear()
+        for name in search:
+            del os.environ[name]
         os.environ.update(before)

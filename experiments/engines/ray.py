@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from flwr.app import Message
@@ -27,7 +27,6 @@ from experiments.engines.processes import (
     MakeApp,
     Played,
     begin_process,
-    failed_future,
     run_message,
     why_not,
 )
@@ -37,8 +36,6 @@ from fedmf.errors import SettingError
 ROOT = Path(__file__).resolve().parents[2]  # the folder of our packages
 _PATIENCE = 120.0  # seconds for workers to start: Ray waits for ever where other jobs hold what they need
 _ANSWER = 10.0  # seconds for a cluster to answer: Ray tries for minutes, and ends the process then
-
-T = TypeVar("T")
 
 
 def import_ray(engine: RaySettings) -> Any:
@@ -103,7 +100,7 @@ class RayProcess:
         """Begin in the process, once Ray has started it again."""
         up = self._actor.name.options(max_task_retries=-1).remote()
         if not self._ray.wait([up], timeout=_PATIENCE)[0]:
-            return failed_future(CannotBegin(f"Ray started it not again within {_PATIENCE:g} seconds"))
+            raise CannotBegin(f"Ray started it not again within {_PATIENCE:g} seconds")
         return self.call(begin_process, self._make_app)
 
     def run(self, message: Message) -> "Future[Played]":
@@ -122,8 +119,8 @@ class RayProcess:
 
 
 def ask_each(
-    processes: Sequence[RayProcess], function: Callable[..., T], *arguments: object
-) -> list[tuple[str, T]]:
+    processes: Sequence[RayProcess], function: Callable[..., Any], *arguments: object
+) -> list[tuple[str, Any]]:
     """Return what `function` returns in each process, with its name. Raises `SettingError` for one that cannot run it."""
     asked = [(process.name, process.call(function, *arguments)) for process in processes]
     answers = []

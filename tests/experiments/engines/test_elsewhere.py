@@ -15,7 +15,7 @@ from experiments.engines import pool
 from experiments.engines.engine import engine_worker
 from experiments.engines.grid import InProcessWorker, LocalGrid, local_context, run_locally, set_identity
 from experiments.engines.pool import in_another_process
-from experiments.engines.processes import CannotBegin, failed_future
+from experiments.engines.processes import CannotBegin
 from experiments.settings.experiment import build
 from fedmf.errors import DeviceLostError, RunStoppedError
 from no_room import app_once, app_that_dies, refuse_room
@@ -131,7 +131,7 @@ def test_where_no_process_can_begin_after_a_lost_device_nothing_is_released(monk
 
         def begin(self):
             begun.append("try")
-            return failed_future(CannotBegin("no room"))
+            raise CannotBegin("no room")
 
         def end(self):
             begun.append("end")

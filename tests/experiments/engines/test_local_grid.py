@@ -7,8 +7,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from experiments.engines.faults import FaultyWorker
-from experiments.engines.grid import Failure, InProcessWorker, LocalGrid, call_app, set_identity
+from experiments.engines.grid import Failure, FaultyWorker, InProcessWorker, LocalGrid, call_app, set_identity
 from experiments.settings.engine import Faults
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
