@@ -8,7 +8,7 @@ each epoch's mechanism is fitted to its own rounds and all later ones, and the o
 With `workload=prefix_sum` or `workload=momentum` all families are fitted to one epoch, and costed on the run.
 `families=[optimal,mine:FAMILY]` compares chosen families, a custom one by its import path. `export=DIR` writes
 DIR/FAMILY.npz with the dense encoder, decoder and the output of the stream itself, with a leading axis for several
-epochs; `plots=DIR` writes a plot of the error by round.
+epochs.
 """
 
 import logging
@@ -25,7 +25,7 @@ from experiments.run_files.directory import refuse_unmakeable
 from experiments.settings.factorization import find_family, fit, run_workloads, say_long
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import PRINTED, Output
-from fedmf.checks import check_at_least, check_below_one, check_choice
+from fedmf.checks import check_at_least
 from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
@@ -72,14 +72,10 @@ class MechanismsSettings:
         "folder for FAMILY.npz with encoder, decoder and noise (rounds <= 4096; of several epochs, as "
         "many numbers together)",
     )
-    plots: str | None = setting(None, "folder for a plot of the error by round; null: none")
     output: Output = setting(Output.text, PRINTED)
 
     def __post_init__(self) -> None:
-        check_at_least("rounds", self.rounds, 1)
         check_at_least("epochs", self.epochs, 1)
-        check_below_one("momentum", self.momentum)
-        check_choice("schedule", self.schedule, SCHEDULES)
         is_constant = self.schedule == "constant"
         if self.workload is WorkloadName.prefix_sum and not (is_constant and self.momentum == 0):
             raise SettingError(
@@ -98,13 +94,12 @@ class MechanismsSettings:
 
 
 def mechanisms(settings: MechanismsSettings) -> None:
-    """Print the comparison, and export and plot as asked."""
+    """Print the comparison, and export as asked."""
     workloads = run_workloads(
         settings.rounds, settings.epochs, beta=settings.momentum, schedule=settings.schedule
     )
-    for name in ("export", "plots"):
-        if (folder := getattr(settings, name)) is not None:
-            refuse_unmakeable(name, Path(folder))
+    if settings.export is not None:
+        refuse_unmakeable("export", Path(settings.export))
     say_long(settings.rounds)
     runs = dict(designs(settings, workloads))
     lower = run_lower_bound(workloads)
@@ -117,8 +112,6 @@ def mechanisms(settings: MechanismsSettings) -> None:
     if settings.export is not None:
         for name, run in runs.items():
             export(run, Path(settings.export) / f"{name}.npz")
-    if settings.plots is not None:
-        plot(runs, title, Path(settings.plots))
 
 
 def designs(
@@ -215,21 +208,6 @@ def export(run: RunFactorization, file: Path) -> None:
     arrays = (np.stack(found) if len(parts) > 1 else found[0] for found in zip(*parts, strict=True))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_output(file, packed(**dict(zip(("decoder", "encoder", "noise"), arrays, strict=True))))
-    _log.info("wrote %s", file)
-
-
-def plot(runs: Mapping[str, RunFactorization], title: str, folder: Path) -> None:
-    """Write the error of every round of the run as error_by_round.png, after Denisov et al. (NeurIPS 2022), Figure 1."""
-    from experiments.pages.figures import LinePlot, Series, rendered  # matplotlib takes a moment
-
-    series = [
-        Series(name, range(1, len(run.per_round_error) + 1), run.per_round_error.tolist())
-        for name, run in runs.items()
-    ]
-    file = folder / "error_by_round.png"
-    folder.mkdir(parents=True, exist_ok=True)
-    label = "error per noise multiplier and clip norm"
-    write_output(file, rendered(LinePlot("error_by_round", title, series, label, log=("y",)), "png"))
     _log.info("wrote %s", file)
 
 

@@ -71,17 +71,13 @@ def long_unit(directory):
     """Return the report of a run whose words are the longest that there are, resumed twice on other machines."""
     from experiments.pages.run_page import write_report
 
-    machine = {
-        "system": "Linux on x86_64",
-        "cores": 96,
-    }
     session = {
         "started": "2026-01-01T00:00:00Z",
         "until": "2026-01-02T03:00:00Z",
         "wall_seconds": 9e4,
         "first_round": 1,
         "software": {"fedmf": "0.1.0", "git_commit": "0123456789abcdef0123", "git_modified": True},
-        "machine": {**machine, "memory_bytes": 10**11, "accelerator": None},
+        "machine": {"system": "Linux on x86_64", "cores": 96, "memory_bytes": 10**11, "accelerator": None},
     }
     said = {"unit_of_privacy": LONG_UNIT, "adjacency": "zero_out"}
     lines = [{**line, "measured_value_bytes": 1e6} for line in written_run.metrics()]

@@ -273,7 +273,7 @@ def measured_sections(groups: Sequence[Group]) -> Iterator[Section]:
                 error = group.row["accuracy_standard_error"] or 0.0
                 lines.setdefault(label(others), []).append((x, accuracy, error))
         end = f"{len(points)} of {len(groups)} groups have a value. From {SUMMARY}: accuracy, {name}."
-        log = ("x",) if max(values) >= 3 * min(values) else ()
+        log = max(values) >= 3 * min(values)
         bytes_on = "x" if "bytes" in name else ""
         yield _accuracy_section(f"against {words}", lines, end, x_label=words, log=log, bytes_on=bytes_on)
 

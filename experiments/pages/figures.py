@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ class Series(NamedTuple):
 class LinePlot:
     """Lines and their caption. Axis labels contain the units; `name` is unique on a page and names files.
 
-    `log`: logarithmic axes; `bytes_on`: the axis, x or y, that counts bytes.
+    `log`: the x axis is logarithmic; `bytes_on`: the axis, x or y, that counts bytes.
     """
 
     name: str
@@ -75,7 +75,7 @@ class LinePlot:
     y_label: str
     x_label: str = "round"
     steps: bool = False
-    log: Sequence[Literal["x", "y"]] = ()
+    log: bool = False
     bytes_on: str = ""
 
     def figure(self) -> Figure:
@@ -101,12 +101,10 @@ class LinePlot:
             )
         if self.x_label == "round":
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        for axis in self.log:
-            axes.set(**{f"{axis}scale": "log"})
-            getattr(axes, f"{axis}axis").set(
-                major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}"
-            )
-            axes.tick_params(axis, which="minor", labelbottom=False, labelleft=False)
+        if self.log:
+            axes.set_xscale("log")
+            axes.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
+            axes.tick_params("x", which="minor", labelbottom=False)
         if self.bytes_on:
             getattr(axes, f"{self.bytes_on}axis").set_major_formatter(EngFormatter("B"))
         if rows:

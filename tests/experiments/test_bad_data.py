@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from functools import partial
 
 import h5py
 import numpy as np
@@ -43,20 +44,18 @@ def spoil_bob(folder, split):
         file["examples/bob/label"][:] = 77
 
 
-def test_a_broken_file_leaves_no_run(tmp_path, capsys):
-    overrides = of("femnist_sqlite", tmp_path)
-    (tmp_path / "emnist_all.sqlite").write_bytes(b"SQLite format 3\0" + bytes(5000))
-    settings = composed(f"run.directory={tmp_path / 'run'}", *SMALL, *overrides)
-    assert "cannot be read as a sqlite file of TFF" in fails(lambda: simulate(settings), capsys)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_bad_test_set_leaves_no_run(tmp_path, capsys):
-    overrides = of("femnist_hdf5", tmp_path)
-    spoil_bob(tmp_path, "test")
-    settings = composed(f"run.directory={tmp_path / 'run'}", *SMALL, *overrides)
-    assert "the test set of dataset femnist" in fails(lambda: simulate(settings), capsys)
-    assert not (tmp_path / "run").exists()
+def test_a_broken_file_or_a_bad_test_set_leaves_no_run(tmp_path, capsys):
+    broken = of("femnist_sqlite", tmp_path / "a")
+    (tmp_path / "a" / "emnist_all.sqlite").write_bytes(b"SQLite format 3\0" + bytes(5000))
+    spoilt = of("femnist_hdf5", tmp_path / "b")
+    spoil_bob(tmp_path / "b", "test")
+    for overrides, sentence in (
+        (broken, "cannot be read as a sqlite file of TFF"),
+        (spoilt, "the test set of dataset femnist"),
+    ):
+        settings = composed(f"run.directory={tmp_path / 'run'}", *SMALL, *overrides)
+        assert sentence in fails(partial(simulate, settings), capsys)
+        assert not (tmp_path / "run").exists()
 
 
 def test_one_users_values_do_not_decide_whether_a_run_happens(tmp_path, capsys):

@@ -24,7 +24,7 @@ COMMANDS = {
     "mechanisms": (
         mechanisms,
         MechanismsSettings,
-        ["rounds=4", "families=[optimal]", "export={place}", "plots={place}"],
+        ["rounds=4", "families=[optimal]", "export={place}"],
     ),
 }
 # Written in folders that this process has made for itself alone.

@@ -195,13 +195,12 @@ def test_dense_families_are_left_out_where_too_large_unless_asked_for(run, monke
     assert "at most 8 rounds" in err
 
 
-def test_text_is_a_table_with_the_least_loss_first_and_the_error_by_round_is_drawn(run, tmp_path):
+def test_text_is_a_table_with_the_least_loss_first(run):
     given = ("rounds=8", "epochs=3", "workload=run", "schedule=cooldown", "families=[binary_tree,optimal]")
-    code, out, _ = run(*given, f"plots={tmp_path}")
+    code, out, _ = run(*given)
     assert code == 0
     assert "3 epochs of 8 rounds, fitted to workload=run, momentum 0, cooldown learning rate" in out
     assert out.index(" optimal ") < out.index(" binary_tree ")
-    assert [file.name for file in tmp_path.iterdir()] == ["error_by_round.png"]
 
 
 @pytest.mark.parametrize("given", [("rounds=4096",), ("rounds=2048", "epochs=4")])
@@ -236,7 +235,6 @@ def test_exports_have_at_most_the_numbers_of_one_long_epoch(given):
         ("rounds=5000 families=[independent] export=/nowhere", "rounds is 5000"),
         ("rounds=2048 epochs=5 export=/nowhere", "rounds is 2048 and epochs 5"),
         (f"rounds=8 export={__file__}", "is a file"),
-        (f"rounds=8 plots={__file__}/below", "is a file"),
     ],
 )
 def test_mistakes_exit_2_with_a_sentence(run, own, arguments, message):

@@ -27,44 +27,15 @@ CONTRACT = {
     "report.html", "mechanism.json", "checkpoint",
 }  # fmt: skip
 SUMMARY_KEYS = [
-    "accuracy",
-    "loss",
-    "epsilon",
-    "delta",
-    "adjacency",
-    "unit_of_privacy",
-    "test_examples",
-    "statement",
-    "rounds",
-    "parameters",
-    "shape",
-    "clients",
-    "cohort_size",
-    "rounds_per_epoch",
-    "epochs",
-    "keep_probability",
-    "linf_over_l2",
-    "noise_multiplier",
-    "sigma",
-    "compression_ratio",
-    "uplink_bytes_per_client",
-    "envelope_bytes_per_client",
+    "accuracy", "loss", "epsilon", "delta", "adjacency", "unit_of_privacy", "test_examples", "statement", "rounds",
+    "parameters", "shape", "clients", "cohort_size", "rounds_per_epoch", "epochs", "keep_probability", "linf_over_l2",
+    "noise_multiplier", "sigma", "compression_ratio", "uplink_bytes_per_client", "envelope_bytes_per_client",
     "wall_seconds",
-]
+]  # fmt: skip
 METRIC_KEYS = [
-    "round",
-    "epoch",
-    "step",
-    "cohort_size",
-    "replies",
-    "epsilon",
-    "uplink_bytes",
-    "downlink_bytes",
-    "seconds",
-    "accuracy",
-    "loss",
-    "test_examples",
-]
+    "round", "epoch", "step", "cohort_size", "replies", "epsilon", "uplink_bytes", "downlink_bytes", "seconds",
+    "accuracy", "loss", "test_examples",
+]  # fmt: skip
 
 
 def fedavg(config, rate, momentum, local_epochs, batch_size):
@@ -140,12 +111,7 @@ def test_the_default_run_reaches_what_the_readme_says_and_independent_noise_less
     accuracies = []
     for seed in range(1, 6):
         directory = tmp_path / str(seed)
-        options = (
-            f"seed={seed}",
-            f"mechanism={mechanism}",
-            "run.reproducible=true",
-            "run.evaluations=1",
-        )
+        options = (f"seed={seed}", f"mechanism={mechanism}", "run.reproducible=true", "run.evaluations=1")
         run(directory, *options)
         accuracies.append(summary(directory)["accuracy"])
     assert np.mean(accuracies) == pytest.approx(expected, abs=0.01)

@@ -37,7 +37,7 @@ def test_accuracy_against_epsilon_has_a_line_for_each_mechanism_with_its_error(t
         assert list(line.x) == pytest.approx([2.0, 8.0, 32.0], rel=1e-3)
         assert list(line.y) == pytest.approx([100 * (0.53 + 0.1 * place + 0.01 * x) for x in (2, 8, 32)])
         assert line.error == pytest.approx([1.0] * 3)  # of 0.02 apart: half the distance
-    assert (plot.x_label, plot.y_label, plot.log) == ("epsilon spent", "test accuracy (%)", ("x",))
+    assert (plot.x_label, plot.y_label, plot.log) == ("epsilon spent", "test accuracy (%)", True)
 
 
 def test_what_else_differs_makes_its_own_lines(tmp_path):
