@@ -5,10 +5,8 @@ spinning OpenMP threads are ruinous on a shared machine, and nothing may call ho
 """
 
 import os
-import re
 import signal
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-FLOWER, FLOWER_ASKED = ((1, 41), (2, 0)), "flwr>=1.41,<2"  # versions from the first up to the second
 INTERRUPTED = 130  # exit code after Ctrl-C, SIGTERM or SIGHUP
 
 
@@ -52,18 +49,6 @@ def leave_quietly() -> None:
 
 if sys.argv[:1] == ["-m"]:  # Python is about to import one of our commands
     leave_quietly()
-
-try:
-    _found = version("flwr")
-except PackageNotFoundError:
-    _found = "none"
-if not FLOWER[0] <= tuple(map(int, re.findall(r"\d+", _found)[:2])) < FLOWER[1]:
-    # Before anything of it is imported, which could fail in any way.
-    print(
-        f"error: the installed version of Flower is {_found}; fedmf needs {FLOWER_ASKED}: pip install '{FLOWER_ASKED}'.",
-        file=sys.stderr,
-    )
-    sys.exit(2)
 
 for _name, _value in {
     "OMP_WAIT_POLICY": "passive",

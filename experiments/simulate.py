@@ -6,8 +6,8 @@
 `run.directory=DIR run.resume=true` goes on after a crash, as the run was begun; `run.directory=DIR run.extend=2` adds two
 epochs to a finished run.
 
-Shows progress on stderr and at the end a table and the privacy statement in short; of a sweep one line a job and the
-command that compares (output=json: summary.json on stdout). The run directory holds
+Shows progress on stderr and at the end a table and the privacy statement in short; of a sweep one line a job
+(output=json: summary.json on stdout). The run directory holds
 config.yaml, metrics.jsonl, privacy.json, summary.json, mechanism.json, model.npz, model_initial.npz and
 report.html.
 """
@@ -25,22 +25,15 @@ from experiments.settings.output import Output
 
 # What trains is imported where it is used: help has no need of it, nor have worker processes, which import this file.
 if TYPE_CHECKING:
-    from experiments.cli.sweep import Tally
     from experiments.settings.schema import Settings
-    from experiments.settings.sweep import SweepJob
 
 
-def job(
-    settings: "Settings",
-    directory: Path,
-    in_sweep: "SweepJob | None" = None,
-    tally: "Tally | None" = None,
-) -> float | None:
+def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     """Simulate into `directory`, print what the run did, unless it had finished before, and return what a sweep asks for.
 
-    A job of a sweep says in one line how good its model is, whenever it finished.
+    Of a sweep's job, which has a `name`, one line tells how good its model is, whenever it finished.
     """
-    from experiments.cli.result import show
+    from experiments.cli.result import score_text, show
     from experiments.run_files.reader import read_run
     from experiments.session.session import simulate
     from experiments.settings.output import LogForm
@@ -48,25 +41,23 @@ def job(
     if settings.run.log is LogForm.json:
         json_log.install()  # to the end of the process, which may say in one line more what stopped the run
     json_log.name_run(directory.name)
-    metric = settings.run.optimized_metric
-    is_new = simulate(settings, directory, "" if in_sweep is None else in_sweep.label)
-    if is_new and (in_sweep is None or settings.output is Output.json):
-        show(settings.output, read_run(directory))
-    if in_sweep is not None and tally is not None:
-        tally.finished(in_sweep, settings.output, read_run(directory), metric or "accuracy")
-    return None if metric is None else read_run(directory).score(metric)
+    is_new, run = simulate(settings, directory, name), read_run(directory)
+    chosen = settings.run.optimized_metric
+    if name and settings.output is not Output.json:
+        print(f"{name}: {chosen or 'accuracy'} {score_text(run, chosen or 'accuracy')}", flush=True)
+    elif is_new:
+        show(settings.output, run)
+    return None if chosen is None else run.score(chosen)
 
 
 def run() -> None:
     """Print the help, or run the job or the sweep that the command line describes."""
     if show_help("simulate", __doc__, sys.argv[1:]):
         return
-    from experiments.cli.sweep import tally
     from experiments.session.resume import run_settings
     from experiments.settings.jobs import run_jobs
 
-    with tally() as counted:
-        run_jobs(partial(job, tally=counted), run_settings, counted.failed)
+    run_jobs(job, run_settings)
 
 
 def main() -> None:

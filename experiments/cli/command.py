@@ -111,11 +111,11 @@ def without_traceback(record: logging.LogRecord) -> bool:
 
 def show_help(command: str, doc: str | None, arguments: Sequence[str]) -> bool:
     """Print the help that `arguments` ask for, if they do, and say whether they did."""
-    from experiments.cli import help  # a command that is not asked for help has no need of it
-
-    if not help.is_asked(arguments):
+    if not {"-h", "--help"} & set(arguments):
         return False
-    print(help.help_text(command, doc or "", arguments), end="", flush=True)
+    from experiments.cli.help import print_help  # a command that is not asked for help has no need of it
+
+    print_help(command, doc or "", arguments)
     return True
 
 

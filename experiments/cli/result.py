@@ -4,9 +4,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from experiments.cli import output
 from experiments.pages.wording import times_less
 from experiments.run_files.directory import PRIVACY, REPORT
@@ -27,15 +24,9 @@ def show(form: Output, run: Run) -> None:
     if form is Output.json:
         output.print_json(run.summary)
         return
-    console = output.console()
-    table = Table(title="Result", title_justify="left", show_header=False)
-    table.add_column(style="dim")
-    table.add_column()
-    for name, value in rows(run):
-        table.add_row(name, Text(value))
-    console.print(table)
+    output.print_table("Result", {}, rows(run), title_justify="left")
     for line in statement_lines(run):
-        console.print(Text(line), soft_wrap=True)  # one line each, whatever the width: lines are searched for
+        output.console().print(line, markup=False, soft_wrap=True)  # lines are searched for
 
 
 def score_text(run: Run, metric: str) -> str:
@@ -80,26 +71,11 @@ def rows(run: Run) -> Iterator[tuple[str, str]]:
     yield "accuracy", f"{score_text(run, 'accuracy')} on {figures['test_examples']:,} test examples"
     for name in ("loss", *run.further_metrics):
         yield name, score_text(run, name)
-    yield "privacy spent", _spent(run)
     yield "rounds", f"{figures['rounds']:,} in {counted(figures['epochs'])}"
     yield "clients", f"{figures['clients']:,}, of which {figures['cohort_size']:,} a round"
     yield "parameters", f"{figures['parameters']:,}"
-    ratio = figures["compression_ratio"]
-    less = times_less(ratio)
-    yield (
-        "a client sends",
-        f"{figures['uplink_bytes_per_client']:,.0f} bytes of values a round, {less} than the model, in an envelope of "
-        f"{figures['envelope_bytes_per_client']:,}",
-    )
+    sent = f"{figures['uplink_bytes_per_client']:,.0f} bytes of values a round"
+    envelope = f"in an envelope of {figures['envelope_bytes_per_client']:,}"
+    yield "a client sends", f"{sent}, {times_less(figures['compression_ratio'])} than the model, {envelope}"
     sessions = len(run.provenance.get("sessions") or [0])
-    of_all = f" in {sessions} sessions" if sessions > 1 else ""
-    yield "wall seconds", f"{figures['wall_seconds']:.1f}{of_all}"
-
-
-def _spent(run: Run) -> str:
-    if run.privacy["epsilon"] is None:
-        return "NOT private: no noise"
-    spent = f"epsilon {rounded_up(run.privacy['epsilon'])} at delta {rounded_up(run.privacy['delta'])}"
-    if run.privacy["secrets"] != SECRETS_FROM_SYSTEM:
-        return f"NOT private as run; with secret keys {spent}"
-    return spent if run.privacy["private"] else f"no privacy is claimed: {spent}"
+    yield "wall seconds", f"{figures['wall_seconds']:.1f}{f' in {sessions} sessions' if sessions > 1 else ''}"

@@ -11,18 +11,16 @@ node, set FEDMF_LOG. Processes that this one starts find it, and the run in FEDM
 import json
 import logging
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import TracebackType
+from typing import Any
 
 LOG, RUN = "FEDMF_LOG", "FEDMF_RUN"  # of the environment
-# Flower makes handlers of its own when it is imported, and those of its HTTP server when that starts.
-_FLOWERS = ("flwr", "flwr-telemetry", "uvicorn", "uvicorn.error", "uvicorn.access")
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Loggers with handlers of their own, some of them made later than this module: Flower's, and those of its HTTP server.
+_FLOWERS = ("flwr", "flwr-telemetry", "uvicorn", "uvicorn.error")
 
 messages = logging.getLogger("fedmf-messages")
 
@@ -32,80 +30,69 @@ def is_on() -> bool:
     return os.environ.get(LOG) == "json"
 
 
-def as_json(record: logging.LogRecord) -> str:
-    """Return a record as one line.
+class Lines(logging.Formatter):
+    """Writes a record as JSON where this process does, else as text: a message to the user as itself."""
 
-    >>> as_json(logging.makeLogRecord({"name": "server", "levelname": "INFO", "msg": "two\\nlines", "created": 0.5}))
-    '{"time": "1970-01-01T00:00:00.500Z", "level": "INFO", "logger": "server", "message": "two\\\\nlines"}'
-    """
-    time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    said = {
-        "time": time.replace("+00:00", "Z"),
-        "level": record.levelname,
-        "logger": record.name,
-        "message": _COLOURS.sub("", record.getMessage()),
-    }
-    if run := os.environ.get(RUN):
-        said["run"] = run
-    formatter, trace = logging.Formatter(), [record.stack_info] if record.stack_info else []
-    if record.exc_info and record.exc_info[0] is not None:
-        trace.insert(0, formatter.formatException(record.exc_info))
-    return json.dumps(said | ({"traceback": "\n".join(trace)} if trace else {}))
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's text or JSON object."""
+        if is_on():
+            return self._as_json(record)
+        if record.name != messages.name:
+            return super().format(record)
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return f"{level}{record.getMessage()}"
 
-
-def in_either_form(handler: logging.Handler) -> logging.Handler:
-    """Let a handler write JSON whenever this process does, and its own text otherwise; return it."""
-    text = handler.format
-    if "format" not in vars(handler):  # not done before
-        handler.format = lambda record: as_json(record) if is_on() else text(record)  # type: ignore[method-assign]
-    return handler
+    def _as_json(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        said = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if run := os.environ.get(RUN):
+            said["run"] = run
+        if record.exc_info and record.exc_info[0] is not None:
+            said["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(said)
 
 
 class _Stderr(logging.Handler):
     """Writes to whatever stderr is then, a line by one call. An error of the stream is the caller's, as with print."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(self.format(record) + "\n")
-        sys.stderr.flush()
+        if is_on() or record.name not in _FLOWERS:  # whose text is written by their own handlers
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
 
 
-class _Message(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return f"{level}{record.getMessage()}"
-
-
-def stderr_handler(text: str | logging.Formatter) -> logging.Handler:
+def stderr_handler(text: str) -> logging.Handler:
     """Return a handler that writes to stderr in the format `text`, or JSON where this process does."""
     handler = _Stderr()
-    handler.addFilter(lambda record: record.name not in _FLOWERS)  # which have handlers of their own
-    handler.setFormatter(logging.Formatter(text) if isinstance(text, str) else text)
-    return in_either_form(handler)
+    handler.setFormatter(Lines(text))
+    return handler
 
 
-messages.handlers, messages.propagate = [stderr_handler(_Message())], False
+messages.handlers, messages.propagate = [stderr_handler("%(message)s")], False
 messages.setLevel(logging.INFO)
 
 
 def install_if_asked() -> None:
-    """Write JSON where FEDMF_LOG is json. Exits for a value that is neither text nor json."""
-    asked = os.environ.get(LOG, "text")
-    if asked == "json":
+    """Write JSON where FEDMF_LOG is json."""
+    if is_on():
         install()
-    elif asked != "text":
-        sys.exit(f"error: {LOG} is {asked!r}; it must be text or json.")
 
 
 def install() -> None:
     """Let this process write JSON from now on, and those that it starts."""
     os.environ[LOG] = "json"
-    for name in _FLOWERS:
-        logging.getLogger(name).addFilter(_convert)  # once, however often it is asked
-    in_either_form(logging.lastResort or logging.StreamHandler())
-    warned = logging.getLogger("py.warnings")
-    warned.handlers, warned.propagate = [stderr_handler("%(message)s")], False
+    if not any(isinstance(handler, _Stderr) for handler in logging.root.handlers):
+        logging.root.addHandler(stderr_handler("%(message)s"))
     logging.captureWarnings(True)
-    sys.excepthook, threading.excepthook = _log_uncaught, _log_uncaught_in_thread
+    for name in _FLOWERS:
+        logging.getLogger(name).addFilter(_by_root)  # once, however often it is asked
+    sys.excepthook = _log_uncaught
+    threading.excepthook = lambda said: _log_uncaught(said.exc_type, said.exc_value, said.exc_traceback)
 
 
 @contextmanager
@@ -115,13 +102,13 @@ def written(as_json: bool, run: object) -> Iterator[None]:
         name_run(run)
         yield
         return
-    hooks = sys.excepthook, threading.excepthook
+    before = sys.excepthook, threading.excepthook, logging.root.handlers[:]
     install()
     name_run(run)
     try:
         yield
     finally:
-        sys.excepthook, threading.excepthook = hooks
+        sys.excepthook, threading.excepthook, logging.root.handlers[:] = before
         logging.captureWarnings(False)
         del os.environ[LOG], os.environ[RUN]
 
@@ -132,18 +119,14 @@ def name_run(run: object) -> None:
         os.environ[RUN] = str(run)
 
 
-def _convert(record: logging.LogRecord) -> bool:
-    """Let the handlers of Flower's loggers write JSON: a filter that lets all records pass."""
-    for handler in (handler for name in _FLOWERS for handler in logging.getLogger(name).handlers):
-        if not isinstance(handler, logging.FileHandler):
-            in_either_form(handler)
-    return True
+def _by_root(record: logging.LogRecord) -> bool:
+    """Let the root's handlers write a record in place of the logger's own: a filter."""
+    if is_on():
+        logging.root.handle(record)
+    return not is_on()
 
 
-def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    messages.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))
-
-
-def _log_uncaught_in_thread(said: threading.ExceptHookArgs) -> None:
-    if said.exc_type is not SystemExit and said.exc_value is not None:
-        _log_uncaught(said.exc_type, said.exc_value, said.exc_traceback)
+def _log_uncaught(kind: Any, error: Any, trace: Any) -> None:
+    """Write what ends a process or a thread as one line; a thread may end by SystemExit."""
+    if kind is not SystemExit:
+        messages.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))

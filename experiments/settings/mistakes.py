@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.settings.reference import RUN, called, reference
 from fedmf.errors import SettingError
 
 # Lines of a message: where Hydra was when it noticed, and advice that would make a typo a setting.
@@ -54,6 +53,11 @@ def unknown(command: str, key: str) -> str:
     >>> unknown("simulate", "epsilon")
     'epsilon is no setting of simulate; did you mean privacy.epsilon? `fedmf simulate --help` lists all of them.'
     """
+    from experiments.settings.reference import (  # with all settings of the command: for a mistake alone
+        called,
+        reference,
+    )
+
     known = reference(command)
     names = [*known.groups, *known.keys]
     near = [name for name in names if name.endswith(f".{key}")] or get_close_matches(key, names, cutoff=0.72)
@@ -65,6 +69,8 @@ def _unknown_key(conf: str | None, overrides: Sequence[str]) -> str | None:
     """Return the sentence on the first of `overrides` whose key is none of the command composed as `conf`, if any."""
     if conf is None:
         return None
+    from experiments.settings.reference import RUN, reference
+
     command = RUN if conf == "config" else conf
     known = reference(command)
     names = ("hydra", "experiment", *known.groups, *known.keys)

@@ -1,18 +1,16 @@
 """What is known of every setting: the fields of its command's settings class, as `--help`, "did you mean" and the site say it."""
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from enum import Enum
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from enum import EnumMeta
 from functools import cache
 from importlib import import_module
+from inspect import formatannotation
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import get_args, get_type_hints
 
-import yaml
-
-from experiments.settings.values import Choice, group_of
+from experiments.settings.values import Choice, group_of, plain
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CONF = PACKAGE.parent / "conf"
@@ -43,27 +41,17 @@ SETTINGS = {
 """The class of each command's settings, below `experiments`."""
 NOT_SIMULATED = ("deployment",)  # choices that `flwr run` makes by itself, and no user
 
-_TYPES = {
-    bool: "true or false",
-    int: "whole number",
-    float: "number",
-    str: "text",
-    NoneType: "null",
-    Mapping: "mapping",
-}
-_LISTS = {str: "list of texts", float: "list of numbers", int: "list of whole numbers"}
-
 
 @dataclass(frozen=True)
 class Setting:
     """One setting; `of` are the choices of its group that have it so, none: all."""
 
     key: str
-    of: tuple[str, ...]
     meaning: str
     type: str
     choices: tuple[str, ...]
     default: str
+    of: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -71,7 +59,7 @@ class Setting:
         return self.key.rpartition(".")[0]
 
     def is_of(self, choice: str | None) -> bool:
-        """Say whether it is there with this choice of its group."""
+        """Return whether it is there with this choice of its group."""
         return not self.of or choice in self.of
 
 
@@ -96,28 +84,24 @@ class Reference:
         """Every key, once."""
         return tuple(dict.fromkeys(setting.key for setting in self.settings))
 
-    def of_key(self, key: str) -> list[Setting]:
-        """Return what is known of a key: once for each kind of choice that has it another way."""
-        return [setting for setting in self.settings if setting.key == key]
-
 
 @cache
 def reference(command: str) -> Reference:
     """Return what is known of a command; raises `KeyError` for one that is none."""
     settings = settings_of(command)
-    hints, found, groups = get_type_hints(settings), [], {}
+    hints, groups = get_type_hints(settings), {}
+    found = list(_plain_settings(settings, ""))
     for item in fields(settings):
-        group = group_of(hints[item.name])
+        name, group = item.name, group_of(hints[item.name])
         if group is None:
-            found.append(_setting(item.name, item, hints[item.name], item.default))
-        elif issubclass(group, Choice):
-            groups[item.name] = Group(
-                item.metadata["means"], item.metadata["chosen"] or "null", _choices(group)
-            )
-            found += _of_choices(item.name, group)
+            continue
+        if issubclass(group, Choice):
+            choices = {key: one.means for key, one in group.options.items() if key not in NOT_SIMULATED}
+            groups[name] = Group(item.metadata["means"], item.metadata["chosen"] or "null", choices)
+            found += _of_choices(name, group)
         else:
-            groups[item.name] = Group(item.metadata["means"], None, {})
-            found += _of_group(item.name, group, item.default)
+            groups[name] = Group(item.metadata["means"], None, {})
+            found += _plain_settings(group, f"{name}.", item.default)
     return Reference(tuple(found), groups)
 
 
@@ -139,62 +123,33 @@ def called(command: str) -> str:
     return f"python -m experiments.{command}" if is_module else f"fedmf {command}"
 
 
-def _choices(group: type[Choice]) -> dict[str, str]:
-    return {name: option.means for name, option in group.options.items() if name not in NOT_SIMULATED}
-
-
-def _of_choices(group: str, base: type[Choice]) -> list[Setting]:
-    """Return the settings of a group with choices; what several choices have alike is one setting, which names them."""
+def _of_choices(group: str, base: type[Choice]) -> Iterator[Setting]:
+    """Yield the settings of a group with choices; what several choices have alike is one setting, which names them."""
     found: dict[Setting, tuple[str, ...]] = {}
     for choice, option in base.options.items():
-        for item in _of_group(group, option.settings):
-            # A choice is made by its name: only code of one's own has a name to give.
+        for item in _plain_settings(option.settings, f"{group}."):
+            # A choice is made by its name: only custom code has a name to give.
             if choice == "custom" or item.key != f"{group}.name":
                 found[item] = (*found.get(item, ()), choice)
-    everywhere = tuple(base.options)
-    told = [replace(item, of=() if of == everywhere else of) for item, of in found.items()]
-    keys = list(dict.fromkeys(item.key for item in told))
-    return sorted(told, key=lambda item: (bool(item.of), keys.index(item.key)))
+    for item, of in found.items():
+        yield replace(item, of=() if of == tuple(base.options) else of)
 
 
-def _of_group(group: str, settings: type, default: object = None) -> Iterator[Setting]:
-    """Yield the settings of a class; `default` is an object of it whose values stand in place of the fields' defaults."""
+def _plain_settings(settings: type, prefix: str, default: object = None) -> Iterator[Setting]:
+    """Yield the fields of a class that are no groups; `default` is an object of it whose values are the defaults."""
+    from experiments.settings.overrides import text_of  # which needs the messages, and they the reference
+
     hints = get_type_hints(settings)
     for item in fields(settings):
+        hint = hints[item.name]
+        if group_of(hint) is not None:
+            continue
         value = getattr(default, item.name) if is_dataclass(default) else item.default
-        yield _setting(f"{group}.{item.name}", item, hints[item.name], value)
-
-
-def _setting(key: str, item: Field[Any], hint: Any, default: object) -> Setting:
-    parts = (hint, *get_args(hint))
-    enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
-    choices = tuple(one.name for one in enums[0]) if enums else item.metadata["choices"]
-    shown = "required" if default is MISSING else _as_yaml(default)
-    return Setting(key, (), item.metadata["means"], type_name(hint, choices), choices, shown)
-
-
-def type_name(hint: Any, choices: Collection[str]) -> str:
-    """Return a type in words.
-
-    >>> type_name(tuple[str, ...] | None, ()), type_name(int, ())
-    ('list of texts or null', 'whole number')
-    """
-    words = []
-    for part in get_args(hint) if get_origin(hint) is UnionType else (hint,):
-        kind = get_origin(part) or part
-        if kind is tuple:
-            words.append(_LISTS[get_args(part)[0]])
-        else:
-            words.append("choice" if choices and kind is not NoneType else _TYPES[kind])
-    return " or ".join(words)
-
-
-def _as_yaml(value: object) -> str:
-    """Return a default as it would be typed."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, int | float):
-        return f"{value:g}" if isinstance(value, float) else str(value)
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_as_yaml, value))}]"
-    return yaml.safe_dump(value.name if isinstance(value, Enum) else value).splitlines()[0]
+        shown = "required" if value is MISSING else text_of(plain(value))
+        choices, kind = (
+            item.metadata["choices"],
+            formatannotation(hint).replace("None", "null").replace("collections.abc.", ""),
+        )
+        for enum in (part for part in (hint, *get_args(hint)) if isinstance(part, EnumMeta)):
+            choices, kind = tuple(enum.__members__), "choice"
+        yield Setting(f"{prefix}{item.name}", item.metadata["means"], kind, choices, shown)

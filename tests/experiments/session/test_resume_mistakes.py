@@ -4,7 +4,6 @@ import pytest
 
 from experiments.cli.command import guard
 from experiments.session.resume import run_settings
-from experiments.settings import jobs
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError, SettingError
 from runs import command, composed, run
 
@@ -70,14 +69,6 @@ def test_the_command_begins_no_run_for_a_typo(tmp_path):
 def test_extending_what_is_no_run_says_so(tmp_path, capsys):
     assert guard(lambda: run(tmp_path / "nosuch", *SMALL, "run.extend=1")) == 2
     assert "nor any other; name the directory of a run" in capsys.readouterr().err
-
-
-def test_a_sweep_does_not_go_on_with_one_run():
-    for given in (["run.resume=true"], ["run.resume=yes", "seed=1,2"], ["run.extend=1"]):
-        with pytest.raises(SettingError, match=r"run\.directory is d, one run to go on with, but -m begins"):
-            jobs._refuse_one_directory(["run.directory=d", *given])
-    for allowed in (["run.directory=d,e", "run.resume=true"], ["seed=1,2", "run.resume=true"], ["run.directory=d"]):  # fmt: skip
-        jobs._refuse_one_directory(allowed)
 
 
 def test_a_limit_below_what_was_spent_is_held_against_the_runs_own_ledger(finished):

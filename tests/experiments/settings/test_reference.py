@@ -1,5 +1,6 @@
 """The reference of the settings is what commands take: keys, defaults, choices."""
 
+import re
 import sys
 
 import pytest
@@ -7,7 +8,7 @@ from omegaconf import OmegaConf
 
 from client.data.registry import DATASETS
 from client.models import MODELS
-from experiments.cli.console import PACKAGE, find_commands
+from experiments.cli.console import PACKAGE, USAGE
 from experiments.settings import compose
 from experiments.settings.reference import SETTINGS, experiments, reference, settings_of
 from experiments.settings.schema import FOR_DEPLOYMENTS
@@ -16,8 +17,13 @@ from runs import composed
 from test_site import ROOT, tool
 
 
-def test_every_command_has_its_settings():
-    assert set(SETTINGS) == set(find_commands(PACKAGE))
+def test_every_command_has_its_settings_and_is_listed():
+    """A command is a package with a __main__.py, or a module that says what to do when it is `__main__`."""
+    modules = {file.stem for file in PACKAGE.glob("*.py") if 'if __name__ == "__main__":' in file.read_text()}
+    assert set(SETTINGS) == modules | {file.parent.name for file in PACKAGE.glob("*/__main__.py")}
+    assert set(SETTINGS) <= set(re.findall(r"\w+", USAGE))
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])} == set(SETTINGS)
 
 
 def leaves(config, prefix=""):
@@ -42,7 +48,7 @@ def test_every_key_that_is_composed_is_in_the_reference_with_its_default(name):
         chosen = known.groups[group].default if group else None
         if chosen == "null":  # of an earlier run, as `evaluate` finds it
             continue
-        (item,) = [item for item in known.of_key(key) if not group or item.is_of(chosen)]
+        (item,) = [item for item in known.settings if item.key == key and (not group or item.is_of(chosen))]
         as_text = "???" if item.default == "required" else item.default
         assert OmegaConf.create(f"x: {as_text}")._get_node("x")._value() == getattr(value, "name", value), key
 
@@ -58,7 +64,7 @@ def test_choices_offered_are_those_that_there_are():
 
 @pytest.mark.parametrize(
     ("item", "value"),
-    [(item, choice) for item in reference("simulate").settings for choice in item.choices if not item.type.startswith("list")],
+    [(item, choice) for item in reference("simulate").settings for choice in item.choices if not item.type.startswith("tuple")],
     ids=lambda part: getattr(part, "key", part),
 )  # fmt: skip
 def test_every_value_offered_is_taken(item, value):
