@@ -144,6 +144,16 @@ def unpack(message: Message) -> tuple[list[Task], Vector]:
     return tasks, wire.to_vector(message.content.array_records[wire.MODEL][wire.VECTOR].data)
 
 
+def part_of(message: Message, tasks: Sequence[Task]) -> Message:
+    """Return `message` with these of its tasks alone, under its id."""
+    record = ConfigRecord({**message.content.config_records[wire.TASK]})
+    record[wire.CLIENT] = [task.client for task in tasks]
+    record[wire.MASK_KEY] = [task.mask_key.reveal() for task in tasks]
+    part = copy(message)
+    part.content = RecordDict({wire.MODEL: message.content.array_records[wire.MODEL], wire.TASK: record})
+    return part
+
+
 def scale_of(message: Message) -> Vector | None:
     """Return what every client of the message scales its update by, (d,) float32; None: by nothing."""
     record = message.content.array_records[wire.MODEL]
@@ -199,15 +209,8 @@ def play_elsewhere(
     Where that process died too each is played in one of its own, and a client at which that dies is a zero update. Raises `RunStoppedError` where none could begin.
     """
     log.warning("another process plays the clients from %s on", tasks[0].client)
-    given = message.content.config_records[wire.TASK]
-    shared = (wire.EPOCH, wire.STEP, wire.FIXED)
-    record = ConfigRecord({name: given[name] for name in shared if name in given})
-    record[wire.CLIENT] = [task.client for task in tasks]
-    record[wire.MASK_KEY] = [task.mask_key.reveal() for task in tasks]
-    left = copy(message)
-    left.content = RecordDict({wire.MODEL: message.content.array_records[wire.MODEL], wire.TASK: record})
     try:
-        fields = elsewhere(left, context).content.config_records[wire.UPDATE]
+        fields = elsewhere(part_of(message, tasks), context).content.config_records[wire.UPDATE]
         return [bytes(data) for _, data in zip(tasks, wire.entries(fields, wire.VALUES), strict=True)]
     except RunStoppedError:  # before the data of any of these clients were read
         raise

@@ -7,16 +7,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from copy import copy
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from client.app import pack
-from experiments.engines.grid import Failure, clients_of, noted
+from client.app import Task, pack, part_of, unpack
+from experiments.engines.grid import Failure, noted
 from experiments.engines.processes import CannotBegin, LocalProcess, Played, run_message, stopped, why_not
 from experiments.engines.ray import RayProcess
 from fedmf.updates import wire
@@ -95,7 +94,8 @@ class Pool(contextlib.AbstractContextManager["Pool"]):
                 reply = _heard(future)
             except Exception:  # it died, or its reply cannot be pickled
                 self._begin_again(process)
-                reply = pack([self._values_alone(process, one) for one in one_by_one(message)], message)
+                tasks, _ = unpack(message)
+                reply = pack([self._values_alone(process, message, task) for task in tasks], message)
         except CannotBegin as error:
             self._give_up(process, error)
             self._queue.appendleft(message)
@@ -103,20 +103,19 @@ class Pool(contextlib.AbstractContextManager["Pool"]):
         self._idle.append(process)
         return [reply]
 
-    def _values_alone(self, process: Process, message: Message) -> bytes:
-        """Return what the one client of `message` sends, nothing where a process dies that had run no other client."""
-        (client,) = clients_of(message)
+    def _values_alone(self, process: Process, message: Message, task: Task) -> bytes:
+        """Return what one client of `message` sends, nothing where a process dies that had run no other client."""
         for _ in range(2):
             was_new = process not in self._used
             self._used.add(process)
             try:
-                reply = _heard(process.run(message))
+                reply = _heard(process.run(part_of(message, [task])))
                 return bytes(*wire.entries(reply.content.config_records[wire.UPDATE], wire.VALUES))
             except Exception:
                 self._begin_again(process)
             if was_new:
                 break
-        noted.append(Failure(client, "its process died"))
+        noted.append(Failure(task.client, "its process died"))
         return wire.NO_VALUES
 
     def _begin_again(self, process: Process) -> None:
@@ -164,19 +163,6 @@ def _heard(future: "Future[Played]") -> Message:
 def clients_a_message(cohort_size: int, workers: int, most: int) -> int:
     """Return how many clients of a round share a message, at most `most`, for `MESSAGES_A_WORKER`."""
     return min(most, math.ceil(cohort_size / (MESSAGES_A_WORKER * workers)))
-
-
-def one_by_one(message: Message) -> list[Message]:
-    """Return a message for each client of `message`, under its id."""
-    task = message.content.config_records[wire.TASK]
-    asked = zip(wire.entries(task, wire.CLIENT), wire.entries(task, wire.MASK_KEY), strict=True)
-    parts = []
-    for client, key in asked:
-        own = ConfigRecord({**task, wire.CLIENT: [client], wire.MASK_KEY: [key]})
-        part = copy(message)
-        part.content = RecordDict({**message.content, wire.TASK: own})
-        parts.append(part)
-    return parts
 
 
 def in_another_process(

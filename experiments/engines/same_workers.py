@@ -7,7 +7,6 @@ client of this run on somebody else's examples, and one with other bounds would 
 import platform
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -35,26 +34,22 @@ _READ = 32  # clients whose examples are compared too: who they are may be known
 Said = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The clients whose examples are compared, and the key of all digests of clients: drawn at each start."""
-
-    key: SecretKey
-    numbers: tuple[int, ...]
+# The key of all digests of clients, and the numbers of those whose examples are compared: drawn at each start.
+Sample = tuple[SecretKey, tuple[int, ...]]
 
 
 def sample_of(clients: Sequence[Examples]) -> Sample:
     """Return a sample of `clients`; of none where each reading gives other examples."""
     drawn = sorted(secrets.SystemRandom().sample(range(len(clients)), min(_READ, len(clients))))
-    sample = Sample(SecretKey.generate(), tuple(drawn))
-    is_stable = examples_digest(clients, sample) == examples_digest(clients, sample)
-    return sample if is_stable else Sample(sample.key, ())
+    key, numbers = SecretKey.generate(), tuple(drawn)
+    is_stable = examples_digest(clients, key, numbers) == examples_digest(clients, key, numbers)
+    return key, numbers if is_stable else ()
 
 
-def examples_digest(clients: Sequence[Examples], sample: Sample) -> str:
-    """Return a digest of the examples of the clients of the sample."""
-    fingerprint = Fingerprint(sample.key)
-    for number in sample.numbers:
+def examples_digest(clients: Sequence[Examples], key: SecretKey, numbers: Sequence[int]) -> str:
+    """Return a digest under `key` of the examples of the clients `numbers`."""
+    fingerprint = Fingerprint(key)
+    for number in numbers:
         identify_each(clients, fingerprint, range(number, number + 1))
     return fingerprint.hexdigest()
 
@@ -73,8 +68,8 @@ def said_of(settings: Settings, held: Experiment | Clients, sample: Sample) -> S
         "client.device": pick_device(held.training.device).type,
         "the shape of an example": f"{dataset.input_shape}, {dataset.classes} classes",
         "the number of clients": str(len(dataset.clients)),
-        "the clients": digest_clients(dataset.clients, sample.key)[:16],
-        "the clients' examples": examples_digest(dataset.clients, sample)[:16],
+        "the clients": digest_clients(dataset.clients, sample[0])[:16],
+        "the clients' examples": examples_digest(dataset.clients, *sample)[:16],
         "the model": blake2b(repr(layout_of(held.model)).encode(), digest_size=8).hexdigest(),
         "what does not train": digest_tensors(fixed_tensors(held.model))[:16],
         "what a client enforces": repr(held.client_plan),
@@ -93,10 +88,10 @@ def source_digest(path: str) -> str:
         spec = find_spec(top)
     if spec is None:
         return "of no file"
-    places = spec.submodule_search_locations
-    if places is None:
+    if spec.submodule_search_locations is None:
         return files_digest([(top, Path(str(spec.origin)))])
-    found = [(place, file) for place in map(Path, places) for file in place.rglob("*.py") if file.is_file()]
+    places = map(Path, spec.submodule_search_locations)
+    found = [(place, file) for place in places for file in place.rglob("*.py") if file.is_file()]
     return files_digest((file.relative_to(place).as_posix(), file) for place, file in found)
 
 

@@ -4,10 +4,10 @@ from concurrent.futures import BrokenExecutor, Future
 
 import pytest
 
-from client.app import pack
+from client.app import pack, part_of, unpack
 from experiments.engines import pool as pools
 from experiments.engines.grid import Failure, LocalGrid, clients_of, set_identity
-from experiments.engines.pool import Pool, one_by_one
+from experiments.engines.pool import Pool
 from experiments.engines.processes import CannotBegin
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
@@ -138,7 +138,8 @@ def test_where_no_process_can_begin_nothing_is_answered_and_nobody_charged(begin
 def test_a_message_in_parts_has_nobody_elses_key():
     whole = joint(*"abc")
     given = whole.content.config_records[wire.TASK]
-    for number, part in enumerate(one_by_one(whole)):
+    for number, task in enumerate(unpack(whole)[0]):
+        part = part_of(whole, [task])
         assert part.metadata.message_id == whole.metadata.message_id
         assert part.content[wire.MODEL] is whole.content[wire.MODEL]
         own = (wire.CLIENT, wire.MASK_KEY)
