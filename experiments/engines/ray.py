@@ -39,10 +39,11 @@ _ANSWER = 10.0  # seconds for a cluster to answer: Ray tries for minutes, and en
 
 
 def import_ray(engine: RaySettings) -> Any:
-    """Return Ray, which has no public way to take another token after its import. Raises `SettingError` where it cannot be used."""
-    if (
-        engine.address is None and "RAY_AUTH_MODE" not in os.environ
-    ):  # neither the user has chosen nor an earlier run
+    """Return Ray, with a token for a cluster of the run's own unless the user or an earlier run has chosen one.
+
+    Ray has no public way to take another token after its import. Raises `SettingError` where it cannot be used.
+    """
+    if engine.address is None and "RAY_AUTH_MODE" not in os.environ:
         if "ray" in sys.modules:
             raise SettingError(
                 "engine.address is null, but this process has imported Ray already, without a token for a cluster of the "
@@ -83,10 +84,8 @@ def join(ray: Any, engine: RaySettings) -> None:
             f"engine.address is {engine.address}, but that Ray cluster could not be joined ({one_line(error)}); look at "
             "the address, the token and the versions of both (docs/cluster.md)."
         ) from error
-    if (
-        signal.getsignal(signal.SIGTERM) is not on_signal
-    ):  # Ray's would end the process with a code of its own
-        signal.signal(signal.SIGTERM, on_signal)
+    if signal.getsignal(signal.SIGTERM) is not on_signal:
+        signal.signal(signal.SIGTERM, on_signal)  # Ray's would end the process with a code of its own
 
 
 class RayProcess:
