@@ -9,8 +9,14 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from experiments.run_files.attendance import record_attendance
-from experiments.run_files.directory import CHECKPOINT, CONFIG, PRIVACY, REPORT, RunDirectory
+from experiments.run_files.directory import (
+    CHECKPOINT,
+    CONFIG,
+    PRIVACY,
+    REPORT,
+    RunDirectory,
+    record_attendance,
+)
 from experiments.run_files.reader import read_config
 from experiments.run_files.same_settings import EXTENDED, differences
 from experiments.session.resume import extended, has_released, recorded_parts

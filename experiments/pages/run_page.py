@@ -12,7 +12,6 @@ from client.metric_names import ALWAYS
 from experiments.pages.figures import LinePlot, Series
 from experiments.pages.page import Page, Section, table_of, write_page
 from experiments.pages.wording import bound, number, text_of, times, times_less, unit_of, words_of
-from experiments.run_files.attendance import read_attendance
 from experiments.run_files.directory import (
     ATTENDANCE,
     CONFIG,
@@ -22,6 +21,7 @@ from experiments.run_files.directory import (
     PROVENANCE,
     REPORT,
     SUMMARY,
+    read_attendance,
 )
 from experiments.run_files.reader import Run, read_run
 from experiments.settings.recorded import to_yaml

@@ -20,7 +20,9 @@ from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_odd_values
 from fedmf.errors import RunDirectoryError
 from server import journal
+from server.cohort import Roster
 from server.files import open_no_link, sync_folder, write_atomically
+from server.known_nodes import KnownNodes
 from server.state import Release
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
@@ -196,6 +198,13 @@ PROVENANCE_KINDS = {
 }  # fmt: skip
 
 
+def _is_counted(nodes: object) -> bool:
+    return isinstance(nodes, dict) and all(COUNT(count) for count in nodes.values())
+
+
+ATTENDANCE_KINDS = {"epochs": [{"epoch": COUNT, "nodes": _is_counted, "keys": dict}]}
+
+
 def read_json(file: Path, kinds: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON object of a file. Raises `RunDirectoryError` for anything else, and for a value of another kind."""
     return _checked(file.read_bytes(), kinds, file)
@@ -284,3 +293,33 @@ def read_releases(directory: Path) -> list[Release]:
     if numbers != list(range(1, len(numbers) + 1)):
         raise RunDirectoryError(f"{path} holds the rounds {numbers}; each must be there once, in order.")
     return releases
+
+
+def record_attendance(folder: Path, nodes: KnownNodes, roster: Roster) -> None:
+    """Write into attendance.json which nodes of a deployment are in the epoch of `roster`, under the names that `nodes` has.
+
+    A node's name, its key and the number that it declared are public; which of its clients was heard is not in the file.
+    What was written of the same roster when the epoch began stays: who has been taken out of the list of nodes since then
+    still took part, under the name of then. A damaged file is put aside: it is there for people alone.
+    """
+    number, rows = roster.epoch + 1, []
+    try:
+        rows = read_attendance(folder)
+    except (OSError, RunDirectoryError) as error:
+        set_aside(folder / ATTENDANCE, error)
+    for row in rows:
+        counts = {row["keys"].get(name): count for name, count in row["nodes"].items()}
+        if row["epoch"] == number and counts == {**roster.nodes}:
+            return
+    keys = dict(sorted((nodes.called(key), key) for key in roster.nodes))
+    named = {name: roster.nodes[key] for name, key in keys.items()}
+    rows = [row for row in rows if row["epoch"] != number]
+    rows = sorted([*rows, {"epoch": number, "nodes": named, "keys": keys}], key=lambda row: int(row["epoch"]))
+    folder.mkdir(parents=True, exist_ok=True)
+    RunDirectory(folder).write_json(ATTENDANCE, {"epochs": rows})
+
+
+def read_attendance(folder: Path) -> list[dict[str, Any]]:
+    """Return {"epoch": E, "nodes": {NAME: CLIENTS}, "keys": {NAME: KEY}} for each epoch; none where there is no file."""
+    file = folder / ATTENDANCE
+    return list(read_json(file, ATTENDANCE_KINDS)["epochs"]) if file.is_file() else []

@@ -28,7 +28,6 @@ from experiments.run_files.directory import (
 )
 from fedmf import compiling
 from fedmf.errors import RunDirectoryError
-from server.state import Release, ServerState
 
 PACKAGES = ("torch", "flwr", "numpy", "cryptography")
 IMAGE = "FEDMF_IMAGE"  # environment variable: the digest of the container image, unknown inside the container
@@ -105,7 +104,7 @@ class Provenance:
         ]
         return [*unknown, *named]
 
-    def on_release(self, state: ServerState, release: Release) -> None:
+    def on_release(self) -> None:
         """Bring the entry up to date, if it has not been for a while."""
         if time.perf_counter() - self._recorded >= _EVERY:
             self.write()

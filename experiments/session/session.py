@@ -25,12 +25,10 @@ from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Prove
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session import resume
-from experiments.session.logger import import_logger, open_logger
-from experiments.session.monitoring import open_watch
+from experiments.session.monitoring import import_logger, open_logger, open_watch
 from experiments.session.progress import FailureCount, View
-from experiments.session.recorder import Recorder
+from experiments.session.recorder import Recorder, Scorer
 from experiments.session.resume import extended, has_released, recorded_parts, refuse_lost_config
-from experiments.session.scoring import Scorer
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings, warn_of_many_workers
 from experiments.settings.experiment import Experiment, build, run_secret
@@ -88,6 +86,18 @@ def _by_key() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def stopping_on_disk_errors() -> Iterator[None]:
+    """Turn an error of the file system into a stop that can be resumed."""
+    try:
+        yield
+    except OSError as error:
+        raise RunStoppedError(
+            f"{error.filename or 'a file of the run'} could not be written: {error.strerror}. What was released is "
+            "safe; make room, then go on with run.resume=true."
+        ) from error
+
+
 class Session:
     """One call that begins a run, resumes it, or extends it with the last part of the experiment's plan.
 
@@ -112,7 +122,7 @@ class Session:
     ) -> None:
         """Check, before anything is written, the budget, the logger, the model and the metrics."""
         self._settings, self._directory, self._experiment = settings, directory, experiment
-        self._failures = failures
+        self._failures = failures or FailureCount()
         self._view = view or View(experiment.plan.participation.rounds)
         device = pick_device(experiment.training.device)
         accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
@@ -122,9 +132,7 @@ class Session:
         if settings.run.extend is None:  # an extension is compared with its own ledger
             experiment.plan.start_epoch(Ledger())
         import_logger(settings.logger)
-        with keyed(
-            "client", TrainingSettings
-        ):  # an error for what would fail at every client, on public data
+        with keyed("client", TrainingSettings):  # what would fail at every client is an error; on public data
             warning = rehearse(
                 experiment.dataset,
                 experiment.model,
@@ -258,32 +266,31 @@ class Session:
         checkpoint.rebase(state)
         return state
 
+    @stopping_on_disk_errors()
     def _finish(self) -> dict[str, Any]:
         """Erase the keys, write what a finished run has, and return its summary."""
-        with stopping_on_disk_errors():
-            self._checkpoint.forget_secrets()
-            summary = self._recorder.finish()
-            self._provenance.write()
-            _write_report(self._directory.path)
+        self._checkpoint.forget_secrets()
+        summary = self._recorder.finish()
+        self._provenance.write()
+        _write_report(self._directory.path)
         return summary
 
+    @stopping_on_disk_errors()
     def _commit(self, release: Release) -> None:
         """Put a release on disk."""
-        with stopping_on_disk_errors():
-            self._checkpoint.commit(release)
+        self._checkpoint.commit(release)
 
     def _on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
         """Count who was heard, and who failed where this machine knows."""
         self._watch.on_heard(answered)
-        if self._failures is not None:
-            self._failures.on_heard(number, asked, answered)
+        self._failures.on_heard(number, asked, answered)
 
+    @stopping_on_disk_errors()
     def _on_release(self, state: ServerState, release: Release) -> None:
         """Record and show a release, then settle the checkpoint."""
-        with stopping_on_disk_errors():
-            self._recorder.on_release(state, release)
-            self._checkpoint.settle(self._experiment.plan, state)
-            self._provenance.on_release(state, release)
+        self._recorder.on_release(state, release)
+        self._checkpoint.settle(self._experiment.plan, state)
+        self._provenance.on_release()
 
 
 def _write_report(directory: Path) -> None:
@@ -319,18 +326,6 @@ def _calculated(plan: Plan) -> dict[str, float | None]:
         "the L2 radius": plan.bounds.radius,
         "the L-infinity norm": plan.bounds.linf_norm,
     }
-
-
-@contextlib.contextmanager
-def stopping_on_disk_errors() -> Iterator[None]:
-    """Turn an error of the file system into a stop that can be resumed."""
-    try:
-        yield
-    except OSError as error:
-        raise RunStoppedError(
-            f"{error.filename or 'a file of the run'} could not be written: {error.strerror}. What was released is "
-            "safe; make room, then go on with run.resume=true."
-        ) from error
 
 
 def simulate(settings: Settings, path: Path, job: str = "") -> bool:

@@ -21,8 +21,7 @@ from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app, set_identity
 from experiments.node_check import node_check
-from experiments.run_files.attendance import read_attendance
-from experiments.run_files.directory import ATTENDANCE
+from experiments.run_files.directory import ATTENDANCE, read_attendance
 from experiments.settings.client import build_client_plan
 from experiments.settings.experiment import build
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
@@ -81,7 +80,7 @@ def test_a_deployed_run_leaves_what_a_simulation_leaves(tmp_path):
     names = [{path.name for path in (tmp_path / which).iterdir()} for which in "rs"]
     assert names[0] == names[1] | {ATTENDANCE}
     both = {key_of("a"): 5, key_of("b"): 7}
-    assert read_attendance(tmp_path / "r") == [{"epoch": 1, "nodes": both}, {"epoch": 2, "nodes": both}]
+    assert [(row["epoch"], row["nodes"]) for row in read_attendance(tmp_path / "r")] == [(1, both), (2, both)]
     page = (tmp_path / "r/report.html").read_text()
     assert all(name in page for name in ("Which nodes took part", *both))
     assert [set(row) for row in metrics(tmp_path / "r")] == [set(row) for row in metrics(tmp_path / "s")]

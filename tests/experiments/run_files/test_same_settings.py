@@ -1,8 +1,5 @@
 """Resuming a sweep: finished jobs are skipped, cut ones go on, other settings are refused."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +8,6 @@ from omegaconf import OmegaConf
 
 import written_run
 from experiments.run_files.same_settings import refuse_other_settings
-from experiments.settings.reference import CONF
 from fedmf.errors import RunDirectoryError
 from runs import run
 
@@ -38,40 +34,6 @@ def test_a_run_of_other_settings_is_refused_and_left_alone(tmp_path: Path, finis
     with pytest.raises(RunDirectoryError, match=r"another model\.name, seed"):
         refuse_other_settings(directory, config(seed=2, model={"name": "mlp"}))
     assert (directory / "config.yaml").is_file()
-
-
-def sweep(directory: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    """Run a small sweep of four jobs on two workers, the first two of which diverge."""
-    jobs = ["optimizer.learning_rate=1e38,0.3", "seed=1,2"]
-    small = ["population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8"]
-    workers = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    command = [sys.executable, "-m", "experiments.simulate", "-m", f"hydra.sweep.dir={directory}"]
-    return subprocess.run(
-        [*command, *workers, *jobs, *small, *overrides],
-        cwd=CONF.parent,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-def summaries(directory: Path) -> dict[str, float]:
-    """Return the wall seconds of every finished job by its number."""
-    files = directory.glob("*/summary.json")
-    return {file.parent.name: json.loads(file.read_text())["wall_seconds"] for file in files}
-
-
-@pytest.mark.slow
-def test_a_job_that_fails_loses_no_other_and_finished_ones_are_not_run_again(tmp_path: Path) -> None:
-    first = sweep(tmp_path)
-    assert first.returncode == 2, first.stderr
-    assert "training diverged" in first.stderr
-    done = summaries(tmp_path)
-    assert set(done) == {"2", "3"}
-    again = sweep(tmp_path, "sweep.resume=true")
-    assert again.stderr.count("nothing was changed") == 2
-    assert {name: seconds for name, seconds in summaries(tmp_path).items() if name in done} == done
 
 
 def test_resuming_a_job_changes_nothing_when_finished_and_refuses_other_settings(

@@ -11,7 +11,7 @@ import pytest
 from crashes import Crash, behind_round
 from experiments import run as door
 from experiments.cli.command import guard
-from experiments.session.scoring import Scorer
+from experiments.session.recorder import Scorer
 from fedmf.errors import DivergedError
 from runs import metrics, model, run, summary
 from server import marks, origin

@@ -69,14 +69,6 @@ def test_failures_are_counted_in_the_round_and_at_the_end_with_the_first_reason_
     assert first.rstrip(")").endswith(f"own_models.py:{own_models.raising.__code__.co_firstlineno + 1}")
 
 
-def test_an_update_that_is_not_finite_counts_as_a_failure(tmp_path, capsys, turning):
-    turning("not_finite", least=77)
-    run(tmp_path / "r", *OPTIONS)
-    lines = said(capsys)
-    assert lines[-1].startswith(f"2 of 12 {SENT}; the first in round")
-    assert "training gave an update that is not finite" in lines[-1]
-
-
 def test_data_that_cannot_be_read_count_as_a_failure(tmp_path, capsys):
     run(tmp_path / "r", *OPTIONS, "dataset.settings={unreadable: true}")
     lines = said(capsys)

@@ -114,12 +114,6 @@ def test_a_metric_that_cannot_score_the_first_model_is_refused_and_nothing_is_wr
     assert not (tmp_path / "r").exists()
 
 
-def test_top5_of_too_few_classes_is_refused_and_nothing_is_written(tmp_path):
-    with pytest.raises(SettingError, match="top5, which is 1 for any model of 3 classes"):
-        runs.run(tmp_path / "r", *SMALL, "dataset.classes=3", "metrics=[top5]")
-    assert not (tmp_path / "r").exists()
-
-
 def test_a_metric_that_is_not_defined_is_null_and_one_that_fails_later_is_null_and_named_once(
     own, tmp_path, capsys
 ):
@@ -181,11 +175,6 @@ def test_a_job_that_had_finished_returns_the_recorded_value(optimized, capsys):
     assert job(again, directory) == 0.125
     assert "nothing was changed" in capsys.readouterr().err
     (directory / "summary.json").write_text(json.dumps(changed | {"f1": value}))
-
-
-def test_a_job_nobody_chooses_by_returns_nothing(tmp_path):
-    settings = runs.composed(*SMALL, f"run.directory={tmp_path / 'r'}")
-    assert job(settings, tmp_path / "r") is None
 
 
 def test_statement_log_and_page_say_that_choosing_is_not_covered(optimized, tmp_path, capsys):

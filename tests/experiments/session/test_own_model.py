@@ -252,7 +252,6 @@ REFUSED = {
         ["model.trainable=[head.*]"],
         "model.trainable is ['head.*'], but 'head.*' matches no parameter of the model; they are 1.weight, 1.bias",
     ),
-    "nothing trains": (["model.trainable=[]"], "no parameter of the model trains"),
     "a start that is not there": (
         ["model.start=nowhere.npz"],
         "model.start is 'nowhere.npz', which is no file",
@@ -261,22 +260,7 @@ REFUSED = {
         ["model=custom", "model.name=own_training:Probe"],
         "Freeze the parameters",
     ),
-    "momentum of adam": (
-        ["client.optimizer=adam", "client.momentum=0.9"],
-        "client.momentum is 0.9, which optim",
-    ),
     "an unknown optimizer": (["client.optimizer=lbfgs"], "client.optimizer is 'lbfgs'"),
-    "a negative mu": (["client.proximal=-1"], "client.proximal is -1"),
-    "no step": (["client.max_steps=0"], "client.max_steps is 0"),
-    "an unknown loss": (["client.loss=hinge"], "client.loss is 'hinge'"),
-    "a loss that promises nothing": (
-        ["client.loss=own_training:unannotated"],
-        "client.loss is 'own_training:unann",
-    ),
-    "a loop that promises nothing": (
-        ["client.trainer=own_training:unannotated"],
-        "client.trainer is 'own_tr",
-    ),
     "a loop and our settings": (
         ["client.trainer=own_training:whole_batch", "client.max_steps=3"],
         "client.max_steps is 3",
@@ -285,7 +269,6 @@ REFUSED = {
         ["client.accumulate=11"],
         "client.accumulate is 11, but batch_size is 10",
     ),
-    "an unknown type": (["client.autocast=float8"], "client.autocast is 'float8'"),
 }
 
 

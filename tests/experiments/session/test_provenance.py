@@ -145,10 +145,10 @@ def test_a_killed_session_leaves_what_it_had_recorded(tmp_path, monkeypatch):
     entry = begun(tmp_path)
     entry.write()
     first = sessions(tmp_path)[0]["wall_seconds"]
-    entry.on_release(None, None)
+    entry.on_release()
     assert sessions(tmp_path)[0]["wall_seconds"] == first  # it was written a moment ago
     monkeypatch.setattr(provenance, "_EVERY", 0.0)
-    entry.on_release(None, None)
+    entry.on_release()
     assert sessions(tmp_path)[0]["wall_seconds"] > first
 
 

@@ -10,12 +10,12 @@ import torch
 import own_models
 from client.losses import cross_entropy
 from client.rehearsal import rehearse
-from client.training import Trainer, flat_parameters
+from client.training import Trainer
 from experiments.cli.command import guard
-from experiments.session import scoring as scorer
+from experiments.session import recorder as scorer
 from experiments.settings.experiment import build
 from fedmf.errors import SettingError
-from runs import composed, metrics, model, run, simulate
+from runs import composed, metrics, run, simulate
 
 pytestmark = pytest.mark.long
 
@@ -103,22 +103,9 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path, capsys, monk
     )
 
 
-def test_a_turn_that_diverges_is_refused_with_the_key_to_lower(tmp_path, capsys):
+def test_a_turn_that_diverges_is_refused_with_what_to_lower(tmp_path, capsys):
     overrides = (*IMAGES, "model.name=own_models:Linear", "client.learning_rate=1e38", "client.epochs=3")
-    assert "a lower client.learning_rate" in refused(tmp_path / "r", capsys, *overrides)
-
-
-def test_a_resumed_run_is_rehearsed_too(tmp_path, capsys, monkeypatch):
-    options = (*IMAGES, *SMALL, "model=custom", "model.name=own_models:Switched")
-    run(tmp_path / "r", *options)
-    (tmp_path / "r/summary.json").unlink()
-    before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
-    monkeypatch.setattr(own_models.Switched, "forward", own_models.Raises.forward)
-    again = composed(f"run.directory={tmp_path / 'r'}", "run.resume=true", *options)
-    capsys.readouterr()
-    assert guard(lambda: simulate(again)) == 2
-    assert "the layers do not fit" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()} == before
+    assert "a lower learning_rate of the clients" in refused(tmp_path / "r", capsys, *overrides)
 
 
 def arguments(experiment, **changes):
@@ -286,13 +273,3 @@ def test_a_model_that_cannot_be_scored_later_stops_the_run_in_a_sentence(tmp_pat
     assert [row["round"] for row in metrics(tmp_path / "r")] == [1, 2]
     run(tmp_path / "r", *options, "run.resume=true")
     assert [row["round"] for row in metrics(tmp_path / "r")] == [1, 2]
-
-
-def test_the_built_in_models_pass_and_a_reproducible_run_is_that_without_a_rehearsal(tmp_path, monkeypatch):
-    options = (*SMALL, "model=cnn", "run.reproducible=true", "population.rounds_per_epoch=2")
-    run(tmp_path / "with", *options)
-    monkeypatch.setattr("experiments.session.session.rehearse", lambda *_, **__: None)
-    run(tmp_path / "without", *options)
-    assert metrics(tmp_path / "with") == metrics(tmp_path / "without")
-    np.testing.assert_array_equal(model(tmp_path / "with"), model(tmp_path / "without"))
-    assert flat_parameters(build(composed(*options)).model).size == model(tmp_path / "with").size

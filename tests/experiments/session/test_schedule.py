@@ -8,8 +8,7 @@ from client.data import load
 from client.scoring import score
 from crashes import behind_round
 from experiments import run
-from experiments.session.recorder import Recorder
-from experiments.session.scoring import is_scored
+from experiments.session.recorder import Recorder, is_scored
 
 pytestmark = pytest.mark.long
 
