@@ -64,7 +64,7 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-if os.environ.get("FEDMF_LOG"):  # also of the process that started this one
+if os.environ.get("FEDMF_LOG") == "json":  # also of the process that started this one
     from experiments.settings import log as json_log
 
-    json_log.install_if_asked()
+    json_log.install()

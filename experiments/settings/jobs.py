@@ -109,7 +109,11 @@ def _call(job: Job, config: DictConfig) -> float | None:
             messages.info("Each epsilon is that of its run alone: runs on the same clients compose.")
         if name:
             messages.info(f"{name}: {' '.join(given)}")
-            _check_learns(str(hydra_config.sweeper.get("_target_")), settings.run.optimized_metric)
+            is_basic = str(hydra_config.sweeper.get("_target_")).endswith(".BasicSweeper")
+            if settings.run.optimized_metric is None and not is_basic:
+                raise SettingError(
+                    "run.optimized_metric is null, but the sweeper chooses by a value of every run; set it to one of metrics."
+                )
         with saying_how_to_resume(settings, directory):
             value = job(settings, directory, name)
         if name and value is not None and math.isnan(value):
@@ -123,11 +127,3 @@ def _call(job: Job, config: DictConfig) -> float | None:
         with contextlib.suppress(OSError):  # the directory that Hydra made for a run that never began
             output.rmdir()
         raise
-
-
-def _check_learns(sweeper: str, metric: str | None) -> None:
-    """Raise `SettingError` where the sweeper of this class chooses by what runs return and they return nothing."""
-    if metric is None and not sweeper.endswith(".BasicSweeper"):
-        raise SettingError(
-            "run.optimized_metric is null, but the sweeper chooses by a value of every run; set it to one of metrics."
-        )

@@ -77,12 +77,6 @@ messages.handlers, messages.propagate = [stderr_handler("%(message)s")], False
 messages.setLevel(logging.INFO)
 
 
-def install_if_asked() -> None:
-    """Write JSON where FEDMF_LOG is json."""
-    if is_on():
-        install()
-
-
 def install() -> None:
     """Let this process write JSON from now on, and those that it starts."""
     os.environ[LOG] = "json"

@@ -5,9 +5,7 @@ import json
 import pytest
 
 import runs
-from experiments.settings.jobs import _check_learns
 from experiments.simulate import job
-from fedmf.errors import SettingError
 
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
          "population.epochs=1", "population.rounds_per_epoch=2")  # fmt: skip
@@ -47,10 +45,3 @@ def test_a_sweep_of_optuna_has_a_line_for_every_trial(tmp_path):
     assert "job 1: " in ended.stderr
     documents = ended.stdout.replace("}\n{", "}\x00{").split("\x00")
     assert ["accuracy" in json.loads(text) for text in documents] == [True, True]
-
-
-def test_a_sweeper_that_learns_needs_a_value():
-    _check_learns("hydra._internal.core_plugins.basic_sweeper.BasicSweeper", None)
-    _check_learns("hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper", "accuracy")
-    with pytest.raises(SettingError, match=r"run\.optimized_metric is null"):
-        _check_learns("hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper", None)
