@@ -22,7 +22,7 @@ import numpy as np
 from experiments.cli import command, output
 from experiments.pages.wording import number
 from experiments.run_files.directory import refuse_unmakeable
-from experiments.settings.factorization import find_family, fit, run_workloads, say_long
+from experiments.settings.factorization import find_family, fit, run_workloads
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least
@@ -100,7 +100,6 @@ def mechanisms(settings: MechanismsSettings) -> None:
     )
     if settings.export is not None:
         refuse_unmakeable("export", Path(settings.export))
-    say_long(settings.rounds)
     runs = dict(designs(settings, workloads))
     lower = run_lower_bound(workloads)
     rows = [as_document(name, run, lower) for name, run in runs.items()]

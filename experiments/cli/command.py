@@ -15,7 +15,6 @@ from typing import Any, NoReturn, TypeVar
 from experiments import INTERRUPTED, ending_signals
 from experiments.cli.pipes import ending_quietly
 from experiments.settings.compose import compose
-from experiments.settings.engine import warn_of_workers
 from experiments.settings.log import messages, stderr_handler
 from experiments.settings.mistakes import check_no_flags, sentence
 from experiments.settings.operator_file import named_file, naming_file, with_file, without
@@ -135,5 +134,4 @@ def _call(
     form = pick(arguments)
     with naming_file(file):
         settings: Any = compose(form.name, arguments, form.settings)
-    warn_of_workers("workers", getattr(settings, "workers", 1))
     form.function(settings)

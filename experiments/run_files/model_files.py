@@ -14,14 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client import models
 from client.data import NEXT_TOKEN, Dataset
 from client.imports import need
 from client.parameters import as_tensor, set_arrays, stored_shapes
 from client.reasons import reason
 from experiments.run_files.directory import MODEL, finite
-from experiments.settings.data import DatasetSettings, ModelSettings, arguments, merged, refuse_taken
-from experiments.settings.keys import keyed
+from experiments.settings.client import build_module
+from experiments.settings.data import DatasetSettings, ModelSettings, arguments
 from experiments.settings.recorded import Recorded
 from fedmf.checks import check_choice
 from fedmf.errors import RunDirectoryError, SettingError
@@ -46,16 +45,13 @@ def load_model(
     state depends on it. The file that the run started from is not read again. Raises `RunDirectoryError` when there is no
     model.npz, `SettingError` when the data set does not fit the model.
     """
-    settings = merged(recorded)
-    refuse_taken(settings)
-    with keyed("model", settings.keys()):
-        model = models.build(
-            input_shape=dataset.input_shape,
-            classes=dataset.classes,
-            task=dataset.task,
-            seed=seed,
-            **{**settings, "start": None},
-        )
+    model = build_module(
+        {**recorded, "start": None},
+        input_shape=dataset.input_shape,
+        classes=dataset.classes,
+        task=dataset.task,
+        seed=seed,
+    )
     expected, file = stored_shapes(model), directory / MODEL
     stored = read_arrays(file, expected)
     if differing := sorted({*expected} ^ {*stored}):
@@ -72,7 +68,7 @@ def with_given(recorded: Mapping[str, Any], given: DatasetSettings | ModelSettin
 
     Another name drops all recorded ones.
     """
-    own = merged(recorded)
+    own = arguments(recorded)
     chosen = {key: value for key, value in arguments(given).items() if value not in (None, "")}
     is_other = chosen.get("name", own["name"]) != own["name"]
     return chosen if is_other else {**own, **chosen}

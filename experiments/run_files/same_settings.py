@@ -17,7 +17,8 @@ from experiments.settings.values import plain
 from fedmf.errors import RunDirectoryError
 
 LIMIT = "privacy.max_epsilon"
-EXTENDED = (LIMIT, "population.parts")
+PARTS = "population.parts"
+EXTENDED = (LIMIT, PARTS)
 
 
 def bound_config(path: Path) -> Recorded:

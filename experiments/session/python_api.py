@@ -20,7 +20,7 @@ from experiments.run_files.reader import Run, read_config, read_run
 from experiments.session.resume import run_settings
 from experiments.session.session import simulate
 from experiments.settings import log as json_log
-from experiments.settings.data import load_dataset, merged
+from experiments.settings.data import arguments, load_dataset
 from experiments.settings.experiment import build
 from experiments.settings.jobs import default_directory
 from experiments.settings.output import LogForm
@@ -100,7 +100,7 @@ class Result:
     def model(self) -> nn.Module:
         """Return a torch module with the trained weights, in evaluation mode; reads the data set for its shape."""
         self._refuse_code()
-        dataset = load_dataset(merged(self.run.config["dataset"]), self.run.config["model"]["name"])
+        dataset = load_dataset(arguments(self.run.config["dataset"]), self.run.config["model"]["name"])
         return load_model(self.directory, self.run.config["model"], dataset, recorded_seed(self.run.config))
 
     def _refuse_code(self) -> None:

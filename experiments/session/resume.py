@@ -10,6 +10,7 @@ from experiments.run_files.reader import is_finished, read_config, read_run, rea
 from experiments.run_files.same_settings import (
     EXTENDED,
     LIMIT,
+    PARTS,
     bound_config,
     differences,
     refuse_differences,
@@ -25,14 +26,13 @@ from experiments.settings.overrides import GROUPS
 from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
 from experiments.settings.schema import FREE, Settings, of_the_run
 from experiments.settings.values import plain
-from fedmf.accounting import PrivacySpent
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.extension import check_extension
 from fedmf.plan import Plan
 from fedmf.rounding import rounded_up
 from server.checkpoint import Checkpoint
 from server.files import sync_folder
-from server.state import Secrets, ServerState
+from server.state import Secrets
 
 CONSENT = "run.trust_code=true"
 
@@ -105,20 +105,15 @@ def recorded_parts(settings: Settings, path: Path) -> Settings:
 
     Raises `SettingError` for parts that are given otherwise: run.extend alone adds one.
     """
-    goes_on = settings.resumes or settings.run.extend is not None
     recorded = None
-    if goes_on:
+    if settings.resumes or settings.run.extend is not None:
         refuse_lost_config(path)
-    if goes_on and (path / CONFIG).is_file():
-        population = bound_config(path).get("population") or {}
-        recorded = None if population.get("parts") is None else tuple(population["parts"])
+        if (path / CONFIG).is_file():
+            recorded = dict(flattened(bound_config(path))).get(PARTS)
     given = settings.population.parts
-    if given not in (None, recorded):
-        raise SettingError(
-            f"population.parts is {list(given)}, which run.extend=EPOCHS writes when it adds epochs to a finished run; "
-            "leave it null."
-        )
-    return replace(settings, population=replace(settings.population, parts=recorded))
+    if given is not None and list(given) != recorded:
+        raise SettingError(f"{PARTS} is {list(given)}, which run.extend alone writes; leave it null.")
+    return _with_parts(settings, recorded)
 
 
 def extended(settings: Settings, path: Path) -> Settings:
@@ -130,24 +125,13 @@ def extended(settings: Settings, path: Path) -> Settings:
     assert added is not None  # asked for
     if not is_finished(path):
         raise RunDirectoryError(
-            f"run.extend is {added}, but {path} holds no finished run"
-            + (
-                "; a run that was cut off goes on with run.resume=true, and can be extended when it has finished."
-                if (path / CONFIG).is_file()
-                else ", nor any other; name the directory of a run."
-            )
+            f"run.extend is {added}, but {path} holds no finished run; resume one that was cut off with run.resume=true, or "
+            "name the directory of another."
         )
     RunDirectory(path).refuse_if_checkpoint_is_lost()
-    epochs = read_run(path).summary["epochs"]
-    parts = settings.population.parts or (epochs,)
-    if sum(parts) != epochs:
-        raise RunDirectoryError(
-            f"population.parts in {path / CONFIG} is {list(parts)}, but {SUMMARY} says {epochs} epochs; restore the file that "
-            "was changed."
-        )
-    settings = replace(settings, population=replace(settings.population, parts=parts))
+    parts = settings.population.parts or (read_run(path).summary["epochs"],)
     refuse_other_settings(path, settings, besides=EXTENDED)
-    return replace(settings, population=replace(settings.population, parts=(*parts, added)))
+    return _with_parts(settings, (*parts, added))
 
 
 def begin(
@@ -163,10 +147,19 @@ def begin(
     if settings.run.keep_releases:
         read_releases(directory.path)  # refused here, not once the run continues
     state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
-    _refuse_another_end(directory.path, plan, state)
+    if state.round != part.first * plan.participation.rounds_per_epoch or not state.is_finite:
+        raise RunDirectoryError(
+            f"the run in {directory.path} ended after round {state.round}; it can be extended after {part.first} epochs of "
+            f"{plan.participation.rounds_per_epoch} rounds, with a finite model."
+        )
     with keyed("privacy", ("max_epsilon", "epsilon")):
         spent = check_extension(plan, state.ledger, part.epochs)
-    _print_cost(experiment, state, spent)
+    before, after = (rounded_up(each.epsilon) for each in (plan.spent_on(state.ledger), spent))
+    messages.info(
+        f"extended: {part.epochs} more after {part.first} epoch{'' if part.first == 1 else 's'}, epsilon {before} -> {after} "
+        f"at delta {rounded_up(spent.delta)} for all of them; a copy of this run that is extended too is a run on the same "
+        "clients, and the two compose"
+    )
     key = run_secret(settings)
     for _ in range(part.first):  # of a reproducible run: the key that this epoch would have had anyway
         key = key.ratchet()
@@ -189,6 +182,11 @@ def _limits(settings: Settings) -> dict[str, Any]:
     return {key: leaves[key] for key in EXTENDED}
 
 
+def _with_parts(settings: Settings, parts: Sequence[int] | None) -> Settings:
+    parts = None if parts is None else tuple(parts)
+    return replace(settings, population=replace(settings.population, parts=parts))
+
+
 def _refuse_another_population(path: Path, plan: Plan) -> None:
     """Raise `RunDirectoryError` unless there are as many clients and rounds in an epoch as there were."""
     held = read_summary(path)
@@ -198,27 +196,3 @@ def _refuse_another_population(path: Path, plan: Plan) -> None:
                 f"the run in {path} had {held.get(name)} {name}, and the data at hand give "
                 f"{getattr(plan.participation, name)}; extend it with data of as many clients."
             )
-
-
-def _refuse_another_end(path: Path, plan: Plan, state: ServerState) -> None:
-    """Raise `RunDirectoryError` unless the released rounds are those after which the last part was planned."""
-    who, part = plan.participation, plan.participation.parts[-1]
-    if state.round != part.first * who.rounds_per_epoch or not state.is_finite:
-        raise RunDirectoryError(
-            f"the run in {path} ended after round {state.round}; it can be extended after {part.first} epochs of "
-            f"{who.rounds_per_epoch} rounds, with a finite model."
-        )
-
-
-def _print_cost(experiment: Experiment, state: ServerState, spent: PrivacySpent) -> None:
-    """Print what the run costs with the part that is about to begin."""
-    plan = experiment.plan
-    part = plan.participation.parts[-1]
-    before, after = (rounded_up(each.epsilon) for each in (plan.spent_on(state.ledger), spent))
-    messages.info(
-        f"extended: {part.epochs} more after {part.first} epoch{'' if part.first == 1 else 's'}, epsilon {before} -> {after} "
-        f"at delta {rounded_up(spent.delta)} for all of them; a copy of this run that is extended too is a run on the same "
-        "clients, and the two compose"
-    )
-    if (schedule := experiment.optimizer.schedule) != "constant":
-        messages.info(f"note: optimizer.schedule={schedule} runs anew over the added epochs")

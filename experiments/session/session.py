@@ -30,7 +30,7 @@ from experiments.session.progress import FailureCount, View
 from experiments.session.recorder import Recorder, Scorer
 from experiments.session.resume import extended, has_released, recorded_parts, refuse_lost_config
 from experiments.settings.data import print_notes
-from experiments.settings.engine import DeploymentSettings, warn_of_many_workers
+from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build, run_secret
 from experiments.settings.keys import advising_to_resume, keyed
 from experiments.settings.log import messages
@@ -348,7 +348,6 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
         )
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
-    warn_of_many_workers(settings.engine)
     devices_of(settings)  # refuses one that is not there, before anything is built
     experiment = build(settings)
     print_notes(experiment.dataset)

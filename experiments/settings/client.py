@@ -4,7 +4,9 @@ Kept apart from `experiments.settings.experiment`, which needs the accountant an
 is a new process every round and must start fast.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from flwr.app import Context
@@ -16,9 +18,11 @@ from client.data.reading import said_elsewhere
 from client.parameters import check_trainable, layout_of
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.settings.data import ModelSettings, arguments, load_dataset, refuse_taken
+from experiments.settings.data import ModelSettings, arguments, load_dataset
 from experiments.settings.keys import keyed
 from experiments.settings.schema import ClippingSettings, Settings
+from experiments.settings.values import plain
+from fedmf.errors import SettingError
 from fedmf.plan import Compression
 from fedmf.randomness import PublicSeed
 from fedmf.updates.client_plan import ClientPlan, make_client_plan
@@ -26,21 +30,30 @@ from fedmf.updates.compression import make_bounds
 from fedmf.updates.wire import Bounds
 
 
-def build_model(settings: ModelSettings, dataset: Dataset, seed: int) -> nn.Module:
-    """Return the model, fitted to the data's shape and classes; its parameters hang on `seed` and its start.
+def build_module(group: Mapping[str, Any], **data: Any) -> nn.Module:
+    """Return the model that a group `model` names; `data` are the seed and the shape, classes and task of the data set.
 
-    Raises `SettingError` for a model that cannot be trained here.
+    Raises `SettingError` for an argument of the model that `data` decide.
     """
-    given = arguments(settings)
-    refuse_taken(given)
-    with keyed("model", given.keys()):
-        model = client.models.build(
-            **given,
-            input_shape=dataset.input_shape,
-            classes=dataset.classes,
-            task=dataset.task,
-            seed=seed,
+    given = arguments(group)
+    if taken := sorted(set(given) & set(data)):
+        raise SettingError(
+            f"settings of {given['name']} hold {', '.join(taken)}, which follows from the data set or the seed; leave it out."
         )
+    with keyed("model", given.keys()):
+        return client.models.build(**given, **data)
+
+
+def build_model(settings: ModelSettings, dataset: Dataset, seed: int) -> nn.Module:
+    """Return the model of a run. Raises `SettingError` for one that cannot be trained here."""
+    model = build_module(
+        plain(settings),
+        input_shape=dataset.input_shape,
+        classes=dataset.classes,
+        task=dataset.task,
+        seed=seed,
+    )
+    with keyed("model", ModelSettings):
         check_trainable(model)
     return model
 

@@ -3,8 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import hydra
 from hydra import initialize_config_dir
@@ -36,17 +35,6 @@ def compose(
         return make(settings, composed(name, typed, settings, recorded))
 
 
-def typed(document: Mapping[str, Any], settings: type[T]) -> T:
-    """Return plain values by key as the frozen dataclass `settings`, without overrides.
-
-    Raises `SettingError` for keys or values that these settings do not have.
-    """
-    try:
-        return make(settings, document)
-    except SettingError as error:
-        raise SettingError(f"{error} These settings are of another version.") from error
-
-
 def split(overrides: str) -> list[str]:
     """Return the overrides in a text, parted as a shell does. Raises `SettingError` for an open quote."""
     try:
@@ -55,17 +43,23 @@ def split(overrides: str) -> list[str]:
         raise SettingError(f"overrides is {overrides!r}, whose quotes are not closed ({error}).") from error
 
 
-@cache
-def store_settings(name: str, settings: type) -> None:
-    """Put the settings of a command and all choices of its groups into Hydra's store, as fedmf_NAME and GROUP/CHOICE."""
-    store = ConfigStore.instance()
+def store_settings(name: str, settings: type, recorded: Mapping[str, Any] | None = None) -> None:
+    """Put the settings of a command and all choices of its groups into Hydra's store, as fedmf_NAME and GROUP/CHOICE.
+
+    With `recorded` values in the place of the defaults; those of a group that has choices are its choice "recorded".
+    """
+    store, values = ConfigStore.instance(), dict(recorded or {})
     store.store(name=f"fedmf_{name}_defaults", node=defaults(settings))
+    chosen = {item.name: item.metadata["chosen"] for item in fields(settings) if "chosen" in item.metadata}
     for group, options in choices_of(settings).items():
         for choice, option in options.items():
             given = {} if choice == "custom" else {"name": choice}
             store.store(group=group, name=choice, node=defaults(option.settings, **given))
-    chosen = [{item.name: item.metadata["chosen"]} for item in fields(settings) if "chosen" in item.metadata]
-    store.store(name=f"fedmf_{name}", node={"defaults": [f"fedmf_{name}_defaults", *chosen, "_self_"]})
+        if group in values:
+            store.store(group=group, name="recorded", node=values.pop(group))
+            chosen[group] = "recorded"
+    order = [f"fedmf_{name}_defaults", *({group: choice} for group, choice in chosen.items()), "_self_"]
+    store.store(name=f"fedmf_{name}", node={"defaults": order, **values})
 
 
 def choices_of(settings: type) -> dict[str, Mapping[str, Option]]:
@@ -80,45 +74,23 @@ def _choices_made(settings: type, recorded: Mapping[str, Any]) -> dict[str, str]
     return {group: "custom" if ":" in name else name for group, name in names.items()}
 
 
-def _stored(name: str, settings: type, recorded: Mapping[str, Any] | None) -> str:
-    """Return the name under which Hydra's store has a command's defaults, or `recorded` values in their place.
-
-    The recorded values of a group that has choices are one more choice of it.
-    """
-    store_settings(name, settings)
-    if recorded is None:
-        return f"fedmf_{name}"
-    store, groups = ConfigStore.instance(), choices_of(settings)
-    for group in groups:
-        store.store(group=group, name="recorded", node=recorded[group])
-    chosen = [{group: "recorded"} for group in groups]
-    values = {key: value for key, value in recorded.items() if key not in groups}
-    store.store(
-        name="fedmf_recorded",
-        node={"defaults": [f"fedmf_{name}_defaults", *chosen, "_self_"], **values},
-    )
-    return "fedmf_recorded"
-
-
 def composed(
     name: str, overrides: Sequence[str], settings: type, recorded: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what `compose` makes settings of, as plain values."""
-    config = _stored(name, settings, recorded)
+    store_settings(name, settings, recorded)
     of_process = GlobalHydra.instance()
     outer, of_process.hydra = of_process.hydra, None  # of an application that calls us
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return as_plain(hydra.compose(config, overrides=at_home(overrides)))
+            return as_plain(hydra.compose(f"fedmf_{name}", overrides=at_home(overrides)))
     finally:
         GlobalHydra.instance().hydra = outer
 
 
 def as_plain(config: DictConfig) -> dict[str, Any]:
     """Return what Hydra composed as plain values."""
-    values = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
+    return cast("dict[str, Any]", OmegaConf.to_container(config, resolve=True))
 
 
 def given_values(overrides: Sequence[str]) -> dict[str, Any]:

@@ -4,13 +4,13 @@ They hold values only; `client.data.load` and `client.models.build` say what the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from client.settings import LEVELS, PARTITIONERS, TEST_SPLITS
 from experiments.settings.keys import keyed
 from experiments.settings.log import messages
-from experiments.settings.values import Choice, Option, plain, value_of
+from experiments.settings.values import Choice, Option, plain
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
 
@@ -19,25 +19,12 @@ if TYPE_CHECKING:
 
 _OWN_LOADER = "package.module:function, a loader of your own"
 _OWN_MODEL = "package.module:Class, a model of your own"
-_CUT = "then cut users into clients of at most this many examples; the client is the unit, not the user"
-_NOT_CUT = "refused unless null: these clients are nobody's, and cannot be cut"
-_UNUSED = "unused: refused unless null"
-_FOLDERS = "TFF's, LEAF's or the hub's files; null: none, see dataset.download"
-_WORDS_KEPT = (
-    "words that are kept, the most frequent first, of the vocabulary or of those counted without one"
-)
-_PUBLIC_WORDS = "a file of public words, or of characters, one a line; null: learnt from the users, or ASCII"
-_PREDICTED = "null: what the model predicts (char_lstm characters, any other words)"
-_LENGTH = "words or characters of an example; null: 20 words or 80 characters"
-_CLASSES = "how many classes there are; null: the largest label and one"
-_CLASSES_OF_LABELS = (
-    "how many classes there are; null: as many as there are labels, or the largest of the test labels and one"
-)
+_CLASSES = "how many classes there are; null: as many as the labels say"
 _LABELS = (
     "the public names of the classes, class 0 first, such as [cat,dog]; null: those of all rows (of the test rows "
     "with classes)"
 )
-_ELSE_A_FIFTH = "null: the column split, if there is one, else a fifth of each user's rows"
+_SPLIT = "a column of 0 or train, 1 or test; null: the column split, if there is one, else a fifth of each user's rows"
 
 
 @dataclass(frozen=True)
@@ -45,30 +32,32 @@ class DatasetSettings(Choice):
     """What every data set may be given; a loader refuses what it does not use."""
 
     name: str = setting(REQUIRED, _OWN_LOADER)
-    path: str | None = setting(None, _UNUSED)
-    examples_per_client: int | None = setting(None, _CUT)
+    path: str | None = setting(
+        None, "the file or folder of the data (docs/data.md); null: what the data set comes with, if anything"
+    )
+    examples_per_client: int | None = setting(
+        None,
+        "then cut users into clients of at most this many examples; the client is the unit, not the user; synthetic: how "
+        "many are drawn for each client, null: 10",
+    )
     max_examples_per_user: int | None = setting(
         None,
         "use only the first so many examples of each user, who stays the unit (Kairouz et al. 2021: 256)",
     )
     max_test_examples: int | None = setting(
-        None, "use only so many of the test examples, drawn by a public seed; null: all"
+        None,
+        "use only so many of the test examples, drawn by a public seed; null: all, of stackoverflow 10,000",
     )
-    vocabulary: str | None = setting(None, "for text only: refused unless null")
-
-
-@dataclass(frozen=True)
-class DigitsSettings(DatasetSettings):
-    """The digits of scikit-learn."""
-
-    examples_per_client: int | None = setting(None, _NOT_CUT)
+    vocabulary: str | None = setting(
+        None,
+        "for text: a file of public words, or of characters, one a line; null: learnt from the users, or ASCII",
+    )
 
 
 @dataclass(frozen=True)
 class ByUserNpzSettings(DatasetSettings):
     """Arrays of one's own."""
 
-    path: str | None = setting(None, "the .npz file, or a folder of .npy files")
     classes: int | None = setting(None, _CLASSES)
 
 
@@ -76,7 +65,6 @@ class ByUserNpzSettings(DatasetSettings):
 class SyntheticSettings(DatasetSettings):
     """Made-up points."""
 
-    examples_per_client: int | None = setting(None, "how many are drawn for each client; null: 10")
     clients: int = setting(1000, "how many clients there are, up to 1,000,000,000")
     features: int = setting(32, "numbers of an input")
     classes: int = setting(10, "how many classes there are")
@@ -87,70 +75,54 @@ class SyntheticSettings(DatasetSettings):
 class ByUserTextSettings(DatasetSettings):
     """Texts of one's own."""
 
-    path: str | None = setting(None, "the file of JSON lines, plain or .gz")
-    vocabulary: str | None = setting(None, _PUBLIC_WORDS)
-    vocabulary_size: int = setting(10000, _WORDS_KEPT)
-    level: str | None = setting(None, f"words or characters are predicted; {_PREDICTED}", LEVELS)
-    length: int | None = setting(None, _LENGTH)
+    vocabulary_size: int | None = setting(
+        None,
+        "words that are kept, the most frequent first, of the vocabulary or of those counted without one; null: 10000",
+    )
+    level: str | None = setting(
+        None,
+        "of texts: words or characters; null: what the model predicts (char_lstm characters, any other words)",
+        LEVELS,
+    )
+    length: int | None = setting(None, "words or characters of an example; null: 20 words or 80 characters")
 
 
 @dataclass(frozen=True)
-class ByUserColumnsSettings(DatasetSettings):
+class ByUserColumnsSettings(ByUserTextSettings):
     """What every table of one's own may be given."""
 
     user: str = setting("user", "the column of users: whole numbers or texts")
     label: str = setting("label", "the column of labels: whole numbers from 0, or names")
     features: tuple[str, ...] | None = setting(
-        None, "the columns of numbers that are the input, such as [height,width]; null: all others"
+        None,
+        "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
     )
     text: str | None = setting(
         None, "the column of texts, for a language model; features and label are then not used"
     )
-    split: str | None = setting(None, f"a column of 0 or train, 1 or test; {_ELSE_A_FIFTH}")
-    classes: int | None = setting(None, _CLASSES_OF_LABELS)
+    split: str | None = setting(None, _SPLIT)
+    classes: int | None = setting(None, _CLASSES)
     labels: tuple[str, ...] | None = setting(None, _LABELS)
-    vocabulary: str | None = setting(None, f"for text: {_PUBLIC_WORDS}")
-    vocabulary_size: int | None = setting(None, f"of text: {_WORDS_KEPT}; null: 10000")
-    level: str | None = setting(None, f"of text: words or characters; {_PREDICTED}", LEVELS)
-    length: int | None = setting(None, f"of text: {_LENGTH}")
 
 
 @dataclass(frozen=True)
 class ByUserCsvSettings(ByUserColumnsSettings):
     """A CSV table of one's own."""
 
-    path: str | None = setting(None, "a CSV file, or a folder of them")
     delimiter: str = setting(",", "between the columns")
 
 
 @dataclass(frozen=True)
 class ByUserTableSettings(ByUserColumnsSettings):
-    """A parquet table of one's own."""
+    """A table of one's own in parquet or as a Hugging Face data set."""
 
-    path: str | None = setting(None, "a parquet file, or a folder of them")
-    features: tuple[str, ...] | None = setting(
-        None,
-        "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
-    )
     image: str | None = setting(None, "the column of pictures (PNG or JPEG), or of lists of pixels")
 
 
 @dataclass(frozen=True)
-class ByUserHubSettings(ByUserTableSettings):
-    """A Hugging Face data set on disk."""
-
-    path: str | None = setting(None, "the folder that save_to_disk of Hugging Face's datasets wrote")
-    split: str | None = setting(
-        None,
-        "a column of 0 or train, 1 or test; null: the splits train and test, or the column split, or a fifth of each user's rows",
-    )
-
-
-@dataclass(frozen=True)
 class ByUserImagesSettings(DatasetSettings):
-    """A folder of pictures of one's own."""
+    """A folder of pictures of one's own, USER/LABEL/FILE, also below train and test."""
 
-    path: str | None = setting(None, "a folder of pictures USER/LABEL/FILE, also below train and test")
     table: str | None = setting(
         None,
         "a CSV or parquet file that names pictures, users and labels; null: metadata.csv or .parquet in the folder, if there",
@@ -158,11 +130,8 @@ class ByUserImagesSettings(DatasetSettings):
     file: str | None = setting(None, "the table's column of files below the folder; null: file_name")
     user: str | None = setting(None, "the table's column of users; null: user")
     label: str | None = setting(None, "the table's column of labels; null: label")
-    split: str | None = setting(
-        None,
-        "the table's column of 0 or train, 1 or test; null: the column split, if there is one, else a fifth of each user's",
-    )
-    classes: int | None = setting(None, _CLASSES_OF_LABELS)
+    split: str | None = setting(None, _SPLIT)
+    classes: int | None = setting(None, _CLASSES)
     labels: tuple[str, ...] | None = setting(None, _LABELS)
 
 
@@ -170,8 +139,6 @@ class ByUserImagesSettings(DatasetSettings):
 class PartitionedSettings(DatasetSettings):
     """Arrays of one's own without users."""
 
-    path: str | None = setting(None, "the .npz file with x and y")
-    examples_per_client: int | None = setting(None, _NOT_CUT)
     clients: int = setting(100, "how many made-up clients there are")
     partitioner: str = setting(
         "iid",
@@ -191,8 +158,7 @@ class PartitionedSettings(DatasetSettings):
 class HubSettings(DatasetSettings):
     """A data set that the hub holds too; it is downloaded only when asked for."""
 
-    path: str | None = setting(None, _FOLDERS)
-    as_published: bool = setting(False, "true: windows and accuracy as in TFF (docs/data.md)")
+    as_published: bool = setting(False, "true: as in TFF and LEAF (docs/data.md)")
     download: bool = setting(False, "true: from the hub, if path is null")
 
 
@@ -200,7 +166,6 @@ class HubSettings(DatasetSettings):
 class FemnistSettings(HubSettings):
     """Federated EMNIST."""
 
-    as_published: bool = setting(False, "true: paper = 1 and ink = 0, as TFF and LEAF train on them")
     only_digits: bool = setting(False, "true: the 10 digits of the 62 classes")
 
 
@@ -208,12 +173,6 @@ class FemnistSettings(HubSettings):
 class StackOverflowSettings(DatasetSettings):
     """TFF's Stack Overflow."""
 
-    path: str | None = setting(None, "TFF's sqlite file, or the folder of its HDF5 files")
-    max_test_examples: int | None = setting(
-        None,
-        "use the first so many test sentences, users in an order drawn by a public seed; null: 10,000",
-    )
-    vocabulary: str | None = setting(None, "TFF's stackoverflow.word_count, or another file of public words")
     vocabulary_size: int = setting(10000, "words of the vocabulary, the most frequent first")
     test: str = setting(
         "test",
@@ -227,8 +186,6 @@ class StackOverflowSettings(DatasetSettings):
 class CustomDatasetSettings(DatasetSettings):
     """A loader of one's own: `name` is its import path package.module:function, `settings` its arguments."""
 
-    path: str | None = setting(None, "what your loader is given as path; null: nothing")
-    vocabulary: str | None = setting(None, "a file of public words, for text; null: none")
     settings: Mapping[str, object] | None = setting(
         None, "its other arguments, such as {size: 3}; null: none"
     )
@@ -275,7 +232,7 @@ class LstmSettings(ModelSettings):
 
 DatasetSettings.options = {
     "digits": Option(
-        DigitsSettings,
+        DatasetSettings,
         "scanned digits that ship with scikit-learn: 1437 clients with one image of 8 x 8 each",
     ),
     "synthetic": Option(
@@ -291,7 +248,7 @@ DatasetSettings.options = {
         ByUserImagesSettings,
         "your own pictures: a folder USER/LABEL/FILE, or a table of files, users and labels",
     ),
-    "by_user_hub": Option(ByUserHubSettings, "a Hugging Face data set on disk, with columns by name"),
+    "by_user_hub": Option(ByUserTableSettings, "a Hugging Face data set on disk, with columns by name"),
     "partitioned": Option(
         PartitionedSettings, "your own arrays x, y without users, dealt to made-up clients"
     ),
@@ -315,23 +272,17 @@ ModelSettings.options = {
 PREDICTS = {"lstm": "words", "char_lstm": "characters"}
 """What the language models predict: the level of texts of one's own that each is for."""
 WITH_TEXTS = ("by_user_csv", "by_user_parquet", "by_user_hub")  # tables, of which one column may be texts
-OF_THE_DATA = ("input_shape", "classes", "task", "seed")  # what every model is given besides its settings
 
 
-def arguments(settings: DatasetSettings | ModelSettings) -> dict[str, Any]:
-    """Return a group as keyword arguments of `client.data.load` or `client.models.build`.
+def arguments(settings: Choice | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a group as keyword arguments of `client.data.load` or `client.models.build`, its own `settings` merged in.
 
-    `settings` of its own are merged in: a loader or model of one's own sees plain arguments.
-    """
-    return merged(plain(settings))
+    Raises `SettingError` for own settings that are no mapping or hide a key.
 
-
-def merged(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a group with its `settings` merged in. Raises `SettingError` for settings that are no mapping or hide a key.
-
-    >>> merged({"name": "mine:load", "path": None, "settings": {"size": 3}})
+    >>> arguments({"name": "mine:load", "path": None, "settings": {"size": 3}})
     {'name': 'mine:load', 'path': None, 'size': 3}
     """
+    group = plain(settings)
     own = {key: value for key, value in group.items() if key != "settings"}
     more = group.get("settings") or {}
     if not isinstance(more, Mapping):
@@ -343,34 +294,6 @@ def merged(group: Mapping[str, Any]) -> dict[str, Any]:
             f"settings of {own.get('name')} hold {', '.join(taken)}, which is no argument of its own; give it beside them."
         )
     return {**own, **more}
-
-
-def refuse_taken(given: Mapping[str, Any]) -> None:
-    """Raise `SettingError` for an argument of a model that its data set or the run decides."""
-    for key in OF_THE_DATA:
-        if key in given:
-            raise SettingError(
-                f"settings of {given.get('name')} hold {key}, which follows from the data set or the seed; leave it out."
-            )
-
-
-def refuse_other_types(group: str, recorded: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for a recorded value of a known key of the group `dataset` or `model` of another type.
-
-    Keys that nobody knows are left to the loader or model, which refuses them by name.
-    """
-    choices = (DatasetSettings if group == "dataset" else ModelSettings).options
-    name = recorded["name"]
-    if not isinstance(name, str):
-        raise ValueError(f"names its {group} {name!r}, which is no text")
-    settings = choices.get(name, choices["custom"]).settings
-    hints = get_type_hints(settings)
-    for item in fields(settings):
-        if item.name in recorded:
-            try:
-                value_of(hints[item.name], recorded[item.name], f"{group}.{item.name}")
-            except SettingError as error:
-                raise ValueError(f"says that {str(error).rstrip('.')}") from error
 
 
 def load_dataset(

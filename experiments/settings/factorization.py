@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from client.imports import import_path
-from experiments.settings.log import messages
 from experiments.settings.mechanism import WorkloadName
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
@@ -45,7 +44,6 @@ def find_family(name: str, key: str = "mechanism.name") -> Family:
     return resolve(found)
 
 
-LONG_EPOCH = 100_000  # rounds whose design takes more than seconds
 LONGEST_CERTIFIED = (
     2**14
 )  # rounds of a run up to which the least error is solved for, where that is not the mechanism itself
@@ -89,12 +87,3 @@ def lowest_rms_error(run: RunFactorization) -> float | None:
     if run.family != "optimal" and rounds > LONGEST_CERTIFIED:
         return None
     return run_lower_bound(run.workloads) / math.sqrt(rounds)
-
-
-def say_long(rounds: int) -> None:
-    """Say on stderr, before it begins, that the design of an epoch of `rounds` rounds takes long, if it does."""
-    if rounds > LONG_EPOCH:
-        messages.info(
-            f"an epoch has {rounds:,} rounds, whose noise is designed now; that can take minutes and gigabytes of memory. A "
-            "smaller population.rounds_per_epoch takes less, and leaves clients out of each epoch."
-        )

@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 from client.imports import check_takes, import_maker
-from experiments.settings.data import merged
+from experiments.settings.data import arguments
 from experiments.settings.keys import keyed
-from experiments.settings.values import Choice, Option, plain
+from experiments.settings.values import Choice, Option
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
-from fedmf.updates.vectors import Vector
 from server.adaptive import Adagrad, Adam, Yogi
-from server.checked import Checked, rehearse
+from server.checked import Checked
 from server.optimizer import Optimizer, Sgd
 
 _OWN = "package.module:Class, a server.Optimizer of your own (docs/optimizers.md)"
@@ -36,7 +35,6 @@ class SgdSettings(Sgd, OptimizerSettings):
 
 
 _STEP = "what a coordinate moves in a round where its updates agree"
-_BETA1 = "beta1 of the paper"
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class AdamSettings(Adam, OptimizerSettings):
     """Adam."""
 
     learning_rate: float = setting(0.2, _STEP)
-    momentum: float = setting(0.9, _BETA1)
+    momentum: float = setting(0.9, "beta1 of the paper")
 
 
 @dataclass(frozen=True)
@@ -52,15 +50,14 @@ class YogiSettings(Yogi, OptimizerSettings):
     """Yogi."""
 
     learning_rate: float = setting(0.2, _STEP)
-    momentum: float = setting(0.9, _BETA1)
+    momentum: float = setting(0.9, "beta1 of the paper")
 
 
 @dataclass(frozen=True)
 class AdagradSettings(Adagrad, OptimizerSettings):
     """Adagrad."""
 
-    learning_rate: float = setting(0.6, f"{_STEP}; the steps shrink over the run")
-    tau: float = setting(1e-3, "added to the root of the sum of squares; v begins at tau^2")
+    learning_rate: float = setting(0.6, _STEP)
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ def build_optimizer(settings: OptimizerSettings) -> Optimizer:
     """
     if isinstance(settings, Optimizer):
         return settings
-    given: dict[str, Any] = merged(plain(settings))
+    given: dict[str, Any] = arguments(settings)
     name = given.pop("name")
     maker = import_maker(name, "optimizer.name", Optimizer)
     with keyed("optimizer.settings", given.keys()):
@@ -111,14 +108,3 @@ def _make(maker: Callable[..., Any], given: Mapping[str, Any], name: str) -> Opt
     if not isinstance(own, Optimizer):
         raise SettingError(f"optimizer.name is {name!r}, which made a {type(own).__name__}, no Optimizer.")
     return own
-
-
-def steps_of_own(optimizer: Optimizer, model: Vector) -> dict[str, str]:
-    """Return a digest of what an optimizer of one's own does to the first `model`, by what it is called; else nothing.
-
-    The code behind an import path can change between two calls: released rounds that are replayed would then give
-    another model than was shown. Raises `SettingError` as `rehearse` does.
-    """
-    if not isinstance(optimizer, Checked):
-        return {}
-    return {"what optimizer.name does": rehearse(optimizer, model)}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from experiments.settings.data import refuse_other_types
-from experiments.settings.values import plain
+from experiments.settings.data import DatasetSettings, ModelSettings
+from experiments.settings.values import Choice, defaults, make, plain
 from fedmf.errors import SettingError
 
 if TYPE_CHECKING:  # a comparison of many runs has no need of torch
@@ -57,9 +57,11 @@ def from_yaml(text: str) -> Recorded:
     """Return what `to_yaml` wrote. Raises `ValueError` for any other text, whoever wrote it."""
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"is not YAML ({error})") from error
-    except (RecursionError, ValueError) as error:  # nested too deeply; a date that no calendar has
+    except (
+        yaml.YAMLError,
+        RecursionError,
+        ValueError,
+    ) as error:  # nested too deeply; a date that no calendar has
         raise ValueError(f"cannot be read as YAML ({error})") from error
     if not isinstance(document, dict) or not {"dataset", "model"} <= set(document):
         raise ValueError("lacks dataset or model")
@@ -68,12 +70,27 @@ def from_yaml(text: str) -> Recorded:
             raise ValueError(f"holds no name of its {group}")
     refuse_odd_values(document)
     os.fsencode(json.dumps(document, ensure_ascii=False))  # half a character is neither in a path nor printed
-    for group in ("dataset", "model"):
-        refuse_other_types(group, document[group])
+    _check_types("dataset", DatasetSettings, document["dataset"])
+    _check_types("model", ModelSettings, document["model"])
     for group in GROUPS:
         if not isinstance(document.get(group, {}), dict):
             raise ValueError(f"holds {document[group]!r} as {group}, which must be a mapping")
     return document
+
+
+def _check_types(key: str, group: type[Choice], recorded: Recorded) -> None:
+    """Raise `ValueError` for a recorded value of a known key of another type.
+
+    Unknown keys are left to the loader or model, which refuses them by name.
+    """
+    if not isinstance(recorded["name"], str):
+        raise ValueError(f"names its {key} {recorded['name']!r}, which is no text")
+    settings = group.options.get(recorded["name"], group.options["custom"]).settings
+    known = defaults(settings)
+    try:
+        make(settings, {name: recorded.get(name, value) for name, value in known.items()}, f"{key}.")
+    except SettingError as error:
+        raise ValueError(f"says that {str(error).rstrip('.')}") from error
 
 
 def refuse_odd_values(document: object, most: int = MOST_VALUES) -> None:
@@ -106,13 +123,15 @@ def restored(document: Recorded) -> "Settings":
     Raises `SettingError` for those of another version, and for a value with `${`: a run writes values, and what
     OmegaConf would put in such a place nobody has looked at.
     """
-    from experiments.settings.compose import typed
     from experiments.settings.schema import Settings
 
     for key, value in flattened(document):
         if "${" in str(value):
             raise SettingError(f"{key} of the recorded settings is {value!r}; a run records values only.")
-    return typed(document, Settings)
+    try:
+        return make(Settings, document)
+    except SettingError as error:
+        raise SettingError(f"{error} These settings are of another version.") from error
 
 
 def named_code(document: Recorded) -> dict[str, str]:

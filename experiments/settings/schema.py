@@ -15,18 +15,16 @@ from typing import Any, get_type_hints
 from client.metric_names import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
 from experiments.settings.data import DatasetSettings, ModelSettings
-from experiments.settings.engine import DeploymentSettings, EngineSettings, Faults, LocalSettings, RaySettings
+from experiments.settings.engine import DeploymentSettings, EngineSettings, Faults, LocalSettings
 from experiments.settings.keys import keyed
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.optimizer import OptimizerSettings
 from experiments.settings.output import PRINTED, LogForm, Output
 from experiments.settings.values import Choice, group_of
-from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import SettingError
 from fedmf.plan import Compression, PrivacyTarget
-from fedmf.randomness import PublicSeed
 from fedmf.setting import REQUIRED, setting
-from server.cohort import ReplyPolicy, UnreadyNodes
+from server.cohort import UnreadyNodes
 
 FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node", "nodes", "unready_nodes")  # of the population
 
@@ -42,28 +40,27 @@ class LoggerName(StrEnum):
 
 @dataclass(frozen=True)
 class PopulationSettings:
-    """Who takes part; rounds_per_epoch null: floor(clients / cohort_size).
-
-    `min_available`, `max_clients_per_node`, `nodes` and `unready_nodes` are for deployments: the first stands there for the number of
-    clients.
-    `parts` is what run.extend recorded: the epochs of each part of a run that was extended.
-    """
+    """Who takes part."""
 
     cohort_size: int = setting(64, "n, clients of a round")
     rounds_per_epoch: int | None = setting(
         None, "rounds of an epoch; null: as many disjoint cohorts as there are"
     )
     epochs: int = setting(8, "times that every client takes part; the noise restarts in each")
-    min_replies: int = setting(0, "release a round only with at least this many replies; a public policy")
-    max_attempts: int = setting(3, "how often a round is asked for before the run stops")
+    min_replies: int = setting(
+        0, "release a round only with at least this many replies; a public policy", at_least=0
+    )
+    max_attempts: int = setting(3, "how often a round is asked for before the run stops", at_least=1)
     min_available: int | None = setting(
         None,
         "deployments: an epoch begins when nodes with this many clients are there; the N of the statement",
+        at_least=1,
     )
     max_clients_per_node: int | None = setting(
         None,
         "deployments: of a node that says it holds more, this many take part; null: 10,000",
         of="watching",
+        at_least=1,
     )
     nodes: str | None = setting(
         None,
@@ -80,19 +77,6 @@ class PopulationSettings:
         None,
         "written by run.extend: the epochs of each part of an extended run, such as [8,2]; leave it null",
     )
-
-    def __post_init__(self) -> None:
-        self.replies.check_fits(self.cohort_size)
-        for name in ("min_available", "max_clients_per_node"):
-            if (value := getattr(self, name)) is not None:
-                check_at_least(name, value, 1)
-        for epochs in self.parts or ():
-            check_at_least("parts", epochs, 1)
-
-    @property
-    def replies(self) -> ReplyPolicy:
-        """When a round may be released."""
-        return ReplyPolicy(self.min_replies, self.max_attempts)
 
 
 @dataclass(frozen=True)
@@ -113,18 +97,7 @@ class ClippingSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Where a run writes, how its secrets are made, and how often it scores and saves.
-
-    `extend`: epochs to add to the finished run in `directory`.
-    `trust_code`: whether a resume may import code that only the directory's own config.yaml names.
-    `accept_copy`: whether a run may be resumed in a copy of its directory, or from an older state of it.
-    `allow_version_change`: whether other code than that which played a run so far may go on with it.
-    `optimized_metric`: which metric's last value a sweeper is given to choose by.
-    `keep_releases`: whether the noisy sum of every round stays in the directory, for an audit.
-    `stop_if_all_fail`: whether it stops before a round in which no client could train, which no statement covers.
-    `metrics_port`: where on the loopback interface it tells Prometheus of itself, 0 for a free port. It calls itself healthy
-    while a round has ended within `health_seconds`.
-    """
+    """Where a run writes, how its secrets are made, and how often it scores and saves."""
 
     directory: str | None = setting(
         None, "folder of the run; null: runs/DATE_TIME, or one below the sweep's", of="call"
@@ -137,6 +110,7 @@ class RunSettings:
         "epochs to add to the finished run in directory, if privacy.max_epsilon (or without it "
         "privacy.epsilon) allows what all cost together",
         of="call",
+        at_least=1,
     )
     trust_code: bool = setting(
         False,
@@ -175,9 +149,10 @@ class RunSettings:
         20,
         "how many rounds are scored, evenly spread over the run, the last among them; a run of fewer "
         "rounds scores each",
+        at_least=1,
     )
     checkpoint_every: int = setting(
-        16, "rounds between two full checkpoints; the journal covers every round between them"
+        16, "rounds between two full checkpoints; the journal covers every round between them", at_least=1
     )
     optimized_metric: str | None = setting(
         None,
@@ -195,26 +170,20 @@ class RunSettings:
         "port on 127.0.0.1 where Prometheus reads /metrics, and /health answers; 0: one that is free, "
         "which the log names; null: none (docs/alerts.md)",
         of="watching",
+        at_least=0,
+        at_most=65535,
     )
     health_seconds: float = setting(
         1800.0,
         "/health answers 503 where no round has ended for so many seconds, nor the session begun",
         of="watching",
+        above=0,
     )
 
     def __post_init__(self) -> None:
-        check_at_least("checkpoint_every", self.checkpoint_every, 1)
-        check_at_least("evaluations", self.evaluations, 1)
-        check_positive("health_seconds", self.health_seconds)
-        if self.metrics_port is not None and not 0 <= self.metrics_port < 65536:
-            raise SettingError(
-                f"metrics_port is {self.metrics_port}; it must be between 0 and 65535, or null."
-            )
-        if self.extend is not None:
-            check_at_least("extend", self.extend, 1)
         if self.extend is not None and self.directory is None:
             raise SettingError(
-                f"extend is {self.extend}, but directory is null; name the finished run that it adds epochs to."
+                f"extend is {self.extend}, but run.directory is null; name the finished run that it adds epochs to."
             )
 
 
@@ -260,7 +229,9 @@ class Settings:
         "where the run writes, how its secrets are made, how often it scores and saves",
     )
     sweep: SweepSettings = setting(SweepSettings(), "how the runs of one call with -m go on", of="call")
-    seed: int = setting(0, "public: cohorts, data order, rotation, initial model")
+    seed: int = setting(
+        0, "public: cohorts, data order, rotation, initial model", at_least=0, at_most=2**63 - 1
+    )
     metrics: tuple[str, ...] = setting(
         ("accuracy",),
         "what the model is scored by on the test split: accuracy and loss always; top5, f1 (macro), "
@@ -271,22 +242,12 @@ class Settings:
     output: Output = setting(Output.text, PRINTED, of="call")
 
     def __post_init__(self) -> None:
-        PublicSeed(self.seed)  # refuses what is no seed
         check_metrics(self.metrics)
         with keyed("run", RunSettings):
             check_optimized(self.run.optimized_metric, self.metrics)
         deployed = isinstance(self.engine, DeploymentSettings)
         if self.faults.any and not isinstance(self.engine, LocalSettings):
             raise SettingError("faults.* are for engine=local; set them to 0 or choose engine=local.")
-        if (
-            isinstance(self.engine, RaySettings)
-            and self.engine.gpus_per_worker
-            and self.client.device == "cpu"
-        ):
-            raise SettingError(
-                f"engine.gpus_per_worker is {self.engine.gpus_per_worker:g}, but client.device is cpu; set client.device "
-                "to cuda, or engine.gpus_per_worker to 0."
-            )
         for name in FOR_DEPLOYMENTS:
             value = getattr(self.population, name)
             if not deployed and value is not None:

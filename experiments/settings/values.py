@@ -7,12 +7,11 @@ or says why it cannot. What a value may be stands in each class's `__post_init__
 import json
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import MISSING, fields, is_dataclass
-from enum import Enum
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from experiments.settings.keys import keyed
 from fedmf.errors import SettingError
@@ -20,6 +19,8 @@ from fedmf.errors import SettingError
 T = TypeVar("T")
 GIVEN = "???"
 """Stands for a value that must be given, as Hydra writes it."""
+RANGES = {"at_least": "ge", "above": "gt", "at_most": "le"}
+"""What a field may state of its values, in its metadata, in pydantic's words."""
 
 
 class Option(NamedTuple):
@@ -44,13 +45,7 @@ def plain(settings: object) -> Any:
     >>> plain((1, None, {"a": ("b",)}))
     [1, None, {'a': ['b']}]
     """
-    if is_dataclass(settings) and not isinstance(settings, type):
-        return {item.name: plain(getattr(settings, item.name)) for item in fields(settings)}
-    if isinstance(settings, Mapping):
-        return {key: plain(value) for key, value in settings.items()}
-    if isinstance(settings, list | tuple):
-        return [plain(value) for value in settings]
-    return settings.name if isinstance(settings, Enum) else settings
+    return json.loads(json.dumps(settings, default=asdict))
 
 
 def defaults(settings: type, **given: object) -> dict[str, Any]:
@@ -72,31 +67,41 @@ def make(settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     names = [item.name for item in fields(settings)]  # type: ignore[arg-type]
     if unknown := next((key for key in values if key not in names), None):
         raise SettingError(f"{prefix}{unknown} is no setting of this command; --help lists all of them.")
-    made = {name: _made(hints[name], values.get(name, GIVEN), f"{prefix}{name}") for name in names}
+    made = {
+        item.name: _made(
+            _in_range(hints[item.name], item.metadata), values.get(item.name, GIVEN), f"{prefix}{item.name}"
+        )
+        for item in fields(settings)  # type: ignore[arg-type]
+    }
     with keyed(prefix.removesuffix("."), settings) if prefix else nullcontext():
         return settings(**made)
 
 
 def _made(hint: Any, value: Any, key: str) -> Any:
     """Return a plain value of the setting or group `key` as the type `hint`."""
-    group = group_of(hint)
     if value == GIVEN:
         raise SettingError(f"{key} is missing; give it as {key}=VALUE.")
-    if group is None:
+    if not is_dataclass(hint):
         return value_of(hint, value, key)
     if not isinstance(value, Mapping):
         raise SettingError(f"{key} is a group of settings; give its keys, such as {key}.KEY=VALUE.")
-    if value.get("name") == GIVEN:
-        raise SettingError(f"{key}.name is missing; give it as {key}.name=VALUE.")
-    if issubclass(group, Choice) and value.get("name"):  # "": those of a run, in `evaluate`
-        group = _chosen(group, value, key)
-    return make(group, value, f"{key}.")
+    return make(_chosen(hint, value, key), value, f"{key}.")
 
 
-def _chosen(group: type[Choice], values: Mapping[str, Any], key: str) -> type:
-    """Return the class of the choice that `values` name. Raises `SettingError` where they are another's, or nobody's."""
-    name = str(values.get("name"))
-    option = group.options.get("custom" if ":" in name else name)
+def _in_range(hint: Any, metadata: Mapping[str, Any]) -> Any:
+    """Return the type `hint` with the range that a field's metadata state, as pydantic checks it."""
+    marks = {RANGES[mark]: value for mark, value in metadata.items() if mark in RANGES}
+    if marks and float in (hint, *get_args(hint)):
+        marks["allow_inf_nan"] = False
+    return Annotated[hint, Field(**marks)] if marks else hint
+
+
+def _chosen(group: Any, values: Mapping[str, Any], key: str) -> Any:
+    """Return the class of the choice that `values` name, of a group that has choices."""
+    name = str(values.get("name") or "")
+    if not issubclass(group, Choice) or not name:  # "": the choice of a run, in `evaluate`
+        return group
+    option = group.options.get("custom" if ":" in name or name == GIVEN else name)
     if option is None or name == "custom" or {item.name for item in fields(option.settings)} != set(values):
         raise SettingError(
             f"{key}.name is {name!r}; it is chosen as {key}=NAME, one of {', '.join(group.options)}."
@@ -125,7 +130,4 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 def group_of(hint: Any) -> Any:
     """Return the frozen dataclass that a field of this type holds, or None for a plain value."""
-    for part in (hint, *get_args(hint)):
-        if isinstance(part, type) and is_dataclass(part):
-            return part
-    return None
+    return hint if is_dataclass(hint) else None

@@ -194,9 +194,9 @@ def test_every_model_as_onnx_gives_what_it_gives_in_torch(tmp_path, settings):
     directory = run(tmp_path / "r", *ONE, cohort, "privacy.delta=1e-3", *chosen)
     exported(directory, "format=onnx")
     loaded = door.load(directory)
-    from experiments.settings.data import load_dataset, merged
+    from experiments.settings.data import arguments, load_dataset
 
-    x = load_dataset(merged(loaded.run.config["dataset"]), loaded.run.config["model"]["name"]).test.x[:5]
+    x = load_dataset(arguments(loaded.run.config["dataset"]), loaded.run.config["model"]["name"]).test.x[:5]
     (scores,) = ReferenceEvaluator(str(directory / "model.onnx")).run(None, {"x": np.asarray(x)})
     ours = loaded.model()(torch.from_numpy(np.asarray(x))).detach().numpy()
     np.testing.assert_allclose(scores, ours, rtol=1e-3, atol=1e-5)

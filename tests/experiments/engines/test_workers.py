@@ -254,12 +254,12 @@ def test_without_a_choice_each_gpu_is_given_a_worker_and_then_the_next(settings,
 @pytest.mark.parametrize(
     ("devices", "said"),
     [
-        ("[gpu,cpu]", "engine.devices names 'gpu'; a device is cpu or cuda:N"),
-        ("[cpu] engine.workers=1", "but engine.workers is 1, and one process computes on client.device"),
+        ("[gpu,cpu]", "engine.devices names 'gpu'; with client.device=auto it must be one of cpu"),
+        ("[cpu] engine.workers=1", "is [cpu] for engine.workers=1"),
         ("[cpu,cpu,cpu]", "is [cpu,cpu,cpu] for engine.workers=2"),
         ("[]", "is [] for engine.workers=2"),
-        ("[cuda:99]", "names cuda:99, but torch sees"),
-        ("[cpu] client.device=cuda", "names cpu, but client.device is cuda"),
+        ("[cuda:99]", "names 'cuda:99'"),
+        ("[cpu] client.device=cuda", "names 'cpu'; with client.device=cuda"),
     ],
 )
 def test_devices_that_cannot_be_taken_are_one_sentence_and_nothing_is_begun(

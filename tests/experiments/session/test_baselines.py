@@ -9,7 +9,6 @@ import pytest
 from crashes import cut
 from experiments.settings.experiment import build
 from fedmf.accounting import linf_event, privacy_spent
-from fedmf.errors import RunDirectoryError
 from fedmf.mechanisms.streams import dense
 from fedmf.participation import epoch_cohorts
 from fedmf.randomness import PublicSeed
@@ -62,12 +61,6 @@ def test_the_baseline_goes_on_bit_for_bit(tmp_path, straight, after: int) -> Non
     run(tmp_path / "r", *LINF, "run.resume=true")
     np.testing.assert_array_equal(model(tmp_path / "r"), model(straight))
     assert metrics(tmp_path / "r") == metrics(straight)
-
-
-def test_it_does_not_go_on_under_another_geometry(tmp_path) -> None:
-    cut(tmp_path / "r", *LINF, after=2)
-    with pytest.raises(RunDirectoryError, match=r"privacy\.geometry"):
-        run(tmp_path / "r", *LINF, "privacy.geometry=l2", "run.resume=true")
 
 
 def test_a_run_without_epochs_draws_each_cohort_from_all_clients_and_pays_for_each_round(tmp_path) -> None:

@@ -10,7 +10,7 @@ from crashes import behind_round
 from experiments.cli.command import guard
 from experiments.session.python_api import run as door
 from fedmf.errors import SettingError
-from runs import composed, metrics, model, run, simulate, summary
+from runs import metrics, model, run, summary
 from server.checked import rehearse
 from server.checkpoint import Checkpoint
 
@@ -92,7 +92,7 @@ def test_an_optimizer_of_ones_own_is_rehearsed_once_in_a_run(tmp_path, monkeypat
         seen.append(rehearse(optimizer, start))
         return seen[-1]
 
-    monkeypatch.setattr("experiments.settings.optimizer.rehearse", counting)
+    monkeypatch.setattr("experiments.settings.experiment.rehearse", counting)
     run(tmp_path / "r", *SMALL, *CHOICES["custom"])
     assert len(seen) == 1
     (base,) = sorted((tmp_path / "r/checkpoint").glob("base-*.npz"))[-1:]
@@ -157,40 +157,6 @@ def test_code_that_a_run_directory_names_as_its_optimizer_is_not_imported(tmp_pa
     assert own not in sys.modules
     door.resume(tmp_path / "r", trust_code=True)
     assert own in sys.modules
-
-
-WRONG = {
-    "beta2": (["optimizer=adam", "optimizer.beta2=1"], "optimizer.beta2 is 1.0"),
-    "tau": (["optimizer=adagrad", "optimizer.tau=0"], "optimizer.tau is 0.0"),
-    "a key of another": (["+optimizer.tau=0.5"], "tau"),
-    "a name alone": (["optimizer.name=yogi"], "it is chosen as optimizer=NAME"),
-    "no class": (["optimizer=custom", "optimizer.name=os:getcwd"], "does not say that it makes a Optimizer"),
-    "one epoch": (["optimizer=adam", "optimizer.precondition=true", "population.epochs=1"], "precondition"),
-    "a state of matrices": (["optimizer=custom", "optimizer.name=mine_of_the_run_tests:Matrix"], "numbers of shape"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_optimizer_ends_in_one_sentence_and_writes_nothing(tmp_path, own, capsys, name):
-    write(
-        tmp_path,
-        own,
-        more="""
-class Matrix(Mine):
-    def __init__(self):
-        super().__init__(0.1)
-
-    def first(self, model):
-        return {"square": np.zeros((3, 3))}
-""",
-    )
-    overrides, said = WRONG[name]
-    assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", *SMALL, *overrides))) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    assert said in error
-    assert not (tmp_path / "r").exists()
 
 
 def test_an_optimizer_that_exits_in_a_later_round_stops_the_run_with_a_word(tmp_path, own, capsys):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from experiments.cli.command import guard
 from experiments.session.resume import run_settings
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError, SettingError
 from runs import command, composed, run
@@ -64,11 +63,6 @@ def test_the_command_begins_no_run_for_a_typo(tmp_path):
     assert done.returncode == 2
     assert "nosuch holds no run to go on with" in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_extending_what_is_no_run_says_so(tmp_path, capsys):
-    assert guard(lambda: run(tmp_path / "nosuch", *SMALL, "run.extend=1")) == 2
-    assert "nor any other; name the directory of a run" in capsys.readouterr().err
 
 
 def test_a_limit_below_what_was_spent_is_held_against_the_runs_own_ledger(finished):

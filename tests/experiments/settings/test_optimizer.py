@@ -5,12 +5,10 @@ from dataclasses import fields
 
 import pytest
 
-from experiments.plan import main as plan_main
 from experiments.settings.experiment import build
 from experiments.settings.optimizer import OptimizerSettings, build_optimizer
 from experiments.settings.recorded import from_yaml, restored, to_yaml
 from experiments.settings.reference import CONF
-from experiments.settings.values import plain
 from fedmf.errors import SettingError
 from fedmf.mechanisms import of_run
 from fedmf.mechanisms.schedules import rates
@@ -101,14 +99,6 @@ def test_a_choice_is_the_librarys_optimizer_with_the_keys_of_its_class(name, kin
     assert (settings.name, settings.learning_rate, settings.schedule) == (name, 0.25, "cosine")
 
 
-def test_the_default_is_the_sgd_that_it_was():
-    settings = composed().optimizer
-    assert plain(settings) == {
-        "name": "sgd", "learning_rate": 0.3, "momentum": 0.9, "schedule": "constant", "nesterov": False,
-        "weight_decay": 0.0,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("name", [*OptimizerSettings.options])
 def test_a_recorded_optimizer_is_read_back(name):
     own = ["optimizer.name=a:b", "optimizer.settings={rate: 0.5}"] if name == "custom" else []
@@ -120,21 +110,14 @@ def test_a_recorded_optimizer_is_read_back(name):
     ("overrides", "said"),
     [
         (["optimizer=adam", "optimizer.beta2=1"], r"optimizer\.beta2 is 1.0; it must lie in \[0, 1\)"),
-        (["optimizer=adam", "optimizer.momentum=1"], r"optimizer\.momentum is 1.0"),
         (["optimizer=yogi", "optimizer.tau=0"], r"optimizer\.tau is 0.0; it must be a finite number above 0"),
-        (["optimizer=adagrad", "optimizer.tau=-1"], r"optimizer\.tau is -1.0"),
-        (["optimizer=adagrad", "optimizer.beta2=0.5"], "beta2"),
         (["optimizer.tau=0.5"], "tau"),
         (["optimizer.tau=0.5"], r"Could not override .optimizer\.tau."),
         (["optimizer.nesterov=true", "optimizer.momentum=0"], r"optimizer\.nesterov is True, but momentum is 0"),
-        (["optimizer.weight_decay=-1"], r"optimizer\.weight_decay is -1.0"),
         (["optimizer=adam", "optimizer.learning_rate=1", "optimizer.weight_decay=1"], r"optimizer\.weight_decay is 1.0"),
-        (["optimizer=nothing"], "nothing"),
         (["optimizer.name=adam"], "it is chosen as optimizer=NAME, one of sgd, adam, yogi, adagrad, custom"),
-        (["optimizer.name=a:b"], "it is chosen as optimizer=NAME"),
         (["optimizer=custom"], "optimizer.name is missing; give it as optimizer.name=VALUE"),
         (["optimizer=custom", "optimizer.name=adam"], "it is chosen as optimizer=NAME"),
-        (["optimizer=custom", "optimizer.name=custom"], "it is chosen as optimizer=NAME"),
     ],
 )  # fmt: skip
 def test_a_setting_that_is_wrong_is_refused(overrides, said):
@@ -184,16 +167,6 @@ def test_an_optimizer_that_uses_up_its_settings_leaves_those_of_the_run(mine):
         "optimizer=custom", f"optimizer.name={mine}:Changing", "optimizer.settings={rates: [0.5]}"
     )
     assert [build_optimizer(chosen.optimizer).another().own.rate for _ in range(2)] == [0.5, 0.5]
-
-
-def test_what_the_settings_of_an_optimizer_are_is_said_with_their_own_key(mine, capsys):
-    """`plan` checks a run's settings inside other groups, whose keys they are not."""
-    given = ["optimizer=custom", f"optimizer.name={mine}:Signs", "optimizer.settings={rte: 1}"]
-    with pytest.raises(SystemExit, match="2"):
-        plan_main(given)
-    said = capsys.readouterr().err
-    assert "optimizer.settings.rte is 1, but" in said
-    assert "; it takes rate." in said
 
 
 def test_an_optimizer_of_ones_own_is_made_of_its_settings_and_held_to_its_promises(mine):

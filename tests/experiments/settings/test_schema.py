@@ -2,13 +2,12 @@ from pathlib import Path
 
 import pytest
 from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
 from experiments.settings.compose import choices_of
 from experiments.settings.reference import experiments
 from experiments.settings.schema import Settings
-from runs import composed, in_directory
+from runs import composed
 
 GROUPS = [(group, choice) for group, options in choices_of(Settings).items() for choice in options]
 NEEDED = {
@@ -42,20 +41,6 @@ def test_defaults_are_those_of_the_documentation():
 def test_every_reported_experiment_composes(name):
     config = composed(f"+experiment={name}")
     assert config != composed()
-
-
-def test_what_tests_of_runs_compose_once_is_what_hydra_composes(tmp_path):
-    """`runs.run` puts the directory into settings that it keeps."""
-    for number in (1, 2):
-        given = ("output=json", "seed=3", "model=mlp", "population.epochs=2")
-        whole = composed(f"run.directory={tmp_path / str(number)}", *given)
-        assert in_directory(tmp_path / str(number), *given) == whole
-
-
-def test_schemas_are_made_once(monkeypatch):
-    once = composed()
-    monkeypatch.setattr(ConfigStore, "store", None)
-    assert composed() == once
 
 
 def test_an_application_of_hydra_that_composes_our_settings_keeps_its_own():

@@ -1,58 +1,24 @@
 """Settings are frozen objects, each default stands once, and nothing outside the package sees what they came from."""
 
-import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 
 import pytest
-from omegaconf import OmegaConf
 
-from experiments.plan import PlanSettings
 from experiments.run_files.same_settings import differences, fixed
-from experiments.settings.compose import compose, typed
-from experiments.settings.data import SyntheticSettings, merged
-from experiments.settings.engine import DeploymentSettings, LocalSettings
+from experiments.settings.data import arguments
+from experiments.settings.engine import DeploymentSettings
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.recorded import from_yaml, restored, to_yaml
-from experiments.settings.schema import FREE, Settings
+from experiments.settings.schema import FREE
 from experiments.settings.values import defaults, make, plain, value_of
 from fedmf.errors import SettingError
-from fedmf.plan import Compression
 from runs import composed
 
 
 def differing_keys(held, wanted):
     return [each.key for each in differences(held, wanted)]
-
-
-def every(value):
-    """Yield a value and all that it holds."""
-    yield value
-    if is_dataclass(value):
-        for item in fields(value):
-            yield from every(getattr(value, item.name))
-
-
-def test_what_is_composed_is_frozen_through_and_through():
-    settings = composed("dataset=custom", "dataset.name=a:b", "dataset.settings={sizes: [1, 2]}")
-    for value in every(settings):
-        assert not OmegaConf.is_config(value)
-        assert not isinstance(value, list)
-        if is_dataclass(value):
-            assert type(value).__dataclass_params__.frozen, type(value)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        settings.seed = 1
-
-
-def test_a_group_is_the_librarys_own_class_where_there_is_one():
-    settings = composed("compression.rotation=identity")
-    assert settings.compression == Compression(0.1, "identity", "float32")
-
-
-def test_a_choice_brings_its_own_keys():
-    assert isinstance(composed("dataset=synthetic").dataset, SyntheticSettings)
-    assert isinstance(composed().engine, LocalSettings)
 
 
 @dataclass(frozen=True)
@@ -111,7 +77,6 @@ def test_plain_values_and_back_are_the_same_settings():
     for overrides in ((), ("dataset=synthetic", "model=mlp", "engine=ray"), ("engine=deployment", "seed=3")):
         settings = composed(*overrides)
         assert restored(from_yaml(to_yaml(settings))) == settings
-        assert typed(plain(settings), Settings) == settings
 
 
 def test_settings_of_another_version_are_refused_with_their_key():
@@ -159,13 +124,6 @@ def test_the_same_run_is_one_definition():
     assert fixed(first) != fixed(other)
 
 
-def test_lists_of_a_command_are_tuples_of_plain_values():
-    orders = compose("plan", ["orders=[2,4.5]", "epsilon=1"], PlanSettings).orders
-    assert orders == (2.0, 4.5)
-    assert type(orders) is tuple
-    assert [type(order) for order in orders] == [float, float]
-
-
 @pytest.mark.parametrize(
     ("override", "says"),
     [
@@ -207,9 +165,9 @@ def test_what_a_deployment_cannot_wait_for_is_refused(override):
 def test_settings_of_ones_own_hide_no_key_and_are_a_mapping():
     for own in ({"name": "evil:load"}, {"path": "x"}):
         with pytest.raises(SettingError, match="no argument of its own"):
-            merged({"name": "digits", "path": None, "settings": own})
+            arguments({"name": "digits", "path": None, "settings": own})
     with pytest.raises(SettingError, match="must be a mapping"):
-        merged({"name": "mine:load", "settings": 3})
+        arguments({"name": "mine:load", "settings": 3})
 
 
 def test_what_may_change_when_a_run_goes_on_is_this_and_nothing_else():
