@@ -147,11 +147,7 @@ def designs(
 def _chosen(names: Sequence[str] | None, workload: Workload) -> list[Family]:
     """Return the families named, in order and once, or all that suit the size."""
     if names is None:
-        suitable = [family for family in map(resolve, FAMILIES) if family.suits(workload)]
-        left_out = [name for name in FAMILIES if name not in {family.name for family in suitable}]
-        if left_out:
-            _log.info("left out at %d rounds, as dense: %s", workload.rounds, ", ".join(left_out))
-        return suitable
+        return [family for family in map(resolve, FAMILIES) if family.suits(workload)]
     if not names:
         raise SettingError("families is empty; name at least one, or leave it out for all.")
     families = [find_family(name, "families") for name in dict.fromkeys(names)]

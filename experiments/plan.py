@@ -312,21 +312,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     command.run_form(pick_form, "plan", __doc__, argv)
 
 
-def plan(settings: PlanSettings) -> None:
-    """Print the plan that `settings` describe."""
-    show(from_figures(settings), settings.output)
-
-
-def plan_run(settings: "Settings") -> None:
-    """Print the plan of the run that `settings` describe."""
-    show(from_run(settings), settings.output)
-
-
-def show(document: dict[str, Any], form: Output) -> None:
-    """Print a plan to stdout and its warnings to stderr."""
+def plan(settings: "PlanSettings | Settings") -> None:
+    """Print the plan that `settings` describe to stdout, and its warnings to stderr."""
+    document = from_figures(settings) if isinstance(settings, PlanSettings) else from_run(settings)
     for warning in document["warnings"]:
         messages.warning(warning)
-    output.show(form, document, lambda: print_text(document))
+    output.show(settings.output, document, lambda: print_text(document))
 
 
 def pick_form(overrides: Sequence[str]) -> command.Form:
@@ -350,7 +341,7 @@ def pick_form(overrides: Sequence[str]) -> command.Form:
             f"{of_figures[0]} is a figure of a plan and {of_a_run[0]} a setting of a run; give figures only, or settings "
             "of a run only, whose data set says how many clients there are and whose model how many parameters."
         )
-    return command.Form(plan_run, "config", Settings) if of_a_run else form
+    return command.Form(plan, "config", Settings) if of_a_run else form
 
 
 def print_text(document: dict[str, Any]) -> None:

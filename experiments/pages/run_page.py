@@ -114,7 +114,7 @@ def by_round_section(run: Run, name: str) -> Section:
     if not rounds:
         return Section(title, [f"{METRICS} contains no round with a value of {name}."])
     words, unit = words_of(name, run.further_metrics.get(name, "")), unit_of(name)
-    caption = f"{words} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
+    caption = f"{words[0].upper()}{words[1:]} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
     is_epsilon = name == "epsilon"
     if is_epsilon:
         caption = f"{caption} It holds {claim(run)}. An epoch that has begun counts whole."

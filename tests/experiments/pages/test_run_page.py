@@ -122,9 +122,9 @@ def test_plots_have_axes_units_and_captions_with_numbers_and_files(tmp_path):
     ]  # fmt: skip
     assert {plot.x_label for plot in plots} == {"round"}
     accuracy, epsilon, _, noise, sent = (plot.caption for plot in plots)
-    assert accuracy == "accuracy on the test set after round 6: 93.5 %. From metrics.jsonl: accuracy."
+    assert accuracy == "Accuracy on the test set after round 6: 93.5 %. From metrics.jsonl: accuracy."
     assert epsilon.startswith(
-        "epsilon spent after round 6: 8. From metrics.jsonl: epsilon. It holds at delta"
+        "Epsilon spent after round 6: 8. From metrics.jsonl: epsilon. It holds at delta"
     )
     assert "per_round_error" in noise
     total, dense = 6 * 64 * 921.6, 6 * 64 * (4 * 650 + 512)
@@ -222,7 +222,7 @@ def test_further_metrics_have_words_a_plot_and_a_word_on_rounds_without_a_value(
     run = read_run(written_run.write(tmp_path, config=config, summary=summary, metrics=lines))
     plot = by_round_section(run, "top5").plot
     assert plot.y_label == "top5 (%)"
-    assert plot.caption.startswith("top-5 accuracy on the test set after round 6: 95.0 %")
+    assert plot.caption.startswith("Top-5 accuracy on the test set after round 6: 95.0 %")
     assert list(plot.series[0].x) == [1, 2, 3, 5, 6]
     said = Reader(write_report(tmp_path).read_text()).text
     assert "top-5 accuracy on the test set95.0 %summary.json: top5" in said
