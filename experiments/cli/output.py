@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from experiments.run_files.directory import finite
 from experiments.settings.output import Output
 
 if TYPE_CHECKING:
@@ -52,4 +51,6 @@ def print_table(
 
 def print_json(document: Any) -> None:
     """Print one JSON document to stdout; infinite and undefined numbers become null."""
+    from experiments.run_files.directory import finite  # with the server's files, which take half a second
+
     print(json.dumps(finite(document), indent=2))
