@@ -1,4 +1,4 @@
-# One image for server and nodes; docs/containers.md says how it is built and started. The base can be named by a digest:
+# One image for server and nodes; docs/deployment.md says how it is built and started. The base can be named by a digest:
 # docker build --build-arg BASE=python:3.12-slim-bookworm@sha256:... (the one that you have checked).
 ARG BASE=python:3.12-slim-bookworm
 

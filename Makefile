@@ -32,7 +32,7 @@ test test-fast test-slow: export PYTHONDONTWRITEBYTECODE :=
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=ci --durations=15 -m "not slow and not gpu"
 
-# What `make test` leaves out: kills at every step, long audits, clusters and deployments. Before anything is released.
+# What `make test` leaves out: kills and faults, long audits, clusters and deployments. Before anything is released.
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=ci -m "slow and not gpu"
 

@@ -1,12 +1,12 @@
 """Run a real deployment on this machine: `make deploy-demo`, or `python -m experiments.deploy_demo [key=value ...]`.
 
-Starts a SuperLink with TLS, node authentication and a database, and nodes (`fedmf node`) with keys of their own that
-hold the 1437 digits clients between them, all on the loopback interface; submits the app; shows the server's log; ends
-with the same run directory and report as a simulation. Whatever happens, Ctrl-C, a closed terminal and SIGKILL
-included, what it started ends, and keys, certificates and the database are removed.
+Starts a SuperLink with TLS, node authentication and a database, and SuperNodes with keys of their own that hold the
+1437 digits clients between them, all on the loopback interface; submits the app; shows the server's log; ends with the
+same run directory and report as a simulation. At its end, or by Ctrl-C, or where its terminal is closed, what it started
+ends, and keys, certificates and the database are removed.
 
-It trains the eight epochs of `make run`, 176 rounds; one epoch in fewer rounds is
-    'overrides="population.cohort_size=239 population.epochs=1 optimizer.learning_rate=2"'
+It trains two epochs of six rounds. The eight epochs of `make run`, 176 rounds, are
+    'overrides="population.cohort_size=64 population.epochs=8 optimizer.learning_rate=0.3"'
 """
 
 import re
@@ -21,10 +21,10 @@ import numpy as np
 from client.data import digits
 from experiments.cli import command
 from experiments.cli.result import show
+from experiments.deployment.apps import run_settings
 from experiments.deployment.holdings import examine
 from experiments.deployment.loopback import APP, Loopback
 from experiments.deployment.node import Node, node_settings
-from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import build_deployed
 from experiments.run_files.directory import RunDirectory
 from experiments.run_files.reader import is_finished, read_run
@@ -35,6 +35,7 @@ from fedmf.errors import RunStoppedError, SettingError
 from server.files import packed, write_atomically
 
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
+TWO_EPOCHS = "population.cohort_size=239 population.epochs=2 optimizer.learning_rate=2"
 _PAUSE = 0.2  # seconds between two looks at the log
 
 
@@ -53,9 +54,7 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
     check_positive("timeout", settings.timeout)
     directory = RunDirectory(Path(settings.directory or default_directory()).resolve())
     directory.refuse_if_used()
-    overrides = (
-        f"run.directory='{directory.path}' population.min_available={clients_in_all()} {settings.overrides}"
-    )
+    overrides = f"run.directory='{directory.path}' population.min_available={clients_in_all()} {settings.overrides or TWO_EPOCHS}"
     build_deployed(run_settings(overrides))  # a mistake in the overrides is said before anything is started
     try:
         directory.path.mkdir(parents=True, exist_ok=True)
@@ -76,6 +75,7 @@ def run_in(loopback: Loopback, settings: DeployDemoSettings, directory: RunDirec
     """Start SuperLink and nodes and train into `directory`. Raises `RunStoppedError` if the run does not finish."""
     say(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
     start(loopback, settings.nodes)
+    overrides = f"population.nodes={loopback.nodes} {overrides}"
     say(f"flwr run . loopback --stream -c 'overrides=\"{overrides}\"'")
     train(loopback, overrides, settings.timeout)
     if not is_finished(directory.path):
@@ -95,7 +95,7 @@ def start(loopback: Loopback, nodes: int) -> None:
         settings = node_settings(overrides)
         examine(Node.of(settings), settings)  # what `python -m experiments.node_check` does
         loopback.register(node)
-        loopback.start_node(node, overrides)
+        loopback.start_supernode(node, overrides)
         say(f"{node} registered with its own key; it holds {end - first} clients in a file of its own")
 
 

@@ -30,7 +30,7 @@ _SLOW = 0.1  # seconds after which a pull is left to itself, and its node is no 
 _LAST_SLOW = 0.05  # the same after the deadline
 _GRACE = 0.8  # seconds after the deadline for what is being pulled then
 _PATIENCE = 30.0  # seconds without any reply before nodes are nudged; doubled after each nudge
-_LEAST_MESSAGE = 4 << 20  # bytes of values; below this the overhead of a message dominates
+LEAST_MESSAGE = 4 << 20  # bytes of values; below this the overhead of a message dominates
 _CALLED = 10  # nodes that a line of the log names
 _UPLOADS = 3  # how often a message is sent whose upload the SuperLink forgot
 _UNREADABLE = 0  # Flower's code for an unknown error
@@ -41,7 +41,7 @@ def tasks_per_message(plan: Plan) -> int:
 
     Then the server holds O(d) values at a time, however large the cohort. (Small models: up to 4 MiB.)
     """
-    return max(1, int(max(_LEAST_MESSAGE, 4 * plan.dimension) // plan.value_bytes))
+    return max(1, int(max(LEAST_MESSAGE, 4 * plan.dimension) // plan.value_bytes))
 
 
 def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iterator[Message]:

@@ -1,19 +1,14 @@
 """The nodes that were agreed on: each one's public key, what people call it, and for how many clients it may count.
 
-    {"nodes": [{"name": "hospital-1", "public_key": "ecdsa-sha2-nistp384 AAAA...", "most_clients": 479}]}
-
-The operator of the server keeps the file (`python -m experiments.nodes`). Without one every node that the SuperLink knows
-takes part, with as many clients as it says. A name is for people: journal and roster call a node by its key.
+The operator of the server keeps them in a file (`experiments.settings.nodes`). Without one every node that
+the SuperLink knows takes part, with as many clients as it says. A name is for people: journal and roster call a node by its key.
 """
 
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Self
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -21,11 +16,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from server.files import refuse_others_file, write_atomically
+from fedmf.sealing import public_box_key
 
 _KEY_DIGITS = 32  # 128 bits of SHA-256: nobody finds another key with the same ones
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_FIELDS = {"name": str, "public_key": str, "most_clients": int}
 
 
 def node_key(public_key: bytes) -> str:
@@ -37,13 +31,15 @@ def node_key(public_key: bytes) -> str:
 class KnownNode:
     """A node by its `name`, its `public_key` as ssh-keygen writes it, and the most clients that it counts for.
 
+    `box_key` is the public key that its tasks are sealed for (`fedmf.sealing`), the base64 of 32 bytes; None: they are not.
     Raises `SettingError` for a name with other characters than letters, digits and `._-`, for what is no public key on an
-    elliptic curve, and for a number below 1.
+    elliptic curve, for a number below 1, and for what is no box key.
     """
 
     name: str
     public_key: str
     most_clients: int
+    box_key: str | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -54,6 +50,13 @@ class KnownNode:
         check_at_least("most_clients", self.most_clients, 1)
         object.__setattr__(self, "public_key", " ".join(self.public_key.split()[:2]))  # no comment
         assert self.key
+        if self.box_key is not None:
+            try:
+                public_box_key(self.box_key)
+            except ValueError as error:
+                raise SettingError(
+                    f"box_key of {self.name} is {self.box_key!r}; it must be the base64 of 32 bytes ({error})."
+                ) from error
 
     @cached_property
     def key(self) -> str:
@@ -110,43 +113,5 @@ class KnownNodes:
         """Return for how many clients the node may count, None where nothing was agreed."""
         return self._by_key[key].most_clients if key in self._by_key else None
 
-    def save(self, path: Path) -> None:
-        """Write the list, mode 0600, whole or not at all."""
-        rows = [{name: getattr(node, name) for name in _FIELDS} for node in self]
-        write_atomically(path, (json.dumps({"nodes": rows}, indent=1) + "\n").encode(), mode=0o600)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Return the list in a file. Raises `SettingError` for none, a damaged one, or one that other accounts can change."""
-        try:
-            refuse_others_file("nodes", path)  # they could let anyone take part
-            rows = _rows(json.loads(path.read_bytes()))
-        except FileNotFoundError as error:
-            raise SettingError(
-                f"nodes is {path}, which does not exist; `fedmf nodes file={path} add=KEY.pub name=NAME "
-                "most_clients=NUMBER` makes it."
-            ) from error
-        except SettingError:
-            raise
-        except (OSError, ValueError, RecursionError) as error:
-            raise SettingError(
-                f"nodes is {path}, which cannot be read as a list of nodes ({error}); restore it, or add the nodes anew."
-            ) from error
-        return cls(tuple(KnownNode(**row) for row in rows))
-
 
 EVERY_NODE = KnownNodes()
-
-
-def _rows(document: Any) -> Iterable[dict[str, Any]]:
-    """Return the rows of a list of nodes. Raises `ValueError` for anything but the fields that it must have."""
-    if (
-        not isinstance(document, dict)
-        or set(document) != {"nodes"}
-        or not isinstance(document["nodes"], list)
-    ):
-        raise ValueError('it must be {"nodes": [...]}')
-    for row in document["nodes"]:
-        if not isinstance(row, dict) or {name: type(value) for name, value in row.items()} != _FIELDS:
-            raise ValueError(f"a node must have {', '.join(_FIELDS)}, and nothing else")
-    return document["nodes"]

@@ -1,12 +1,9 @@
-"""Deployments with real processes on the loopback interface: small runs without chance, waiting, and finding processes."""
+"""Deployments with real processes on the loopback interface: small runs, and waiting."""
 
-import contextlib
 import time
-from pathlib import Path
 
 import pytest
 
-from experiments.deployment.process_list import processes_at
 from experiments.run_files.reader import is_finished
 from runs import metrics, model
 
@@ -41,40 +38,3 @@ def finished(loopback, directory, process):
     wait_for(lambda: is_finished(directory), loopback, process)
     wait_for(lambda: process.poll() is not None, loopback)
     return model(directory)
-
-
-def start_two(loopback, start):
-    """Start nodes a and b by `start`, a method of the loopback's, with six of the twelve clients each."""
-    for node, first in (("a", 0), ("b", 6)):
-        start(node, f"clients=6 first={first} {DATA}")
-
-
-def ready(loopback):
-    """Return once both nodes take messages."""
-    for node in "ab":
-        wait_for(lambda node=node: "ready for messages" in loopback.log(node).read_text(), loopback)
-
-
-def named(home, text):
-    """Return the processes of a Flower home in whose command line `text` stands, in the order in which they were started."""
-    found = []
-    for pid in processes_at(home):
-        with contextlib.suppress(OSError):
-            if text in Path(f"/proc/{pid}/cmdline").read_text():
-                found.append((started(pid), pid))
-    return [pid for _, pid in sorted(found)]
-
-
-def stat_of(pid):
-    """Return the fields of a process's stat file after its name."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def parent_of(pid):
-    """Return the parent of a process."""
-    return int(stat_of(pid)[1])
-
-
-def started(pid):
-    """Return when a process was started: after the largest process id small ones come again."""
-    return int(stat_of(pid)[19])

@@ -4,12 +4,24 @@ from functools import cache
 from itertools import count
 from types import SimpleNamespace
 
+import yaml
 from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 
-from experiments.deployment import node_app
+from experiments.deployment import apps
 from experiments.engines.grid import LocalGrid
 from fedmf.updates import wire
 from server.known_nodes import node_key
+
+
+def write_list(path, **nodes):
+    """Write the list of nodes {name: (public key, most clients)} as a server's operator does, and return its path."""
+    rows = [
+        {"name": name.replace("_", "-"), "public_key": key, "most_clients": most}
+        for name, (key, most) in nodes.items()
+    ]
+    path.write_text(yaml.safe_dump({"nodes": rows}))
+    path.chmod(0o600)
+    return path
 
 
 def key_of(name):
@@ -20,7 +32,7 @@ def key_of(name):
 def compose_once(monkeypatch):
     """Compose a run's and a node's settings once: in a deployment each message has a process, here it would be for nothing."""
     for name in ("run_settings", "node_settings"):
-        monkeypatch.setattr(node_app, name, cache(getattr(node_app, name)))
+        monkeypatch.setattr(apps, name, cache(getattr(apps, name)))
 
 
 def holding(clients):

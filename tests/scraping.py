@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from experiments.session import monitoring
 from experiments.session.progress import View
 
-# Written out: a figure that is added is added here too, by somebody who has asked what covers it (docs/alerts.md).
+# Written out: a figure that is added is added here too, by somebody who has asked what covers it (docs/deployment.md).
 OF_A_SIMULATION = {
     "fedmf_run_info",
     "fedmf_rounds_released",

@@ -13,7 +13,7 @@ from experiments.session.monitoring import GAUGES, INFO
 from test_documentation import ROOT
 
 RULES, SCRAPE = ROOT / "docs/prometheus/fedmf-alerts.yml", ROOT / "docs/prometheus/prometheus.yml"
-PAGE = (ROOT / "docs/alerts.md").read_text()
+PAGE = (ROOT / "docs/deployment.md").read_text()
 OWN = {f"fedmf_{name}" for name in GAUGES} | {"fedmf_run_info"}
 # Of PromQL, and of Prometheus itself for every target.
 WORDS = {"time", "or", "and", "unless", "up", "job"}
@@ -60,7 +60,7 @@ def test_where_an_alert_points_to_there_is_a_heading(alert):
 
 
 def test_each_alert_has_a_row_on_the_page_and_each_row_an_alert():
-    section = PAGE.partition("\n## Alerts\n")[2]
+    section = PAGE.partition("\n| alert |")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"\bFedmf\w+", section)) == sorted(alert["alert"] for alert in ALERTS)
 
 

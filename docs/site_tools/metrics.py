@@ -1,4 +1,4 @@
-"""Writes the table of metrics into docs/alerts.md: `python docs/site_tools/metrics.py`; a test holds it to be there."""
+"""Writes the table of metrics into docs/deployment.md: `python docs/site_tools/metrics.py`; a test holds it to be there."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ sys.path.insert(0, str(ROOT))  # the project is imported from the checkout that 
 
 from experiments.session.monitoring import GAUGES, INFO  # noqa: E402
 
-PAGE = ROOT / "docs" / "alerts.md"
+PAGE = ROOT / "docs" / "deployment.md"
 
 
 def table() -> str:

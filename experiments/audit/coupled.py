@@ -1,257 +1,140 @@
-"""Coupled runs of the real pipeline: the same secrets, one client in and out, for each way a run can go.
+"""Coupled runs: the same secrets, one client in and zeroed out, for each way in which a run can go.
 
-All noise cancels; what is left is what the client changed, and must be its own bounded vector, in its own round. Nothing
-is left to chance: a row is refuted by a single pair, and an honest pipeline never is. `fedmf.audit.coupling` has the
-statement, `experiments.audit.scene.recovered` the bound on rounding errors.
-
-What the client sends, and when: `experiments.audit.crossing`. In one scene it is hostile: it sends its vectors as they
-are, twice, and the server alone holds it to its bounds.
+All noise cancels. What is left is what the client changed: its own bounded vector, in its own round. A single pair refutes,
+and an honest pipeline is never refuted: the limits include the rounding of float32.
 """
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from experiments.audit.crossing import CANARIES, PAIRS, crossing, holdings, needed, signs_of
-from experiments.audit.pipeline import Float64, Played
-from experiments.audit.row import Row, Verdict
-from experiments.audit.sabotage import NONE, Sabotage
 from experiments.audit.scene import (
     L2_NORM,
+    OPTIMIZER,
+    Holds,
+    Run,
     Scene,
     plan_of,
-    play,
-    recovered,
+    replayed,
     stated_of,
     steps_of,
-    to_sent,
 )
-from fedmf.audit.coupling import L2, coupled, whole_vector
-from fedmf.audit.finding import Finding
-from fedmf.errors import (
-    DivergedError,
-    ParticipationError,
-    ReleaseOrderError,
-    RunDirectoryError,
-    RunStoppedError,
-)
-from fedmf.plan import Plan
-from fedmf.randomness import SecretKey
+from experiments.audit.vectors import KINDS, OVER, rotated, vector
+from experiments.engines.grid import Worker
+from fedmf.audit import Finding, coupled
+from fedmf.audit.coupling import L2, OWN_ROUND
+from fedmf.errors import FedmfError
+from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.rounding import level_step
 from fedmf.updates.vectors import Vector
 
-SENSITIVITY = "coupled sensitivity"
-OWN_ROUND = "coupled own round"
-WHOLE_VECTOR = "coupled whole vector"
-JOURNAL = "coupled journal"
-TESTS = (SENSITIVITY, OWN_ROUND, WHOLE_VECTOR, JOURNAL)
-BROKEN_OFF = (DivergedError, ParticipationError, ReleaseOrderError, RunDirectoryError, RunStoppedError)
+WHOLE_VECTOR, JOURNAL = "coupled sensitivity, whole vector", "coupled journal"
 SCENES = (
-    Scene("optimal, rotated", noise_multiplier=0.1),
-    Scene("optimal, rotated and padded", noise_multiplier=0.1, dimension=200, together=3),
-    Scene("optimal, masks", noise_multiplier=0.1, keep_probability=0.3, rotation="identity", linf=64),
-    Scene("optimal, rotated, masks, shared messages", noise_multiplier=0.1, keep_probability=0.3, together=2),
-    Scene("optimal, rotated, masks, int8", noise_multiplier=0.1, keep_probability=0.3, value_type="int8"),
-    Scene("optimal, masks, silent clients, resumed in an epoch", noise_multiplier=0.1, keep_probability=0.3,
-          rotation="identity", linf=64, muted=True, resume_after=2),
-    Scene("optimal, rotated, resumed in the last epoch", noise_multiplier=0.1, resume_after=4),
-    Scene("independent, rotated", mechanism="independent", noise_multiplier=0.1),
-    Scene("binary tree, masks", mechanism="binary_tree", noise_multiplier=0.1, keep_probability=0.3, linf=64,
-          rotation="identity", rounds_per_epoch=4),
-    Scene("optimal, more than a block of noise", noise_multiplier=0.1, rotation="identity", dimension=40_000, linf=64,
-          cohort_size=2),
-    Scene("optimal, rotated, a hostile client", noise_multiplier=0.1, hostile=True),
-)  # fmt: skip
+    Scene("rotated", resume_after=5),
+    Scene("masks", keep_probability=0.3, rotation="identity", linf=64),
+    Scene("rotated and padded, banded, silent clients", "banded_toeplitz", dimension=200, silent=True),
+    Scene("rotated, masks, shared messages", keep_probability=0.3, together=2, resume_after=3),
+    Scene("rotated, masks, int8", keep_probability=0.3, value_type="int8"),
+    Scene(
+        "tree, masks", "binary_tree", keep_probability=0.3, linf=64, rotation="identity", rounds_per_epoch=4
+    ),
+    Scene("rotated, masks, large", keep_probability=0.3, dimension=1 << 17, cohort_size=2),
+)
+Around = Callable[[Scene, Holds, int], Callable[[Worker], Worker]]
+"""What wraps the worker of a scene, whose clients hold this, for the sake of this client."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two runs of one secret: the client in and out, with its steps and the name of what it sent."""
-
-    canary: str
-    steps: tuple[int | None, ...]
-    inside: Played
-    outside: Played
-
-
-def coupled_rows(
-    scene: Scene, sabotage: Sabotage = NONE, *, pairs: int | None = None, seed: int = 0
-) -> list[Row]:
-    """Return the rows of one scene from so many pairs, or (None) from as many as `needed` to send all in every round."""
-    plan = plan_of(scene)
-    count = needed(plan) if pairs is None else pairs
+def coupled_findings(
+    scene: Scene, seed: int, around: Around = lambda scene, holds, client: lambda worker: worker
+) -> list[Finding]:
+    """Return the findings of a scene, one for each test: that which refutes most, or comes nearest."""
+    scene, found = replace(scene, noise_multiplier=0.1), []
+    clients = plan_of(scene).participation.clients
     try:
-        played = [play_pair(scene, number, sabotage, seed) for number in range(count)]
-    except (
-        BROKEN_OFF
-    ) as error:  # honest runs never are; here a client's vector may decide how many rounds there are
-        broken = Finding(OWN_ROUND, np.inf, 0.0, True, None, f"a run broke off: {error}")
-        return [_row(scene, sabotage, OWN_ROUND, [broken], "")]
-    findings = [finding for pair in played for finding in _sensitivities(scene, plan, pair)]
-    by_kind = {
-        SENSITIVITY: [finding for finding in findings if "sensitivity" in finding.test],
-        OWN_ROUND: [finding for finding in findings if "sensitivity" not in finding.test],
-        JOURNAL: [finding for pair in played for finding in _journal(plan, pair)],
-    }
-    if scene.keep_probability < 1 and scene.keeps_all:
-        by_kind[WHOLE_VECTOR] = [_whole(scene, plan, played, sabotage, seed)]
-    is_refuted = any(finding.refutes for found in by_kind.values() for finding in found)
-    blind = "" if is_refuted else _blindness(scene, played, by_kind)
-    return [_row(scene, sabotage, test, found, blind) for test, found in by_kind.items()]
+        for number in range(5 * clients):  # every client sends every kind in every epoch
+            secret = SecretKey.reproducible(seed).derive("coupled", scene.name, number)
+            found += _pair(scene, number % clients, number // clients, secret, around)
+    except FedmfError as error:  # a client's vector may decide how many rounds there are
+        return [Finding(OWN_ROUND, np.inf, 0.0, True, where=f"a run broke off: {error}")]
+    worst = {one.test: one for one in sorted(found, key=lambda one: (one.refutes, one.observed - one.limit))}
+    reach = scene.keep_probability**0.5 * (0.99 if scene.keep_probability == 1 else 0.5)
+    blind = max(one.observed for one in found if one.test == L2) < reach  # no client was seen near its bound
+    return [replace(one, is_inconclusive=blind and not one.refutes) for one in worst.values()]
 
 
-def play_pair(
-    scene: Scene, number: int, sabotage: Sabotage = NONE, seed: int = 0, canary: str | None = None
-) -> Pair:
-    """Return pair `number` (0-based) of a scene, with the canary whose turn it is or a given one."""
-    plan = plan_of(scene)
-    turns = crossing(plan)
-    turn, client = turns[number % len(turns)]
-    canary = turn if canary is None else canary
-    secret = SecretKey.reproducible(seed).derive("coupled", scene.name, canary, number)
-    with quiet_client():
-        inside, outside = (
-            play(
-                scene, secret, holdings(scene, plan, client, canary, present=present), sabotage, heard=client
-            )
-            for present in (True, False)
-        )
-    return Pair(canary, steps_of(plan, client), inside, outside)
-
-
-def _sensitivities(scene: Scene, plan: Plan, pair: Pair) -> Iterator[Finding]:
-    """Yield the findings of one pair, of its models and of what stood there before the first round."""
-    difference, error = _difference(plan, pair)
-    stated = stated_of(scene)
-    if (
-        not scene.keeps_all
-    ):  # what was sent does not follow: the L-infinity bound speaks of coordinates that are gone
-        stated = replace(stated, linf_norm=None)
-    found = coupled(
-        difference,
-        np.zeros_like(difference),
-        stated,
-        own_rounds=pair.steps,
-        tolerance=error,
-        rotate=to_sent(plan) if scene.keeps_all else None,
+def _pair(scene: Scene, client: int, lap: int, secret: SecretKey, around: Around) -> list[Finding]:
+    """Return the findings of two runs of one secret. Of the others every second one holds what the client holds."""
+    plan, stated, steps = plan_of(scene), stated_of(scene), steps_of(plan_of(scene), client)
+    kinds = [KINDS[(client + lap + 2 * epoch) % 5] for epoch in range(scene.epochs)]
+    sent = [vector(scene, kind, epoch) for epoch, kind in enumerate(kinds)]
+    other = (
+        2 / scene.dimension**0.5 * PublicSeed(0).generator("others", scene.name).normal(size=scene.dimension)
     )
-    yield from (replace(finding, where=f"client {pair.canary}, {finding.where}") for finding in found)
-    where = f"client {pair.canary}, the model before the first round"
-    with np.errstate(invalid="ignore"):
-        start = pair.inside.models[0] - pair.outside.models[0]
-    moved = float(np.abs(start).max()) / L2_NORM if np.isfinite(start).all() else np.inf
-    yield Finding(OWN_ROUND, moved, 0.0, moved > 0, None, where)
+    # Rounding to int8 turns the last bits of float32 into whole levels: there all others send nothing.
+    others = np.asarray(0 * other if scene.value_type == "int8" else other, np.float32)
 
+    def holds(who: int, number: int, present: bool = True) -> Vector:
+        if who == client and not present:
+            return 0 * others
+        speaks = who == client or (who % 2 and scene.value_type != "int8")
+        return sent[(number - 1) // scene.rounds_per_epoch] if speaks else others
 
-def _difference(plan: Plan, pair: Pair) -> tuple[Float64, Float64]:
-    """Return the difference of a pair's noisy sums and the bound on its error, both (E, T, d).
-
-    A client takes the start away from what it trained, so that a known vector is rounded to 2^-24 of the two: by others in
-    the two worlds, whose models differ. Bounded to a norm of 1, each moves a sum by at most 2^-22 (1 + norm of the start).
-    """
-    (inside, error), (outside, other_error) = (
-        recovered(plan, played.models) for played in (pair.inside, pair.outside)
-    )
+    worlds: tuple[Holds, ...] = (holds, partial(holds, present=False))
+    inside, outside = (Run(scene, world, secret, around(scene, world, client)) for world in worlds)
     with np.errstate(invalid="ignore", over="ignore"):
-        norms = sum(np.linalg.norm(played.models[:-1], axis=1) for played in (pair.inside, pair.outside))
-        rounded = 2.0**-22 * plan.participation.cohort_size * np.nan_to_num(2 + norms, posinf=0)
-        shape = (plan.participation.epochs, plan.participation.rounds_per_epoch, 1)
-        return inside - outside, error + other_error + rounded.reshape(shape)
-
-
-def _whole(scene: Scene, plan: Plan, played: list[Pair], sabotage: Sabotage, seed: int) -> Finding:
-    """Return the norm of the whole vector that a client far over both bounds sends, put together from many masks."""
-    played = [pair for pair in played if pair.canary == CANARIES[0]]
-    more = range(PAIRS - len(played))  # pairs whose turn is another kind's
-    played += [play_pair(scene, 1 + number, sabotage, seed, CANARIES[0]) for number in more]
-    rotate = to_sent(plan)
-    rows, slack = [], []
-    for pair in played:
-        difference, error = _difference(plan, pair)
-        for epoch, step in enumerate(pair.steps):
-            assert step is not None
-            rows.append(signs_of(scene, epoch) * rotate(difference[epoch, step]))  # the same vector in all
-            slack.append(float(np.linalg.norm(error[epoch, step])))
-    between = 0.0
-    if scene.value_type == "int8":
-        assert plan.bounds.linf_norm is not None
-        between = float(level_step(plan.bounds.linf_norm))
-    return whole_vector(np.array(rows), stated_of(scene), tolerance=np.array(slack)[:, None], step=between)
-
-
-def _journal(plan: Plan, pair: Pair) -> Iterator[Finding]:
-    """Yield whether the journal holds each round once, with one content, and the models follow from it."""
-    for played in (pair.inside, pair.outside):
-        sums, error = recovered(plan, played.models)
-        sums, error = (array.reshape(plan.participation.rounds, -1) for array in (sums, error))
-        first: dict[int, Vector] = {}
-        for release in played.committed:
-            before = first.setdefault(release.round, release.noisy_sum)
-            where = f"client {pair.canary}, round {release.round}"
-            if not np.array_equal(before, release.noisy_sum):
-                change = float(np.linalg.norm(before - release.noisy_sum)) / L2_NORM
-                yield Finding(JOURNAL, change, 0.0, True, None, f"{where} released twice, differently")
-        for number in range(plan.participation.rounds):
-            where = f"client {pair.canary}, round {number + 1}"
-            if number + 1 not in first:
-                yield Finding(JOURNAL, np.inf, 0.0, True, None, f"{where} is not in the journal")
-                continue
-            gap = np.abs(first[number + 1] - sums[number])
-            place = int((gap - error[number]).argmax())
-            observed, limit = float(gap[place]) / L2_NORM, float(error[number, place]) / L2_NORM
-            yield Finding(
-                JOURNAL, observed, limit, not observed <= limit, None, f"{where}, coordinate {place}"
+        # Float32 rounds what is released, and at the client each vector by 2^-24 of it and the start.
+        sizes = np.abs([inside.sums, outside.sums]).sum(axis=0)
+        norms = np.linalg.norm(inside.models[:-1], axis=1) + np.linalg.norm(outside.models[:-1], axis=1)
+        rounded = 2.0**-22 * scene.cohort_size * (2 + norms.reshape(*sizes.shape[:2], 1))
+        error = np.nan_to_num(2.0**-24 * sizes + rounded, posinf=0)
+        difference = inside.sums - outside.sums
+    is_whole = plan.rotation.padded == scene.dimension
+    found = [
+        *coupled(
+            difference,
+            0 * np.nan_to_num(difference),
+            stated if is_whole else replace(stated, linf_norm=None),
+            own_rounds=steps,
+            tolerance=error,
+            rotate=(lambda row: rotated(plan, row)) if is_whole else None,
+        )
+    ]
+    start = float(np.abs(inside.models[0] - outside.models[0]).max())
+    found += [Finding(OWN_ROUND, start, 0.0, start > 0, where="the model before the first round")]
+    if is_whole and scene.dimension <= 4096:  # beyond that the rounding bound is too wide to see anything
+        step = float(level_step(plan.bounds.linf_norm or 1.0)) if scene.value_type == "int8" else 0.0
+        for epoch in (epoch for epoch, kind in enumerate(kinds) if kind == OVER):
+            # All its sent entries are of one size, so that one under the mask shows the length of the whole.
+            entry = (
+                float(np.abs(rotated(plan, difference[epoch, steps[epoch]])).max())
+                * scene.dimension**0.5
+                / L2_NORM
             )
+            limit = (
+                1
+                + (float(np.linalg.norm(error[epoch, steps[epoch]])) + step) * scene.dimension**0.5 / L2_NORM
+            )
+            found.append(Finding(WHOLE_VECTOR, entry, limit, not entry <= limit, where=f"epoch {epoch}"))
+    return [
+        replace(one, where=f"client {client}; {one.where}")
+        for one in (*found, journal(inside), journal(outside))
+    ]
 
 
-def _blindness(scene: Scene, played: list[Pair], by_kind: dict[str, list[Finding]]) -> str:
-    """Return why nothing could have been found, "" where it could: the client's vector must be seen at its full length."""
-    largest = max(finding.observed for finding in by_kind[SENSITIVITY] if finding.test == L2)
-    epochs = stated_of(scene).epochs
-    reach = max(
-        float(np.linalg.norm(epochs[e].whitening[:, step])) / epochs[e].sensitivity
-        for pair in played
-        for e, step in enumerate(pair.steps)
-        if step is not None
+def journal(run: Run) -> Finding:
+    """Return the number of releases that differ from the first of their round, and of models that do not follow from those."""
+    first = {release.round: release for release in reversed(run.committed)}
+    again = sum(
+        not np.array_equal(release.noisy_sum, first[release.round].noisy_sum, equal_nan=True)
+        for release in run.committed
     )
-    if scene.keep_probability == 1 and largest < 0.99 * reach:
-        return f"no client was seen at its bound: {largest:.4f} of {reach:.4f}"
-    if scene.keep_probability < 1 and largest < 0.5 * reach * scene.keep_probability**0.5:
-        return f"no client was seen near its bound: {largest:.4f} of {reach:.4f} before masks"
-    return ""
-
-
-def _row(scene: Scene, sabotage: Sabotage, test: str, findings: list[Finding], blind: str) -> Row:
-    """Return the row of findings of one kind: that which refutes most, or comes nearest."""
-    worst = max(findings, key=lambda finding: (finding.refutes, finding.observed))
-    verdict = Verdict.nothing_found
-    if worst.refutes:
-        verdict = Verdict.refuted
-    elif blind:
-        verdict = Verdict.inconclusive
-    form = ".4f" if test in (SENSITIVITY, WHOLE_VECTOR) else ".2g"
-    return Row(
-        scene.name,
-        sabotage.name,
-        test,
-        f"{worst.observed:{form}} of the bound",
-        f"{worst.limit:{form}}",
-        0.0,
-        verdict,
-        blind or f"{worst.test}: {worst.where}",
-        worst.observed / worst.limit if worst.limit else None,
+    expected = replayed(run.plan, OPTIMIZER, run.models[0], [first[number] for number in sorted(first)])
+    wrong = sum(
+        not np.array_equal(one, two, equal_nan=True) for one, two in zip(expected, run.models, strict=True)
     )
-
-
-@contextmanager
-def quiet_client() -> Iterator[None]:
-    """Say nothing of clients that cannot train: those that are not finite are meant."""
-    logger = logging.getLogger("client.app")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+    where = (
+        f"{again} releases that differ from the first of their round, {wrong} models that follow from none"
+    )
+    return Finding(JOURNAL, float(again + wrong), 0.0, again + wrong > 0, where=where)

@@ -1,24 +1,16 @@
-"""Time kernels and whole rounds against the least they could cost: `python -m experiments.benchmark`.
+"""Time operations and whole rounds against the least they could cost: `python -m experiments.benchmark`, in a checkout.
 
-Machines are shared and noisy, so every row is measured in turns with its floor, as CPU time with one thread, and the
-turn with the median ratio counts. `rows=[gaussian_row,mask]` measures some only. Progress goes to stderr. JSON: {row:
-{ratio, goal, floor, seconds, floor_is, turns}}, times in CPU seconds; floor_is says what the floor is.
+Every row is measured in turns with its floor, as CPU time of one thread, and the turn with the median ratio counts.
+JSON: {row: {ratio, goal, floor, seconds, floor_is, turns}}, times in CPU seconds; floor_is describes the floor.
 
-`compare=pfl`, `compare=flower` or `compare=pfl,flower` let other systems play the same client work in the same turns; each runs in a
-virtual environment that the command makes once below the cache folder. Their JSON stands under "others".
-`device=cuda` lets clients train on a GPU and measures wall time. `check=true` exits 1 and names the rows that became slower than their limits, 3 where the
-machine is not as it was when they were set; `limits=write` sets the limits.
-rows=[wire_float32,wire_int8] count the bytes of a real deployment instead; rows=[round_100m] is a server round of 10^8
-parameters and says how much memory it took (`most_memory`, in bytes). rows=[deployment_nodes_3,deployment_nodes_50] (or 10, 25) are seconds a
-round in a deployment of so many light nodes, over the CPU seconds of its SuperLink.
+Only when named: rows=[round_100m], a server round of 10^8 parameters (6 GB; `most_memory` in bytes), and
+rows=[deployment], seconds a round of three nodes over plain Flower's. Other systems: experiments/benchmark/versus.
 """
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,71 +18,51 @@ from typing import Any
 import torch
 
 from client.training import pick_device
-from experiments.benchmark import limits, mechanisms, node_count, page, rounds, tables, updates, wire
-from experiments.benchmark.environments import pins, ready_python
-from experiments.benchmark.other_system import SCRIPTS, OtherSystem
+from experiments.benchmark import kernels, limits, rounds
+from experiments.benchmark.deployment import deployment_row
 from experiments.benchmark.row import Row, cuda_clock, measure
 from experiments.benchmark.simulation import COMPRESSION, Federation, simulation
-from experiments.cli import command, output
+from experiments.benchmark.versus.work import ROWS as FEDERATIONS
+from experiments.cli import output
 from experiments.engines.processes import keep_freed_memory
+from experiments.reproduce import Table, command_line, page
 from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
 from fedmf.setting import setting
 
-DIMENSION = 1 << 20
-KEEP = COMPRESSION.keep_probability
-LOGISTIC, MLP, CNN = Federation("logistic", 62), Federation("mlp", 10), Federation("cnn", 62)
-UNROTATED = replace(CNN, compression=replace(COMPRESSION, rotation="identity"))  # what the rotation costs
+DIMENSION, KEEP = 1 << 20, COMPRESSION.keep_probability
+UNROTATED = replace(COMPRESSION, rotation="identity")  # what the rotation costs
+GOALS = {"simulation_logistic": 1.5, "simulation_cnn": 1.1, "simulation_cnn_unrotated": 1.1}
+LOOKS = 3  # measurements, of which the one with the median ratio sets a limit or is compared with it
+HEADINGS = ("row", "ratio", "goal", "ours", "floor", "what the floor is")
 
-ROWS: dict[str, Callable[[], Row]] = {
-    "design_2048": partial(mechanisms.design_row, 2048),
-    "gaussian_row": partial(mechanisms.normals, DIMENSION),
-    "correlation_step": partial(mechanisms.correlation_step, 4, DIMENSION),
-    "correlation_step_8": partial(mechanisms.correlation_step, 8, DIMENSION),
-    "hadamard": partial(updates.rotation, DIMENSION),
-    "mask": partial(updates.mask, DIMENSION, KEEP),
-    "add_message": partial(updates.add_message, DIMENSION, KEEP),
+Make = Callable[[], Row]
+
+
+def simulations(device: str) -> dict[str, Make]:
+    """Return the rows of whole rounds whose clients train on a device."""
+    played = {name: Federation(*model, device=device) for name, model in FEDERATIONS.items()}
+    played["simulation_cnn_unrotated"] = replace(played["simulation_cnn"], compression=UNROTATED)
+    return {name: partial(simulation, one, GOALS.get(name)) for name, one in played.items()}
+
+
+ROWS: dict[str, Make] = {
+    "design_2048": partial(kernels.design_row, 2048),
+    "gaussian_row": partial(kernels.normals, DIMENSION),
+    "correlation_step": partial(kernels.correlation_step, 4, DIMENSION),
+    "correlation_step_8": partial(kernels.correlation_step, 8, DIMENSION),
+    "hadamard": partial(kernels.rotation, DIMENSION),
+    "mask": partial(kernels.mask, DIMENSION, KEEP),
+    "add_message": partial(kernels.add_message, DIMENSION, KEEP),
     "server_round": partial(rounds.server_round, DIMENSION, 100, KEEP, 8),
-    "simulation_logistic": partial(simulation, LOGISTIC, 1.5),
-    "simulation_mlp": partial(simulation, MLP, None),
-    "simulation_cnn": partial(simulation, CNN, 1.1),
-    "simulation_cnn_unrotated": partial(simulation, UNROTATED, 1.1),
-    "checkpoint": partial(rounds.checkpoint, CNN),
+    **simulations("cpu"),
 }
-
-# In these rows other systems can do the same work.
-FEDERATIONS = {"simulation_logistic": LOGISTIC, "simulation_mlp": MLP, "simulation_cnn": CNN}
-
-# Measured only when named: wire_ and deployment_ start a deployment on the loopback interface, round_100m needs 6 GB.
-NAMED_ROWS: dict[str, Callable[[], dict[str, Any]]] = {
-    "wire_float32": partial(wire.uplink, "float32"),
-    "wire_int8": partial(wire.uplink, "int8"),
-    **{f"deployment_nodes_{count}": partial(node_count.nodes_row, count) for count in (3, 10, 25, 50)},
+NAMED: dict[str, Callable[[], dict[str, Any]]] = {
     "round_100m": partial(rounds.large_round, 100_000_000, 100, 0.001),
+    "deployment": deployment_row,
 }
-
-
-def cuda_rows() -> dict[str, Callable[[], Row]]:
-    """Return the rows in which clients train on a CUDA device, in the time of the wall clock."""
-    there = [replace(federation, device=Device.cuda.value) for federation in (LOGISTIC, MLP, CNN, UNROTATED)]
-    names = [name for name in ROWS if name.startswith("simulation_")]
-    played = {name: partial(simulation, one, None) for name, one in zip(names, there, strict=True)}
-    return {"privatize": partial(updates.on_device, DIMENSION, KEEP, Device.cuda.value), **played}
-
-
-class Device(StrEnum):
-    """Where clients train."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class Limits(StrEnum):
-    """What becomes of the limits of the rows."""
-
-    keep = "keep"
-    write = "write"
+ON_CUDA = simulations("cuda")
 
 
 @dataclass(frozen=True)
@@ -98,188 +70,65 @@ class BenchmarkSettings:
     """Keys of the command; null rows are all but those that are measured only when named."""
 
     rows: tuple[str, ...] | None = setting(
-        None,
-        "what is measured, such as [gaussian_row,mask]; null: all but wire_float32, wire_int8 (a "
-        "deployment) and round_100m (6 GB)",
+        None, "what is measured, such as [gaussian_row,mask]; null: all but the named"
     )
-    repeats: int = setting(
-        15, "turns of each row and its floor, fewer of slow ones; the turn with the median ratio counts"
-    )
-    compare: tuple[str, ...] | None = setting(
-        None,
-        "other systems that do the work of the simulation_ rows in the same turns, pfl, flower or "
-        "[pfl,flower], each in a virtual environment that is made once below the cache folder; null: "
-        "none",
-    )
-    device: Device = setting(
-        Device.cpu,
-        "where clients train; with cuda the rows are the simulation_ ones and what a client does to "
-        "its update, in wall time",
-    )
+    repeats: int = setting(15, "turns of each row and its floor, fewer of slow ones")
+    device: str = setting("cpu", "where clients train; cuda: the simulation_ rows, in wall time")
     check: bool = setting(
-        False,
-        "whether to measure each row three times, and exit 1, naming the rows, where the median is "
-        "above its limit, or 3 where floors took 1.15 times as long or short as when limits were set, "
-        "which decides nothing",
+        False, "exit 1 where a row is above its limit, 3 where that cannot be told; a quiet machine"
     )
-    limits: Limits = setting(
-        Limits.keep,
-        "whether to set the limits that check holds the rows to, 1.25 times the median of three "
-        "measurements; on a quiet machine",
-    )
-    page: str | None = setting(
-        None, "a page, such as docs/performance.md, whose tables are replaced by what is measured; null: none"
-    )
+    limits: bool = setting(False, "set the limits of the rows that are measured; on a quiet machine")
+    page: str | None = setting(None, "a page whose table of rows is replaced, such as docs/performance.md")
     output: Output = setting(Output.text, PRINTED)
-
-    @property
-    def table(self) -> Mapping[str, Callable[[], Row]]:
-        """The rows that there are on the device, those of a deployment aside."""
-        return ROWS if self.device is Device.cpu else cuda_rows()
-
-    @property
-    def names(self) -> list[str]:
-        """The rows to measure."""
-        return list(self.table if self.rows is None else self.rows)
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The other systems that play too."""
-        return self.compare or ()
-
-    @property
-    def line(self) -> str:
-        """The command line, of the keys that say what was measured."""
-        keys = {"rows": self.rows, "compare": self.compare}
-        lists = [f"{key}=[{','.join(names)}]" for key, names in keys.items() if names is not None]
-        written = ["limits=write"] if self.limits is Limits.write else []
-        return " ".join(["python -m experiments.benchmark", *lists, f"repeats={self.repeats}", *written])
 
 
 def benchmark(settings: BenchmarkSettings) -> None:
     """Print the ratio of every row chosen to its floor."""
-    _refuse_contradictions(settings)
-    known = limits.read() if settings.check else {}
-    if settings.check:
-        limits.refuse_unlimited(settings.names, known)
-    if settings.page is not None:
-        page.read(Path(settings.page), _tables_of(settings))
-    interpreters = {name: ready_python(name, pins()[name], _say) for name in settings.others}
+    check_at_least("repeats", settings.repeats, 1)
+    check_choice("device", settings.device, ("cpu", "cuda"))
+    pick_device(settings.device)
+    table = ON_CUDA if settings.device == "cuda" else ROWS
+    names = list(table if settings.rows is None else settings.rows)
+    for name in names:
+        check_choice("rows", name, table if settings.device == "cuda" else {**ROWS, **NAMED})
+    if not names or (table is ON_CUDA and (settings.check or settings.limits)):
+        raise SettingError(
+            "rows is empty, or device is cuda beside check or limits, which are about CPU time."
+        )
+    known = limits.read(names) if settings.check else {}
     torch.set_num_threads(1)
     logging.getLogger("server").setLevel(logging.WARNING)  # a line a round would bury the progress
     keep_freed_memory()
     results: dict[str, dict[str, Any]] = {}
-    for number, name in enumerate(settings.names, start=1):
-        _say(f"{number}/{len(settings.names)} {name}")
-        look = partial(_look, settings, name, interpreters)
-        once = settings.limits is Limits.keep and not settings.check
-        results[name] = look() if once else limits.median_of_looks(look)
-    if settings.output is Output.json:
-        output.print_json(results)
-    else:
-        tables.print_tables(results, settings.device.value)
-    _keep(settings, results, known)
-
-
-def _keep(settings: BenchmarkSettings, results: tables.Results, known: dict[str, limits.Limit]) -> None:
-    """Write what is to be written of the results, and check what is to be checked."""
+    for number, name in enumerate(names, start=1):
+        print(f"{number}/{len(names)} {name}", file=sys.stderr, flush=True)
+        looks = LOOKS if settings.check or settings.limits else 1
+        found = [_look(settings, table, name) for _ in range(looks)]
+        results[name] = sorted(found, key=lambda row: float(row["ratio"]))[looks // 2]
+    shown = page.markdown(
+        Table("rows", HEADINGS, tuple(_line(name, row) for name, row in results.items()), texts=1)
+    )
+    output.print_json(results) if settings.output is Output.json else print(shown)
     if settings.page is not None:
-        page.write(Path(settings.page), _written(settings, results))
-    if settings.limits is Limits.write:
-        limits.write(results, settings.line)
+        page.update(Path(settings.page), "benchmark", {"rows": f"{shown}\n\n{page.where()}"})
+    if settings.limits:
+        limits.write(results)
     if settings.check:
-        limits.hold(results, known)
+        limits.check(results, known)
 
 
-def _refuse_contradictions(settings: BenchmarkSettings) -> None:
-    """Raise `SettingError` for settings that cannot be followed, before anything is measured."""
-    check_at_least("repeats", settings.repeats, 1)
-    on_cuda = settings.device is Device.cuda
-    if not settings.names:
-        raise SettingError("rows is []; it must name a row, such as rows=[mask], or be null for all.")
-    for name in settings.names:
-        check_choice("rows", name, settings.table if on_cuda else {**ROWS, **NAMED_ROWS})
-    for other in settings.others:
-        check_choice("compare", other, pins())
-    if settings.others and not set(settings.names) & set(FEDERATIONS):
-        raise SettingError(
-            f"compare is {', '.join(settings.others)}, but no row that other systems can play is among the rows; "
-            f"these are {', '.join(FEDERATIONS)}."
-        )
-    if on_cuda:
-        _refuse_beside_cuda(settings)
-    if settings.check and settings.limits is Limits.write:
-        raise SettingError(
-            "check is true and limits is write; limits that are set now would hold in any case."
-        )
-    if settings.page is not None and settings.rows is not None:
-        raise SettingError("page and rows are both given; a page shows all rows, so leave rows null.")
+def _look(settings: BenchmarkSettings, table: dict[str, Make], name: str) -> dict[str, Any]:
+    if name in NAMED:
+        return NAMED[name]()
+    clock = {"clock": cuda_clock} if settings.device == "cuda" else {}
+    return measure(table[name](), settings.repeats, **clock)
 
 
-def _refuse_beside_cuda(settings: BenchmarkSettings) -> None:
-    """Raise `SettingError` without a CUDA device, and for what is made of CPU times alone."""
-    pick_device(settings.device)
-    asked = {"compare": settings.others, "check": settings.check, "page": settings.page}
-    asked["limits=write"] = settings.limits is Limits.write
-    for key in (key for key, value in asked.items() if value):
-        raise SettingError(
-            f"device is cuda, whose rows are in wall time, beside {key}, which is about CPU time."
-        )
-
-
-def _look(settings: BenchmarkSettings, name: str, interpreters: dict[str, Path]) -> dict[str, Any]:
-    """Measure one row, with other systems in the turns of those rows that they can play."""
-    if name in NAMED_ROWS:
-        return NAMED_ROWS[name]()
-    row = settings.table[name]()
-    if settings.device is Device.cuda:
-        return measure(row, settings.repeats, clock=cuda_clock)
-    with ExitStack() as stack:
-        others = {}
-        for other, python in interpreters.items() if name in FEDERATIONS else ():
-            start = [str(python), str(SCRIPTS / f"with_{other}.py")]
-            others[other] = stack.enter_context(OtherSystem(other, start, FEDERATIONS[name]))
-        return measure(row, settings.repeats, others)
-
-
-def _tables_of(settings: BenchmarkSettings) -> tuple[str, ...]:
-    """Return the tables that a page shows of these settings."""
-    return (page.ROWS, page.COMPARED) if settings.others else (page.ROWS,)
-
-
-def _written(settings: BenchmarkSettings, results: tables.Results) -> dict[str, str]:
-    """Return the tables of a page, each below the command that measured it and above where that was."""
-    lines = {page.ROWS: (tables.HEADINGS, tables.rows(results)), page.COMPARED: tables.compared(results)}
-    where = page.where()
-    versions = ", ".join(pin for other in settings.others for pin in pins()[other][:1])
-    foot = {page.ROWS: where, page.COMPARED: f"{where} Beside it: {versions}."}
-    return {
-        name: f"    {settings.line}\n\n{tables.markdown(*lines[name])}\n\n{foot[name]}"
-        for name in _tables_of(settings)
-    }
-
-
-def _say(line: str) -> None:
-    """Show progress."""
-    print(line, file=sys.stderr, flush=True)
-
-
-def in_full(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the systems in `compare=NAME` or `compare=NAME,NAME` as a list.
-
-    >>> in_full(["compare=pfl", "compare=null", "repeats=3"])
-    ['compare=[pfl]', 'compare=null', 'repeats=3']
-    """
-    key, none = "compare=", "compare=null"
-    return [
-        f"{key}[{word.removeprefix(key)}]"
-        if word.startswith(key)
-        and word != none
-        and all(name.isalnum() for name in word[len(key) :].split(","))
-        else word
-        for word in arguments
-    ]
+def _line(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    goal = "-" if row["goal"] is None else f"{row['goal']:.3g}"
+    times = (f"{float(f'{1e3 * row[key]:.3g}'):,g} ms" for key in ("seconds", "floor"))
+    return (name, f"{row['ratio']:.3g}", goal, *times, row["floor_is"])
 
 
 if __name__ == "__main__":
-    command.run(benchmark, "benchmark", BenchmarkSettings, __doc__, in_full(sys.argv[1:]))
+    command_line.run(benchmark, BenchmarkSettings, __doc__)

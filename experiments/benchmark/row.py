@@ -1,19 +1,19 @@
-"""One row of the benchmark: things to run in turns, and the ratio of what they cost.
+"""One row of the benchmark: two things to run in turns, and the ratio of what they cost.
 
-Machines are shared and noisy: times are CPU time, with one thread; kernel and floor take turns, so that a busy
-minute meets both, and the turn whose ratio is the median is the one that counts. Compiling and loading compiled code
-is in no turn: everything is warmed up before the first, and a turn in which numba worked is played again.
+Machines are shared and noisy: times are CPU time, with one thread; a row and its floor take turns, so that a busy
+minute meets both, and the turn with the median ratio counts. Compiling, and loading compiled code, is in no turn:
+everything is warmed up before the first, and a turn in which numba worked is played again.
 """
 
+import importlib
 import math
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-
-from experiments.benchmark.compilation import compiled_anything
 
 _SHORTEST_TURN = 2e-3  # seconds: shorter things are called several times a turn
 _BUDGET = 20.0  # seconds of a row, after which it is content with _FEWEST turns
@@ -21,16 +21,14 @@ _FEWEST = 3
 _WARMING = 10  # calls within which everything has been compiled
 
 Clock = Callable[[], float]
-Cost = Callable[[], float]  # plays a round and returns its CPU seconds
-Turn = tuple[float, dict[str, float]]  # what the floor cost, and each of the others
 
 
 @dataclass(frozen=True)
 class Row:
-    """What we do, `run`, beside the least that any implementation of it would do, `floor`.
+    """What we do, `run`, and the least that any implementation of it would do, `floor`.
 
-    `floor_is` says what the floor is. `goal` is the ratio to stay below, None where the floor is only a yardstick. One call of `run` does the
-    work of `units` calls of `floor`.
+    `floor_is` describes the floor. `goal` is the ratio to stay below, None where the floor is for orientation only. One
+    call of `run` does the work of `units` calls of `floor`.
     """
 
     run: Callable[[], object]
@@ -46,35 +44,25 @@ def cpu_clock() -> float:
 
 
 def cuda_clock() -> float:
-    """Return the seconds of the wall clock, once the CUDA device has done what it was asked: its work is no CPU time."""
+    """Return the wall clock once the CUDA device has finished: its work is no CPU time."""
     torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def measure(
-    row: Row, repeats: int, others: Mapping[str, Cost] | None = None, clock: Clock = cpu_clock
-) -> dict[str, Any]:
-    """Return the row's ratio, floor and time in seconds of `clock`, those of the turn with the median ratio.
+def measure(row: Row, repeats: int, clock: Clock = cpu_clock) -> dict[str, Any]:
+    """Return the row's ratio, seconds and floor, those of the turn with the median ratio.
 
-    Of a slow row there are fewer than `repeats` turns, but not fewer than three. `others` are systems that do the work
-    of a floor each, and say how many CPU seconds it took them; they play in the same turns, and each gets its own
-    ratio, floor and seconds, under "others".
+    A slow row gets fewer than `repeats` turns, but not fewer than three.
     """
-    others = others or {}
-    begun, budget = time.perf_counter(), _BUDGET * (1 + len(others))
+    begun = time.perf_counter()
     ours, floor = _Stopwatch(row.run, clock, row.units), _Stopwatch(row.floor, clock)
-    turns: list[Turn] = []
-    while len(turns) < repeats and (len(turns) < _FEWEST or time.perf_counter() - begun < budget):
-        spent = {"": ours()} | {name: cost() for name, cost in others.items()}
-        turns.append((floor(), spent))
-    result = _median(turns, "") | {"goal": row.goal, "floor_is": row.floor_is, "turns": len(turns)}
-    return result | ({"others": {name: _median(turns, name) for name in others}} if others else {})
-
-
-def _median(turns: list[Turn], name: str) -> dict[str, Any]:
-    """Return ratio, seconds and floor of the turn in which the ratio of `name` is the median."""
-    by_ratio = sorted((spent[name] / floor, spent[name], floor) for floor, spent in turns)
-    return dict(zip(("ratio", "seconds", "floor"), by_ratio[(len(by_ratio) - 1) // 2], strict=True))
+    turns: list[tuple[float, float, float]] = []
+    while len(turns) < repeats and (len(turns) < _FEWEST or time.perf_counter() - begun < _BUDGET):
+        spent, least = ours(), floor()
+        turns.append((spent / least, spent, least))
+    ratio, seconds, least = sorted(turns)[(len(turns) - 1) // 2]
+    found = {"ratio": ratio, "seconds": seconds, "floor": least}
+    return found | {"goal": row.goal, "floor_is": row.floor_is, "turns": len(turns)}
 
 
 class _Stopwatch:
@@ -102,3 +90,14 @@ class _Stopwatch:
         for _ in range(self._calls):
             self._action()
         self._seconds = self._clock() - begun
+
+
+def compiled_anything(action: Callable[[], object]) -> bool:
+    """Run `action` and return whether numba was loaded, or compiled or loaded a function, while it ran."""
+    if "numba" not in sys.modules:
+        action()
+        return "numba" in sys.modules
+    event = importlib.import_module("numba.core.event")
+    with event.install_recorder("numba:compiler_lock") as recorder:
+        action()
+    return bool(recorder.buffer)

@@ -1,16 +1,14 @@
 """Rows of whole simulated rounds: strategy, messages, local grid, training, clipping, rotation, masks, noise.
 
-What they are held against is what a user would write without any of it: a bare PyTorch loop over the same
-clients, with one model, torch.optim.SGD, the same batches, and the mean of the updates.
+The floor is what a user would write without any of it: a bare PyTorch loop over the same clients, with one model,
+torch.optim.SGD, the same batches, and the mean of the updates.
 """
 
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils import parameters_to_vector
 
 import client.models
 from client.app import make_client_app
@@ -19,6 +17,7 @@ from client.parameters import flat_parameters
 from client.settings import TrainingSettings
 from client.training import Trainer, pick_device
 from experiments.benchmark.row import Row
+from experiments.benchmark.versus import work
 from experiments.engines.grid import InProcessWorker, LocalGrid, Worker
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
@@ -31,10 +30,8 @@ from server.state import first_state
 from server.strategy import FedMF
 
 ROUNDS = 1024  # in an epoch: what decides the buffers of the noise stream
-SHAPE = (28, 28)
 COMPRESSION = Compression(keep_probability=0.01)
-TRAINING = TrainingSettings(learning_rate=0.1, batch_size=10, device="cpu")
-L2_NORM, NOISE_MULTIPLIER = 0.1, 1.0
+TRAINING = TrainingSettings(learning_rate=work.LEARNING_RATE, batch_size=work.BATCH_SIZE, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -43,41 +40,34 @@ class Federation:
 
     model: str
     classes: int
-    cohort_size: int = 100
-    examples: int = 20
+    cohort_size: int = work.CLIENTS
+    examples: int = work.EXAMPLES
     compression: Compression = COMPRESSION
     device: str = "cpu"
 
-    @property
-    def training(self) -> TrainingSettings:
-        """How a client trains, and where."""
-        return replace(TRAINING, device=self.device)
-
     def build(self) -> nn.Module:
         """Return the initial model."""
-        return client.models.build(self.model, input_shape=SHAPE, classes=self.classes, seed=0)
+        return client.models.build(self.model, input_shape=work.SHAPE, classes=self.classes, seed=0)
 
     def cohort(self) -> list[Examples]:
         """Return the examples of the cohort."""
-        rng = np.random.default_rng(0)
-        return [
-            Examples(
-                rng.standard_normal((self.examples, *SHAPE), dtype=np.float32),
-                rng.integers(0, self.classes, self.examples),
-            )
-            for _ in range(self.cohort_size)
-        ]
+        return [Examples(x, y) for x, y in work.cohort(self.classes, self.cohort_size, self.examples)]
 
 
 def simulation(federation: Federation, goal: float | None) -> Row:
-    """A round of the real pipeline over a bare loop."""
+    """Return the row of a round of the real pipeline over a bare loop."""
     device = pick_device(federation.device)
-    model, cohort = federation.build().to(device), tensors(federation.cohort(), device)
+    model = federation.build().to(device)
+    cohort = [
+        (torch.from_numpy(one.x).to(device), torch.from_numpy(one.y).to(device))
+        for one in federation.cohort()
+    ]
+    where = "" if device.type == "cpu" else " on the device"
     return Row(
         simulated_round(federation),
-        partial(bare_round, model, cohort),
-        f"bare PyTorch loop{'' if device.type == 'cpu' else ' on the device'} with the same cohort: {federation.cohort_size} clients x {federation.examples} "
-        f"examples, batch {TRAINING.batch_size}, {len(flat_parameters(federation.build())):,} parameters; a round: keep "
+        partial(work.bare_round, model, cohort),
+        f"bare PyTorch loop{where} with the same cohort: {federation.cohort_size} clients x {federation.examples} examples, batch "
+        f"{TRAINING.batch_size}, {len(flat_parameters(federation.build())):,} parameters; a round: keep "
         f"{federation.compression.keep_probability:g}, rotation {federation.compression.rotation}",
         goal,
     )
@@ -89,7 +79,7 @@ def simulated_round(federation: Federation) -> "partial[None]":
     plan = build_plan(len(initial), federation.cohort_size, federation.compression)
     app = make_client_app(
         lambda name, context: cohort[int(name) % len(cohort)],
-        lambda: Trainer(federation.build(), federation.training),
+        lambda: Trainer(federation.build(), replace(TRAINING, device=federation.device)),
         plan.client_plan,
     )
     return repeated_round(plan, initial, InProcessWorker(app))
@@ -99,38 +89,34 @@ def build_plan(
     dimension: int, cohort_size: int, compression: Compression, buffers: int | None = None
 ) -> Plan:
     """Return the plan of one epoch under the optimal mechanism."""
+    bounds = make_bounds(
+        l2_norm=work.L2_NORM,
+        linf_norm=None,
+        dimension=dimension,
+        cohort_size=cohort_size,
+        compression=compression,
+    )
     return make_plan(
         dimension=dimension,
         participation=Participation(cohort_size * ROUNDS, cohort_size, ROUNDS, epochs=1),
         compression=compression,
-        bounds=make_bounds(
-            l2_norm=L2_NORM,
-            linf_norm=None,
-            dimension=dimension,
-            cohort_size=cohort_size,
-            compression=compression,
-        ),
-        privacy=PrivacyTarget(delta=1e-6, noise_multiplier=NOISE_MULTIPLIER),
+        bounds=bounds,
+        privacy=PrivacyTarget(delta=1e-6, noise_multiplier=work.NOISE_MULTIPLIER),
         factorization=design("optimal", prefix_sum(ROUNDS), buffers=buffers),
         seed=PublicSeed(0),
     )
 
 
-def repeated_round(
-    plan: Plan, initial: Vector, player: Worker, together: int | None = None
-) -> "partial[None]":
-    """Return what plays the second round of an epoch, the same one at each call but for its noise.
-
-    `together` clients share a message; None: as many as in a run with one process.
-    """
+def repeated_round(plan: Plan, initial: Vector, worker: Worker) -> "partial[None]":
+    """Return what plays the second round of an epoch, the same one at each call but for its noise."""
     strategy = FedMF(
         plan,
         Sgd(1.0, 0.9),
         SimulatedPopulation(),
         first_state(plan, initial, SecretKey.generate()),
-        tasks_per_message=tasks_per_message(plan) if together is None else together,
+        tasks_per_message=tasks_per_message(plan),
     )
-    grid = LocalGrid(player)
+    grid = LocalGrid(worker)
     strategy.start(grid, num_rounds=1)
     return partial(_play, strategy, grid)
 
@@ -143,25 +129,3 @@ def _play(strategy: FedMF, grid: LocalGrid) -> None:
     assert secrets.stream is not None
     stream = replace(secrets.stream, step=before.round)  # back in step, with the buffers of the round played
     strategy.state = replace(before, secrets=replace(secrets, stream=stream))
-
-
-def tensors(cohort: list[Examples], device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return the examples of a cohort on a device, where the bare loop leaves them."""
-    return [(torch.from_numpy(one.x).to(device), torch.from_numpy(one.y).to(device)) for one in cohort]
-
-
-def bare_round(model: nn.Module, cohort: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-    """Return the mean update of the cohort, (d,), by plain local SGD from the same start."""
-    start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    initial = parameters_to_vector(model.parameters()).detach()
-    total = torch.zeros_like(initial)
-    optimizer = torch.optim.SGD(model.parameters(), lr=TRAINING.learning_rate)
-    for x, y in cohort:
-        model.load_state_dict(start)
-        for batch in torch.split(torch.randperm(len(x)), TRAINING.batch_size):
-            optimizer.zero_grad()
-            torch.autograd.backward(nn.functional.cross_entropy(model(x[batch]), y[batch]))
-            optimizer.step()
-        total += parameters_to_vector(model.parameters()).detach() - initial
-    model.load_state_dict(start)
-    return total / len(cohort)

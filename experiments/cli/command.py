@@ -8,7 +8,7 @@ SIGHUP unless that is ignored, as under nohup; ended by SIGPIPE where nobody rea
 import logging
 import signal
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -17,7 +17,6 @@ from experiments.cli.pipes import ending_quietly
 from experiments.settings.compose import compose
 from experiments.settings.log import messages, stderr_handler
 from experiments.settings.mistakes import check_no_flags, sentence
-from experiments.settings.operator_file import named_file, naming_file, with_file, without
 from fedmf.errors import FedmfError, RunStoppedError
 
 USER_MISTAKE, STOPPED = 2, 1
@@ -40,17 +39,13 @@ def run(
     settings: type[T],
     doc: str | None = None,
     argv: Sequence[str] | None = None,
-    *,
-    reads_file: bool = False,
-    besides: Collection[str] = (),
 ) -> NoReturn:
     """Run a command that leaves no output folder, and exit.
 
     `settings` is the frozen dataclass that `function` is given, composed as `name`; `doc` is what --help says first.
-    `reads_file`: whether config=FILE is an operator's file of settings; `besides` as in `run_form`.
     """
     form = Form(function, name, settings)
-    run_form(lambda overrides: form, name, doc, argv, reads_file=reads_file, besides=besides)
+    run_form(lambda overrides: form, name, doc, argv)
 
 
 def run_form(
@@ -58,18 +53,11 @@ def run_form(
     command: str,
     doc: str | None = None,
     argv: Sequence[str] | None = None,
-    *,
-    reads_file: bool = False,
-    besides: Collection[str] = (),
 ) -> NoReturn:
-    """Run a command whose settings can be given in several forms, as `run` does; `pick` tells by the arguments.
-
-    With `reads_file` the arguments are those of the file that config=FILE names, and after them those that were typed;
-    `besides` are keys that are the business of another command, which reads the same file.
-    """
+    """Run a command whose settings can be given in several forms, as `run` does; `pick` tells by the arguments."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(handlers=[stderr_handler("%(message)s")], level=logging.INFO)
-    end_with(lambda: guard(lambda: _call(pick, command, doc, arguments, reads_file, besides)))
+    end_with(lambda: guard(lambda: _call(pick, command, doc, arguments)))
 
 
 def end_with(action: Callable[[], int]) -> NoReturn:
@@ -119,19 +107,11 @@ def show_help(command: str, doc: str | None, arguments: Sequence[str]) -> bool:
 
 
 def _call(
-    pick: Callable[[Sequence[str]], Form],
-    command: str,
-    doc: str | None,
-    arguments: Sequence[str],
-    reads_file: bool,
-    besides: Collection[str],
+    pick: Callable[[Sequence[str]], Form], command: str, doc: str | None, arguments: Sequence[str]
 ) -> None:
     if show_help(command, doc, arguments):
         return
     check_no_flags(arguments)
-    file = named_file(arguments) if reads_file else None
-    arguments = without(besides, with_file(arguments) if reads_file else arguments)
     form = pick(arguments)
-    with naming_file(file):
-        settings: Any = compose(form.name, arguments, form.settings)
+    settings: Any = compose(form.name, arguments, form.settings)
     form.function(settings)

@@ -30,8 +30,6 @@ Federated learning with user-level differential privacy.
   audit         try to refute the privacy of this program
   datasets      the data sets that there are
   vocabulary    make a vocabulary of public words
-  benchmark     measure this machine
-  reproduce     published results, run again
   deploy_demo   a deployment on this machine
   server, node, node_check, nodes, certificates, proxy, wipe, soak
                 operate a deployment

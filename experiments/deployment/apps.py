@@ -1,60 +1,114 @@
 """The two apps that `flwr run` loads (pyproject.toml names them). docs/deployment.md says how to use them.
 
-Both are configured by the same Hydra files as a simulation: `flwr run . NAME -c 'overrides="..."'`. A node's data
-are named on the node alone, by its --node-config. Heavy imports wait until they are needed, because a plain SuperNode
-starts a new process for every message. `fedmf node` plays both hooks in forks of one that has imported all
-(`deployment.resident`).
+Both are configured as a simulation is: `flwr run . NAME -c 'overrides="..."'`. A node's data are named on the node alone,
+by its --node-config. Flower starts a process for every message; `deployment.warm` makes that a fork.
 """
 
+import hashlib
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-import experiments  # noqa: F401  the environment, before any numeric library
-from experiments.deployment.node import OVERRIDES, Node, answer_query, node_settings
+from client.app import make_client_app
+from client.sealed import sealed
+from client.training import Trainer
+from experiments.cli.command import without_traceback
+from experiments.deployment.node import (
+    OVERRIDES,
+    READY,
+    Node,
+    answer_other_code,
+    answer_query,
+    asked_digest,
+    node_settings,
+    read_readiness,
+)
+from experiments.deployment.server import deploy
+from experiments.engines.pool import in_another_process
+from experiments.run_files.provenance import code_digest, own_code
 from experiments.settings import log as json_log
+from experiments.settings.client import build_client_plan, build_model
+from experiments.settings.compose import compose, split
 from experiments.settings.output import LogForm
+from experiments.settings.reference import CONF
+from experiments.settings.schema import Settings
+from fedmf.errors import DeviceLostError, RunStoppedError, SettingError
+from fedmf.updates import wire
+from server import marks
+
+log = logging.getLogger(__name__)
 
 server_app = ServerApp()
-client_app = ClientApp()
+client_app = ClientApp(mods=[sealed])
 
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train with the nodes of a SuperLink; everything a run needs is in its overrides."""
-    from experiments.cli.command import without_traceback
-    from experiments.deployment.node_app import run_settings
-    from experiments.deployment.server import deploy
-
     show_logs()
     logging.getLogger("flwr").addFilter(without_traceback)  # it logs what ends the app
     with owner_only():
-        settings = run_settings(str(context.run_config.get(OVERRIDES, "")))
+        if why := other_code():
+            raise SettingError(f"{why} The run was not started.")
+        overrides = str(context.run_config.get(OVERRIDES, ""))
+        settings = run_settings(overrides)
         if settings.run.log is LogForm.json or json_log.is_on():
             json_log.install()  # again: what Flower sends to `flwr log` is to be JSON too
         json_log.name_run(context.run_id)
-        deploy(settings, grid)
+        deploy(settings, grid, overrides)
 
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     """Train each client that the message names and send its own masked values."""
-    from experiments.deployment.node_app import reply_to
-
     show_logs()
+    json_log.name_run(context.run_id)
     with owner_only():
+        if why := other_code():
+            log.error("%s This node does no work for the run.", why)
+            return answer_other_code(message)
         return reply_to(message, context)
 
 
 @client_app.query()
 def query(message: Message, context: Context) -> Message:
-    """Say how many clients this node holds, as its operator declared it, and a digest of who they are."""
-    return answer_query(Node.of(node_settings(context.node_config.get(OVERRIDES))), message)
+    """Say how many clients this node holds, as its operator declared it, whether it is ready, and a digest of who they are."""
+    show_logs()
+    if why := other_code():
+        log.error("%s This node does no work for the run.", why)
+        return answer_other_code(message)
+    is_ready = read_readiness(context.node_config.get(READY))
+    return answer_query(
+        Node.of(node_settings(context.node_config.get(OVERRIDES))), message, is_ready=is_ready
+    )
+
+
+def other_code() -> str:
+    """Return why this process does not run the code of the run's bundle, "" where it does, as without a warm start."""
+    running, digest_now = own_code()["code"], code_digest.__wrapped__
+    if digest_now(CONF.parent) != running:
+        return "The code installed here has changed since it was imported; start the unit again."
+    for bundle in (folder for folder in map(Path, sys.path) if folder.resolve().parent == bundles()):
+        if (theirs := digest_now(bundle)) != running:
+            return (
+                f"The run's code (digest {theirs}) is not the code installed here ({running}); install the same version here "
+                "and where runs are submitted."
+            )
+    return ""
+
+
+def bundles() -> Path:
+    """Return the folder in which Flower unpacks what runs bring."""
+    return Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")).resolve() / "apps"
 
 
 @contextmanager
@@ -74,3 +128,86 @@ def show_logs() -> None:
         logger = logging.getLogger(package)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
+
+
+def run_settings(overrides: str) -> Settings:
+    """Return the settings of a deployed run: conf/config.yaml with `overrides`, parted as a shell does."""
+    return compose("config", ["engine=deployment", *split(overrides)], Settings)
+
+
+def reply_to(message: Message, context: Context) -> Message:
+    """Return the node's reply to the tasks in `message`: each client's values under its own mask, and who they are."""
+    app, node = _clients(message, context)
+    reply = app(message, context)
+    if digest := asked_digest(node, message):
+        reply.content[wire.HELD] = ConfigRecord({**digest, wire.ANSWERED: count_answer(message)})
+    return reply
+
+
+def count_answer(message: Message) -> int:
+    """Return the last round of the epoch, from 1, that this node answered before, 0 for none; note that of `message`, if later.
+
+    A server whose older state was restored asks for earlier rounds again, under the epoch's old keys, and learns it so. The
+    note lies where a server's count of rounds does (`server.marks`), under a digest of the node's own key of the epoch.
+    """
+    key = message.content.config_records[wire.HELD][wire.DIGEST_KEY]
+    epoch = hashlib.blake2b(bytes(key), digest_size=16, person=b"fedmf answered").hexdigest()  # type: ignore[arg-type]
+    asked = int(message.content.config_records[wire.TASK][wire.STEP]) + 1  # type: ignore[arg-type]
+    with marks.held(epoch):
+        before = marks.read(epoch) or 0
+        if asked > before:
+            marks.write(epoch, asked, is_over=True)  # kept for a year
+    if not before:
+        marks.tidy()
+    return before
+
+
+def app_elsewhere(message: Message, context: Context) -> ClientApp:
+    """Return the ClientApp for `message` in another process of the node, with its trainer made."""
+    return _clients(message, context, at_once=True)[0]
+
+
+def _clients(message: Message, context: Context, *, at_once: bool = False) -> tuple[ClientApp, Node]:
+    """Return the ClientApp of the node's clients, for the run and the model of `message`, and the node."""
+    run = run_settings(str(context.run_config.get(OVERRIDES, "")))
+    node = Node.of(node_settings(context.node_config.get(OVERRIDES)))
+    dimension = len(message.content.array_records[wire.MODEL][wire.VECTOR].data) // 4
+    app = make_client_app(
+        node.examples_of,
+        partial(_trainer, run, node),
+        build_client_plan(run, dimension),
+        elsewhere=_elsewhere,
+        at_once=at_once,
+    )
+    return app, node
+
+
+def _elsewhere(message: Message, context: Context) -> Message:
+    """Return the reply to `message` from another process, for the clients of a message that outlive their device.
+
+    Where none can begin that is an error of theirs: a node does not stop a run, and what it has trained is sent.
+    """
+    if (
+        CONF.parent.parent != bundles()
+    ):  # under a warm start: the other process is to import nothing of a bundle either
+        sys.path[:] = [folder for folder in sys.path if Path(folder).resolve().parent != bundles()]
+    try:
+        return in_another_process(app_elsewhere, message, context)
+    except RunStoppedError as error:
+        raise DeviceLostError(str(error)) from error
+
+
+def _trainer(run: Settings, node: Node) -> Trainer:
+    """Return a trainer of the run's model, fitted to the node's data.
+
+    The weights that a run begins with are read from the node's own copy alone: a server names no file of a node.
+    """
+    model = run.model
+    if model.start is not None:
+        if node.start is None:
+            raise SettingError(
+                "the run begins from a file (model.start), and this node was started without a copy of it; add "
+                "model.start=FILE to its --node-config."
+            )
+        model = replace(model, start=node.start)
+    return Trainer(build_model(model, node.dataset, run.seed), run.client)

@@ -7,6 +7,8 @@ from client.models import parameter_count
 from experiments.deployment.node import Node, NodeSettings
 from experiments.settings.client import build_model
 from fedmf.errors import DataError
+from fedmf.updates.rotation import padded_dimension
+from server.exchange import LEAST_MESSAGE
 
 UNGIVEN = "logistic"
 """The model of node_check where nobody gives one; texts cannot be trained on with it."""
@@ -28,7 +30,8 @@ def examine(node: Node, settings: NodeSettings) -> dict[str, Any]:
         sizes.append(len(node.examples_of(f":{number}")))  # which looks at all their values
     counted = {}
     if node.dataset.task != NEXT_TOKEN or settings.model.name != UNGIVEN:
-        counted["parameters"] = parameter_count(build_model(settings.model, node.dataset, settings.seed))
+        parameters = parameter_count(build_model(settings.model, node.dataset, settings.seed))
+        counted = {"parameters": parameters, "largest_request_bytes": largest_request(parameters)}
     return {
         "dataset": node.dataset.name,
         "unit": node.dataset.unit,
@@ -41,3 +44,15 @@ def examine(node: Node, settings: NodeSettings) -> dict[str, Any]:
         "classes": node.dataset.classes,
         **counted,
     }
+
+
+def largest_request(parameters: int) -> int:
+    """Return the bytes of the largest request that an honest node sends in runs of a model of `parameters` parameters.
+
+    That is a reply. Clients of one node share one while their expected values are no more than the larger of 4 MiB and
+    the padded model in float32 (`server.exchange.tasks_per_message`); one client's values are never more than that
+    model. A sixteenth is for how many coordinates were kept at random, 2 MiB for what stands beside the values of 10,000
+    clients and for requests that hold no values.
+    """
+    values = max(LEAST_MESSAGE, 4 * padded_dimension(parameters, "hadamard"))
+    return values + values // 16 + (2 << 20)

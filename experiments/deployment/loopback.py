@@ -2,10 +2,12 @@
 
 The commands are those of docs/deployment.md; here a program types them. Used by `experiments.deploy_demo` and by
 the integration tests. Everything that is secret (keys, certificates, the SuperLink's database) lies in one folder
-that is removed at the end; where this process is killed, `deployment.last_will` ends the others and removes it.
+that is removed at the end. Where this process is killed, the others end by themselves; the folder is then left.
 """
 
+import base64
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -17,122 +19,120 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from experiments.deployment import last_will
-from experiments.deployment.certificates import make_certificates, make_node_key
-from experiments.deployment.killing import KILLED, kill_at, still_there
-from experiments.deployment.lifeline import undisturbed
-from experiments.settings.compose import split
-from experiments.settings.log import messages
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from experiments.deployment.warm import UNTIL_EOF
 from experiments.settings.reference import CONF
-from fedmf.errors import RunStoppedError
+from fedmf.errors import RunStoppedError, SettingError
 from server.files import open_no_link, write_atomically
 
 HOST = "127.0.0.1"
 APP = CONF.parent  # what `flwr run` bundles
 BIN = Path(sys.executable).parent
+WARM = (sys.executable, "-m", "experiments.deployment.warm", UNTIL_EOF)
 _MEMORY = Path("/dev/shm")
-_GRACE = 10.0  # seconds for a process to end by itself
+_GRACE = 20.0  # seconds for a process to end by itself
 
 
 class Loopback:
     """The processes of one deployment: a context, at whose end all are stopped and the folder is removed."""
 
-    def __init__(self, *, superlink_port: int | None = None) -> None:
+    def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fedmf-", dir=_MEMORY if _MEMORY.is_dir() else None))
-        self._will = last_will.start(self.folder)  # before there is anything that it must not outlive
-        self.certificates = make_certificates(self.folder, HOST)
-        self.port = superlink_port or free_port()
+        self.authority, self.certificate = self.folder / "ca.crt", self.folder / "server.pem"
+        make_certificates(self.authority, self.certificate)
+        self.nodes = (
+            self.folder / "nodes.yaml"
+        )  # (JSON is YAML) the list for population.nodes, of all that were registered
+        self._listed: list[dict[str, str | int]] = []
+        self._box_key = make_box_key(self.folder / "server.box")
+        self.port = free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._homes: dict[str, Path] = {}
 
     def __enter__(self) -> Self:
         """Return the deployment, in which nothing runs yet."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End every process and remove the folder; what else interrupts meanwhile waits."""
-        with undisturbed():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+        try:
             for name in reversed(list(self._processes)):
                 self.stop(name)
             shutil.rmtree(self.folder, ignore_errors=True)
-            assert self._will.stdin is not None
-            self._will.stdin.close()
-            self._will.wait()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def start_superlink(self, *, warm: bool = True) -> None:
-        """Start the SuperLink and return when it listens; started again, it goes on with its database.
-
-        As `fedmf server`, whose executor plays the runs; not `warm`: as flower-superlink, which starts a process for each.
-        """
-        files, database = self.certificates, self.folder / "superlink.db"
-        of_warm: list[str | Path] = [
-            *(sys.executable, "-m", "experiments.server", f"address={HOST}:{self.port}"),
-            *(f"certificate={files.certificate}", f"key={files.key}", f"authority={files.authority}"),
-            f"database={database}",
-        ]
-        of_flower: list[str | Path] = [
-            BIN / "flower-superlink",
-            *("--host", HOST, "--port", str(self.port)),
-            *("--ssl-certfile", files.certificate, "--ssl-keyfile", files.key),
-            *("--ssl-ca-certfile", files.authority),
-            *("--enable-supernode-auth", "--database", database),
+        """Start the SuperLink and return when it listens; started again, it goes on with its database."""
+        command: list[str | Path] = [
+            *(WARM if warm else ()),
+            *(BIN / "flower-superlink", "--host", HOST, "--port", str(self.port)),
+            *("--ssl-certfile", self.certificate, "--ssl-keyfile", self.certificate),
+            *("--ssl-ca-certfile", self.authority),
+            *("--enable-supernode-auth", "--database", self.folder / "superlink.db"),
             "--disable-runtime-dependency-installation",
         ]
-        self.start("superlink", of_warm if warm else of_flower)
+        self.start("superlink", command)
         self.wait_for_port("superlink", self.port)
         connection = (
-            f'[superlink.loopback]\naddress = "{HOST}:{self.port}"\nroot-certificates = "{files.authority}"\n'
+            f'[superlink.loopback]\naddress = "{HOST}:{self.port}"\nroot-certificates = "{self.authority}"\n'
         )
-        home = self.home("operator")
-        write_atomically(home / "config.toml", connection.encode())
+        write_atomically(self.home("operator") / "config.toml", connection.encode())
 
-    def register(self, node: str) -> None:
-        """Make a key pair for `node` and tell the SuperLink its public half."""
-        self.call("flwr", "supernode", "register", make_node_key(self.folder, node), "loopback")
+    def register(self, node: str, most_clients: int = 10_000) -> None:
+        """Make the keys of `node`, tell the SuperLink the public half of one, and put the node into the list."""
+        public = make_node_key(self.folder, node)
+        self.call("flwr", "supernode", "register", public, "loopback")
+        box_key = make_box_key(self.folder / f"{node}.box")
+        keys = {"public_key": public.read_text().strip(), "box_key": box_key}
+        self._listed.append({"name": node, **keys, "most_clients": most_clients})
+        listed = {"server_box_key": str(self.folder / "server.box"), "nodes": self._listed}
+        write_atomically(self.nodes, json.dumps(listed).encode(), mode=0o600)
 
     def start_supernode(
-        self, node: str, overrides: str, *, command: Sequence[str | Path] = (), port: int | None = None
+        self,
+        node: str,
+        overrides: str,
+        *arguments: str | Path,
+        warm: bool = True,
+        command: Sequence[str | Path] = (),
+        port: int | None = None,
     ) -> None:
         """Start a registered node, or one that was stopped; `overrides` say whose data it holds.
 
-        `command` replaces flower-supernode; `port` is another way to the SuperLink than its own (a proxy).
+        `command` replaces flower-supernode and the warm start before it, `arguments` come behind it; `port` is another way to the SuperLink
+        than its own (a proxy).
         """
+        box = self.folder / f"{node}.box"
+        config = {"overrides": overrides, "box_key": box, "server_box_key": self._box_key}
         self.start(
             node,
             [
-                *(command or [BIN / "flower-supernode"]),
+                *(command or (*(WARM if warm else ()), BIN / "flower-supernode")),
                 *("--superlink", f"{HOST}:{port or self.port}", "--host", HOST, "--port", str(free_port())),
-                *("--root-certificates", self.certificates.authority),
+                *("--root-certificates", self.authority),
                 *("--auth-supernode-private-key", self.folder / node),
-                *("--node-config", f'overrides="{overrides}"'),
+                *("--node-config", " ".join(f'{key}="{value}"' for key, value in config.items())),
+                *arguments,
             ],
         )
 
-    def start_node(
-        self, node: str, overrides: str, *, command: Sequence[str] = (), port: int | None = None
-    ) -> None:
-        """Start a registered node, or one that was stopped, as `fedmf node`; `overrides` say whose data it holds.
+    def submit(self, overrides: str, app: Path = APP) -> subprocess.Popen[bytes]:
+        """Start `flwr run`, whose log it follows until the run ends; its output is the log "run".
 
-        `command` replaces the start of the command line, `port` as in `start_supernode`.
+        The run has the list of the nodes that were registered, unless the overrides name another.
         """
-        files = (
-            f"root_certificates={self.certificates.authority}",
-            f"private_key={self.folder / node}",
-            f"superlink={HOST}:{port or self.port}",
+        listed = (
+            f"population.nodes={self.nodes} " if self._listed and "population.nodes=" not in overrides else ""
         )
-        program = command or [sys.executable, "-m", "experiments.node"]
-        self.start(node, [*program, *files, *split(overrides)])
-
-    def submit(self, overrides: str) -> subprocess.Popen[bytes]:
-        """Start `flwr run`, whose log it follows until the run ends; its output is the log "run"."""
-        settings = f'overrides="{overrides}"'
+        settings = f'overrides="{listed}{overrides}"'
         return self.start(
-            "run", [BIN / "flwr", "run", APP, "loopback", "--stream", "-c", settings], home="operator"
+            "run", [BIN / "flwr", "run", app, "loopback", "--stream", "-c", settings], home="operator"
         )
 
     def call(self, program: str, *arguments: str | Path) -> str:
@@ -155,57 +155,42 @@ class Loopback:
     def start(
         self, name: str, command: Sequence[str | Path], *, home: str | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process in a group and with a Flower home of its own, by which all that it starts is found again."""
+        """Start a process in a group and with a Flower home of its own; its standard input ends with this process."""
+        if name in self._processes:  # an earlier one of the name, which has ended
+            self.kill(name)
         with open(self.log(name), "ab", opener=open_no_link) as log:
             process = subprocess.Popen(
                 [str(part) for part in command],
                 env=self.environment(home or name),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 umask=0o077,
             )
-        self._processes[name], self._homes[name] = process, self.home(home or name)
+        self._processes[name] = process
         return process
 
     def stop(self, name: str) -> None:
         """Ask a process to end, and after a while end it with everything that it started."""
         process = self._processes[name]
         if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE)
         self.kill(name)
 
     def kill(self, name: str) -> None:
-        """End a process and everything that it started at once, as a power cut would.
-
-        A SuperLink's server app is in a group of its own and may outlive it: it is found by its Flower home.
-        """
-        process = self._processes.pop(name)
-        with contextlib.suppress(ProcessLookupError):
+        """End a process and everything that it started at once, as a power cut would."""
+        with self._processes.pop(name) as process, contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(KILLED)
-        if left := kill_at([self._homes.pop(name)]):
-            messages.warning(f"{still_there(left)}.")
-
-    def is_known(self, name: str) -> bool:
-        """Say whether a process was started under this name and not ended by this deployment since."""
-        return name in self._processes
 
     def is_running(self, name: str) -> bool:
         """Say whether the process of this name runs."""
         return name in self._processes and self._processes[name].poll() is None
 
     def refuse_ended(self) -> None:
-        """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself.
-
-        So it does where nothing would end them and remove the keys any more, were this process killed.
-        """
-        if (code := self._will.poll()) is not None:
-            raise RunStoppedError(f"the process that cleans up after a killed one ended with {code}.")
+        """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself."""
         for name, process in self._processes.items():
             if name != "run" and process.poll() is not None:
                 raise RunStoppedError(f"{name} ended with {process.returncode}:\n{self.tail(name)}")
@@ -231,12 +216,11 @@ class Loopback:
             **os.environ,  # with what experiments/__init__.py sets
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "FLWR_HOME": str(self.home(name)),
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         }
 
     def wait_for_port(self, name: str, port: int, timeout: float = 120) -> None:
         """Return when a process answers on `port` over TLS. Raises `RunStoppedError` if it ends or takes too long."""
-        context = ssl.create_default_context(cafile=str(self.certificates.authority))
+        context = ssl.create_default_context(cafile=str(self.authority))
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             self.refuse_ended()
@@ -248,6 +232,37 @@ class Loopback:
                 return
             time.sleep(0.1)
         raise RunStoppedError(f"{name} did not listen on port {port} within {timeout:g} seconds.")
+
+
+def make_certificates(authority: Path, certificate: Path) -> None:
+    """Write a new authority's certificate, and a server's for the loopback interface with its key in one file."""
+    try:
+        import trustme
+    except ImportError as error:
+        raise SettingError(
+            "trustme is not installed, which makes certificates for this demo; pip install trustme."
+        ) from error
+    made = trustme.CA()
+    made.cert_pem.write_to_path(authority)
+    made.issue_cert(HOST).private_key_and_cert_chain_pem.write_to_path(certificate)
+
+
+def make_node_key(folder: Path, node: str) -> Path:
+    """Write a new key pair as `ssh-keygen -t ecdsa -b 384` does, and return the file of its public half."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    write_atomically(folder / node, private, mode=0o600)
+    public = folder / f"{node}.pub"
+    write_atomically(public, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+    return public
+
+
+def make_box_key(file: Path) -> str:
+    """Write a new private box key as `openssl genpkey -algorithm x25519` does, and return its public half in base64."""
+    key = X25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    write_atomically(file, private, mode=0o600)
+    return base64.b64encode(key.public_key().public_bytes_raw()).decode()
 
 
 def free_port() -> int:

@@ -4,12 +4,17 @@ A SuperNode is started with --node-config 'overrides="clients=479 dataset=by_use
 The overrides are those of `python -m experiments.node_check`, which its operator runs before.
 """
 
+import json
+import logging
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from client.data import Dataset, Examples
+from client.data.identity import digest_clients
 from experiments.settings.compose import compose, split
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments, check_dataset, load_dataset
 from experiments.settings.output import PRINTED, Output
@@ -19,10 +24,10 @@ from fedmf.randomness import SecretKey
 from fedmf.setting import REQUIRED, setting
 from fedmf.updates import wire
 
-if TYPE_CHECKING:  # torch-free: a node that only says how many clients it holds must start fast
-    from client.data import Dataset, Examples
+log = logging.getLogger(__name__)
 
-OVERRIDES = "overrides"  # the one key of a run's and of a node's configuration in Flower
+OVERRIDES = "overrides"  # the key of a run's and of a node's configuration in Flower
+READY = "ready"  # another one of a node's: the file in which node_check has noted whether its data load
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,10 @@ class NodeSettings:
         0, "the first of the data set's clients that is this node's: it holds first .. first + clients - 1"
     )
     seed: int = setting(0, "public seed of the run that the node is for")
-    loads_only: bool = setting(
-        False,
-        "true: look at the data set as a whole and no client's values, as a node does when it starts, "
-        "and exit 0 whatever is found",
+    ready: str | None = setting(
+        None,
+        "file that is written with whether the data set loads as a whole, for the node to tell the server; no client's values "
+        "are looked at, and the exit code is 0 whatever is found",
     )
     output: Output = setting(Output.text, PRINTED)
 
@@ -90,21 +95,21 @@ class Node:
         check_dataset(self.arguments, self.model)
 
     @property
-    def dataset(self) -> "Dataset":
+    def dataset(self) -> Dataset:
         """The node's data set. Raises what its loader raised where it cannot be loaded."""
         if isinstance(self._loaded, Exception):
             raise self._loaded
         return self._loaded
 
     @cached_property
-    def _loaded(self) -> "Dataset | Exception":
+    def _loaded(self) -> Dataset | Exception:
         """The data set, or why there is none: tried once, for all the clients of a message."""
         try:
             return load_dataset(self.arguments, self.model, clients_only=self.clients_only)
         except Exception as error:
             return error
 
-    def examples_of(self, client_name: str, context: object = None) -> "Examples":
+    def examples_of(self, client_name: str, context: object = None) -> Examples:
         """Return the examples of the client KEY:NUMBER. Raises `DataError` for a number that this node lacks."""
         number = int(client_name.rpartition(":")[2])
         held = len(self.dataset.clients)
@@ -117,8 +122,6 @@ class Node:
 
     def digest(self, key: SecretKey) -> str:
         """Return a digest under `key` of who the node's clients are, in order; "" where the data cannot be loaded."""
-        from client.data.identity import digest_clients
-
         try:
             return digest_clients(self.dataset.clients, key, self.first, self.first + self.clients)
         except (Exception, SystemExit):  # what a node declares must not fail with its data
@@ -138,7 +141,7 @@ def readiness(node: Node) -> str:
 
     It has no full stop, because it stands in sentences of others.
 
-    What is claimed is of the moment when `fedmf node` started, and of the data set as a whole: its files are there, can be
+    What is claimed is of the moment before the node started, and of the data set as a whole: its files are there, can be
     read and have the form that they should have, and there are as many clients as its operator declared. Values that
     cannot be trained on, and whatever happens to the data after the start, cost zero updates as before. With `classes`
     declared no single label, feature or picture decides who else takes part or when: what else the settings leave open is
@@ -159,10 +162,21 @@ def readiness(node: Node) -> str:
     return ""
 
 
+def read_readiness(file: object) -> bool | None:
+    """Return what node_check has noted in `file` when the node started; None where no file is named: nobody looked."""
+    if file is None:
+        return None
+    try:
+        return json.loads(Path(str(file)).read_bytes()) is True
+    except (OSError, ValueError) as error:
+        log.error("ready is %s, which cannot be read (%s); the node counts as not ready", file, error)
+        return False
+
+
 def answer_query(node: Node, message: Message, *, is_ready: bool | None = None) -> Message:
     """Return how many clients the node holds, as its operator declared it, and a digest of who they are.
 
-    `is_ready` is what was found when the node started, None where nobody looked (a plain SuperNode).
+    `is_ready` is what was found when the node started, None where nobody looked.
     """
     said = {} if is_ready is None else {wire.READY: is_ready}
     answer = ConfigRecord({wire.CLIENTS: node.clients, **said, **asked_digest(node, message)})

@@ -25,10 +25,12 @@ from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
 from experiments.settings.keys import keyed
+from experiments.settings.nodes import known_nodes
 from experiments.settings.overrides import text_of
 from experiments.settings.schema import PopulationSettings, Settings
 from experiments.settings.values import plain
 from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.sealing import private_box_key, public_box_key
 from server import marks
 from server.attendance import DeployedPopulation
 from server.checkpoint import LOCK
@@ -37,6 +39,7 @@ from server.exchange import tasks_per_message
 from server.files import wait_until_unlocked
 from server.gathering import Attendance
 from server.known_nodes import EVERY_NODE, KnownNodes
+from server.sealed_grid import SealedGrid
 from server.strategy import FedMF
 
 log = logging.getLogger(__name__)
@@ -49,8 +52,10 @@ _AT_ONCE = 0.1
 ENGINE_KEYS = ("query_timeout",)  # of `Attendance`
 
 
-def deploy(settings: Settings, grid: Grid) -> None:
+def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
     """Train with the nodes that `grid` reaches and write the run directory, or go on with the run in it.
+
+    `overrides` is the text that the settings were made of, by which the nodes make theirs.
 
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
@@ -66,7 +71,11 @@ def deploy(settings: Settings, grid: Grid) -> None:
     experiment = build_deployed(settings)
     engine = settings.engine
     assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it
-    attendance = build_attendance(settings.population, engine)
+    file = settings.population.nodes
+    with keyed("population", PopulationSettings):
+        nodes, box_key = (EVERY_NODE, None) if file is None else known_nodes(file)
+    attendance = build_attendance(settings.population, engine, nodes)
+    grid = sealed(grid, nodes, box_key, overrides)
     record = partial(record_attendance, directory.path, attendance.nodes)
     session = Session(settings, directory, experiment, bundle=grid.run.fab_hash or None)
     summary = session.run(
@@ -136,29 +145,33 @@ def build_deployed(settings: Settings) -> Experiment:
     return experiment
 
 
-def build_attendance(population: PopulationSettings, engine: DeploymentSettings) -> Attendance:
+def build_attendance(
+    population: PopulationSettings, engine: DeploymentSettings, nodes: KnownNodes
+) -> Attendance:
     """Return when an epoch may begin; `population` is that of an experiment that could be built."""
     assert population.min_available is not None  # `settings.experiment.build` refuses it
-    most, file = population.max_clients_per_node, population.nodes
+    most = population.max_clients_per_node
     with keyed("population", PopulationSettings), keyed("engine", ENGINE_KEYS):
         attendance = Attendance(
             population.min_available,
             timeout=engine.node_timeout,
             query_timeout=engine.query_timeout,
-            nodes=EVERY_NODE if file is None else known_nodes(file),
+            nodes=nodes,
             unready=population.unready_nodes or UnreadyNodes.wait,
         )
         return attendance if most is None else replace(attendance, max_clients_per_node=most)
 
 
-def known_nodes(file: str) -> KnownNodes:
-    """Return the list of nodes in a file of the server's machine. Raises `SettingError` for none, and for an empty one."""
-    if not Path(file).is_absolute():
-        raise SettingError(f"nodes is {file}; a deployment needs an absolute path on the server's machine.")
-    listed = KnownNodes.load(Path(file))
-    if not any(listed):
-        raise SettingError(f"nodes is {file}, which lists no node; nobody could take part.")
-    return listed
+def sealed(grid: Grid, nodes: KnownNodes, box_key: Path | None, overrides: str) -> Grid:
+    """Return the grid with messages sealed for each of the nodes, by the server's key in the file `box_key`."""
+    if box_key is None:
+        log.warning(
+            "messages are not sealed: another registered node that learns the id of one could read mask keys or un-noised "
+            "updates (docs/deployment.md)"
+        )
+        return grid
+    keys = {node.key: public_box_key(node.box_key) for node in nodes if node.box_key is not None}
+    return SealedGrid(grid, private_box_key(box_key), keys, overrides)
 
 
 def run_directory(settings: Settings) -> Path:

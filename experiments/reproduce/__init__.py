@@ -1,74 +1,49 @@
-"""Published results computed again by this project's own code, each beside the number it is held against.
+"""Published results computed again by this project's own code, each next to the number it is compared with.
 
-A result is a module of this package, listed in `NAMES`, with `reproduce(directory)`; one that comes in several sizes is
-in `SIZED` too, and has `SIZES` and `reproduce(directory, means)`; one that trains many models is in `LONG` besides.
+`studies.yaml` has the results that train models; each of the others is a module of this package, in `CLOSED`, with
+`reproduce(directory, size)` and, where there are several, `SIZES`. Pages are written by hand; the command replaces the tables between their marks.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-NAMES = (
-    "sgmf_figure1",
-    "sgmf_femnist",
-    "sgmf_csgm",
-    "sgmf_text",
-    "denisov_mechanisms",
-    "denisov_table2",
-    "denisov_solvers",
-    "henzinger_counting",
-    "cited_numbers",
-    "tighter_accountant",
-    "whole_run",
-)
-LONG = ("sgmf_femnist", "sgmf_csgm", "sgmf_text", "denisov_mechanisms", "whole_run")
-SIZED = (*LONG, "denisov_solvers", "henzinger_counting")
+CLOSED = {  # name: title, and the page with its tables, None without one
+    "sgmf_figure1": ("Chen et al. 2024, Figure 1: the noise that sparsification costs", "chen"),
+    "denisov_table2": ("Denisov et al. 2022, Table 2: root loss of prefix sums", "denisov"),
+    "denisov_solvers": ("Denisov et al. 2022, Figure 4: ways to the optimal factorization", "denisov"),
+    "henzinger_counting": (
+        "Henzinger et al. 2023, Figure 1: mean squared error of continual counting",
+        "henzinger",
+    ),
+    "cited_numbers": ("Cited numbers of the three papers", "cited_numbers"),
+    "tighter_accountant": (
+        "What accountant=tight saves where Renyi divergence gives the first epsilon",
+        None,
+    ),
+}
+ROOT = Path(__file__).resolve().parents[2]
 
-Cell = str | float | int | None
-
-
-@dataclass(frozen=True)
-class Means:
-    """With what a result in `SIZED` is computed.
-
-    `data` is the file of the real data, without which what needs it is left out; `size` names one of the result's own
-    `SIZES`, None its first; with `compute` false the page is made of the runs that are there; with `mix_code` runs are
-    added beside those of other code.
-    """
-
-    data: Path | None = None
-    size: str | None = None
-    workers: int = 1
-    compute: bool = True
-    mix_code: bool = False
+Value = str | float | int | None
 
 
 @dataclass(frozen=True)
-class Section:
-    """A further table of a page; `words` stand above it."""
+class Table:
+    """A table of a result: `name` is that of its mark; the last `texts` columns are words; `note` is written below it."""
 
-    heading: str
-    words: str
+    name: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[Value, ...], ...]
+    texts: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What was computed: a table with one row per published point, and the figures drawn.
+    """What was computed: tables, and the figures drawn.
 
-    rows: one cell per column.  worst_relative_error: the largest |ours / expected - 1| over all rows; None where
-    nothing was published that ours could be held against.  about: the words of the page that the command writes to
-    STEM.md, `stem` the name of the result's files; without them none is written.  heading: of the table on that page.
-    sections: its further tables.
+    worst_relative_error: the largest |ours / expected - 1| where numbers are expected, else None.
     """
 
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    worst_relative_error: float | None
-    notes: tuple[str, ...] = ()
-    figures: tuple[Path, ...] = field(default=())
-    stem: str = ""
-    about: str = ""
-    heading: str = "Ours beside theirs"
-    sections: tuple[Section, ...] = ()
+    tables: tuple[Table, ...]
+    worst_relative_error: float | None = None
+    figures: tuple[Path, ...] = ()

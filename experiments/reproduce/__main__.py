@@ -1,23 +1,18 @@
-"""Compute a published result again: `python -m experiments.reproduce name=sgmf_figure1`.
+"""Compute a published result again: `python -m experiments.reproduce name=sgmf_figure1`, in a checkout.
 
-Prints ours beside the expected numbers and writes the figures to `directory`; without a name it lists all results.
-whole_run trains thousands of models, for some hours: `python -m experiments.reproduce name=whole_run workers=3
-data=mnist_by_writer.npz`; a call that was cut short goes on where it was.
+Prints ours next to the expected numbers, draws the figures into `directory`, and replaces the tables between the marks
+of the page there; without a name it lists all results. Results that train are made of the runs in NAME.jsonl; with
+`data`, or for digits compute=true, the runs that are missing are made first, which takes hours and can be cut short.
 """
 
-import ast
-import contextlib
 import logging
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from rich.table import Table
-
-from experiments.cli import command, output
-from experiments.reproduce import LONG, NAMES, SIZED, Means, Reproduction, page
+from experiments.cli import output
+from experiments.reproduce import CLOSED, Reproduction, command_line, page
+from experiments.reproduce.study import Study, studies
 from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import SettingError
@@ -26,76 +21,20 @@ from fedmf.setting import setting
 
 @dataclass(frozen=True)
 class ReproduceSettings:
-    """Keys of the command; data, workers, compute and mix_code are for results that train many models, size for those that have some.
+    """Keys of the command; without a name all results are listed."""
 
-    name null: all results are listed, and nothing is computed.
-    """
-
-    name: str | None = setting(None, "which published result; null: list them all", NAMES)
+    name: str | None = setting(None, "published result; null: list them all")
     directory: str = setting(
-        "outputs/reproduce",
-        "folder of the results: page and figure as NAME.md and NAME.png, NAME_SIZE in another size "
-        "than the first; the runs of a long one as NAME.jsonl",
+        "outputs/reproduce", "folder of the page, the figures and the runs in NAME.jsonl"
     )
-    data: str | None = setting(None, "the file with real data; null: what needs it is left out")
     size: str | None = setting(
-        None,
-        "how much is computed: small of what comes in one size; of whole_run full or small, of "
-        "sgmf_femnist, sgmf_csgm, sgmf_text and denisov_mechanisms small, laptop or paper, of "
-        "henzinger_counting and denisov_solvers small or laptop; null: the first of these",
+        None, "how much is computed, such as small or laptop; null: the result's first size"
     )
-    workers: int = setting(1, "processes that train; 1: this one")
-    compute: bool = setting(True, "false: only write the page, from the runs that are there")
-    mix_code: bool = setting(
-        False,
-        "true: add runs beside lines of NAME.jsonl that other code played, or that do not name their "
-        "code; the page says how many there are of each",
-    )
+    data: str | None = setting(None, "file with the real data of a result that trains")
+    compute: bool = setting(True, "whether the runs that are missing are made; false: only the page")
+    runs: str = setting("outputs/reproduce/runs", "folder of the run directories")
+    workers: int = setting(1, "processes that train")
     output: Output = setting(Output.text, PRINTED)
-
-    def __post_init__(self) -> None:
-        if self.name is not None:
-            check_choice("name", self.name, NAMES)
-        if not self.directory.strip():
-            raise SettingError(
-                "directory is empty; it must name the folder for figures and pages, such as reproduced."
-            )
-        check_at_least("workers", self.workers, 1)
-        given = {"data": self.data is not None, "size": self.size is not None and not self._is_only_size,
-                 "workers": self.workers > 1, "compute": not self.compute, "mix_code": self.mix_code}  # fmt: skip
-        for key in [key for key, is_given in given.items() if is_given]:
-            takers = SIZED if key == "size" else LONG
-            lacks = "comes in one size" if key == "size" and self.name else "trains no models"
-            if self.name not in takers:
-                raise SettingError(
-                    f"{key} is {getattr(self, key)}, but {self.name or 'a list of the results'} {lacks} and has no use of it; "
-                    f"leave it out, or choose {' or '.join(takers)}."
-                )
-            if self.size == "paper" and key != "size":
-                raise SettingError(
-                    f"{key} is {getattr(self, key)}, but size=paper trains nothing and has no use of it; leave it out."
-                )
-        if self.data is not None and not Path(self.data).is_file():
-            lack = "is no file" if Path(self.data).exists() else "does not exist"
-            said = f"{self.data}, which {lack}" if self.data.strip() else "empty"
-            raise SettingError(f"data is {said}; it must name the file of the data.")
-
-    @property
-    def _is_only_size(self) -> bool:
-        """Whether the size is that of a result which comes in this one."""
-        return self.size == "small" and self.name is not None and self.name not in SIZED
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """What the command is given to compute the result again."""
-        size = () if self.size is None or self._is_only_size else (f"size={self.size}",)
-        return (f"name={self.name}", f"directory={self.directory}", *size)
-
-    @property
-    def means(self) -> Means:
-        """With what a result that comes in sizes is computed."""
-        data = None if self.data is None else Path(self.data).absolute()
-        return Means(data, self.size, self.workers, self.compute, self.mix_code)
 
 
 def reproduce(settings: ReproduceSettings) -> None:
@@ -103,89 +42,83 @@ def reproduce(settings: ReproduceSettings) -> None:
     if settings.name is None:
         show_list(settings.output)
         return
-    logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
-    module = import_module(f"experiments.reproduce.{settings.name}")
+    check_choice("name", settings.name, titles())
+    check_at_least("workers", settings.workers, 1)
     directory = Path(settings.directory)
-    means = (settings.means,) if settings.name in SIZED else ()
-    wall, cpu = time.monotonic(), time.process_time()
-    with folder(directory):
-        result: Reproduction = module.reproduce(directory, *means)
-    if result.about:
-        took = page.Took(time.monotonic() - wall, time.process_time() - cpu)
-        page.write(directory, settings.arguments, result, took)
+    directory.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
+    make = _trained if settings.name in studies() else _closed
+    place, stem, result = make(settings.name, settings, directory)
+    blocks = {f"{stem}: {table.name}": page.markdown(table) for table in result.tables}
+    if result.worst_relative_error is not None:
+        blocks[next(iter(blocks))] += f"\n\nWorst relative error: {result.worst_relative_error:.2g}."
+    if place is not None:
+        page.update(directory / f"{place}.md", "reproduce", blocks)
     if settings.output is Output.json:
         output.print_json(as_document(settings.name, result))
     else:
-        print_text(result)
+        figures = (f"Figure: {path}" for path in result.figures)
+        print("\n\n".join([titles()[settings.name], *blocks.values(), *figures]))
 
 
-@contextlib.contextmanager
-def folder(directory: Path) -> Iterator[None]:
-    """Make a folder for the block; where the block fails with nothing in it, what was made of its path goes again."""
-    made = [one for one in (directory, *directory.parents) if not one.exists()]
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        for one in made:
-            with contextlib.suppress(OSError):  # not empty: what is in it stays
-                one.rmdir()
-        raise
+def titles() -> dict[str, str]:
+    """Return the titles of all results by name."""
+    of_studies = {name: study["title"] for name, study in studies().items()}
+    return of_studies | {name: title for name, (title, _) in CLOSED.items()}
+
+
+def _closed(name: str, settings: ReproduceSettings, directory: Path) -> tuple[str | None, str, Reproduction]:
+    module = import_module(f"experiments.reproduce.{name}")
+    sizes = list(getattr(module, "SIZES", ["small"]))
+    size = settings.size or sizes[0]
+    check_choice("size", size, sizes)
+    if settings.data is not None or settings.workers > 1:
+        raise SettingError(f"{name} trains nothing; leave out data and workers.")
+    return CLOSED[name][1], name if size == sizes[0] else f"{name}_{size}", module.reproduce(directory, size)
+
+
+def _trained(name: str, settings: ReproduceSettings, directory: Path) -> tuple[str | None, str, Reproduction]:
+    from experiments.reproduce import plots, runner, tables  # after mistakes: torch is slow to import
+    from experiments.reproduce.results import Results
+
+    study = Study(name, settings.size)
+    results = Results(directory / f"{study['runs']}.jsonl")
+    if settings.compute:
+        data = None if settings.data is None else Path(settings.data).absolute()
+        runner.compute(study, results, runner.Means(data, Path(settings.runs).absolute(), settings.workers))
+    found = tables.Found(study, results, runner.tuned_rates(study, results))
+    figures = {kind: directory / f"{study.stem}{ending}.png" for kind, ending in study["figures"].items()}
+    for kind, path in figures.items():
+        plots.FIGURES[kind](path, found)
+    made = tuple(table for kind in study["tables"] for table in tables.TABLES[kind](found))
+    return study["page"], study.stem, Reproduction(made, figures=tuple(figures.values()))
 
 
 def show_list(form: Output) -> None:
-    """Print every result with what it is, the first sentence of its module."""
-    folder = Path(__file__).parent
-    results = {name: _about((folder / f"{name}.py").read_text(encoding="utf-8")) for name in NAMES}
+    """Print every result with what it is."""
     if form is Output.json:
-        output.print_json([{"name": name, "about": about} for name, about in results.items()])
-        return
-    table = Table(title="Results: reproduce name=NAME", show_header=False)
-    for name, about in results.items():
-        table.add_row(name, about)
-    output.console().print(table)
-
-
-def _about(source: str) -> str:
-    """Return the first paragraph of a module's docstring on one line, without importing what it computes with."""
-    return " ".join((ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0].split())
+        output.print_json([{"name": name, "about": title} for name, title in titles().items()])
+    else:
+        print("\n".join(f"{name:20} {title}" for name, title in titles().items()))
 
 
 def as_document(name: str, result: Reproduction) -> dict[str, object]:
     """Return the result as JSON-ready values."""
+    tables = {
+        table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        for table in result.tables
+    }
+    first, *rest = tables
     return {
         "name": name,
-        "title": result.title,
-        "rows": [dict(zip(result.columns, row, strict=True)) for row in result.rows],
+        "title": titles()[name],
+        "rows": tables[first],
         "worst_relative_error": result.worst_relative_error,
-        "notes": list(result.notes),
+        "notes": [table.note for table in result.tables if table.note],
         "figures": [str(path) for path in result.figures],
-        "sections": [
-            {
-                "heading": part.heading,
-                "rows": [dict(zip(part.columns, row, strict=True)) for row in part.rows],
-            }
-            for part in result.sections
-        ],
+        "sections": [{"heading": heading, "rows": tables[heading]} for heading in rest],
     }
 
 
-def print_text(result: Reproduction) -> None:
-    """Print the result as a table for people."""
-    console = output.console()
-    table = Table(title=result.title)
-    for column in result.columns:
-        table.add_column(column, justify="right")
-    for row in result.rows:
-        table.add_row(*(page.text(cell) for cell in row))
-    console.print(table)
-    for note in result.notes:
-        console.print(note)
-    if result.worst_relative_error is not None:
-        console.print(f"Worst relative error: {result.worst_relative_error:.2g}.")
-    for path in result.figures:
-        console.print(f"Figure: {path}")
-
-
 if __name__ == "__main__":
-    command.run(reproduce, "reproduce", ReproduceSettings, __doc__)
+    command_line.run(reproduce, ReproduceSettings, __doc__)

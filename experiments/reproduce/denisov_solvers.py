@@ -4,30 +4,23 @@ Their fixed point and L-BFGS, each with the eigendecompositions of the paper and
 project, on prefix sums, momentum and an epoch of a whole run; each until it has certified the loss to one in a million.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
-from experiments.pages.figures import COLOURS, DASHES, STYLE, save
-from experiments.reproduce import Cell, Means, Reproduction, Section, solvers
-from experiments.reproduce.page import stem
+from experiments.pages.figures import COLOURS, DASHES
+from experiments.reproduce import Reproduction, Table, Value, solvers
+from experiments.reproduce.drawing import figure, legend_below, progress
+from experiments.reproduce.page import where
 from experiments.reproduce.solvers import Point
-from experiments.reproduce.steps import told
-from fedmf.checks import check_choice
 from fedmf.mechanisms import momentum, of_run, prefix_sum
 from fedmf.mechanisms.workload import Workload
 
-NAME = "denisov_solvers"
 GAP = 1e-6
 EPOCHS, BETA = 8, 0.9
-EVALUATIONS = {"prefix sums": 100, f"momentum {BETA:g}": 500, "whole run": 800}
-"""About how those that the problems take compare, by which the time left is told."""
-ACROSS = 4  # problems side by side in the plot
+ACROSS = 4  # problems side by side in the figure
 OURS = "ours, O(T)"
 SOLVERS = {  # name: iteration, diagonal
     "fixed point, dense": (solvers.plain, solvers.dense),
@@ -37,20 +30,12 @@ SOLVERS = {  # name: iteration, diagonal
 }
 
 
-@dataclass(frozen=True)
-class Size:
-    """Lengths of each problem on which all solvers run, of those on which only ours does, and CPU seconds for each solver."""
+Size = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], float]
+"""Lengths of prefix sums, momentum and whole runs on which all solvers run, of those on which only ours does, and CPU seconds for each solver."""
 
-    prefix: tuple[int, ...]
-    momentum: tuple[int, ...]
-    run: tuple[int, ...]
-    longer: tuple[int, ...]
-    seconds: float
-
-
-SIZES = {
-    "small": Size((256, 1024), (256,), (256,), (4096, 16384, 65536), 60.0),
-    "laptop": Size((256, 512, 1024, 2048), (256, 1024), (256, 1024), (4096, 16384, 65536, 262144), 1800.0),
+SIZES: dict[str, Size] = {
+    "small": ((256, 1024), (256,), (256,), (4096, 16384, 65536), 60.0),
+    "laptop": ((256, 512, 1024, 2048), (256, 1024), (256, 1024), (4096, 16384, 65536, 262144), 1800.0),
 }
 COLUMNS = (
     "problem",
@@ -62,98 +47,50 @@ COLUMNS = (
     "root loss",
     "time over ours",
 )
+LONGER = ("problem", "rounds", "evaluations", "CPU seconds", "gap reached", "root loss")
+
+Problem = tuple[str, Workload]
+Traces = Mapping[tuple[str, int], Mapping[str, Sequence[Point]]]
 
 
-def about(size: Size) -> str:
-    """Return the words of the page."""
-    return f"""
-**What is computed.** The optimal factorization of prefix sums, of momentum {BETA:g}, and of the first of {EPOCHS} epochs with momentum {BETA:g}
-whose noise restarts while the model goes on (`whole run`), until the loss is certified to a relative gap of {GAP:g} by duality,
-the same certificate for all. An evaluation is one diagonal of X(v), by an eigendecomposition (`dense`) or in O(T) a pole. CPU
-seconds, so that other work on the machine does not count, without what numba compiles at a first call; at most {size.seconds:g} for a solver, and of what
-takes less than a second the least of three runs. All begin at the column norms of the workload. Nothing is drawn at random: there are no seeds.
-
-**What the paper shows.** Figure 4 of Denisov et al. draws how their fixed point converges beside L-BFGS. No number was read off it.
-
-**What differs.** Their L-BFGS is not ours: here it is SciPy's, with a memory of {solvers.MEMORY}, on the negative dual in log v, a problem of T
-numbers without constraints, begun again where its line search finds nothing lower; near the optimum that is rounding of the dual, and
-a dash stands where it could go no further, or the time was over. Both of theirs run with either diagonal, so that what the iteration gains and what the diagonal gains
-are told apart; by evaluations the two mostly take the same course, one line on the other in the upper panels. Ours is the fixed point with Anderson's acceleration. Their hardware is not ours.
-
-**What we find**, in both sizes together (`size=laptop` has 512, 1,024 and 2,048 rounds besides). From 512 rounds on most is gained by the diagonal in O(T):
-at 1,024 an evaluation takes less than a hundredth of the time. The papers' fixed point takes 6 to 27 times the evaluations of ours. L-BFGS with the diagonal in
-O(T) is close behind: within twice our time on prefix sums, and as quick on the whole run. With momentum it does not reach the gap: it gives up after
-about eight times our time, at 1.3e-6 with 256 rounds and 1e-5 with 1,024. In a run of fewer than 512 rounds the diagonal for momentum is plain numpy, here as
-elsewhere, since loading compiled code would take longer than such a design: with momentum and 256 rounds O(T) gains nothing.
-"""
-
-
-def reproduce(directory: Path, means: Means) -> Reproduction:
-    """Return the table of all solvers, and draw directory/denisov_solvers.png.
+def reproduce(directory: Path, size: str) -> Reproduction:
+    """Return the table of all solvers, and draw their gaps.
 
     The worst relative error is that of the root losses certified for one problem, over ours.
     """
-    check_choice("size", means.size or "small", SIZES)
-    size = SIZES[means.size or "small"]
-    name = stem(NAME, means, "small")
+    *lengths, longest, seconds = SIZES[size]
+    stem = "denisov_solvers" if size == "small" else f"denisov_solvers_{size}"
     traces = {
-        (words, workload.rounds): traced(workload, size.seconds)
-        for words, workload in in_turn("all solvers", problems(size), 2.7)
+        (words, workload.rounds): traced(workload, seconds)
+        for words, workload in progress(problems(*lengths), "all solvers")
     }
     rows = tuple(
-        row(words, rounds, solver, points, found[OURS])
-        for (words, rounds), found in traces.items()
+        row(*problem, solver, points, found[OURS])
+        for problem, found in traces.items()
         for solver, points in found.items()
     )
-    best = {key: found[OURS][-1].root_loss for key, found in traces.items()}
-    reached = [abs(item[6] / best[item[0], item[1]] - 1) for item in rows if item[5] <= GAP]
+    best = {problem: found[OURS][-1].root_loss for problem, found in traces.items()}
+    alone = tuple(longer(*problem) for problem in progress(long_problems(longest), "ours alone"))
     return Reproduction(
-        "Denisov et al. 2022, Figure 4: ways to the optimal factorization",
-        COLUMNS,
-        rows,
-        max(reached),
-        figures=(draw(directory / f"{name}.png", traces),),
-        stem=name,
-        about=about(size),
-        heading=f"To a certified gap of {GAP:g}",
-        sections=(
-            Section(
-                "Longer, ours alone",
-                "From the start that the solver chooses by itself, a profile near the optimum of prefix sums:",
-                ("problem", "rounds", "evaluations", "CPU seconds", "gap reached", "root loss"),
-                tuple(longer(*problem) for problem in in_turn("ours alone", long_problems(size), 1.0)),
-            ),
-        ),
+        (Table("all solvers", COLUMNS, rows, note=where()), Table("ours alone", LONGER, alone, note=where())),
+        max(abs(item[6] / best[item[0], item[1]] - 1) for item in rows if item[5] <= GAP),
+        figures=(draw(directory / f"{stem}.png", traces),),
     )
 
 
-def in_turn(
-    table: str, given: Sequence[tuple[str, Workload]], power: float
-) -> Iterator[tuple[str, Workload]]:
-    """Return the problems of a table, each told as its turn comes; an evaluation costs about rounds^`power`."""
-    return told(
-        given,
-        lambda problem: f"{table}, {problem[0]}, {problem[1].rounds} rounds",
-        lambda problem: EVALUATIONS[problem[0]] * problem[1].rounds ** power,
-    )
-
-
-def problems(size: Size) -> list[tuple[str, Workload]]:
+def problems(sums: Sequence[int], momenta: Sequence[int], runs: Sequence[int]) -> list[Problem]:
     """Return what all solvers are given."""
     return [
-        *(("prefix sums", prefix_sum(rounds)) for rounds in size.prefix),
-        *((f"momentum {BETA:g}", momentum(rounds, BETA)) for rounds in size.momentum),
-        *(("whole run", of_run(rounds, EPOCHS, BETA)[0]) for rounds in size.run),
+        *(("prefix sums", prefix_sum(rounds)) for rounds in sums),
+        *((f"momentum {BETA:g}", momentum(rounds, BETA)) for rounds in momenta),
+        *(("whole run", of_run(rounds, EPOCHS, BETA)[0]) for rounds in runs),
     ]
 
 
-def long_problems(size: Size) -> list[tuple[str, Workload]]:
+def long_problems(lengths: Sequence[int]) -> list[Problem]:
     """Return what only ours is given."""
-    return [
-        (words, workload)
-        for rounds in size.longer
-        for words, workload in (("prefix sums", prefix_sum(rounds)), (f"momentum {BETA:g}", momentum(rounds, BETA)))
-    ]  # fmt: skip
+    both = (("prefix sums", prefix_sum), (f"momentum {BETA:g}", lambda rounds: momentum(rounds, BETA)))
+    return [(words, workload(rounds)) for rounds in lengths for words, workload in both]
 
 
 def traced(workload: Workload, seconds: float) -> dict[str, list[Point]]:
@@ -175,22 +112,19 @@ def row(
     return (words, rounds, solver, last.evaluations, last.seconds, last.gap, last.root_loss, ratio)
 
 
-def longer(words: str, workload: Workload) -> tuple[Cell, ...]:
+def longer(words: str, workload: Workload) -> tuple[Value, ...]:
     """Return one line of the second table; the solver begins where it always does."""
     last = solvers.ours(workload, None, gap=GAP)[-1]
     return (words, workload.rounds, last.evaluations, last.seconds, last.gap, last.root_loss)
 
 
-def draw(path: Path, traces: dict[tuple[str, int], dict[str, list[Point]]]) -> Path:
+def draw(path: Path, traces: Traces) -> Path:
     """Draw to `path`, a PNG, the certified gap of each solver by evaluations and, below, by time; four problems side by side."""
-    style: Any = STYLE
-    with matplotlib.rc_context(style):
-        columns, bands = min(len(traces), ACROSS), -(-len(traces) // ACROSS)
-        figure = Figure(figsize=(1.0 + 3.4 * columns, 7.0 * bands), layout="constrained")
-        panels = figure.subplots(2 * bands, columns, squeeze=False, sharey=True)
-        used, unused = np.split(
-            panels.reshape(bands, 2, columns).swapaxes(1, 2).reshape(-1, 2), [len(traces)]
-        )
+    columns, bands = min(len(traces), ACROSS), -(-len(traces) // ACROSS)
+    with figure(path, 1.0 + 3.4 * columns, 7.0 * bands, dots=110) as drawn:
+        panels = drawn.subplots(2 * bands, columns, squeeze=False, sharey=True)
+        pairs = panels.reshape(bands, 2, columns).swapaxes(1, 2).reshape(-1, 2)
+        used, unused = np.split(pairs, [len(traces)])
         for axes in unused.flat:
             axes.remove()
         for (above, below), ((words, rounds), found) in zip(used, traces.items(), strict=True):
@@ -198,10 +132,9 @@ def draw(path: Path, traces: dict[tuple[str, int], dict[str, list[Point]]]) -> P
                 look: Any = {
                     "color": COLOURS[index],
                     "linestyle": DASHES[index % len(DASHES)],
-                    "marker": "o" if solver == OURS else None,
-                    "markersize": 4,
                     "label": solver,
                 }
+                look |= {"marker": "o" if solver == OURS else None, "markersize": 4}
                 gaps = [point.gap for point in points]
                 above.plot([point.evaluations for point in points], gaps, **look)
                 below.plot([point.seconds for point in points], gaps, **look)
@@ -211,7 +144,5 @@ def draw(path: Path, traces: dict[tuple[str, int], dict[str, list[Point]]]) -> P
             above.set_title(f"{words}, {rounds} rounds")
         for axes in panels[:, 0]:
             axes.set_ylabel("certified gap of the loss")
-        handles, labels = panels[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-        save(figure, path, 110)
+        legend_below(drawn, panels[0][0], len(SOLVERS) + 1)
     return path

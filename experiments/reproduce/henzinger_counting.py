@@ -1,127 +1,77 @@
-"""Figure 1 of Henzinger, Upadhyay, Upadhyay (SODA 2023): error of the binary tree beside their factorization.
+"""Figure 1 of Henzinger, Upadhyay, Upadhyay (SODA 2023): error of the binary tree and of their factorization.
 
-Mean squared error of continual counting, computed at real lengths and by formula beyond; the factor pi^2 / (2 ln^2 2) = 10.27 by
-which the tree is worse in the limit, and what it is where anybody counts. Besides, errors of real counters.
+Mean squared error of continual counting, computed at real lengths and by formula beyond; the factor pi^2 / (2 ln^2 2) = 10.27
+by which the tree is worse in the limit, and what it is at lengths that occur; errors of real counters.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from experiments.pages.figures import COLOURS, DASHES, MARKERS
 from experiments.pages.wording import estimate
-from experiments.reproduce import Cell, Means, Reproduction, Section
-from experiments.reproduce.counting_plot import draw
-from experiments.reproduce.page import stem
-from experiments.reproduce.steps import told
-from fedmf.checks import check_choice
+from experiments.reproduce import Reproduction, Table, Value
+from experiments.reproduce.drawing import figure, progress
 from fedmf.counting import continual_counter
 from fedmf.mechanisms import bounds, design, design_run, of_run, prefix_sum, restarted
 from fedmf.randomness import SecretKey
 
-NAME = "henzinger_counting"
-TREES = ("binary_tree", "honaker_online")
-FAMILIES = (*TREES, "sqrt_toeplitz", "optimal")
+FAMILIES = {"binary_tree": "binary tree", "honaker_online": "Honaker online", "sqrt_toeplitz": "square root", "optimal": "optimum"}  # fmt: skip
 LIMIT = math.pi**2 / (2 * math.log(2) ** 2)
 FORMULA_UP_TO = 20  # doublings up to which the sums of the square root are added up; beyond, their expansion
 BEYOND = (20, 30, 36, 50, 100, 200, 250, 280, 300, 500, 1000, 10_000)
-EPSILON, DELTA = 1.0, 1e-6
-DIMENSION = 64
-
-
-@dataclass(frozen=True)
-class Size:
-    """Up to how many doublings mechanisms are fitted, at which counters run, with how many seeds, and lengths of runs."""
-
-    doublings: int
-    counted: tuple[int, ...]
-    seeds: int
-    runs: tuple[int, ...]
-
-
-SIZES = {
-    "small": Size(14, (6, 8, 10), 10, (10, 12, 14)),
-    "laptop": Size(17, (6, 8, 10, 12), 20, (10, 12, 14, 16)),
-}
+EPSILON, DELTA, DIMENSION = 1.0, 1e-6, 64  # of the real counters
 EPOCHS = 8
-COLUMNS = ("rounds", *FAMILIES, "tree, formula", "square root, formula", "tree / square root", "tree / optimal", "square root / optimal")  # fmt: skip
-BY_FORMULA = """
-The gap is Theorem 2's upper bound on the mean squared error less Theorem 3's lower bound, in units of C^2; the paper has it at most 10
-for all numbers of rounds up to 2^50 (docs/errata.md).
-"""
 
 
-def about(size: Size) -> str:
-    """Return the words of the page."""
-    return f"""
-**What is computed.** The mean squared error of the released counts, root loss squared over the number of rounds, in units of the
-squared noise multiplier times the squared norm of one vector, at equal privacy. Up to 2^{size.doublings} rounds it is that of the mechanism as fitted
-and deployed, float32 tables included; the columns `formula` are computed apart from it. For 2^k rounds
-
-    tree:         (k + 1) (k/2 + 2^-k)
-    square root:  G_n (G_1 + ... + G_n) / n,      G_m = sum over j < m of (binom(2j, j) / 4^j)^2
-
-with G_m added up to 2^{FORMULA_UP_TO} rounds and by its expansion (ln m + 0.5772 + 4 ln 2)/pi - 1/(4 pi m) beyond, which is off by less than 1e-8 there. The first two tables have no
-randomness. The counters of the third are real ones ({", ".join(f"2^{k}" for k in size.counted)} rounds, dimension {DIMENSION}, epsilon = {EPSILON:g}, delta = {DELTA:g}, fed with unit vectors),
-with seeds 0 to {size.seeds - 1}: mean and standard error over the seeds.
-
-**What the paper shows.** Figure 1 of Henzinger et al. draws the error of the binary tree mechanism beside that of their
-factorization, and the text gives the factor, about 10, between them: pi^2 / (2 ln^2 2) = {LIMIT:.4f} in the limit. No number
-was read off their plot.
-
-**What differs.** The limit is right, and further away than it sounds: the second table says where the tree is ten times worse. Beside
-their tree stands Honaker's estimator on the same tree, which costs nothing, and beside the square root the optimum. By formula
-the tree is ten times worse than the square root from 2^{ten_times()} rounds on.
-
-**The whole-run mechanism.** For counting without restarts it is the column `optimal`. Where the noise restarts and the count goes
-on, it is the last table.
-"""
+SIZES = {  # doublings up to which mechanisms are fitted, at which counters run, their seeds, and lengths of runs
+    "small": (14, (6, 8, 10), 10, (10, 12, 14)),
+    "laptop": (17, (6, 8, 10, 12), 20, (10, 12, 14, 16)),
+}
+FITTED = ("rounds", *FAMILIES, "tree, formula", "square root, formula", "tree / square root", "tree / optimal", "square root / optimal")  # fmt: skip
+FORMULA = ("rounds", "tree", "square root", "tree / square root", "gap of Theorems 2 and 3")
+COUNTED = ("rounds", "mechanism", "measured", "standard error", "expected", "tree / this one, measured")
+ON_A_RUN = (
+    "rounds an epoch",
+    "binary tree",
+    "square root",
+    "optimum of one epoch",
+    "whole run",
+    "tree / whole run",
+)
 
 
-def reproduce(directory: Path, means: Means) -> Reproduction:
-    """Return the tables, and draw directory/henzinger_counting.png."""
-    check_choice("size", means.size or "small", SIZES)
-    size = SIZES[means.size or "small"]
-    name = stem(NAME, means, "small")
-    rows = tuple(row(doublings) for doublings in in_turn("errors", range(1, size.doublings + 1)))
+def reproduce(directory: Path, size: str) -> Reproduction:
+    """Return the tables, and draw the first; the worst relative error is that of the formulas."""
+    doublings, lengths, seeds, runs_of = SIZES[size]
+    stem = "henzinger_counting" if size == "small" else f"henzinger_counting_{size}"
+    rows = tuple(row(power) for power in progress(range(1, doublings + 1), "errors"))
     formulas = [
-        abs(ours / formula - 1) for item in rows for ours, formula in ((item[1], item[5]), (item[3], item[6]))
+        abs(ours / want - 1) for item in rows for ours, want in ((item[1], item[5]), (item[3], item[6]))
     ]
+    counters = tuple(line for power in progress(lengths, "counters") for line in counted(power, seeds))
+    runs = tuple(on_a_run(power) for power in progress(runs_of, f"{EPOCHS} epochs"))
     return Reproduction(
-        "Henzinger et al. 2023, Figure 1: mean squared error of continual counting",
-        COLUMNS,
-        rows,
-        max(formulas),
-        figures=(draw(directory / f"{name}.png", rows, tree_over_square_root, LIMIT),),
-        stem=name,
-        about=about(size),
-        heading="Mechanisms as fitted",
-        sections=(
-            Section("Beyond, by formula", BY_FORMULA, ("rounds", "tree", "square root", "tree / square root", "gap of Theorems 2 and 3"),
-                    tuple(beyond(doublings) for doublings in BEYOND)),
-            Section("Real counters", "Mean squared error as measured, over the squared noise multiplier, beside what is expected:",
-                    ("rounds", "mechanism", "measured", "standard error", "expected", "tree / this one, measured"),
-                    tuple(line for doublings in in_turn("real counters", size.counted) for line in counted(doublings, size.seeds))),
-            Section(f"Counting in {EPOCHS} epochs", f"{EPOCHS} epochs of so many rounds; the noise restarts in each and the count goes on, one participation an epoch:",
-                    ("rounds an epoch", "binary tree", "square root", "optimum of one epoch", "whole run", "tree / whole run"),
-                    tuple(on_a_run(doublings) for doublings in in_turn(f"{EPOCHS} epochs", size.runs))),
+        (
+            Table("mechanisms as fitted", FITTED, rows),
+            Table("beyond, by formula", FORMULA, tuple(beyond(power) for power in BEYOND)),
+            Table("real counters", COUNTED, counters),
+            Table("epochs", ON_A_RUN, runs),
         ),
-    )  # fmt: skip
-
-
-def in_turn(table: str, doublings: Sequence[int]) -> Iterator[int]:
-    """Return the lengths of a table, as doublings, each told as its turn comes."""
-    return told(doublings, lambda power: f"{table}, 2^{power} rounds", lambda power: 2.0**power)
+        max(formulas),
+        figures=(draw(directory / f"{stem}.png", rows),),
+    )
 
 
 def row(doublings: int) -> tuple[float, ...]:
-    """Return one line of the first table, see `COLUMNS`."""
+    """Return one line of the first table, see `FITTED`."""
     rounds = 2**doublings
     fitted = [float(design(family, prefix_sum(rounds)).root_loss ** 2 / rounds) for family in FAMILIES]
     tree, _, root, optimal = fitted
-    return (rounds, *fitted, tree_error(doublings), square_root_error(doublings), tree / root, tree / optimal, root / optimal)  # fmt: skip
+    formulas = (tree_error(doublings), square_root_error(doublings))
+    return (rounds, *fitted, *formulas, tree / root, tree / optimal, root / optimal)
 
 
 def tree_error(doublings: float) -> float:
@@ -161,33 +111,31 @@ def tree_over_square_root(doublings: float) -> float:
     return tree_error(doublings) / square_root_error(doublings)
 
 
-def ten_times() -> int:
-    """Return the fewest doublings at which the tree is ten times worse, by formula."""
-    return next(
-        doublings for doublings in range(FORMULA_UP_TO, 1000) if tree_over_square_root(doublings) >= 10
-    )
-
-
 def gap_of_squares(rounds: int) -> float:
     """Return Theorem 2's upper bound on the mean squared error less Theorem 3's lower bound, in units of C^2."""
     return float((bounds.henzinger_upper(rounds) ** 2 - bounds.henzinger_lower(rounds) ** 2) / rounds)
 
 
-def beyond(doublings: int) -> tuple[Cell, ...]:
+def beyond(doublings: int) -> tuple[Value, ...]:
     """Return one line of the second table; numbers of rounds beyond a double have no theorems' bounds there."""
     gap = gap_of_squares(2**doublings) if doublings <= 50 else None
-    return (f"2^{doublings}", tree_error(doublings), square_root_error(doublings), tree_over_square_root(doublings), gap)  # fmt: skip
+    return (
+        f"2^{doublings}",
+        tree_error(doublings),
+        square_root_error(doublings),
+        tree_over_square_root(doublings),
+        gap,
+    )
 
 
-def counted(doublings: int, seeds: int) -> list[tuple[Cell, ...]]:
+def counted(doublings: int, seeds: int) -> list[tuple[Value, ...]]:
     """Return the lines of the third table for one length: real counters of each family, run once with each seed."""
-    rounds = 2**doublings
-    lines: list[tuple[Cell, ...]] = []
-    measured = {family: [measure(rounds, family, seed) for seed in range(seeds)] for family in FAMILIES}
-    tree = float(np.mean(measured["binary_tree"]))
-    for family, errors in measured.items():
-        found = estimate(errors)
+    rounds, lines = 2**doublings, list[tuple[Value, ...]]()
+    tree = None
+    for family in FAMILIES:
+        found = estimate([measure(rounds, family, seed) for seed in range(seeds)])
         assert found is not None
+        tree = tree or found.mean
         expected = design(family, prefix_sum(rounds)).root_loss ** 2 / rounds
         lines.append((rounds, family, found.mean, found.error, expected, tree / found.mean))
     return lines
@@ -208,13 +156,36 @@ def measure(rounds: int, family: str, seed: int) -> float:
     return squares / rounds / counter.noise_multiplier**2
 
 
-def on_a_run(doublings: int) -> tuple[Cell, ...]:
+def on_a_run(doublings: int) -> tuple[Value, ...]:
     """Return one line of the last table: mean squared errors over a run of `EPOCHS` epochs of 2^doublings rounds."""
     rounds = 2**doublings
-    restarting = [
-        restarted(design(family, prefix_sum(rounds)), EPOCHS)
-        for family in ("binary_tree", "sqrt_toeplitz", "optimal")
-    ]
-    whole = design_run("optimal", of_run(rounds, EPOCHS))
-    errors = [run.root_loss**2 / (rounds * EPOCHS) for run in (*restarting, whole)]
+    families = ("binary_tree", "sqrt_toeplitz", "optimal")
+    runs = [restarted(design(family, prefix_sum(rounds)), EPOCHS) for family in families]
+    runs.append(design_run("optimal", of_run(rounds, EPOCHS)))
+    errors = [run.root_loss**2 / (rounds * EPOCHS) for run in runs]
     return (rounds, *errors, errors[0] / errors[-1])
+
+
+def draw(path: Path, rows: Sequence[Sequence[float]]) -> Path:
+    """Draw error against rounds and, far beyond real lengths, by how much the tree is worse, to `path`, a PNG."""
+    with figure(path, 9.5, 3.8) as drawn:
+        left, right = drawn.subplots(1, 2)
+        rounds = np.array([row[0] for row in rows])
+        for index, label in enumerate(FAMILIES.values()):
+            look = {"color": COLOURS[index], "linestyle": DASHES[index], "marker": MARKERS[index]}
+            left.plot(rounds, [row[1 + index] for row in rows], markersize=4, label=label, **look)
+        left.set_xscale("log", base=2)
+        left.set_ylim(bottom=0)
+        left.set(xlabel="rounds", ylabel="mean squared error of a count (units of (z C)²)")
+        left.legend()
+        doublings = np.unique(np.geomspace(1, BEYOND[-1], 200).round())
+        ratios = [tree_over_square_root(k) for k in doublings.tolist()]
+        right.plot(doublings, ratios, color=COLOURS[0], label="tree / square root, by formula")
+        measured = [row[1] / row[3] for row in rows]
+        right.plot(np.log2(rounds), measured, "o", color=COLOURS[1], markersize=5, label="as fitted")
+        right.axhline(LIMIT, color=COLOURS[2], linestyle="--", label=f"limit {LIMIT:.2f}")
+        right.axvspan(1, 30, color=COLOURS[5], alpha=0.15, linewidth=0, label="up to a billion rounds")
+        right.set_xscale("log")
+        right.set(xlabel="log2 of the rounds", ylabel="ratio of mean squared errors", ylim=(0, 11))
+        right.legend(loc="lower right")
+    return path

@@ -1,4 +1,4 @@
-"""Three ways to the optimal factorization, each seen evaluation by evaluation with the gap that it has certified.
+"""Three ways to the optimal factorization, each recorded evaluation by evaluation with the gap that it has certified.
 
 All look for the v > 0 at which the diagonal D of X(v) is 1, Denisov et al. (NeurIPS 2022), Theorem 3.2. Their fixed point takes
 v <- v D. L-BFGS minimises the negative dual, in log v:
@@ -31,13 +31,13 @@ Solver = Callable[[Diagonal, Float64], None]
 """Evaluates the diagonal from a start on until what it is given ends it, or it can go no further."""
 
 MEMORY = 10  # pairs that L-BFGS keeps, SciPy's default
-SHORT = 1.0  # CPU seconds below which a solver runs three times
+SHORT = 1.0  # CPU seconds below which a solver runs three times: a hiccup of the machine may be longer than all of them
 GAPS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of the loss, at which `ours` is asked to end
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a solver stands: evaluations of D, CPU seconds, and the least certified gap and root loss so far."""
+    """Where a solver is: evaluations of D, CPU seconds, and the least certified gap and root loss so far."""
 
     evaluations: int
     seconds: float
@@ -49,27 +49,6 @@ class _EndedError(Exception):
     """The gap asked for, or a limit, is reached."""
 
 
-class Recorder:
-    """A diagonal that records a point for each evaluation, and ends the solver at a gap or a limit of seconds."""
-
-    def __init__(self, diagonal: Diagonal, gap: float, seconds: float) -> None:
-        self.points: list[Point] = []
-        self._diagonal, self._gap, self._limit = diagonal, gap, seconds
-        self._began = time.process_time()
-
-    def __call__(self, v: Float64) -> Float64:
-        """Return D of v, or raise what `recorded` waits for."""
-        D = self._diagonal(v)
-        gap, root_loss = certificate(v, D)
-        if self.points and not gap < self.points[-1].gap:
-            gap, root_loss = self.points[-1].gap, self.points[-1].root_loss
-        taken = time.process_time() - self._began
-        self.points.append(Point(len(self.points) + 1, taken, gap, root_loss))
-        if gap <= self._gap or taken > self._limit:
-            raise _EndedError
-        return D
-
-
 def recorded(
     solver: Solver, diagonal: Diagonal, start: Float64, *, gap: float, seconds: float
 ) -> list[Point]:
@@ -77,19 +56,27 @@ def recorded(
     diagonal(start)  # what is compiled at its first call is not timed
 
     def once() -> list[Point]:
-        recorder = Recorder(diagonal, gap, seconds)
+        points: list[Point] = []
+        began = time.process_time()
+
+        def record(v: Float64) -> Float64:
+            D = diagonal(v)
+            certified = certificate(v, D)
+            best = min([certified, *((point.gap, point.root_loss) for point in points[-1:])])
+            points.append(Point(len(points) + 1, time.process_time() - began, *best))
+            if points[-1].gap <= gap or points[-1].seconds > seconds:
+                raise _EndedError
+            return D
+
         with contextlib.suppress(_EndedError):
-            solver(recorder, start)
-        return recorder.points
+            solver(record, start)
+        return points
 
     return quickest(once)
 
 
 def quickest(timed: Callable[[], list[Point]]) -> list[Point]:
-    """Return the points of what takes `SHORT` or longer as they are, else those of the quickest of three runs.
-
-    The evaluations are the same in each; only the time differs, and a hiccup of the machine may be longer than all of them.
-    """
+    """Return the points of what takes `SHORT` or longer as they are, else those of the quickest of three runs."""
     first = timed()
     more = [timed(), timed()] if first[-1].seconds < SHORT else []
     return min((first, *more), key=lambda points: points[-1].seconds)

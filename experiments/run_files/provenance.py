@@ -33,6 +33,7 @@ PACKAGES = ("torch", "flwr", "numpy", "cryptography")
 IMAGE = "FEDMF_IMAGE"  # environment variable: the digest of the container image, unknown inside the container
 ACCEPT_COPY, WITHOUT_UNREADY = "accept_copy", "unready_nodes=without"  # permissions that a statement names
 _OURS = ("fedmf", "server", "client", "experiments", "conf")
+_NOT_INSTALLED = ("experiments/benchmark/", "experiments/reproduce/")
 _CODE = {".py", ".yaml"}
 _CHECKOUT = Path(fedmf.__file__).resolve().parents[1]
 _EVERY = 10.0  # seconds between two records
@@ -158,7 +159,8 @@ def code_digest(checkout: Path) -> str:
     The same for a checkout, an installed package and Flower's bundle of one state of the code.
     """
     files = (file for package in _OURS for file in (checkout / package).rglob("*") if file.suffix in _CODE)
-    return files_digest((file.relative_to(checkout).as_posix(), file) for file in files)
+    named = ((file.relative_to(checkout).as_posix(), file) for file in files)
+    return files_digest(pair for pair in named if not pair[0].startswith(_NOT_INSTALLED))
 
 
 def files_digest(files: Iterable[tuple[str, Path]]) -> str:

@@ -5,7 +5,7 @@
 
 Off unless run.metrics_port is given; the package is an extra. The gauges of rounds are set from the rows of metrics.jsonl. No
 privacy statement covers which clients were silent, and when. So no gauge names a client, none counts the clients heard before
-their round is released, and none tells who could not train (docs/alerts.md). The server ends with the run.
+their round is released, and none tells who could not train (docs/deployment.md). The server ends with the run.
 
 A logger sends metrics elsewhere, to TensorBoard, MLflow or Weights & Biases, off by default. It receives the rows of
 metrics.jsonl as they are released, with the error of the round from mechanism.json as `noise_error`, and nothing else.

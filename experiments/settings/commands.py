@@ -78,7 +78,7 @@ class DeployDemoSettings:
     directory: str | None = setting(None, "folder of the run; null: runs/deploy-demo_DATE_TIME")
     nodes: int = setting(3, "SuperNodes; they share the 1437 digits clients")
     overrides: str = setting(
-        "", "settings of the run, those of simulate, in one text; empty: the run that `make run` simulates"
+        "", "settings of the run, those of simulate, in one text; empty: two epochs of six rounds"
     )
     timeout: float = setting(3600.0, "seconds until the demo gives up")
     output: Output = setting(Output.text, PRINTED)
@@ -88,50 +88,19 @@ class DeployDemoSettings:
 class AuditSettings:
     """Keys of the command."""
 
-    directory: str = setting("outputs/audit", "must not exist yet: audit.png and audit.json go there")
-    sabotage: str | tuple[str, ...] = setting(
-        "none",
-        "what is broken on purpose: none, all, or names of docs/audit.md such as [no clipping,a stale sum]",
-    )
-    thorough: bool = setting(
-        False,
-        "true: all mechanisms, ten times the runs, twenty times the residual runs, 160 pairs (six "
-        "times a number that is given), a tenth of one_run_delta, for a night",
-    )
+    directory: str = setting("outputs/audit", "must not exist yet: audit.json goes there")
     run_directory: str | None = setting(
         None, "or run=DIR: audit the run in there instead, of run.keep_releases=true run.reproducible=true"
     )
     trust_code: bool = setting(
         False, "whether code that the settings of that run name by import path may be executed"
     )
-    calibration: int = setting(0, "so many honest streams: measure false alarms and power instead")
     mechanisms: tuple[str, ...] = setting(
-        ("optimal", "independent"), "families of the pipelines that are attacked", FAMILIES
+        ("optimal",), "families that are attacked, and looked at in a scene of their own", FAMILIES
     )
-    keep_probabilities: tuple[float, ...] = setting((1.0, 0.1), "gamma of the pipelines that are attacked")
-    epsilon: float = setting(1.5, "what the pipelines state, by calibration")
-    delta: float = setting(0.02, "large on purpose: see docs/audit.md")
-    runs: int = setting(
-        2000, "of each attacked pipeline, half with the canary in; 0: leave these attacks out"
+    sabotage: str | tuple[str, ...] = setting(
+        "all",
+        "faults that must be caught: all, none, or names of docs/audit.md such as [no clipping,a stale sum]",
     )
-    cohort_size: int = setting(4, "n; the other n - 1 are the attacker's companions")
-    rounds_per_epoch: int = setting(3, "T; there are n T clients")
-    epochs: int = setting(2, "epochs of each pipeline")
-    one_run_epsilon: float = setting(2.0, "what the pipeline of the one-run audit states")
-    one_run_delta: float = setting(1e-05, "delta of the one-run audit")
-    canaries: int = setting(16384, "clients of the one-run audit, a multiple of 8; 0: leave it out")
-    guesses: int = setting(656, "how many of their coins are guessed")
-    pairs: int | None = setting(
-        None,
-        "of runs with the same secrets, one client in and out, in each way a run can go; null: so "
-        "many that each kind of vector is sent in every round (19 to 33); 0: leave them out",
-    )
-    residual_runs: int = setting(
-        50, "whose noise is held against its law, in each way a run can go; 0: leave them out"
-    )
-    confidence: float = setting(
-        0.95, "of each printed lower bound by itself, and of all of them together where the exit code decides"
-    )
-    workers: int = setting(2, "processes that play; 1: this one")
-    seed: int = setting(0, "coins, run secrets and thresholds: an audit can be repeated bit for bit")
+    seed: int = setting(0, "run secrets and coins: an audit can be repeated bit for bit")
     output: Output = setting(Output.text, PRINTED)

@@ -16,6 +16,10 @@ class Faults:
     error: float = setting(0.0, "probability of an error reply", at_least=0, at_most=1)
     duplicate: float = setting(0.0, "probability that the reply comes twice", at_least=0, at_most=1)
 
+    def __post_init__(self) -> None:
+        if (total := self.drop_out + self.delay + self.error) > 1:
+            raise SettingError(f"faults.drop_out, delay and error sum to {total:g}; it must be at most 1.")
+
     @property
     def any(self) -> bool:
         """Whether anything goes wrong at all."""

@@ -16,6 +16,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from client.metric_names import BETTER_IF_LARGER
 from experiments.settings.compose import as_plain, store_settings
 from experiments.settings.log import messages
 from experiments.settings.mistakes import as_setting_errors, check_no_flags, sentence
@@ -93,6 +94,20 @@ def default_directory(directory: object) -> str:
     return given or datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
 
 
+def check_sweeper(sweeper: Any, metric: str | None) -> None:
+    """Raise `SettingError` for a sweeper that would choose by no value, or choose the worst."""
+    if str(sweeper.get("_target_")).endswith(".BasicSweeper"):
+        return
+    if metric is None:
+        raise SettingError(
+            "run.optimized_metric is null, but the sweeper chooses by a value of every run; set it to one of metrics."
+        )
+    wanted = {True: "maximize", False: "minimize"}.get(BETTER_IF_LARGER.get(metric))  # type: ignore[arg-type]
+    chosen = getattr(sweeper.get("direction"), "name", wanted)
+    if wanted and chosen != wanted:
+        raise SettingError(f"hydra.sweeper.direction is {chosen}; it must be {wanted} for {metric}.")
+
+
 def _call(job: Job, config: DictConfig) -> float | None:
     """Return what a job that Hydra composed returns; print of a sweep's job what it sets, and why it failed."""
     hydra_config = HydraConfig.get()
@@ -109,11 +124,7 @@ def _call(job: Job, config: DictConfig) -> float | None:
             messages.info("Each epsilon is that of its run alone: runs on the same clients compose.")
         if name:
             messages.info(f"{name}: {' '.join(given)}")
-            is_basic = str(hydra_config.sweeper.get("_target_")).endswith(".BasicSweeper")
-            if settings.run.optimized_metric is None and not is_basic:
-                raise SettingError(
-                    "run.optimized_metric is null, but the sweeper chooses by a value of every run; set it to one of metrics."
-                )
+            check_sweeper(hydra_config.sweeper, settings.run.optimized_metric)
         with saying_how_to_resume(settings, directory):
             value = job(settings, directory, name)
         if name and value is not None and math.isnan(value):

@@ -38,7 +38,7 @@ def with_key(text: str, group: str, names: Any) -> str:
     keyed_text = f" {group}.{text}" if text.partition(" ")[0] in arguments else f" {text}"
     for name in arguments:
         keyed_text = keyed_text.replace(f" {name}=", f" {group}.{name}=")
-    return keyed_text[1:].replace("=True", "=true").replace("=None", "=null")
+    return keyed_text[1:].replace("=True", "=true").replace("=None", "=null").replace(" to None", " to null")
 
 
 @contextmanager

@@ -18,25 +18,16 @@ RUN = "simulate"
 SETTINGS = {
     RUN: "settings.schema:Settings",
     "audit": "settings.commands:AuditSettings",
-    "benchmark": "benchmark.__main__:BenchmarkSettings",
-    "certificates": "certificates:CertificatesSettings",
     "compare": "compare:CompareSettings",
     "datasets": "settings.commands:DatasetsSettings",
     "deploy_demo": "settings.commands:DeployDemoSettings",
     "evaluate": "settings.commands:EvaluateSettings",
     "export": "settings.commands:ExportSettings",
     "mechanisms": "mechanisms:MechanismsSettings",
-    "node": "deployment.warm_node:NodeCommandSettings",
     "node_check": "deployment.node:NodeSettings",
-    "nodes": "nodes:NodesSettings",
     "plan": "plan:PlanSettings",
-    "proxy": "proxy:ProxySettings",
     "report": "report:ReportSettings",
-    "reproduce": "reproduce.__main__:ReproduceSettings",
-    "server": "deployment.warm_server:ServerCommandSettings",
-    "soak": "soak.__main__:SoakSettings",
     "vocabulary": "vocabulary:VocabularySettings",
-    "wipe": "wipe:WipeSettings",
 }
 """The class of each command's settings, below `experiments`."""
 NOT_SIMULATED = ("deployment",)  # choices that `flwr run` makes by itself, and no user

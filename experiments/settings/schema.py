@@ -168,7 +168,7 @@ class RunSettings:
     metrics_port: int | None = setting(
         None,
         "port on 127.0.0.1 where Prometheus reads /metrics, and /health answers; 0: one that is free, "
-        "which the log names; null: none (docs/alerts.md)",
+        "which the log names; null: none (docs/deployment.md)",
         of="watching",
         at_least=0,
         at_most=65535,

@@ -88,9 +88,7 @@ def test_the_check_of_a_node_names_the_client_whose_values_are_wrong(tmp_path, c
     assert "cannot be read as an HDF5 file" in said
 
 
-def test_the_check_of_a_node_reads_the_nodes_own_file_and_refuses_no_test_set_that_a_node_does_without(
-    tmp_path, capsys, monkeypatch
-):
+def test_the_check_of_a_node_refuses_no_test_set_that_a_node_does_without(tmp_path, capsys, monkeypatch):
     np.savez(
         tmp_path / "a.npz",
         x=np.zeros((8, 4), "f4"),
@@ -98,14 +96,10 @@ def test_the_check_of_a_node_reads_the_nodes_own_file_and_refuses_no_test_set_th
         user=np.arange(8) // 4,
         split=np.zeros(8),
     )
-    lines = (
-        "superlink: fedmf.example.org:8443", "root_certificates: /none", "private_key: /none", "log: json", "clients: 2",
-        f"dataset: {{name: by_user_npz, path: {tmp_path / 'a.npz'}, classes: 3}}",
-    )  # fmt: skip
-    (tmp_path / "node.yaml").write_text("\n".join(lines))
+    data = ("clients=2", "dataset=by_user_npz", f"dataset.path={tmp_path / 'a.npz'}", "dataset.classes=3")
 
     def ended(*more):
-        monkeypatch.setattr("sys.argv", ["node_check", f"config={tmp_path / 'node.yaml'}", *more])
+        monkeypatch.setattr("sys.argv", ["node_check", *data, *more])
         with pytest.raises(SystemExit) as end:
             runpy.run_path(node_check.__code__.co_filename, run_name="__main__")
         return end.value.code, *capsys.readouterr()

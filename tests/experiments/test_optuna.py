@@ -73,9 +73,13 @@ def test_a_run_that_diverges_or_has_no_value_is_a_failed_trial_that_is_not_chose
 @pytest.mark.slow
 def test_a_sweep_that_could_learn_nothing_ends_before_its_first_run(tmp_path):
     arguments = (*SEEDED, *SMALL, "hydra.sweeper.n_trials=3", "optimizer.learning_rate=interval(0.1,1)")
-    refused = command(*arguments, "run.optimized_metric=null", cwd=tmp_path)
-    assert refused.returncode == 2, refused.stderr
-    assert "run.optimized_metric is null" in refused.stderr.splitlines()[-1]
+    for asked, says in {
+        "run.optimized_metric=null": "run.optimized_metric is null",
+        "run.optimized_metric=accuracy": "direction is minimize; it must be maximize for accuracy",
+    }.items():
+        refused = command(*arguments, asked, cwd=tmp_path)
+        assert refused.returncode == 2, refused.stderr
+        assert says in refused.stderr.splitlines()[-1]
     assert not summaries(tmp_path / "sweep")
 
 

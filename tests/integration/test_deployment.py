@@ -1,5 +1,6 @@
 """Real SuperLink and SuperNode processes with TLS and node keys, on the loopback interface."""
 
+import json
 import os
 import sys
 import time
@@ -8,19 +9,17 @@ from itertools import pairwise
 import pytest
 
 from deployments import DATA, finished, released, wait_for
-from experiments.benchmark.tcp_counter import TcpCounter
-from experiments.benchmark.wire import count as count_bytes
-from experiments.deployment.certificates import make_node_key
-from experiments.deployment.loopback import Loopback, free_port
+from experiments.deployment.loopback import WARM, Loopback, free_port, make_node_key
 from runs import metrics, summary
 from server.cohort import Roster
-from server.known_nodes import KnownNode, KnownNodes
+from wire import TcpCounter, count as count_bytes
 
 pytestmark = pytest.mark.deployment
 
 # A node is noticed to be lost after twice its heartbeat interval, which Flower fixes at 30 seconds for its own
 # command: here a node that says 10, the least that a SuperLink takes.
 SHORT_HEARTBEAT = [
+    *WARM,
     sys.executable,
     "-c",
     "import flwr.common.constant as constant; constant.HEARTBEAT_DEFAULT_INTERVAL = 10\n"
@@ -28,6 +27,7 @@ SHORT_HEARTBEAT = [
 ]
 # A node that answers the first message, the query, and after that announces its replies and sends no part of them.
 ANNOUNCES_ONLY = [
+    *WARM,
     sys.executable,
     "-c",
     "import time; import flwr.supernode.start_client_internal as internal\n"
@@ -91,17 +91,22 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
     directory = tmp_path / "r"
     settings = (
         f"run.directory={directory} {DATA} population.min_available=12 population.cohort_size=6 "
-        f"population.epochs=1 engine.round_timeout=25 population.nodes={tmp_path / 'nodes.json'}"
+        f"population.epochs=1 engine.round_timeout=25 population.nodes={tmp_path / 'nodes.yaml'}"
     )
     with Loopback() as loopback:
         loopback.start_superlink()
-        for node, clients, first, command in (("a", 8, 0, ()), ("b", 6, 6, ANNOUNCES_ONLY), ("c", 2, 0, ())):
+        for node, clients, first in (("a", 8, 0), ("b", 6, 6), ("c", 2, 0)):
             loopback.register(node)
-            loopback.start_supernode(node, f"clients={clients} first={first} {DATA}", command=command)
-        keys = {name: (loopback.folder / f"{name}.pub").read_text() for name in "ab"}
-        KnownNodes(tuple(KnownNode(f"hospital-{name}", key, 6) for name, key in keys.items())).save(
-            tmp_path / "nodes.json"
-        )
+            command = {"command": ANNOUNCES_ONLY} if node == "b" else {}
+            loopback.start_supernode(node, f"clients={clients} first={first} {DATA}", **command)
+        document = json.loads(loopback.nodes.read_text())
+        document["nodes"] = [
+            {**node, "name": f"hospital-{node['name']}", "most_clients": 6}
+            for node in document["nodes"]
+            if node["name"] != "c"
+        ]
+        (tmp_path / "nodes.yaml").write_text(json.dumps(document))
+        (tmp_path / "nodes.yaml").chmod(0o600)
         process, times = loopback.submit(settings), []
         for happened in (
             (directory / "checkpoint/roster.json").exists,
@@ -184,7 +189,7 @@ def test_strangers_are_refused():
     with Loopback() as loopback:
         loopback.start_superlink()
         make_node_key(loopback.folder, "unregistered")
-        trusted = ("--root-certificates", loopback.certificates.authority)
+        trusted = ("--root-certificates", loopback.authority)
         key = ("--auth-supernode-private-key", loopback.folder / "unregistered")
         for arguments, reason in (
             ((*trusted, *key), "code: 2004"),

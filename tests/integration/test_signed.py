@@ -78,9 +78,7 @@ def test_a_node_that_wants_signed_apps_refuses_one_that_is_submitted_from_a_fold
         subprocess.run([key, "-q", "-t", "ed25519", "-N", "", "-f", loopback.folder / "release"], check=True)
         trusted = loopback.folder / "trusted.yaml"
         trusted.write_text(f"fpk_release: '{(loopback.folder / 'release.pub').read_text().strip()}'\n")
-        loopback.start_supernode(
-            "a", f"clients=4 {data}", command=[BIN / "flower-supernode", "--trusted-entities", trusted]
-        )
+        loopback.start_supernode("a", f"clients=4 {data}", "--trusted-entities", trusted)
         directory = loopback.folder / "run.directory"
         loopback.submit(
             f"run.directory={directory} {data} population.min_available=4 population.cohort_size=2"

@@ -5,7 +5,7 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from client.data.fingerprint import Fingerprint
-from experiments.deployment.node_app import count_answer
+from experiments.deployment.apps import count_answer
 from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numba import njit
 
-from experiments.benchmark.compilation import compiled_anything
 from experiments.benchmark.row import Row, measure
 
 
@@ -41,26 +40,6 @@ def test_the_turn_with_the_median_ratio_counts(monkeypatch):
     assert measured["turns"] == 3
 
 
-def test_other_systems_play_in_the_same_turns_and_get_ratios_of_their_own(monkeypatch):
-    clock, order = Clock(monkeypatch), []
-    costs = iter((8.0, 4.0, 60.0))
-
-    def other():
-        order.append(clock.now)
-        return next(costs)
-
-    row = Row(clock.taking(1.0, 1.0, 1.0), clock.taking(2.0, 4.0, 2.0), "steps", goal=1.5)
-    measured = measure(row, 3, {"theirs": other})
-    assert measured["ratio"] == 0.5
-    assert measured["others"] == {"theirs": {"ratio": 4.0, "seconds": 8.0, "floor": 2.0}}
-    assert order == [1.0, 4.0, 9.0]  # after ours and before the floor of each turn
-
-
-def test_a_row_without_other_systems_says_nothing_of_them(monkeypatch):
-    clock = Clock(monkeypatch)
-    assert "others" not in measure(Row(clock.taking(1.0), clock.taking(1.0), "steps"), 1)
-
-
 def test_compiling_is_in_no_turn():
     """The third call and the fifth, which would be the turn, meet types that numba has not compiled for."""
     calls = []
@@ -77,13 +56,6 @@ def test_compiling_is_in_no_turn():
     measured = measure(Row(action, lambda: None, "nothing"), 1)
     assert len(total.signatures) == 3
     assert measured["seconds"] < 1e-3 < 0.01 < time.process_time() - begun
-
-
-def test_loading_numba_counts_as_compiling(monkeypatch):
-    monkeypatch.delitem(__import__("sys").modules, "numba")
-    assert compiled_anything(lambda: __import__("sys").modules.setdefault("numba", np))
-    monkeypatch.undo()
-    assert not compiled_anything(lambda: None)
 
 
 def test_a_row_that_compiles_in_every_turn_is_refused():

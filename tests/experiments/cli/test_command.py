@@ -55,7 +55,6 @@ def test_what_hydra_or_the_file_system_refuses_is_one_sentence_too(
     [
         ("plan", ["epsilon"], "epsilon is not understood; settings are given as key=value"),
         ("plan", ["+epslon=3"], "epslon is no setting of plan; did you mean epsilon?"),
-        ("soak", ['overrides=["privacy.epsilon=0"]'], "privacy.epsilon is 0.0"),
         (
             "deploy_demo",
             ["overrides=population.epochs=zero"],

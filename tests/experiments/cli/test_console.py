@@ -181,8 +181,8 @@ def test_a_planted_file_is_not_run_by_a_command_that_looks_for_it(tmp_path: Path
     fedmf.folder = tmp_path / "hostile"
     fedmf.folder.mkdir()
     (fedmf.folder / "bcrypt.py").write_text(PLANTED)
-    fedmf("certificates", "directory=keys", "name=localhost")
+    fedmf("mechanisms", "rounds=4", "families=[independent]")
     assert not Path(run).exists()
     fedmf.environment["PYTHONPATH"] = str(fedmf.folder)
-    fedmf("certificates", "directory=keys_2", "name=localhost")
+    fedmf("mechanisms", "rounds=4", "families=[independent]")
     assert "bcrypt" in Path(run).read_text()

@@ -34,14 +34,11 @@ def exit_code(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) 
         return guard(partial(run_jobs, never, run_settings))
     is_package = (Path(experiments.__file__).parent / name).is_dir()
     module = import_module(f"experiments.{name}.__main__" if is_package else f"experiments.{name}")
-    function = getattr(module, name)
-    settings = get_type_hints(function)["settings"]
-    reads = "config" in settings.__dataclass_fields__  # an operator's file
-    main = (
-        module.main
-        if name == "plan"
-        else partial(run, function, name, settings, module.__doc__, reads_file=reads)
-    )
+    if name == "plan":
+        main = module.main
+    else:
+        function = getattr(module, name)
+        main = partial(run, function, name, get_type_hints(function)["settings"], module.__doc__)
     with pytest.raises(SystemExit) as end:
         main(arguments)
     return end.value.code

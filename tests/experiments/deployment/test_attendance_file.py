@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from experiments.deployment.certificates import make_node_key
+from experiments.deployment.loopback import make_node_key
 from experiments.pages.run_page import attendance_sections
 from experiments.run_files.directory import ATTENDANCE, read_attendance, record_attendance
 from experiments.run_files.reader import Run

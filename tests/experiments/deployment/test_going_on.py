@@ -5,7 +5,7 @@ from flwr.app import Context, RecordDict
 
 from crashes import Crash
 from experiments.deployment import apps
-from experiments.deployment.node_app import run_settings
+from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError

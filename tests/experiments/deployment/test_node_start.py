@@ -13,7 +13,7 @@ import yaml
 import small_files
 from experiments.cli.command import guard
 from experiments.deployment.holdings import UNGIVEN
-from experiments.deployment.node import Node, NodeSettings, readiness
+from experiments.deployment.node import Node, NodeSettings, read_readiness, readiness
 from experiments.node_check import node_check
 from experiments.settings.compose import compose
 
@@ -26,8 +26,16 @@ def check_of_the_unit():
     """Return the arguments of the unit's check besides those of the data."""
     (line,) = re.findall(r"(?m)^ExecStartPre=-/opt/fedmf/.venv/bin/fedmf node_check (.*)", UNIT)
     *words, data = line.split()
-    assert data == "$FEDMF_DATA"
+    assert data == "$FEDMF_NODE"
     return words
+
+
+def noted(folder, *data):
+    """Return the exit code of the unit's check, and what it notes for the node."""
+    (ready,) = check_of_the_unit()
+    assert ready == "ready=/run/fedmf-node/ready"
+    code = checked(f"ready={folder / 'ready'}", *data)
+    return code, read_readiness(str(folder / "ready"))
 
 
 def checked(*words):
@@ -52,41 +60,56 @@ def of_one_client(name, split, value):
 def test_one_clients_bad_value_neither_keeps_a_node_away_nor_makes_it_unready(tmp_path, capsys, spoilt, code):
     path = small_files.npz(tmp_path / "data.npz", **of_one_client(*spoilt))
     data = ("clients=3", "dataset=by_user_npz", f"dataset.path={path}", "dataset.classes=3")
-    assert checked(*check_of_the_unit(), *data) == 0
+    assert noted(tmp_path, *data) == (0, True)
     assert capsys.readouterr().out == "This node is ready.\n"
     assert checked(*data) == code  # by hand the operator is told of every client; a node needs no test row
 
 
 def test_the_check_says_that_a_node_is_not_ready_and_lets_it_start(tmp_path, capsys):
     data = ("clients=3", "dataset=by_user_npz", f"dataset.path={tmp_path / 'no.npz'}")
-    assert checked(*check_of_the_unit(), *data) == 0
+    assert noted(tmp_path, *data) == (0, False)
     assert "not ready: its data cannot be loaded: The data file" in capsys.readouterr().out
-    assert checked(*check_of_the_unit(), *data, "output=json") == 0
+    assert noted(tmp_path, *data, "output=json") == (0, False)
     assert json.loads(capsys.readouterr().out)["ready"] is False
 
 
 def test_why_a_node_is_not_ready_ends_in_one_full_stop(tmp_path, capsys):
     data = ("clients=3", "dataset=by_user_npz", f"dataset.path={tmp_path / 'no.npz'}")
-    assert checked(*check_of_the_unit(), *data) == 0
+    assert noted(tmp_path, *data) == (0, False)
     assert capsys.readouterr().out.count(". It starts all the same, and says so.\n") == 1
     assert not readiness(Node.of(compose("node_check", data, NodeSettings))).endswith(".")
 
 
-def test_a_mistake_in_the_settings_is_no_reading_of_data(capsys):
+def test_a_mistake_in_the_settings_is_no_reading_of_data(tmp_path, capsys):
     """Without data to look at, the check says what the node is going to refuse."""
-    assert checked(*check_of_the_unit(), "clients=3", "dataset=by_user_npz") == 2
-    assert capsys.readouterr() == ("", "error: dataset.path is missing; dataset by_user_npz needs it.\n")
+    assert noted(tmp_path, "clients=3", "dataset=by_user_npz") == (2, False)
+    assert "error: dataset.path is missing; dataset by_user_npz needs it.\n" in capsys.readouterr().err
+
+
+def test_what_a_node_says_of_itself_is_what_was_noted_when_it_started(tmp_path, caplog):
+    assert read_readiness(None) is None  # nobody looked: it says nothing
+    assert read_readiness(str(tmp_path / "ready")) is False  # it should have been there
+    for text, said in (("true", True), ("false", False), ("", False), ('"true"', False)):
+        (tmp_path / "ready").write_text(text)
+        assert read_readiness(str(tmp_path / "ready")) is said
+    assert "which cannot be read" in caplog.text
 
 
 @pytest.mark.parametrize("code", [0, 2, 137])
 def test_a_container_starts_its_node_whatever_the_check_ends_with(tmp_path, code):
-    (tmp_path / "fedmf").write_text(f'#!/bin/sh\necho "$1"\n[ "$1" = node_check ] && exit {code}\nexit 0\n')
-    (tmp_path / "fedmf").chmod(0o755)
+    for name in ("fedmf", "python"):
+        (tmp_path / name).write_text(
+            f'#!/bin/sh\necho "$1 $2"\n[ "$1" = node_check ] && exit {code}\nexit 0\n'
+        )
+        (tmp_path / name).chmod(0o755)
     program = CONTAINER.replace("$$", "$")
     said = subprocess.check_output(
-        ["/bin/sh", "-c", program], env={"PATH": str(tmp_path), "FEDMF_DATA": ""}, text=True
+        ["/bin/sh", "-c", program], env={"PATH": str(tmp_path), "FEDMF_NODE": ""}, text=True
     )
-    assert said.split() == ["node_check", "node"]
+    assert said.splitlines() == [
+        "node_check ready=/run/fedmf-node/ready",
+        "-m experiments.deployment.warm",
+    ]
     assert shlex.split(program.partition(";")[0])[2:-1] == check_of_the_unit()
 
 

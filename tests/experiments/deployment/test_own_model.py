@@ -6,7 +6,7 @@ import torch
 from flwr.app import Context, RecordDict
 
 from experiments.deployment import apps
-from experiments.deployment.node_app import run_settings
+from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app
 from nodes import Nodes, compose_once

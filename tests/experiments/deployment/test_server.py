@@ -14,10 +14,10 @@ import small_files
 from crashes import Crash
 from experiments.cli.command import without_traceback
 from experiments.deployment import apps
-from experiments.deployment.certificates import make_node_key
+from experiments.deployment.apps import run_settings
 from experiments.deployment.holdings import examine
+from experiments.deployment.loopback import make_node_key
 from experiments.deployment.node import Node, node_settings
-from experiments.deployment.node_app import run_settings
 from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app, set_identity
 from experiments.node_check import node_check
@@ -26,12 +26,11 @@ from experiments.settings.client import build_client_plan
 from experiments.settings.experiment import build
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.updates import wire
-from nodes import Nodes, compose_once, key_of
+from nodes import Nodes, compose_once, key_of, write_list
 from runs import composed, metrics, simulate, summary
 from server import gathering
 from server.attendance import ROSTER
 from server.cohort import Roster
-from server.known_nodes import KnownNode, KnownNodes
 
 pytestmark = pytest.mark.long
 
@@ -148,21 +147,26 @@ def test_a_model_that_no_client_could_train_is_refused_before_any_node_is_asked(
 
 def test_a_run_is_given_the_list_of_its_nodes_by_a_file(tmp_path, caplog):
     """Where it cannot be read, or names nobody, nothing is written; who is not in it is not asked."""
-    listed = tmp_path / "nodes.json"
+    listed = tmp_path / "nodes.yaml"
     for file, says in (
-        (listed, r"population.nodes is .*nodes.json, which does not exist; `fedmf nodes"),
-        ("nodes.json", "population.nodes is nodes.json; a deployment needs an absolute path"),
+        (listed, r"population.nodes is .*nodes.yaml, which cannot be read as YAML"),
+        ("nodes.yaml", "population.nodes is nodes.yaml; a deployment needs an absolute path"),
     ):
         run, config = configured(tmp_path / "r", f"population.nodes={file}")
         with pytest.raises(SettingError, match=says):
             deploy(config, network(run, TWO))
-    KnownNodes(()).save(listed)
+    write_list(listed)
     run, config = configured(tmp_path / "r", f"population.nodes={listed}")
     with pytest.raises(SettingError, match=r"population.nodes is .*, which lists no node"):
         deploy(config, network(run, TWO))
     assert not (tmp_path / "r").exists()
     key = make_node_key(tmp_path, "c").read_text()  # none of the nodes that are there
-    KnownNodes((KnownNode("hospital-c", key, 5),)).save(listed)
+    listed.write_text("nodes: [{name: hospital-c, public_key: 3}]")
+    with pytest.raises(
+        SettingError, match=r"lists .*public_key.*; a node has name, public_key, most_clients"
+    ):
+        deploy(config, network(run, TWO))
+    write_list(listed, hospital_c=(key, 5))
     grid = network(run, TWO)
     with pytest.raises(FedmfError, match="0 clients behind 0 connected nodes are available"):
         deploy(config, grid)

@@ -5,16 +5,15 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from experiments.deployment import apps
-from experiments.deployment.node_app import run_settings
+from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app
 from experiments.session.monitoring import Watch
 from listed_nodes import LINES, Signed
-from nodes import Nodes, compose_once, key_of
+from nodes import Nodes, compose_once, key_of, write_list
 from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, health, ports, samples  # noqa: F401  fixtures
 from server import gathering
 from server.cohort import Presence
-from server.known_nodes import KnownNode, KnownNodes
 
 pytestmark = pytest.mark.long
 
@@ -115,9 +114,7 @@ def test_it_waits_for_nodes_before_an_epoch_and_not_while_clients_train(tmp_path
 def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, after_each_round):  # noqa: F811
     """It is in no epoch after this one, and few rounds would ask its clients: an alert needs ten minutes without a gap."""
     data = DATA.replace("clients=12", "clients=13")
-    listed = KnownNodes(tuple(KnownNode(f"hospital-{name}", LINES[name], 12) for name in "ab"))
-    file = tmp_path / "nodes.json"
-    listed.save(file)
+    file = write_list(tmp_path / "nodes.yaml", hospital_a=(LINES["a"], 12), hospital_b=(LINES["b"], 12))
     run = f"run.directory={tmp_path / 'r'} {SMALL} population.nodes={file}".replace(DATA, data)
     grid = network(run, {"a": f"clients=12 {data}", "b": f"clients=1 first=12 {data}"}, Signed)
     seen = []

@@ -8,7 +8,9 @@ from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
 from experiments.engines.grid import Failure, FaultyWorker, InProcessWorker, LocalGrid, call_app, set_identity
+from experiments.settings.compose import compose
 from experiments.settings.engine import Faults
+from experiments.settings.schema import Settings
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
@@ -107,4 +109,4 @@ def test_failures_are_reported_whatever_message_they_share():
 )
 def test_impossible_faults_are_refused(wrong):
     with pytest.raises(SettingError, match=r"faults\."):
-        Faults(**wrong)
+        compose("config", [f"faults.{name}={value}" for name, value in wrong.items()], Settings)

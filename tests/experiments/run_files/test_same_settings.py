@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 import written_run
 from experiments.run_files.same_settings import refuse_other_settings
@@ -13,8 +12,8 @@ from runs import run
 
 
 def config(**changes: Any) -> Any:
-    """Return the configuration of the written run, with changes."""
-    return OmegaConf.create(written_run.CONFIG | changes)
+    """Return the settings of the written run as plain values, with changes."""
+    return written_run.CONFIG | changes
 
 
 def test_the_same_settings_may_go_on_with_another_engine_and_output(tmp_path: Path) -> None:

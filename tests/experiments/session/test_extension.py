@@ -186,7 +186,7 @@ def test_what_was_not_released_is_not_extended(tmp_path, monkeypatch, capsys):
 def test_parts_are_written_by_extensions_alone(tmp_path):
     with pytest.raises(SettingError, match=r"population\.parts is \[2, 1\]"):
         run(tmp_path / "r", *SMALL, "population.parts=[2,1]")
-    with pytest.raises(SettingError, match=r"run\.extend is 2, but directory is null"):
+    with pytest.raises(SettingError, match=r"run\.extend is 2, but run\.directory is null"):
         composed("run.extend=2")
     assert not (tmp_path / "r").exists()
 

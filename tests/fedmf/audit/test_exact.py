@@ -1,6 +1,5 @@
 """p-values: each against a twin that adds up or simulates its law, and uniform on honest draws."""
 
-from itertools import product
 from math import comb
 
 import numpy as np
@@ -36,23 +35,7 @@ def test_cosines_of_two_gaussian_vectors_follow_the_beta_law_at_any_scale():
         assert exact.correlation(value, 6) == pytest.approx((np.abs(cosines) >= value).mean(), abs=0.01)
 
 
-@pytest.mark.parametrize(("law", "pick"), [(exact.largest, np.max), (exact.least, np.min)])
-def test_the_extremes_of_magnitudes_follow_their_laws(law, pick):
-    rng = np.random.default_rng(2)
-    extremes = pick(np.abs(rng.normal(size=(DRAWS, 20))), axis=1)
-    for value in np.quantile(extremes, (0.02, 0.3, 0.8, 0.99)).tolist():
-        expected = 2 * min((extremes <= value).mean(), (extremes >= value).mean())
-        assert law(value, 20) == pytest.approx(expected, abs=0.02)
-
-
-def test_extremes_that_no_float_tells_apart_from_certain_are_p_values_all_the_same():
-    assert exact.largest(40.0, 10) == 0.0
-    assert exact.largest(0.0, 10) == 0.0
-    assert exact.least(0.0, 10) == 0.0
-    assert exact.least(1e-9, 1000) == pytest.approx(2 * 1000 * 2e-9 * 0.3989423, rel=1e-4)
-
-
-@pytest.mark.parametrize("name", ["normal", "chi_square", "correlation", "largest", "least"])
+@pytest.mark.parametrize("name", ["normal", "chi_square", "correlation"])
 def test_p_values_of_honest_draws_are_uniform(name):
     rng = np.random.default_rng(3)
     values = rng.normal(size=(4000, 7))
@@ -60,8 +43,6 @@ def test_p_values_of_honest_draws_are_uniform(name):
         "normal": lambda: exact.normal(values.sum(axis=1) / np.sqrt(7)),
         "chi_square": lambda: exact.chi_square((values**2).sum(axis=1), 7),
         "correlation": lambda: exact.correlation(values[:, 0] / np.linalg.norm(values, axis=1), 7),
-        "largest": lambda: np.array([exact.largest(row, 7) for row in np.abs(values).max(axis=1)]),
-        "least": lambda: np.array([exact.least(row, 7) for row in np.abs(values).min(axis=1)]),
     }[name]()
     assert kstest(found, "uniform").pvalue > 1e-3
 
@@ -69,5 +50,5 @@ def test_p_values_of_honest_draws_are_uniform(name):
 def test_p_values_of_counts_are_never_more_often_small_than_uniform_ones():
     n, p = 9, 0.35
     masses = {k: comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)}
-    for level, _ in product((0.001, 0.01, 0.05, 0.2, 0.5), range(1)):
+    for level in (0.001, 0.01, 0.05, 0.2, 0.5):
         assert sum(mass for k, mass in masses.items() if exact.binomial(k, n, p) <= level) <= level

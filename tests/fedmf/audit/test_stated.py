@@ -44,24 +44,26 @@ def test_a_plan_states_its_deployed_matrices_its_sigma_and_its_bounds(family):
         zip(stated.epochs, plan.factorization.epochs, strict=True)
     ):
         np.testing.assert_array_equal(epoch.noising, factorization.stream.materialize_noising())
-        assert epoch.sigma == plan.sigma_in(number)
-        assert epoch.sensitivity == factorization.sensitivity
+        assert epoch.sigma == pytest.approx(plan.sigma_in(number), rel=1e-12)
+        assert epoch.sensitivity == pytest.approx(factorization.sensitivity, rel=1e-12)
 
 
-def test_a_statement_that_cannot_be_one_is_refused():
-    with pytest.raises(SettingError, match="of_strategy takes square"):
-        Stated.of_strategy(np.ones((3, 2)), sigma=1, l2_norm=1)
-    with pytest.raises(SettingError, match="has no inverse"):
-        Stated.of_strategy(np.zeros((2, 2)), sigma=1, l2_norm=1)
-    with pytest.raises(SettingError, match="has rank 1, but 2 rows"):
-        StatedEpoch(np.ones((2, 2)), 1.0, 1.0)
-    with pytest.raises(SettingError, match="shape \\(3, 2\\)"):
-        StatedEpoch(np.eye(3)[:, :2], 1.0, 1.0)
-    with pytest.raises(SettingError, match="not finite"):
-        StatedEpoch(np.array([[np.nan]]), 1.0, 1.0)
-    with pytest.raises(SettingError, match="rounds; all must have the same"):
-        Stated((StatedEpoch(np.eye(2), 1.0, 1.0), StatedEpoch(np.eye(3), 1.0, 1.0)), 1.0)
-    with pytest.raises(SettingError, match="sigma is 0"):
-        banded_statement(sigma=0.0).whitened(np.zeros((1, 2, 4, 3)))
-    with pytest.raises(SettingError, match="2 epochs, 4 rounds"):
-        banded_statement().whitened(np.zeros((1, 4, 2, 3)))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Stated.of_strategy(np.ones((3, 2)), sigma=1, l2_norm=1),
+        lambda: Stated.of_strategy(np.zeros((2, 2)), sigma=1, l2_norm=1),
+        lambda: Stated.of_strategy(np.ones((2, 2)), sigma=1, l2_norm=1),
+        lambda: Stated.of_strategy(np.eye(2), sigma=1, l2_norm=0),
+        lambda: StatedEpoch(np.ones((2, 2)), 1.0, 1.0),
+        lambda: StatedEpoch(np.eye(3)[:, :2], 1.0, 1.0),
+        lambda: StatedEpoch(np.array([[np.nan]]), 1.0, 1.0),
+        lambda: StatedEpoch(np.eye(2), 1.0, -1.0),
+        lambda: Stated((StatedEpoch(np.eye(2), 1.0, 1.0), StatedEpoch(np.eye(3), 1.0, 1.0)), 1.0),
+        lambda: Stated((), 1.0),
+        lambda: banded_statement(sigma=0.0).whitened(np.zeros((1, 2, 4, 3))),
+    ],
+)
+def test_a_statement_that_cannot_be_one_is_an_error(make):
+    with pytest.raises(SettingError):
+        make()

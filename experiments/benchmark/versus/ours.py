@@ -1,0 +1,16 @@
+"""Rounds of our simulation, with clipping, rotation, masks and noise: `python -m experiments.benchmark.versus.ours`."""
+
+from experiments.benchmark.simulation import Federation, simulated_round
+from experiments.benchmark.versus.work import CLIENTS, EXAMPLES, ROWS, Turns, main
+
+
+def play(turns: Turns) -> None:
+    """Play rounds until no more are wanted."""
+    round_ = simulated_round(Federation(*ROWS[turns.row]))
+    round_()
+    while turns(CLIENTS * EXAMPLES):
+        round_()
+
+
+if __name__ == "__main__":
+    main(play)

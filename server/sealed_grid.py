@@ -1,0 +1,136 @@
+"""A Grid whose tasks and replies travel sealed between this server and each node (`fedmf.sealing`).
+
+Flower 1.41 gives the parts of any message to whoever is a registered node and names them, and takes a reply from whoever
+knows its question. Sealed, both are of no use to a third: it reads nothing, and what it makes counts as no reply of the node.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedmf.sealing import (
+    PUBLIC,
+    RUN_KEY,
+    SEALED,
+    Channel,
+    about_reply,
+    about_task,
+    digest_public,
+    seal,
+    server_channel,
+    unseal,
+)
+from server.known_nodes import node_key
+
+
+class SealedGrid(Grid):
+    """Passes messages to `grid`; the ConfigRecords of tasks are sealed for their node, and those of replies opened.
+
+    `box_keys` are the nodes' public keys by what journal and roster call a node. Models travel as they are, because they are
+    public; a node opens a task only with the model, and under the run's `overrides`, for which it was sealed. A message to a
+    node that is not connected any more, or has no box key, is not sent.
+    """
+
+    def __init__(
+        self, grid: Grid, key: X25519PrivateKey, box_keys: Mapping[str, X25519PublicKey], overrides: str = ""
+    ) -> None:
+        self._grid, self._key, self._box_keys, self._overrides = grid, key, box_keys, overrides
+        self._run_key = X25519PrivateKey.generate()
+        self._channels: dict[int, Channel] = {}  # by node id
+        self._asked: dict[str, tuple[Channel, bytes]] = {}  # by message id: what the reply is about
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the grid has besides, such as `get_nodes`."""
+        return getattr(self._grid, name)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Seal the messages and send them; returns their ids, "" for one to a node that is not there."""
+        asked = [(message, self._channel(message.metadata.dst_node_id)) for message in messages]
+        sent = [(message, channel) for message, channel in asked if channel is not None]
+        for message, channel in sent:
+            if SEALED not in message.content:  # else it is sent once more
+                message.content = self._sealed(channel, message)
+        ids = list(self._grid.push_messages([message for message, _ in sent]))
+        for (message, channel), name in zip(sent, ids, strict=True):
+            self._asked[name] = channel, about_reply(_boxes(message.content))
+        left = iter(ids)
+        return [next(left) if channel is not None else "" for _, channel in asked]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return replies to some of the messages, opened; one that the node has not sealed has no content."""
+        return [self._opened(reply) for reply in self._grid.pull_messages(message_ids)]
+
+    def _channel(self, node_id: int) -> Channel | None:
+        if node_id not in self._channels:
+            nodes = {node.node_id: node_key(bytes(node.public_key)) for node in self.get_nodes()}
+            box_key = self._box_keys.get(nodes.get(node_id, ""))
+            if box_key is None:
+                return None
+            self._channels[node_id] = server_channel(self._run_key, self._key, box_key)
+        return self._channels[node_id]
+
+    def _sealed(self, channel: Channel, message: Message) -> RecordDict:
+        metadata, models = message.metadata, message.content.array_records
+        about = about_task(metadata.run_id, metadata.group_id, metadata.message_type)
+        public = [
+            self._overrides.encode(),
+            *(array.data for record in models.values() for array in record.values()),
+        ]
+        records = {name: record.deflate() for name, record in message.content.config_records.items()}
+        boxes = seal(channel.to_node, {PUBLIC: digest_public(public), **records}, about)
+        own = {RUN_KEY: self._run_key.public_key().public_bytes_raw()}
+        return RecordDict({**models, SEALED: ConfigRecord({**boxes, **own})})
+
+    def _opened(self, reply: Message) -> Message:
+        if not reply.has_error():
+            found = {}
+            if asked := self._asked.pop(
+                reply.metadata.reply_to_message_id, None
+            ):  # the first reply alone is heard
+                found = unseal(asked[0].to_server, _boxes(reply.content), asked[1])
+            records = {name: _record(text) for name, text in found.items()}
+            reply.content = RecordDict(
+                {name: record for name, record in records.items() if record is not None}
+            )
+        return reply
+
+    def set_run(self, run: Any) -> None:
+        """Tell the grid its run."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """The grid's run."""
+        return self._grid.run
+
+    def create_message(self, *arguments: Any, **named: Any) -> Message:
+        """Return a message to a node."""
+        return self._grid.create_message(*arguments, **named)
+
+    def get_nodes(self) -> Iterable[Any]:
+        """Return the connected nodes with their public keys."""
+        found: Iterable[Any] = self._grid.get_nodes()
+        return found
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the connected nodes."""
+        return self._grid.get_node_ids()
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Do nothing of the kind: a round is sent and heard by `server.exchange`."""
+        raise NotImplementedError("a sealed grid is used by push_messages and pull_messages")
+
+
+def _boxes(content: RecordDict) -> Mapping[str, Any]:
+    return dict(content.config_records.get(SEALED, {}))
+
+
+def _record(text: bytes) -> ConfigRecord | None:
+    """Return the record that a node has sealed, None where it has sealed something else."""
+    try:
+        return ConfigRecord.inflate(text)
+    except Exception:  # whatever a hostile node sends counts as no reply
+        return None

@@ -1,0 +1,195 @@
+"""Nodes that lie, are late, answer twice or not at all, in one process: zeros or silence, and never a stop.
+
+With them the witness and the recount are tried themselves: each finds the fault that it is there for.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.app import Context, MessageType, RecordDict
+
+from chaos.lies import LIES, lying
+from chaos.recount import examine, recount
+from chaos.witness import Witness, check_heard_once, check_key_chain, note_of
+from experiments.deployment import apps
+from experiments.deployment.apps import run_settings
+from experiments.deployment.server import deploy
+from experiments.engines.grid import call_app
+from fedmf.randomness import SecretKey
+from fedmf.updates.tags import TAG_BYTES
+from nodes import Nodes, compose_once, key_of
+from server import gathering, strategy
+from server.history import History
+
+pytestmark = pytest.mark.slow
+
+DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
+HOLDS = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
+RUN = (
+    f"{DATA} population.min_available=12 population.cohort_size=4 population.epochs=2 engine.node_timeout=0.05 "
+    "privacy.epsilon=null privacy.noise_multiplier=1 compression.keep_probability=0.5 run.evaluations=1"
+)
+ROUNDS = range(1, 7)
+
+
+@pytest.fixture
+def play(tmp_path, monkeypatch):
+    """Return what plays a run of nodes a and b and computes it again; `reply(node, round, honest)` changes what is collected."""
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
+    monkeypatch.setattr(apps, "show_logs", lambda: None)
+    compose_once(monkeypatch)
+
+    def played(change=lambda node, number, replies: replies):
+        directory, notes = tmp_path / "run", []
+        run = f"{RUN} run.directory={directory}"
+
+        def answering(node):
+            context = Context(1, 1, {"overrides": HOLDS[node]}, RecordDict(), {"overrides": run})
+
+            def answer(message):
+                witness.look()
+                if node == "a" and message.metadata.message_type == MessageType.TRAIN:
+                    notes.append(note_of(message, directory))
+                return call_app(apps.client_app, message, context)
+
+            return answer
+
+        witness, settings = Witness(directory), run_settings(run)
+        deploy(settings, Changing({node: answering(node) for node in HOLDS}, change))
+        witness.look()
+        return examine(
+            witness, settings, {key_of(node): text for node, text in HOLDS.items()}, notes
+        ), witness
+
+    return played
+
+
+class Changing(Nodes):
+    """Nodes whose replies to tasks `change(node, round, replies)` changes."""
+
+    def __init__(self, answers, change):
+        super().__init__(answers, answers)
+        self._change = change
+
+    def collect(self, message_ids):
+        message, replies = self.waiting.get(message_ids[0]), super().collect(message_ids)
+        if message is None or message.metadata.message_type != MessageType.TRAIN:
+            return replies
+        node = next(name for name, number in self.ids.items() if number == message.metadata.dst_node_id)
+        return self._change(node, int(message.metadata.group_id), replies)
+
+
+def lie(monkeypatch):
+    """Let node b lie and return the list of its lies."""
+    told, honest = [], apps.reply_to
+    spoilt = lying(honest, told.append)
+
+    def reply_to(message, context):
+        is_liar = context.node_config["overrides"] == HOLDS["b"]
+        return spoilt(message, context) if is_liar else honest(message, context)
+
+    monkeypatch.setattr(apps, "reply_to", reply_to)
+    return told
+
+
+def test_every_lie_counts_as_zeros_and_moves_no_sum(play, monkeypatch):
+    told = lie(monkeypatch)
+    found, _ = play()
+    assert found.unexplained == []
+    assert found.zeros == {number: (key_of("b"),) for number in ROUNDS}
+    assert {*told} == {one.__name__ for one in LIES}
+    assert all(len(release.answered) == 4 for release in found.releases)
+
+
+def test_a_server_that_checks_no_tag_is_found_by_the_recount(play, monkeypatch):
+    monkeypatch.setattr(strategy, "without_tag", lambda data, key, turn: data[:-TAG_BYTES] if data else None)
+    lie(monkeypatch)
+    found, _ = play()
+    assert [LIES[number % len(LIES)].__name__ for number in found.unexplained] == [
+        "wrong_tags",
+        "another_round",
+        "other_clients",
+    ]
+
+
+def test_a_reply_that_comes_twice_or_a_round_late_counts_once_or_not_at_all(play):
+    """Node a answers twice; node b is silent in round 2 and answers it in round 3 as well, and in round 5 never."""
+    late = []
+
+    def change(node, number, replies):
+        if node == "a":
+            return replies * 2
+        if number in (2, 5):
+            late[:] = replies
+            return []
+        return [*late, *replies] if number == 3 else replies
+
+    found, _ = play(change)
+    assert (found.unexplained, found.zeros) == ([], {})
+    heard = {
+        release.round: {client.rpartition(":")[0] for client in release.answered}
+        for release in found.releases
+    }
+    assert [number for number in ROUNDS if key_of("b") not in heard[number]] == [2, 5]
+
+
+def test_one_bit_of_a_release_another_noise_row_and_another_key_are_found(play):
+    found, witness = play()
+    changed = np.array(found.releases[3].noisy_sum)
+    changed[3] = np.nextafter(changed[3], np.float32(np.inf))
+    releases = [*found.releases[:3], replace(found.releases[3], noisy_sum=changed), *found.releases[4:]]
+    keys = {epoch: key for epoch, (key,) in witness.keys.items()}
+    assert 4 in recount(found.experiment, releases, keys, found.apps).unexplained
+    other = {epoch: key.ratchet() for epoch, key in keys.items()}
+    assert recount(found.experiment, found.releases, other, found.apps).unexplained == [*ROUNDS]
+
+
+def test_a_client_that_is_heard_twice_a_changed_roster_and_a_second_key_of_an_epoch_are_found(play):
+    found, witness = play()
+    first, second, *others = found.releases
+    plan, keys, rosters = found.experiment.plan, witness.keys, witness.rosters
+    roster = rosters[1][0]
+    other = replace(roster, nodes={node: count + 1 for node, count in roster.nodes.items()})
+    for answered, clients, said in (
+        (first.answered, rosters, "heard again in round 2"),
+        (("stranger:0",), rosters, "round 2 has strangers"),
+        (second.answered, {**rosters, 1: [roster, other]}, "the clients of epoch 1 changed"),
+    ):
+        with pytest.raises(AssertionError, match=said):
+            check_heard_once([first, replace(second, answered=answered), *others], clients, plan)
+    for wrong, said in (
+        ({**keys, 1: [SecretKey.generate()]}, "no other"),
+        ({**keys, 1: 2 * keys[1]}, "keys"),
+    ):
+        with pytest.raises(AssertionError, match=said):
+            check_key_chain(wrong, 2)
+
+
+def twice(append, history, release):
+    for _ in range(1 + (release.round == 3)):
+        append(history, release)
+
+
+def lost(append, history, release):
+    if release.round != 2:
+        append(history, release)
+
+
+def late(append, history, release, waiting=[]):  # noqa: B006  kept from call to call
+    """Put off each round of an epoch until the next is there."""
+    for before in (*waiting, *([release] if release.round % 3 == 0 else [])):
+        append(history, before)
+    waiting[:] = [release] if release.round % 3 else []
+
+
+@pytest.mark.parametrize("sabotage", [twice, lost, late])
+def test_a_round_that_is_released_twice_or_lost_or_shown_before_it_is_on_disk_is_found(
+    play, monkeypatch, sabotage
+):
+    append = History.append
+    monkeypatch.setattr(History, "append", lambda history, release: sabotage(append, history, release))
+    with pytest.raises(
+        AssertionError, match="before the round was on disk" if sabotage is late else "rounds were to be"
+    ):
+        play()

@@ -1,0 +1,123 @@
+"""A simulation that is killed at random instants, or meets a full disk, and is resumed until it is done."""
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chaos.kills import FAULTS
+from chaos.recount import recount
+from chaos.witness import check_released_once
+from experiments.engines.engine import resident_client_app
+from experiments.settings.experiment import build
+from fedmf.randomness import SecretKey
+from leaks import in_files
+from runs import composed, metrics, model, summary
+from server.state import Release
+
+pytestmark = pytest.mark.slow
+
+KILLS, ROUNDS = 40, 12
+RUN = (
+    *("dataset=synthetic", "dataset.clients=30", "dataset.features=5", "dataset.classes=3", "seed=7"),
+    *(
+        "population.cohort_size=6",
+        "population.rounds_per_epoch=4",
+        "population.epochs=3",
+        "run.checkpoint_every=2",
+    ),
+    *("optimizer.momentum=0.9", "compression.keep_probability=0.5", "run.evaluations=3"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of a run that nothing disturbed, called 0, and of those that were killed."""
+    return tmp_path_factory.mktemp("kills")
+
+
+@pytest.fixture(scope="module")
+def lives(folder):
+    """What the lives of each run have left, by its name."""
+    tests = Path(__file__).resolve().parents[1]
+    command = [
+        "env",
+        f"PYTHONPATH={tests}",
+        sys.executable,
+        "-m",
+        "chaos.kills",
+        folder,
+        str(KILLS),
+        "1",
+        *RUN,
+    ]
+    with (folder / "lives.jsonl").open("w") as file:
+        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr + "".join(
+        log.read_text()[-2000:] for log in folder.glob("*.log")
+    )
+    runs = defaultdict(list)
+    for line in (folder / "lives.jsonl").read_text().splitlines():
+        runs[str(json.loads(line)["run"])].append(json.loads(line))
+    return runs
+
+
+def commits(folder, run):
+    """Return what was noted of a run's commits, in order."""
+    return [json.loads(line) for line in (folder / f"{run}.commits").read_text().splitlines()]
+
+
+def releases(folder, run):
+    """Return a run's releases by round: every form in which one was committed."""
+    forms = defaultdict(set)
+    for row in commits(folder, run):
+        if "round" in row:
+            forms[row["round"]].add((row["sum"], tuple(row["answered"])))
+    return forms
+
+
+def test_lives_end_in_every_way_and_leave_runs_that_equal_the_undisturbed_one(folder, lives):
+    ended = [life["fault"] for run in lives.values() for life in run if life["status"]]
+    assert {kind: ended.count(kind) for kind in FAULTS} == dict.fromkeys(FAULTS, KILLS // len(FAULTS))
+    assert len(lives) > 2
+    for run in map(folder.joinpath, lives):
+        np.testing.assert_array_equal(model(run), model(folder / "0"), strict=True)
+        assert metrics(run) == metrics(folder / "0")
+        assert {**summary(run), "wall_seconds": 0} == {**summary(folder / "0"), "wall_seconds": 0}
+
+
+def test_a_life_goes_on_with_the_round_after_the_last_on_disk_and_commits_each_once(folder, lives):
+    """What a commit returned from is on disk, whatever ended the life then; what was not is committed as before, bit for bit."""
+    for run, its_lives in lives.items():
+        assert its_lives[-1]["after"] == ROUNDS
+        for life in its_lives:
+            rows = [row for row in commits(folder, run) if row["process"] == life["process"]]
+            asked = [row["round"] for row in rows if "round" in row]
+            assert asked == list(range(life["before"] + 1, life["before"] + 1 + len(asked)))
+            done = [row["done"] for row in rows if "done" in row]
+            assert max([life["before"], *done]) <= life["after"] <= max([life["before"], *asked])
+        assert {number: len(forms) for number, forms in releases(folder, run).items()} == dict.fromkeys(
+            range(1, ROUNDS + 1), 1
+        )
+        assert releases(folder, run) == releases(folder, "0")
+
+
+def test_each_release_is_the_sum_of_its_clients_with_its_own_noise_row_once_and_no_key_is_left(folder, lives):
+    settings = composed("run.reproducible=true", *RUN)
+    first = SecretKey.reproducible(settings.seed)
+    keys = [first, first.ratchet(), first.ratchet().ratchet()]
+    forms = {number: next(iter(found)) for number, found in releases(folder, "0").items()}
+    released = [
+        Release(number, np.frombuffer(bytes.fromhex(noisy), "<f4"), answered, settings.population.cohort_size)
+        for number, (noisy, answered) in forms.items()
+    ]
+    check_released_once(released, ROUNDS)
+    found = recount(build(settings), released, keys, {"": resident_client_app(settings)})
+    assert (found.unexplained, found.zeros) == ([], {})
+    np.testing.assert_array_equal(found.model, model(folder / "0"))
+    for run in lives:
+        assert in_files(folder / run, dict(enumerate(keys))) == {}

@@ -1,0 +1,83 @@
+"""The work of the scripts beside other systems: the same models as ours, and turns that time the right rounds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+import client.models
+from experiments.benchmark.simulation import Federation
+from experiments.benchmark.versus import ours, work
+
+VERSUS = Path(work.__file__).parent
+
+
+@pytest.mark.parametrize("row", work.ROWS)
+def test_the_models_are_those_of_our_clients(row):
+    model, classes = work.ROWS[row]
+    theirs, mine = (
+        work.build(model, classes),
+        client.models.build(model, input_shape=work.SHAPE, classes=classes, seed=0),
+    )
+    vector_to_parameters(parameters_to_vector(mine.parameters()), theirs.parameters())
+    x = torch.randn(3, *work.SHAPE)
+    torch.testing.assert_close(theirs(x), mine(x))
+    assert Federation(*work.ROWS[row]).cohort()[0].x.shape == (work.EXAMPLES, *work.SHAPE)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """CPU time that passes only when something is played."""
+    now = [0.0]
+    monkeypatch.setattr(work, "cpu_seconds", lambda: now[0])
+    monkeypatch.setattr(work.time, "process_time", lambda: now[0])
+
+    def bare(model, clients):
+        now[0] += 2.0
+
+    monkeypatch.setattr(work, "bare_round", bare)
+    return now
+
+
+def test_a_turn_is_a_round_and_the_bare_loop_and_the_first_round_warms_up(clock):
+    turns, costs, played = work.Turns("simulation_mlp", 3), iter((50.0, 6.0, 2.0, 8.0)), 0
+    wanted = True
+    while wanted:
+        clock[0] += next(costs)
+        played += 1
+        wanted = turns(work.CLIENTS * work.EXAMPLES)
+    assert played == 4
+    assert turns.result() == {"ratio": 3.0, "seconds": 6.0, "floor": 2.0}
+
+
+def test_a_round_on_other_work_is_an_error(clock):
+    with pytest.raises(ValueError, match="a round trained on 5 examples instead of 2000"):
+        work.Turns("simulation_mlp", 3)(5)
+
+
+def test_ours_plays_the_rounds_of_the_row(clock, monkeypatch):
+    asked = []
+    monkeypatch.setattr(ours, "simulated_round", lambda federation: lambda: asked.append(federation))
+    ours.play(work.Turns("simulation_mlp", 2))
+    assert asked == [Federation("mlp", 10)] * 3  # the first warms up
+
+
+def test_children_count_with_what_they_spent():
+    before = work.cpu_seconds()
+    subprocess.run([sys.executable, "-c", "sum(i * i for i in range(3_000_000))"], check=True)
+    assert work.cpu_seconds() - before > 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_flowers_engine_plays_rounds_in_turns():
+    """The script imports torch, Flower and its siblings: our environment has them too."""
+    script = [sys.executable, str(VERSUS / "with_flower.py"), "simulation_logistic", "--repeats", "1"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout[done.stdout.index("{") :])["simulation_logistic"]
+    assert found["ratio"] == pytest.approx(found["seconds"] / found["floor"])

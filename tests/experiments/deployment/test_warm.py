@@ -1,0 +1,153 @@
+"""The warm start: Flower's programs are forks with imports done, run what is installed, and end with who asked."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from importlib import import_module, invalidate_caches
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, MessageType, RecordDict
+
+from experiments.deployment import apps, warm
+from experiments.engines.grid import call_app, set_identity
+from experiments.settings.reference import CONF
+from fedmf.errors import SettingError
+from nodes import Nodes
+from server.messages import says_other_code
+
+WARM = [sys.executable, "-m", "experiments.deployment.warm"]
+TASK = """
+echo "code of help: $(flwr-clientapp --help > help.txt; echo $?)"
+flwr-serverapp --nonsense 2> usage.txt
+echo "code of a mistake: $?"
+MINE=1 flwr-clientapp --token x --insecure --runtime-api-address 127.0.0.1:1 2> failed.txt &
+asked=$!
+sleep 4
+kill -0 $asked && echo "it asks for its task"
+kill -9 $asked
+echo "$0 has ended"
+exit 5
+"""
+
+
+def children(pid):
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.long
+def test_a_task_is_flowers_own_program_and_ends_with_who_asked_for_it(tmp_path):
+    done = subprocess.run(
+        [*WARM, "sh", "-c", TASK, "program"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.splitlines() == [
+        "code of help: 0",
+        "code of a mistake: 2",
+        "it asks for its task",
+        "program has ended",
+    ], done.stderr
+    assert done.returncode == 5
+    assert "usage: flwr-clientapp" in (tmp_path / "help.txt").read_text()
+    assert "one of the arguments --token" in (tmp_path / "usage.txt").read_text()
+    assert not [line for line in processes() if "flwr-clientapp" in line and str(tmp_path) in line]
+
+
+def processes():
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            found.append((entry / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["its input ends", "it is asked to"])
+def test_the_program_ends_when_its_starter_is_gone_or_asks(tmp_path, how):
+    program = "echo started; exec sleep 1000"
+    command = [*WARM, warm.UNTIL_EOF, "sh", "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"started\n"
+            (child,) = children(process.pid)
+            if how == "its input ends":
+                process.stdin.close()
+            else:
+                process.terminate()
+            assert process.wait(60) == 128 + signal.SIGTERM
+            assert not Path(f"/proc/{child}").exists()
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def bundle(tmp_path, monkeypatch):
+    """The folder of a bundle of this code, where Flower would have unpacked it, first on the path."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    folder = tmp_path / "apps" / "fedmf.fedmf.0.1.0.abc"
+    for package in ("fedmf", "server", "client", "experiments", "conf"):
+        shutil.copytree(CONF.parent / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+def asked(kind):
+    set_identity()
+    message = Message(RecordDict(), 1, kind)
+    message.metadata.__dict__["_message_id"] = "a"
+    context = Context(1, 1, {"overrides": "clients=3 dataset=synthetic"}, RecordDict(), {"overrides": ""})
+    return call_app(apps.client_app, message, context)
+
+
+def test_a_node_does_no_work_for_other_code_than_it_runs(bundle, caplog, monkeypatch):
+    monkeypatch.setattr(apps, "show_logs", lambda: None)
+    assert not says_other_code(asked(MessageType.QUERY))
+    (bundle / "fedmf" / "errors.py").write_text("# changed\n")
+    for kind in (MessageType.QUERY, MessageType.TRAIN):
+        assert says_other_code(asked(kind))
+    assert caplog.text.count("This node does no work for the run.") == 2
+    with pytest.raises(SettingError, match=r"is not the code installed here .* The run was not started"):
+        apps.main(Nodes({}), Context(1, 1, {}, RecordDict(), {"overrides": ""}))
+
+
+def test_code_that_has_changed_since_it_was_imported_plays_nothing(monkeypatch):
+    monkeypatch.setattr(apps, "own_code", lambda: {"code": "of this morning"})
+    assert "has changed since it was imported; start the unit again" in apps.other_code()
+
+
+def test_nothing_of_a_bundle_is_imported(bundle, monkeypatch):
+    (bundle / "evil.py").write_text("raise SystemExit('it runs')")
+    monkeypatch.setattr(sys, "path_hooks", list(sys.path_hooks))
+    with pytest.raises(SystemExit, match="it runs"):
+        import_module("evil")
+    warm.refuse_bundles()
+    sys.path_importer_cache.clear()
+    invalidate_caches()
+    with pytest.raises(ModuleNotFoundError):
+        import_module("evil")
+    sys.path_importer_cache.clear()
+
+
+def test_forks_draw_from_generators_of_their_own():
+    drawn = []
+    for _ in range(2):
+        np.random.seed(0)  # noqa: NPY002
+        warm.fresh_generators()
+        drawn.append(np.random.random())  # noqa: NPY002
+    assert drawn[0] != drawn[1]
+
+
+def test_what_asks_for_tasks_is_for_this_account_alone():
+    with warm.tasks_socket() as (_, folder):
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "flwr-clientapp",
+            "flwr-serverapp",
+            "socket",
+        ]
+        assert all(os.access(folder / task, os.X_OK) for task in warm.TASKS)
+    assert not folder.exists()
