@@ -55,8 +55,7 @@ def sealed(message: Message, context: Context, call_next: Callable[[Message, Con
     channel = node_channel(X25519PublicKey.from_public_bytes(run_key), keys[1], keys[0])
     found = unseal(channel.to_node, boxes, about)
     overrides = str(context.run_config.get(OVERRIDES, ""))
-    public = [overrides.encode(), *(array.data for record in models.values() for array in record.values())]
-    if found.keys() != boxes.keys() or found.pop(PUBLIC, b"") != digest_public(public):
+    if found.keys() != boxes.keys() or found.pop(PUBLIC, b"") != digest_public(overrides, models):
         raise SettingError(
             "the task was not sealed for this node by its server; nothing is done for who sent it."
         )

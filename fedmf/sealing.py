@@ -11,10 +11,11 @@ Whoever gets a node's or the server's box key later, and kept the boxes, opens t
 import base64
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -80,11 +81,20 @@ def about_task(run: int, number: str, kind: str) -> bytes:
     return f"task {run} {number} {kind} ".encode()
 
 
-def digest_public(parts: Iterable[bytes]) -> bytes:
-    """Return the SHA-256 of what travels in the open with a task, part by part: it is sealed with the task, as record PUBLIC."""
+def digest_public(overrides: str, models: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """Return the SHA-256 of what travels in the open with a task, which is sealed with it as record PUBLIC.
+
+    That is the text of the run's settings, and `models`: Flower's ArrayRecords by name, each array under its own with the
+    bytes `data`.
+    """
     digest = hashlib.sha256()
+    parts = [overrides.encode()]
+    for name, arrays in sorted(models.items()):
+        for key, array in sorted(arrays.items()):
+            parts += [name.encode(), key.encode(), array.data]
     for part in parts:
-        digest.update(b"%d " % len(part) + part)
+        digest.update(b"%d " % len(part))
+        digest.update(part)  # by itself: a model is not copied
     return digest.digest()
 
 

@@ -5,10 +5,11 @@ knows its question. Sealed, both are of no use to a third: it reads nothing, and
 """
 
 from collections.abc import Iterable, Mapping
+from operator import is_not
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedmf.sealing import (
@@ -23,7 +24,7 @@ from fedmf.sealing import (
     server_channel,
     unseal,
 )
-from server.known_nodes import node_key
+from server.gathering import connected
 
 
 class SealedGrid(Grid):
@@ -39,6 +40,10 @@ class SealedGrid(Grid):
     ) -> None:
         self._grid, self._key, self._box_keys, self._overrides = grid, key, box_keys, overrides
         self._run_key = X25519PrivateKey.generate()
+        self._models: list[ArrayRecord] | None = (
+            None  # of the message before, and the digest of what was open with it
+        )
+        self._digest = b""
         self._channels: dict[int, Channel] = {}  # by node id
         self._asked: dict[str, tuple[Channel, bytes]] = {}  # by message id: what the reply is about
 
@@ -65,24 +70,29 @@ class SealedGrid(Grid):
 
     def _channel(self, node_id: int) -> Channel | None:
         if node_id not in self._channels:
-            nodes = {node.node_id: node_key(bytes(node.public_key)) for node in self.get_nodes()}
-            box_key = self._box_keys.get(nodes.get(node_id, ""))
-            if box_key is None:
-                return None
-            self._channels[node_id] = server_channel(self._run_key, self._key, box_key)
-        return self._channels[node_id]
+            for name, node in connected(self._grid).items():
+                if name in self._box_keys and node not in self._channels:
+                    self._channels[node] = server_channel(self._run_key, self._key, self._box_keys[name])
+        return self._channels.get(node_id)
 
     def _sealed(self, channel: Channel, message: Message) -> RecordDict:
         metadata, models = message.metadata, message.content.array_records
         about = about_task(metadata.run_id, metadata.group_id, metadata.message_type)
-        public = [
-            self._overrides.encode(),
-            *(array.data for record in models.values() for array in record.values()),
-        ]
         records = {name: record.deflate() for name, record in message.content.config_records.items()}
-        boxes = seal(channel.to_node, {PUBLIC: digest_public(public), **records}, about)
+        boxes = seal(channel.to_node, {PUBLIC: self._public(models), **records}, about)
         own = {RUN_KEY: self._run_key.public_key().public_bytes_raw()}
         return RecordDict({**models, SEALED: ConfigRecord({**boxes, **own})})
+
+    def _public(self, models: Mapping[str, ArrayRecord]) -> bytes:
+        """Return the digest of what travels in the open, made once for all messages of a round, which share their model."""
+        records = list(models.values())
+        if (
+            self._models is None
+            or len(records) != len(self._models)
+            or any(map(is_not, records, self._models))
+        ):
+            self._models, self._digest = records, digest_public(self._overrides, models)
+        return self._digest
 
     def _opened(self, reply: Message) -> Message:
         if not reply.has_error():
@@ -120,7 +130,7 @@ class SealedGrid(Grid):
         return self._grid.get_node_ids()
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Do nothing of the kind: a round is sent and heard by `server.exchange`."""
+        """Not used: `server.exchange` sends a round's tasks and hears its replies by the two methods above."""
         raise NotImplementedError("a sealed grid is used by push_messages and pull_messages")
 
 

@@ -1,6 +1,8 @@
-"""Deployments with real processes on the loopback interface: small runs, and waiting."""
+"""Deployments with real processes on the loopback interface: small runs, waiting, and finding processes."""
 
+import contextlib
 import time
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +40,12 @@ def finished(loopback, directory, process):
     wait_for(lambda: is_finished(directory), loopback, process)
     wait_for(lambda: process.poll() is not None, loopback)
     return model(directory)
+
+
+def processes_that_know(text):
+    """Return the command lines of running processes that contain `text`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            found.append((entry / "cmdline").read_text())
+    return [line for line in found if text in line]

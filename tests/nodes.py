@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 from experiments.deployment import apps
 from experiments.engines.grid import LocalGrid
 from fedmf.updates import wire
+from server import gathering
 from server.known_nodes import node_key
 
 
@@ -29,8 +30,10 @@ def key_of(name):
     return node_key(name.encode())
 
 
-def compose_once(monkeypatch):
-    """Compose a run's and a node's settings once: in a deployment each message has a process, here it would be for nothing."""
+def play_here(monkeypatch):
+    """Let server and nodes play in this process: no wait for nodes, logs as they are, settings composed once and not for each message."""
+    monkeypatch.setattr(gathering, "PAUSE", 0.01)
+    monkeypatch.setattr(apps, "show_logs", lambda: None)
     for name in ("run_settings", "node_settings"):
         monkeypatch.setattr(apps, name, cache(getattr(apps, name)))
 

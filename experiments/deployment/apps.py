@@ -73,23 +73,27 @@ def train(message: Message, context: Context) -> Message:
     show_logs()
     json_log.name_run(context.run_id)
     with owner_only():
-        if why := other_code():
-            log.error("%s This node does no work for the run.", why)
-            return answer_other_code(message)
-        return reply_to(message, context)
+        return refused(message) or reply_to(message, context)
 
 
 @client_app.query()
 def query(message: Message, context: Context) -> Message:
     """Say how many clients this node holds, as its operator declared it, whether it is ready, and a digest of who they are."""
     show_logs()
-    if why := other_code():
-        log.error("%s This node does no work for the run.", why)
-        return answer_other_code(message)
+    if reply := refused(message):
+        return reply
     is_ready = read_readiness(context.node_config.get(READY))
     return answer_query(
         Node.of(node_settings(context.node_config.get(OVERRIDES))), message, is_ready=is_ready
     )
+
+
+def refused(message: Message) -> Message | None:
+    """Return the reply of a node that runs other code than the run, and log why; None where it runs the same."""
+    if why := other_code():
+        log.error("%s This node does no work for the run.", why)
+        return answer_other_code(message)
+    return None
 
 
 def other_code() -> str:
@@ -187,9 +191,7 @@ def _elsewhere(message: Message, context: Context) -> Message:
 
     Where none can begin that is an error of theirs: a node does not stop a run, and what it has trained is sent.
     """
-    if (
-        CONF.parent.parent != bundles()
-    ):  # under a warm start: the other process is to import nothing of a bundle either
+    if CONF.parent.parent != bundles():  # a warm start: the other process imports nothing of a bundle either
         sys.path[:] = [folder for folder in sys.path if Path(folder).resolve().parent != bundles()]
     try:
         return in_another_process(app_elsewhere, message, context)

@@ -74,10 +74,13 @@ def main(arguments: Sequence[str]) -> int:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
-        with Tasks(listener, until_eof=until_eof) as tasks:
-            while process.poll() is None:
-                if tasks.look():
-                    process.terminate()
+        try:
+            with Tasks(listener, until_eof=until_eof) as tasks:
+                while process.poll() is None:
+                    if tasks.look():
+                        process.terminate()
+        finally:
+            process.terminate()  # it does nothing to one that has ended
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 

@@ -18,8 +18,8 @@ from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app
 from fedmf.randomness import SecretKey
 from fedmf.updates.tags import TAG_BYTES
-from nodes import Nodes, compose_once, key_of
-from server import gathering, strategy
+from nodes import Nodes, key_of, play_here
+from server import strategy
 from server.history import History
 
 pytestmark = pytest.mark.slow
@@ -36,9 +36,7 @@ ROUNDS = range(1, 7)
 @pytest.fixture
 def play(tmp_path, monkeypatch):
     """Return what plays a run of nodes a and b and computes it again; `reply(node, round, honest)` changes what is collected."""
-    monkeypatch.setattr(gathering, "PAUSE", 0.01)
-    monkeypatch.setattr(apps, "show_logs", lambda: None)
-    compose_once(monkeypatch)
+    play_here(monkeypatch)
 
     def played(change=lambda node, number, replies: replies):
         directory, notes = tmp_path / "run", []

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import os
+from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -14,6 +15,7 @@ from fedmf.sealing import (
     TAG_BYTES,
     about_reply,
     about_task,
+    digest_public,
     node_channel,
     private_box_key,
     public_box_key,
@@ -102,6 +104,25 @@ def test_a_reply_is_about_one_task_alone():
     assert about_reply({"a": b"1", "b": b""}) != about_reply({"a": b"", "b": b"1"})
     reply = seal(channel.to_server, RECORDS, about_reply(first))
     assert unseal(channel.to_server, reply, about_reply(second)) == {}
+
+
+def test_what_travels_in_the_open_is_told_apart_by_names_values_and_settings():
+    """Nobody on the way exchanges the model for what updates are scaled by, or cuts one name short for another."""
+
+    def digest(overrides="seed=1", **arrays):
+        return digest_public(
+            overrides, {"model": {key: SimpleNamespace(data=data) for key, data in arrays.items()}}
+        )
+
+    whole = digest(vector=b"1", scale=b"2")
+    assert digest(scale=b"2", vector=b"1") == whole  # in any order
+    others = [digest(vector=b"2", scale=b"1"), digest(vector=b"1"), digest("seed=2", vector=b"1", scale=b"2")]
+    others += [
+        digest(vector=b"12", scale=b""),
+        digest("seed=", vector=b"1", scale=b"2"),
+        digest_public("seed=1", {}),
+    ]
+    assert len({whole, *others}) == 7
 
 
 def test_keys_are_read_as_openssl_writes_them(tmp_path):

@@ -1,14 +1,13 @@
 """Real SuperLink and SuperNode processes with TLS and node keys, on the loopback interface."""
 
 import json
-import os
 import sys
 import time
 from itertools import pairwise
 
 import pytest
 
-from deployments import DATA, finished, released, wait_for
+from deployments import DATA, finished, processes_that_know, released, wait_for
 from experiments.deployment.loopback import WARM, Loopback, free_port, make_node_key
 from runs import metrics, summary
 from server.cohort import Roster
@@ -128,20 +127,6 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
     assert all(0 < count < 6 for count in replies)
     for begun, ended in pairwise(times):  # 4 s: for tasks to be made and sent, for the sum and the noise
         assert 25 <= ended - begun < 25 + 1 + 4
-
-
-def processes_that_know(text):
-    """The command lines of running processes that contain `text`."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/cmdline") as file:
-                    line = file.read()
-            except OSError:
-                continue
-            found += [line] if text in line else []
-    return found
 
 
 def refusal(loopback, *arguments):

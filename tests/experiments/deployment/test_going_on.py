@@ -9,11 +9,10 @@ from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
-from nodes import Nodes, compose_once
+from nodes import Nodes
 from runs import metrics, summary
-from server import gathering
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 SMALL = (
@@ -21,13 +20,6 @@ SMALL = (
     "population.min_available=12 population.max_clients_per_node=100 engine.node_timeout=0.05"
 )
 TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    monkeypatch.setattr(gathering, "PAUSE", 0.01)
-    monkeypatch.setattr(apps, "show_logs", lambda: None)
-    compose_once(monkeypatch)
 
 
 def context(run, node):

@@ -9,23 +9,15 @@ from experiments.deployment import apps
 from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app
-from nodes import Nodes, compose_once
+from nodes import Nodes
 from own_training import Probe
 from runs import metrics
-from server import gathering
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 MODEL = "model=custom model.name=own_training:Probe model.trainable=[head.*]"
 RUN = f"{DATA} {MODEL} population.cohort_size=4 population.epochs=1 population.min_available=12 engine.node_timeout=0.05"
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    monkeypatch.setattr(gathering, "PAUSE", 0.01)
-    monkeypatch.setattr(apps, "show_logs", lambda: None)
-    compose_once(monkeypatch)
 
 
 def playing(run, node):

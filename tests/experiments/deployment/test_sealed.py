@@ -28,12 +28,10 @@ from fedmf.sealing import (
 from fedmf.updates import wire
 from fedmf.updates.tags import Turn, with_tag
 from listed_nodes import KEYS, LINES, Signed
-from nodes import compose_once
 from runs import metrics, model
-from server import gathering
 from server.sealed_grid import SealedGrid
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 RUN = (
@@ -41,13 +39,6 @@ RUN = (
     "compression.keep_probability=1 population.min_available=12 engine.node_timeout=0.05 engine.round_timeout=1"
 )
 TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    monkeypatch.setattr(gathering, "PAUSE", 0.01)
-    monkeypatch.setattr(apps, "show_logs", lambda: None)
-    compose_once(monkeypatch)
 
 
 class Deployment:

@@ -26,13 +26,13 @@ from experiments.settings.client import build_client_plan
 from experiments.settings.experiment import build
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.updates import wire
-from nodes import Nodes, compose_once, key_of, write_list
+from nodes import Nodes, key_of, write_list
 from runs import composed, metrics, simulate, summary
 from server import gathering
 from server.attendance import ROSTER
 from server.cohort import Roster
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 SIMULATED = (
@@ -58,13 +58,6 @@ def network(run, nodes):
 
 
 TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    monkeypatch.setattr(gathering, "PAUSE", 0.01)
-    monkeypatch.setattr(apps, "show_logs", lambda: None)  # it is for processes of their own
-    compose_once(monkeypatch)
 
 
 def configured(directory, *more):

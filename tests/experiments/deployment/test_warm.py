@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, MessageType, RecordDict
 
+from deployments import processes_that_know
 from experiments.deployment import apps, warm
 from experiments.engines.grid import call_app, set_identity
 from experiments.settings.reference import CONF
@@ -52,17 +53,7 @@ def test_a_task_is_flowers_own_program_and_ends_with_who_asked_for_it(tmp_path):
     assert done.returncode == 5
     assert "usage: flwr-clientapp" in (tmp_path / "help.txt").read_text()
     assert "one of the arguments --token" in (tmp_path / "usage.txt").read_text()
-    assert not [line for line in processes() if "flwr-clientapp" in line and str(tmp_path) in line]
-
-
-def processes():
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            found.append((entry / "cmdline").read_text())
-        except OSError:
-            continue
-    return found
+    assert not [line for line in processes_that_know("flwr-clientapp") if str(tmp_path) in line]
 
 
 @pytest.mark.long

@@ -10,12 +10,11 @@ from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app
 from experiments.session.monitoring import Watch
 from listed_nodes import LINES, Signed
-from nodes import Nodes, compose_once, key_of, write_list
+from nodes import Nodes, key_of, write_list
 from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, health, ports, samples  # noqa: F401  fixtures
-from server import gathering
 from server.cohort import Presence
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 SMALL = (
@@ -23,13 +22,6 @@ SMALL = (
     "population.min_available=12 engine.node_timeout=0.05 engine.round_timeout=1 run.metrics_port=0"
 )
 TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    monkeypatch.setattr(gathering, "PAUSE", 0.01)
-    monkeypatch.setattr(apps, "show_logs", lambda: None)
-    compose_once(monkeypatch)
 
 
 def configured(directory):
