@@ -31,8 +31,7 @@ Federated learning with user-level differential privacy.
   datasets      the data sets that there are
   vocabulary    make a vocabulary of public words
   deploy_demo   a deployment on this machine
-  server, node, node_check, nodes, certificates, proxy, wipe, soak
-                operate a deployment
+  node_check    tell whether a node's data load
   --version     the version
 
 `fedmf COMMAND --help` lists a command's settings.

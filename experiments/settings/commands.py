@@ -1,4 +1,4 @@
-"""The settings of commands that take long to import: `--help` and the completion read them here."""
+"""The settings of commands that take long to import: `--help` reads them here."""
 
 from dataclasses import dataclass
 

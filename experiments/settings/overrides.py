@@ -1,4 +1,4 @@
-"""Settings given in Python, or by an operator's file, as overrides in the grammar of Hydra.
+"""Settings given in Python as overrides in the grammar of Hydra.
 
 >>> list(as_overrides({"seed": 3, "model": {"name": "cnn"}}))
 ['seed=3', 'model.name=cnn']

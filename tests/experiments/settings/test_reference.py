@@ -22,7 +22,7 @@ def test_every_command_has_its_settings_and_is_listed():
     modules = {file.stem for file in PACKAGE.glob("*.py") if 'if __name__ == "__main__":' in file.read_text()}
     packages = {file.parent.name for file in PACKAGE.glob("*/__main__.py")}
     assert set(SETTINGS) == modules | packages - {"benchmark", "reproduce"}  # of a checkout alone
-    assert set(SETTINGS) <= set(re.findall(r"\w+", USAGE))
+    assert set(SETTINGS) == set(re.findall(r"(?m)^  (\w+)  ", USAGE))
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")]
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])} == set(SETTINGS)
 
