@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
+from fedmf.errors import RunDirectoryError, SettingError
 
 # What reading a file of arrays raises where it is gone, cut short, damaged, or lacks one of them: `fedmf.npz`, and a lookup.
 UNREADABLE = (OSError, ValueError, KeyError)
@@ -153,34 +153,6 @@ def wait_until_unlocked(path: Path, seconds: float) -> float:
         finally:
             os.close(descriptor)
     return time.monotonic() - began
-
-
-@contextlib.contextmanager
-def locked_while_changed(path: Path, *, wait: float = 10.0) -> Iterator[None]:
-    """Hold a lock beside `path` from reading it to writing it anew: of two changes at once none is lost.
-
-    The lock file stays, because one that is removed could be held twice. Raises `RunStoppedError` where another process
-    holds it for `wait` seconds, and `SettingError` for a link in its place, which would make a file elsewhere.
-    """
-    lock = path.with_name(f".{path.name}.lock")
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        raise SettingError(f"{lock} is a link, and a lock must be a file of its folder; remove it.") from None
-    try:
-        deadline = time.monotonic() + wait
-        while not _got(descriptor):
-            if time.monotonic() >= deadline:
-                raise RunStoppedError(
-                    f"another process has been changing {path} for {wait:g} seconds; nothing was changed. Wait for it or "
-                    "end it, then try again."
-                )
-            time.sleep(0.02)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _got(descriptor: int) -> bool:

@@ -11,13 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from client.data.text import most_frequent, words
-
-
-def python_words(size: int) -> tuple[str, ...]:
-    """Return the most frequent words of Python's own documentation, those of the command `vocabulary` without `text`."""
-    return most_frequent(map(words, documentation()), size)
-
 
 def documentation() -> Iterator[str]:
     """Yield the texts of Python's language reference and the docstrings of its standard library."""

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 import zip_heads
-from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
+from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.npz import read_npz
 from server import files
 from server.files import (
     erase,
     locked,
-    locked_while_changed,
     refuse_others_file,
     wait_until_unlocked,
     write_atomically,
@@ -162,24 +161,6 @@ def test_a_lock_that_is_being_given_back_is_waited_for_and_one_that_is_not_for_s
     assert waited[0][1]
     with locked(path):  # the wait left it free
         pass
-
-
-def test_a_lock_for_a_change_is_a_file_of_its_own_that_a_link_cannot_send_elsewhere(tmp_path):
-    with locked_while_changed(tmp_path / "list"):
-        with (
-            pytest.raises(RunStoppedError, match=r"for 0\.05 seconds; nothing was changed"),
-            locked_while_changed(tmp_path / "list", wait=0.05),
-        ):
-            pass
-        with locked_while_changed(tmp_path / "other"):
-            pass
-    with locked_while_changed(tmp_path / "list"):  # it was given back
-        assert (tmp_path / ".list.lock").stat().st_mode & 0o077 == 0
-    (tmp_path / ".list.lock").unlink()
-    (tmp_path / ".list.lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SettingError, match="is a link"), locked_while_changed(tmp_path / "list"):
-        pass
-    assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.fixture
