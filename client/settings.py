@@ -13,6 +13,7 @@ AUTOCASTS = ("bfloat16",)
 LEVELS = ("words", "characters")
 """What texts are parted into."""
 TEST_SPLITS = ("test", "validation", "heldout")
+HELD_OUT_USES = ("score", "train", "none")
 """What a model can be scored on with Stack Overflow."""
 PARTITIONERS = {
     "iid": "IidPartitioner",

@@ -1,21 +1,26 @@
-"""How much of a data set is used: the first examples of each user, users cut into clients, part of the test set.
+"""How much of a data set is used: the first examples of each user, users cut into clients, some clients, part of the test set.
 
 One place for all loaders, which return whole users. A user of whom only some examples are used is still the unit of
 privacy (Kairouz et al. 2021 use the first 256); a user who is cut into clients is not.
 """
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from client.data.dataset import Dataset, DivisibleClients, Examples, LazyClients, describe_unit, identify_each
 from client.data.fingerprint import Fingerprint
-from fedmf.checks import check_at_least
-from fedmf.errors import SettingError
+from client.settings import HELD_OUT_USES
+from fedmf.checks import check_at_least, check_choice, check_open_unit
+from fedmf.errors import DataError, SettingError
+from fedmf.permutation import Permutation
+from fedmf.randomness import PublicSeed
 
 TEST_SEED = 0
-"""Public and fixed: it chooses the test examples of `max_test_examples`, whatever a run's seed is."""
+"""Public and fixed: it chooses test examples and held-out clients, whatever a run's seed is."""
 
 
 @dataclass(frozen=True)
@@ -90,3 +95,78 @@ def subsample(examples: Examples, count: int) -> Examples:
         return examples
     rows = np.sort(np.random.default_rng(TEST_SEED).permutation(len(examples))[:count])
     return examples.take(rows)
+
+
+@dataclass(frozen=True)
+class SomeClients(LazyClients):
+    """The clients of `everyone` whose numbers are the images of `places` under a public permutation."""
+
+    everyone: LazyClients
+    order: Permutation
+    places: range
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self.places)
+
+    def client(self, i: int) -> Examples:
+        """Return one client's examples."""
+        return self.everyone[self._number(i)]
+
+    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
+        """Write which places these are, and who the clients are; for all of them, who everyone is."""
+        fingerprint.text(f"{self.places} of {self.order.size}")
+        is_whole = len(numbers) == len(self)
+        for number in [range(self.order.size)] if is_whole else map(self._alone, numbers):
+            self.everyone.identify(fingerprint, number)
+
+    def _number(self, i: int) -> int:
+        return int(self.order(np.array([self.places[i]]))[0])
+
+    def _alone(self, i: int) -> range:
+        return range(self._number(i), self._number(i) + 1)
+
+
+def hold_out(
+    dataset: Dataset, share: float, use: str, max_test_examples: int | None = None, *, clients_only: bool
+) -> Dataset:
+    """Return `dataset` with floor(`share` N) of its N clients held out: the first ones of a public order of 0 .. N-1.
+
+    `use` score: they do not train, and their examples, which count as public, are the test set. none: they do not train.
+    train: no other clients train, so that settings can be tuned on them; the test set of the data scores both of these.
+    With `clients_only` no test set is made. Raises `SettingError` for a share of which no client is left.
+    """
+    check_open_unit("held_out", share)
+    check_choice("held_out_use", use, HELD_OUT_USES)
+    clients = len(dataset.clients)
+    count = math.floor(share * clients)
+    if count == 0:
+        raise SettingError(f"held_out is {share}, which is none of {clients} clients; give a larger share.")
+    assert isinstance(dataset.clients, LazyClients)  # `checked` makes them so
+    order = Permutation(clients, PublicSeed(TEST_SEED).digest("held out clients"))
+    held = SomeClients(dataset.clients, order, range(count))
+    trained = held if use == "train" else replace(held, places=range(count, clients))
+    named = f"{count:,} of {clients:,} clients are held out"
+    does = {"score": "do not train and score the model", "none": "do not train", "train": "train alone"}
+    dataset = replace(dataset, clients=trained, notes=(*dataset.notes, f"{named}; they {does[use]}"))
+    if use != "score" or clients_only:
+        return dataset
+    test = readable(held, dataset.name)
+    if max_test_examples is not None:
+        test = subsample(test, max_test_examples)
+    said = (
+        f"{named}: they do not train, the model is scored on their examples, and these are treated as public."
+    )
+    return replace(dataset, test=test, uncovered=(*dataset.uncovered, said))
+
+
+def readable(clients: Sequence[Examples], name: str) -> Examples:
+    """Return the examples of all clients that can be read. Raises `DataError` where none can: one alone decides nothing."""
+    found = []
+    for i in range(len(clients)):
+        with suppress(Exception):  # as in training, where it becomes a zero update
+            found.append(clients[i])
+    if not found:
+        raise DataError(f"No held-out client of dataset {name} can be read; the model could not be scored.")
+    x, y = (np.concatenate([getattr(one, part) for one in found]) for part in ("x", "y"))
+    return Examples(x, y)

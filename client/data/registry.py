@@ -25,7 +25,7 @@ from client.data import (
 )
 from client.data.checked import check_counted, check_examples, checked
 from client.data.dataset import Dataset
-from client.data.limits import limited
+from client.data.limits import hold_out, limited
 from client.data.places import as_given, found
 from client.imports import check_takes, import_maker, own_code
 from fedmf.errors import DataError, SettingError
@@ -52,6 +52,8 @@ def _entry(module: ModuleType) -> Entry:
 
 LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
 """What every data set can be cut to; a loader that takes one of them does it itself."""
+HELD_OUT = ("held_out", "held_out_use")
+"""Which clients of every data set train: no loader's business."""
 
 DATASETS: dict[str, Entry] = {
     "digits": _entry(digits),
@@ -77,6 +79,8 @@ def load(
     max_examples_per_user: int | None = None,
     max_test_examples: int | None = None,
     vocabulary: str | None = None,
+    held_out: float | None = None,
+    held_out_use: str = "score",
     clients_only: bool = False,
     **settings: Any,
 ) -> Dataset:
@@ -85,7 +89,7 @@ def load(
     The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Of each user the
     first `max_examples_per_user` examples are used; then users are cut into clients of `examples_per_client`, and the
     unit of privacy with them; `max_test_examples` are drawn of the test set by a public seed. A loader that takes one
-    of these three does it itself. With `clients_only` the test set is one example, which says what all are and may be made
+    of these three does it itself. `held_out` is a share of the clients, for `held_out_use`: see `hold_out`. With `clients_only` the test set is one example, which says what all are and may be made
     up: for a process that plays clients and scores nothing. A loader that takes it reads no more of the test set than it
     must; of what others return, one example is kept and looked at.
 
@@ -113,7 +117,12 @@ def load(
     else:
         check_counted(dataset)
     dataset = replace(dataset, notes=tuple(as_given(note, given, located) for note in dataset.notes))
-    return checked(limited(dataset, **limits), path=path, is_own=is_own)
+    dataset = checked(limited(dataset, **limits), path=path, is_own=is_own)
+    if held_out is not None:
+        dataset = hold_out(dataset, held_out, held_out_use, max_test_examples, clients_only=clients_only)
+        if not clients_only:
+            check_counted(dataset)
+    return dataset
 
 
 def check(name: str, **arguments: Any) -> None:
@@ -133,7 +142,7 @@ def _given(
     given = {
         key: value
         for key, value in arguments.items()
-        if value is not None and (key in parameters or key not in LIMITS)
+        if value is not None and key not in HELD_OUT and (key in parameters or key not in LIMITS)
     }
     if clients_only and "clients_only" in parameters:
         given["clients_only"] = True

@@ -16,7 +16,14 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from client.data import Dataset, Examples
 from client.data.identity import digest_clients
 from experiments.settings.compose import compose, split
-from experiments.settings.data import DatasetSettings, ModelSettings, arguments, check_dataset, load_dataset
+from experiments.settings.data import (
+    DatasetSettings,
+    ModelSettings,
+    arguments,
+    check_dataset,
+    check_none_held_out,
+    load_dataset,
+)
 from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
@@ -53,6 +60,9 @@ class NodeSettings:
         "are looked at, and the exit code is 0 whatever is found",
     )
     output: Output = setting(Output.text, PRINTED)
+
+    def __post_init__(self) -> None:
+        check_none_held_out(self.dataset)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from client.settings import LEVELS, PARTITIONERS, TEST_SPLITS
+from client.settings import HELD_OUT_USES, LEVELS, PARTITIONERS, TEST_SPLITS
 from experiments.settings.keys import keyed
 from experiments.settings.log import messages
 from experiments.settings.values import Choice, Option, plain
@@ -51,6 +51,15 @@ class DatasetSettings(Choice):
     vocabulary: str | None = setting(
         None,
         "for text: a file of public words, or of characters, one a line; null: learnt from the users, or ASCII",
+    )
+    held_out: float | None = setting(
+        None,
+        "share of the clients that are held out, chosen by their numbers alone and the same whatever the seed; null: none",
+    )
+    held_out_use: str = setting(
+        "score",
+        "use of the held-out clients: score, in place of the test set, without training; train, alone, to tune on; or none",
+        HELD_OUT_USES,
     )
 
 
@@ -318,6 +327,14 @@ def check_dataset(arguments: Mapping[str, Any], model: str | None = None) -> Non
     arguments = _at_level(arguments, model)
     with keyed("dataset", arguments.keys()):
         check(**arguments)
+
+
+def check_none_held_out(settings: DatasetSettings) -> None:
+    """Raise `SettingError` for held-out clients in a deployment."""
+    if settings.held_out is not None:
+        raise SettingError(
+            f"dataset.held_out is {settings.held_out}, but the clients of a deployment are its nodes'; leave it null."
+        )
 
 
 def print_notes(dataset: "Dataset") -> None:

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 from client.metric_names import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
-from experiments.settings.data import DatasetSettings, ModelSettings
+from experiments.settings.data import DatasetSettings, ModelSettings, check_none_held_out
 from experiments.settings.engine import DeploymentSettings, EngineSettings, Faults, LocalSettings
 from experiments.settings.keys import keyed
 from experiments.settings.mechanism import MechanismSettings, WorkloadName
@@ -259,6 +259,8 @@ class Settings:
                 "run.stop_if_all_fail is true, but the server of a deployment cannot know who failed: a client that could "
                 "not train sends masked zeros; leave it false and read the log of a node."
             )
+        if deployed:
+            check_none_held_out(self.dataset)
         if deployed and self.output is Output.json:
             raise SettingError(
                 "output is json, but the server of a deployment only logs; leave it at text and read summary.json."

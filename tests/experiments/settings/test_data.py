@@ -17,6 +17,8 @@ COMMON = {
     "max_examples_per_user",
     "max_test_examples",
     "vocabulary",
+    "held_out",
+    "held_out_use",
 }  # of all data sets, and refused or done for those whose loader does not take them
 
 
@@ -47,6 +49,8 @@ def test_settings_of_ones_own_become_plain_arguments() -> None:
         "max_examples_per_user": None,
         "max_test_examples": None,
         "vocabulary": None,
+        "held_out": None,
+        "held_out_use": "score",
         "size": 3,
     }
     assert arguments(dataset) == expected
