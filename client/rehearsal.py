@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from client.data.converted import pieces
+from client.data.arrays import pieces
 from client.data.dataset import IGNORED_TARGET, Dataset, Examples
 from client.losses import Loss
 from client.parameters import layout_of, set_training_mode, trained_parameters

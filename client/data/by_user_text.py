@@ -1,17 +1,17 @@
 """Your own texts: JSON lines with user and text (or tokens)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from client.data.by_user_npz import LICENCE, SOURCE, TEST_USERS
+from client.data.by_user_npz import LICENCE
 from client.data.checked import UNREADABLE
 from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, shared_users, split_by_user
-from client.data.reading import Unreadable, read_json, reading, user_names
-from client.data.split import SPLIT_SEED, fifth_of_each
+from client.data.reading import Unreadable, open_text, read_json, reading, user_names
+from client.data.split import Users
 from client.data.text import (
     CHARACTERS,
     UNCOUNTED,
@@ -26,9 +26,7 @@ from client.data.text import (
 )
 from client.settings import LEVELS
 from fedmf.checks import check_choice
-from fedmf.errors import DataError
-
-__all__ = ["LEVELS", "LICENCE", "SOURCE", "TEST_USERS", "WORDS", "Texts", "from_texts", "load"]
+from fedmf.errors import DataError, SettingError
 
 FIELDS = {"text", "tokens"}
 WORDS, ALPHABET = LEVELS
@@ -52,12 +50,22 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """The lines of a file: who wrote each, its tokens (None: unreadable), whether it is a test line (None: unsaid)."""
+class OfText:
+    """Settings that only texts have; None: the default, which `load` says."""
 
-    users: np.ndarray
+    vocabulary: str | None = None
+    vocabulary_size: int | None = None
+    level: str | None = None
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts: whose each is, its tokens (None: unreadable), and whether it is a test text."""
+
+    users: Users
     sentences: Sequence[Sequence[str] | None]
-    test: np.ndarray | None
+    test: np.ndarray
 
 
 def load(
@@ -90,53 +98,38 @@ def load(
     path = Path(path)
     check_choice("level", level, LEVELS)
     texts = read_texts(path, level, clients_only=clients_only)
-    return from_texts(
-        "by_user_text",
-        path,
-        texts,
-        vocabulary=vocabulary,
-        vocabulary_size=vocabulary_size,
-        level=level,
-        length=length,
-        clients_only=clients_only,
-    )
+    of_text = OfText(vocabulary, vocabulary_size, level, length)
+    return from_texts("by_user_text", path, texts, of_text, clients_only=clients_only)
 
 
 def from_texts(
-    name: str,
-    path: Path,
-    texts: Texts,
-    *,
-    vocabulary: str | None = None,
-    vocabulary_size: int = 10_000,
-    level: str = WORDS,
-    length: int | None = None,
-    clients_only: bool = False,
+    name: str, path: Path, texts: Texts, of_text: OfText, *, clients_only: bool = False
 ) -> Dataset:
     """Return the data set `name` of texts from the file or folder at `path`; the settings are those of `load`.
 
     A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`.
     """
-    test = texts.test
-    if test is None:
-        test = fifth_of_each(texts.users, seed=SPLIT_SEED, may_be_none=clients_only)
+    level, vocabulary, test = of_text.level or WORDS, of_text.vocabulary, texts.test
     used = np.flatnonzero(~test) if clients_only else np.arange(len(test))
     sentences = [texts.sentences[row] for row in used.tolist()]
-    for row, sentence in zip(used, sentences, strict=True):
-        if test[row] and sentence is None:
-            raise DataError(f"Row {row + 1} of {path} is a test row and holds no text; every test row must.")
+    tested = test[used]
+    for row, sentence in enumerate(sentences):
+        if tested[row] and sentence is None:
+            raise DataError(
+                f"Row {used[row] + 1} of {path} is a test row and holds no text; every test row must."
+            )
     training = [
-        sentence
-        for row, sentence in zip(used, sentences, strict=True)
-        if not test[row] and sentence is not None
+        sentence for row, sentence in enumerate(sentences) if not tested[row] and sentence is not None
     ]
-    known = choose_vocabulary(vocabulary, level, training, vocabulary_size)
-    if length is None:
-        length = 20 if level == WORDS else 80
-    x, y, place = windows([_encoded(known.vocabulary, sentence) for sentence in sentences], length)
-    owner = used[place]
+    size = 10_000 if of_text.vocabulary_size is None else of_text.vocabulary_size
+    known = choose_vocabulary(vocabulary, level, training, size)
+    length = (20 if level == WORDS else 80) if of_text.length is None else of_text.length
+    unreadable = np.array([UNREADABLE], dtype=np.int32)
+    encoded = [unreadable if text is None else known.vocabulary.encode(text) for text in sentences]
+    x, y, place = windows(encoded, length)
+    users = texts.users.numbers
     clients, test_examples = split_by_user(
-        x, y, texts.users[owner], test[owner], as_tokens, clients_only=clients_only
+        x, y, users[used[place]], tested[place], as_tokens, clients_only=clients_only
     )
     notes: tuple[str, ...] = ()
     if not clients_only:
@@ -153,16 +146,18 @@ def from_texts(
         licence=LICENCE,
         source=path.name,
         unit=describe_unit("user"),
-        uncovered=(LEARNT,) * known.learnt + shared_users(texts.users[~test], texts.users[test]),
+        uncovered=(LEARNT,) * known.learnt + shared_users(users[~test], users[test]),
         uncounted=UNCOUNTED,
         person="user",
         notes=notes,
     )
 
 
-def _encoded(vocabulary: Vocabulary, sentence: Sequence[str] | None) -> np.ndarray:
-    """Return a text as token numbers."""
-    return np.array([UNREADABLE], dtype=np.int32) if sentence is None else vocabulary.encode(sentence)
+def refuse_given(why: str, given: Mapping[str, Any]) -> None:
+    """Raise `SettingError` for a setting that would be ignored."""
+    for key, value in given.items():
+        if value is not None:
+            raise SettingError(f"{key} is {value!r}, but {why}, so that it would be ignored; leave it out.")
 
 
 def choose_vocabulary(path: str | None, level: str, training: Sequence[Sequence[str]], size: int) -> Known:
@@ -184,45 +179,39 @@ def read_texts(path: Path, level: str, *, clients_only: bool = False) -> Texts:
     Of a line whose text is no text, which is one user's value, a word is said on stderr. With `clients_only` no line need
     be a test line.
     """
-    users, sentences, splits = [], [], []
-    # Test lines among them are refused with the test set.
-    unreadable, any_text = Unreadable(path, is_public=False), False
-    for number, line in _read_lines(path):
-        record = _record(path, number, line)
-        users.append(record["user"])
-        sentences.append(_tokens(record, level))
-        splits.append(record.get("split"))
-        any_text = any_text or bool(FIELDS & record.keys())
-        if sentences[-1] is None:
-            unreadable.note(
-                f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
-            )
-    if not users:
-        raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
-    if not any_text:
-        raise DataError(
-            f"No line of {path} has text or tokens; each must be an object with user and text (or tokens)."
-        )
-    names = user_names(path, users)
-    unreadable.warn()
-    needed = {0} if clients_only else {0, 1}
-    if all(split is None for split in splits):
-        return Texts(names, sentences, None)
-    if any(split not in (0, 1) for split in splits) or not needed <= {*splits}:
-        raise DataError(
-            f"split in {path} must be 0 (train) or 1 (test) on every line, both present, or on none."
-        )
-    return Texts(names, sentences, np.array(splits) == 1)
-
-
-def _read_lines(path: Path) -> list[tuple[int, str]]:
-    """Return the lines of a text file that are not blank, with their numbers; a byte order mark is no part of the text."""
     with reading(path, "lines of UTF-8 text"):
         if not path.is_file():
             problem = "is a folder" if path.is_dir() else "does not exist"
             raise DataError(f"The data file {path} {problem}; path must name a file of JSON lines.")
-        with path.open(encoding="utf-8-sig") as file:
-            return [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
+        with open_text(path) as file:
+            lines = [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
+    if not lines:
+        raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
+    records = [(number, _record(path, number, line)) for number, line in lines]
+    if not any(FIELDS & record.keys() for _, record in records):
+        raise DataError(
+            f"No line of {path} has text or tokens; each must be an object with user and text (or tokens)."
+        )
+    users = Users.of(user_names(path, (record["user"] for _, record in records)))
+    sentences = [_tokens(record, level) for _, record in records]
+    # Test lines among them are refused with the test set.
+    unreadable = Unreadable(path, is_public=False)
+    for (number, _), sentence in zip(records, sentences, strict=True):
+        if sentence is None:
+            unreadable.note(
+                f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
+            )
+    unreadable.warn()
+    splits = [record.get("split") for _, record in records]
+    said = None
+    if any(split is not None for split in splits):
+        needed = {0} if clients_only else {0, 1}
+        if any(split not in (0, 1) for split in splits) or not needed <= {*splits}:
+            raise DataError(
+                f"split in {path} must be 0 (train) or 1 (test) on every line, both present, or on none."
+            )
+        said = np.array(splits) == 1
+    return Texts(users, sentences, users.test(path, said, mark="split = {}", clients_only=clients_only))
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:

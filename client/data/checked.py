@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from client.data.converted import is_array, pieces
+from client.data.arrays import is_array, pieces
 from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, Dataset, Examples, LazyClients, identify_each
 from client.data.fingerprint import Fingerprint
 from client.imports import own_code
+from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
 UNREADABLE = -1
@@ -25,19 +26,33 @@ MOST_CLASSES = 10**6
 """How many classes the largest test label may stand for by itself: more is a mistake, or must be said."""
 
 
-NO_CLASSES = "No test example in {} says how many classes there are; set classes."
-
-
 def count_classes(
-    who: str, smallest: int, largest: int, classes: int | None, declared: int | None = None
+    path: object,
+    who: str,
+    shown: Sequence[int],
+    classes: int | None,
+    declared: int | None = None,
+    *,
+    clients_only: bool = False,
 ) -> int:
-    """Return the number of classes: the setting `classes`, or what a schema has `declared`, or one more than `largest`.
+    """Return the number of classes: the setting `classes`, or what a schema has `declared`, or one more than the largest label.
 
-    `smallest` and `largest` of the test labels, which are public. Raises `DataError` about `who`, which has such a label.
+    `shown` are the labels of the test examples, which are public; `who` has such a label. Raises `DataError` for one that
+    is no class. With `clients_only`, where no test set is needed, these are not looked at if the number is known, and
+    otherwise those that stand for no class are left out.
     """
+    if classes is not None:
+        check_at_least("classes", classes, 1)
+    known = classes or declared
+    if clients_only:
+        if known:
+            return known
+        shown = [label for label in shown if 0 <= label < MOST_CLASSES]
+    if not len(shown):
+        raise DataError(f"No test example in {path} says how many classes there are; set classes.")
+    smallest, largest = min(shown), max(shown)
     if smallest < 0:
         raise DataError(f"{who} has the label {smallest}; labels count from 0.")
-    known = classes or declared
     if known is None and largest >= MOST_CLASSES:
         raise DataError(
             f"{who} has the label {largest}, so that there would be {largest + 1} classes; labels count from 0. Set "
@@ -48,7 +63,7 @@ def count_classes(
             f"{who} has the label {largest} but there are {known} classes, as the {'setting' if classes else 'schema'} "
             f"says; set classes to at least {largest + 1}."
         )
-    return largest + 1 if known is None else known
+    return known or largest + 1
 
 
 _UNREADABLE = f" ({UNREADABLE} stands for what could not be read)"

@@ -11,7 +11,7 @@ from typing import overload
 
 import numpy as np
 
-from client.data.converted import converted, take
+from client.data.arrays import converted, take
 from client.data.fingerprint import Fingerprint
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
@@ -32,7 +32,7 @@ class Examples:
 
     `x` is float32 [n, *input_shape] and `y` int64 [n] for classification; both are int64 [n, length] for
     text, where `y` is `x` moved on by one token and `IGNORED_TARGET` where `x` is padding. Of a big test set they
-    may be `client.data.converted.Converted`, whose slices and rows are arrays made when they are asked for.
+    may be `client.data.arrays.Converted`, whose slices and rows are arrays made when they are asked for.
     """
 
     x: np.ndarray

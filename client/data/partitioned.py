@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from client.data.by_user_npz import LICENCE, SOURCE, check_arrays, public_classes, read_arrays
+from client.data.by_user_npz import LICENCE, SOURCE, check_arrays, read_arrays
+from client.data.checked import count_classes
 from client.data.dataset import CLASSIFICATION, ArrayClients, Dataset, shared_users, stored_examples
 from client.data.partitioners import Dealer
 from client.data.split import SPLIT_SEED, fifth_of_each
@@ -75,7 +76,7 @@ def load(
         clients=ArrayClients(x, y, train_rows[np.concatenate(parts)], bounds),
         test=stored_examples(x, y, test_rows, clients_only=clients_only),
         input_shape=tuple(x.shape[1:]),
-        classes=public_classes(path, y[test_rows], classes),
+        classes=count_classes(path, f"A test example in {path}", np.unique(y[test_rows]).tolist(), classes),
         task=CLASSIFICATION,
         licence=LICENCE,
         source=path.name,

@@ -1,7 +1,11 @@
-"""Encoded pictures, PNG or JPEG, that are decoded when a client takes its turn: files, or a column of a table."""
+"""Inputs that stay as they are stored until a client takes its turn, and encoded pictures, PNG or JPEG, among them."""
 
 import io
 import os
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -9,13 +13,50 @@ from typing import Any
 import numpy as np
 
 from client.data.reading import reading
-from client.data.rows import Rows, shape_of_all
 from client.imports import need
 from fedmf.errors import DataError
 
+_SHOWN = 25  # rows that say the shape of all
 MODES = {"L": "8-bit grey", "RGB": "8-bit RGB"}
 FORMATS = ("PNG", "JPEG")
 """What is decoded. Pillow knows others, of which some start programs on what a user put into the file (EPS)."""
+
+
+class Rows(ABC):
+    """Inputs [n, ...] of which `rows[numbers]` makes some; a subclass has their `shape`.
+
+    One that cannot be made raises `DataError`, which concerns its client alone.
+    """
+
+    dtype = np.dtype(object)  # not comparable as stored: clients are identified by what is made of them
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the inputs `rows`, as an array [len(rows), ...]."""
+
+    def __len__(self) -> int:
+        """Return the number of inputs."""
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Return the inputs `rows`."""
+        return self.take(np.arange(len(self))[rows] if isinstance(rows, slice) else rows)
+
+
+def shape_of_all(shape_of: Callable[[int], tuple[int, ...]], shown: np.ndarray) -> tuple[int, ...]:
+    """Return the shape that inputs have: the commonest of up to 25 rows spread over those where `shown` [rows] is true.
+
+    No single row decides so. One that cannot be read is left out; where none of them can, what `shape_of(row)` raises for the
+    first of them is raised.
+    """
+    held = np.flatnonzero(shown)
+    rows = held[np.unique(np.linspace(0, len(held) - 1, _SHOWN).astype(int))].tolist()
+    shapes: Counter[tuple[int, ...]] = Counter()
+    for row in rows:
+        with suppress(DataError):  # its client's mistake alone
+            shapes[shape_of(row)] += 1
+    return shapes.most_common(1)[0][0] if shapes else shape_of(rows[0])
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ that a mistake of ours keeps its traceback.
 """
 
 import csv
+import importlib
 import json
 import logging
 import pickle
@@ -20,7 +21,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import numpy as np
 
@@ -93,6 +94,18 @@ def naming(where: str) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a file of UTF-8 text to read it; one called .gz, .bz2, .xz or .lzma is unpacked on the way.
+
+    A byte order mark is no part of the text.
+    """
+    module = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma"}.get(path.suffix.lower())
+    opener = (
+        open if module is None else importlib.import_module(module).open
+    )  # Python may be built without one
+    return cast(TextIO, opener(path, "rt", encoding="utf-8-sig"))
 
 
 def without_values(words: str) -> str:

@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from client.data import (
-    by_user_csv,
-    by_user_hub,
-    by_user_images,
     by_user_npz,
-    by_user_parquet,
+    by_user_tables,
     by_user_text,
     digits,
     femnist,
@@ -50,6 +47,11 @@ def _entry(module: ModuleType) -> Entry:
     return Entry(module.load, summary, module.LICENCE, module.SOURCE, module.TEST_USERS)
 
 
+def _table(load: Callable[..., Dataset], summary: str) -> Entry:
+    """Return the entry of a loader of tables of one's own."""
+    return Entry(load, summary, by_user_npz.LICENCE, by_user_npz.SOURCE, by_user_npz.TEST_USERS)
+
+
 LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
 """What every data set can be cut to; a loader that takes one of them does it itself."""
 HELD_OUT = ("held_out", "held_out_use")
@@ -59,11 +61,23 @@ DATASETS: dict[str, Entry] = {
     "digits": _entry(digits),
     "synthetic": _entry(synthetic),
     "by_user_npz": _entry(by_user_npz),
-    "by_user_text": _entry(by_user_text),
-    "by_user_csv": _entry(by_user_csv),
-    "by_user_parquet": _entry(by_user_parquet),
-    "by_user_images": _entry(by_user_images),
-    "by_user_hub": _entry(by_user_hub),
+    "by_user_text": _table(by_user_text.load, "Your own texts: JSON lines with user and text (or tokens)."),
+    "by_user_csv": _table(
+        by_user_tables.load_csv,
+        "Your own table: CSV with a user and a label or text in each row, columns by name.",
+    ),
+    "by_user_parquet": _table(
+        by_user_tables.load_parquet,
+        "Your own table: parquet with a user and a label or text in each row, columns by name.",
+    ),
+    "by_user_images": _table(
+        by_user_tables.load_images,
+        "A folder of pictures: USER/LABEL/FILE, or a table of files, users and labels; decoded when a client's turn comes.",
+    ),
+    "by_user_hub": _table(
+        by_user_tables.load_hub,
+        "A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped.",
+    ),
     "partitioned": _entry(partitioned),
     "femnist": _entry(femnist),
     "shakespeare": _entry(shakespeare),

@@ -1,7 +1,8 @@
-"""Which examples are the test set where the files of users do not say it: a fifth of each user's, by a public seed."""
+"""Whose the examples of a file are, and which of them are the test set: as the file says, or a fifth of each user's."""
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -67,14 +68,33 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def check_split(path: object, test: np.ndarray, *, mark: str, may_be_none: bool = False) -> None:
-    """Raise `DataError` unless `test` [rows] says of some rows that they are test rows, and of others not.
+@dataclass(frozen=True)
+class Users:
+    """Whose the examples are: example i belongs to the user `names[numbers[i]]`, `names` being in their order."""
 
-    `mark` says how the file at `path` marks a row, with {} for 0 or 1; where test rows `may_be_none` there need be none.
-    """
-    if test.all() or not (may_be_none or test.any()):
-        missing, other = ("training", 0) if test.all() else ("test", 1)
-        raise DataError(
-            f"{path} has no {missing} example; mark some with {mark.format(other)}, or leave the split out: a fifth of each "
-            "user's examples is the test set then."
-        )
+    numbers: np.ndarray
+    names: Sequence[str | int]
+
+    @classmethod
+    def of(cls, names: np.ndarray) -> "Users":
+        """Return the users of examples whose names are `names` [N]."""
+        found, numbers = np.unique(names, return_inverse=True)
+        return cls(numbers, found.tolist())
+
+    def test(
+        self, path: object, said: np.ndarray | None, *, mark: str, clients_only: bool = False
+    ) -> np.ndarray:
+        """Return which examples are the test set, bool [N]: those that the file at `path` `said`, else a fifth of each user's.
+
+        Raises `DataError` unless some are and others are not. `mark` says how the file marks an example, with {} for 0 or
+        1. With `clients_only`, where no test set is needed, there need be none.
+        """
+        if said is None:
+            said = fifth_of_each(self.numbers, seed=SPLIT_SEED, names=self.names, may_be_none=clients_only)
+        if said.all() or not (clients_only or said.any()):
+            missing, other = ("training", 0) if said.all() else ("test", 1)
+            raise DataError(
+                f"{path} has no {missing} example; mark some with {mark.format(other)}, or leave the split out: a fifth of "
+                "each user's examples is the test set then."
+            )
+        return said

@@ -1,87 +1,177 @@
-"""A table on disk with named columns, read column by column: CSV, parquet, or a Hugging Face data set.
+"""A table of examples as Arrow holds it: whose each row is, which are test rows, and its columns of numbers.
 
-Columns stay as Arrow holds them, memory-mapped where the format allows it, until they become one array each.
+Needs pyarrow, an extra: `client.data.by_user_tables` imports it where it is needed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 
-from client.data.cells import are_mostly_numbers, numbers_of, odd_row
 from client.data.reading import reading
-from client.data.split import SPLIT_SEED, fifth_of_each
-from client.data.texts_of import without_broken_texts
-from client.imports import need
-from fedmf.errors import DataError
+from client.data.split import Users
+from fedmf.errors import DataError, SettingError
 
 Column = Any
 """A pyarrow.ChunkedArray."""
 
+MARK = "{} in the split column"
 _SPLITS = {"train": 0, "test": 1, "0": 0, "1": 1, "false": 0, "true": 1}
+# As Arrow's parser of CSV has it, so that a column is the same numbers whichever of the two read it.
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table hold what. One of `features`, `text` and `image`, or none: all numbers are features.
+
+    `file` is the column that names files of pictures; no other column is an input then.
+    """
+
+    user: str
+    label: str
+    features: Sequence[str] | None = None
+    text: str | None = None
+    image: str | None = None
+    split: str | None = None
+    file: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `SettingError` for more than one kind of input, or for an input that is something else too."""
+        given = [name for name in ("features", "text", "image") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise SettingError(f"{' and '.join(given)} are given; an input is one of them.")
+        check_names("features", self.features)
+        for role in ("user", "label", "split"):
+            if self.features is not None and (name := getattr(self, role) or role) in self.features:
+                raise SettingError(
+                    f"features holds {name!r}, which is the column of {role}; a column is either an input or that."
+                )
+
+    @property
+    def roles(self) -> list[str]:
+        """The columns that say more of a row than its input."""
+        return [self.user, self.split or "split", *([self.label] if self.text is None else [])]
+
+    @property
+    def inputs(self) -> Sequence[str] | None:
+        """The columns of the input; None: all columns that have no role."""
+        one = self.text or self.image or self.file
+        return self.features if one is None else [one]
+
+    def used(self, names: Sequence[str]) -> list[str]:
+        """Return which of the columns `names` of a table are read."""
+        return [name for name in names if self.inputs is None or name in (*self.roles, *self.inputs)]
+
+    def refuse_near(self, path: Path, names: Sequence[str]) -> None:
+        """Raise `DataError` where a column of the table at `path` would be an input, or ignored, for a blank or a capital letter."""
+        for role in self.roles:
+            near = [name for name in names if name != role and _plain(name) == _plain(role)]
+            if near and (self.inputs is None or role not in names):
+                raise DataError(
+                    f"{path} has a column {near[0]!r}, which differs from {role!r} in blanks or capital letters alone; "
+                    "rename one of them."
+                )
+
+
+def check_names(key: str, given: object) -> None:
+    """Raise `SettingError` unless a setting is a list of texts, or None; one text is no list of its letters."""
+    if given is not None and (
+        isinstance(given, str)
+        or not isinstance(given, Sequence)
+        or not all(isinstance(name, str) for name in given)
+    ):
+        raise SettingError(f"{key} is {given!r}; it must be a list of names, such as ['one', 'two'].")
+
+
+def _plain(name: str) -> str:
+    """Return a name of a column without what is easily overlooked."""
+    return name.strip().casefold()
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns by name: `types` are Arrow's, `read(name)` returns one column, `rows` is their length.
+    """The used columns of the table at `path`, whose columns are called `names`.
 
     `test` [rows] says which rows are test rows where the files are split already. `class_names` are those that the
     table's schema declares for a column of label numbers. A table that is not `typed` may hold numbers as texts.
+    `folder`: where the files lie that a table of pictures names.
     """
 
     path: Path
-    types: dict[str, Any]
-    rows: int
-    read: Callable[[str], Column]
+    held: Any
+    names: Sequence[str]
     test: np.ndarray | None = None
     class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     typed: bool = True
+    folder: Path | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.held.num_rows)
+
+    def type_of(self, name: str) -> Any:
+        """Return the Arrow type of a column that is used, the null type for one that is not there."""
+        return self.held.schema.field(name).type if name in self.held.column_names else pa.null()
 
     def column(self, name: str, key: str, *, may_be_empty: bool = False) -> Column:
-        """Return a column, or raise `DataError` about the setting `key` that names it.
+        """Return a column without its dictionary, or raise `DataError` about the setting `key` that names it.
 
-        Empty cells are refused unless they are one user's values (`may_be_empty`), which are looked at when that
-        client is read: they must not decide whether a run happens. Texts that are not UTF-8 are empty cells then.
+        Empty cells, and texts that are not UTF-8, are refused unless they are one user's values (`may_be_empty`), which
+        `value_of` reads when that client is read: they must not decide whether a run happens.
         """
-        if name not in self.types:
+        if name not in self.names:
             # The first line of a text file that names no columns is somebody's row.
             held = (
-                f"it has {', '.join(self.types) or 'none'}: set {key} to one of them"
+                f"it has {', '.join(self.names) or 'none'}: set {key} to one of them"
                 if self.typed
-                else f"set {key} to one of the {len(self.types)} columns that its first line names"
+                else f"set {key} to one of the {len(self.names)} columns that its first line names"
             )
             raise DataError(f"{self.path} has no column {name!r}; {held}.")
-        arrow = need("pyarrow", f"Reading {self.path}")
-        with reading(f"The column {name!r} of {self.path}", "a table", also=(arrow.ArrowException,)):
-            column = self.read(name)
-            if may_be_empty and is_struct(column.type):
+        column = self.held.column(name)
+        with reading(f"The column {name!r} of {self.path}", "a table", also=(pa.ArrowException,)):
+            if may_be_empty and is_encoded(column.type):
                 column = encoded(column)  # what else such a row holds is not looked at
-            try:
-                column.validate(full=True)  # also that texts are UTF-8: nothing after this fails
-            except arrow.ArrowException:
-                if not may_be_empty:
-                    raise
-                column = without_broken_texts(column)
+            for chunk in column.chunks:
+                (_as_bytes(chunk) if may_be_empty else chunk).validate(full=True)
         if column.null_count and not may_be_empty:
             raise DataError(
-                f"The column {name!r} of {self.path} is empty in {column.null_count} of {self.rows} rows; it must hold a "
+                f"The column {name!r} of {self.path} is empty in {column.null_count} of {len(self)} rows; it must hold a "
                 "value in each."
             )
-        return column
+        return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-@dataclass(frozen=True)
-class Users:
-    """Who the rows of a table belong to: row i to the user `names[numbers[i]]`, `names` being in their order."""
+def _as_bytes(chunk: Any) -> Any:
+    """Return texts, or lists of them, as bytes, which need not be UTF-8; other values as they are."""
+    if pa.types.is_dictionary(chunk.type):
+        return pa.DictionaryArray.from_arrays(chunk.indices, _as_bytes(chunk.dictionary))
+    kind = _bytes_for(chunk.type)
+    return chunk if kind.equals(chunk.type) else chunk.view(kind)
 
-    numbers: np.ndarray
-    names: Sequence[str | int]
 
-    def test_rows(self, *, may_be_none: bool = False) -> np.ndarray:
-        """Return which rows are test rows where nothing says it: a fifth of each user's, by the user's name."""
-        return fifth_of_each(self.numbers, seed=SPLIT_SEED, names=self.names, may_be_none=may_be_none)
+def _bytes_for(kind: Any) -> Any:
+    """Return the type of bytes for one of texts, or of lists of them, and others as they are."""
+    if is_text(kind):
+        return pa.binary() if pa.types.is_string(kind) else pa.large_binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        of = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return of(kind.value_field.with_type(_bytes_for(kind.value_type)))
+    return kind
+
+
+def value_of(cell: Any) -> Any:
+    """Return the value of a cell, None for an empty one and for a text, or a list of texts, that is not UTF-8."""
+    try:
+        value = cell.as_py()
+    except UnicodeDecodeError:
+        return None
+    return None if isinstance(value, list) and None in value else value
 
 
 def users_of(table: Table, name: str) -> Users:
@@ -89,9 +179,8 @@ def users_of(table: Table, name: str) -> Users:
 
     Names are whole numbers or texts, taken as they are: "7" and "007" are two users.
     """
-    types = need("pyarrow.types", f"Reading {table.path}")
-    column = plain(table.column(name, "user"))
-    if not (types.is_integer(column.type) or is_text(column.type)):
+    column = table.column(name, "user")
+    if not (is_integer(column.type) or is_text(column.type)):
         raise DataError(
             f"The column {name!r} of {table.path} is {column.type}; it must name users by whole numbers or texts."
         )
@@ -101,19 +190,18 @@ def users_of(table: Table, name: str) -> Users:
     if "" in ids:
         raise DataError(
             f"The column {name!r} of {table.path} names no user in {int((numbers == ids.index('')).sum())} of "
-            f"{table.rows} rows; every example must belong to a user."
+            f"{len(table)} rows; every example must belong to a user."
         )
     return Users(numbers, ids)
 
 
 def test_rows(table: Table, name: str | None) -> np.ndarray | None:
     """Return which rows are test rows: by the files, by the column `name` (None: `split`, if there is one), or None."""
-    if name is None and (table.test is not None or "split" not in table.types):
+    if name is None and (table.test is not None or "split" not in table.names):
         return table.test
     name = name or "split"
-    column = plain(table.column(name, "split"))
-    types = need("pyarrow.types", f"Reading {table.path}")
-    if not (types.is_integer(column.type) or types.is_boolean(column.type) or is_text(column.type)):
+    column = table.column(name, "split")
+    if not (is_integer(column.type) or pa.types.is_boolean(column.type) or is_text(column.type)):
         raise DataError(
             f"The column {name!r} of {table.path} is {column.type}; it must hold 0 or train, 1 or test."
         )
@@ -129,27 +217,30 @@ def test_rows(table: Table, name: str | None) -> np.ndarray | None:
 
 
 def ranked(column: Column) -> tuple[np.ndarray, list[Any]]:
-    """Return (numbers int64 [rows], values): each row's place among the distinct values in increasing order, -1: empty."""
+    """Return (numbers int64 [rows], values): each row's place among the distinct values in increasing order.
+
+    -1 stands for an empty cell, and for a text that is not UTF-8.
+    """
     coded = column.dictionary_encode().unify_dictionaries()
-    values = coded.chunk(0).dictionary.to_pylist() if coded.num_chunks else []
-    order = sorted(range(len(values)), key=values.__getitem__)
-    place = np.empty(len(values) + 1, dtype=np.int64)
-    place[order] = np.arange(len(values))
-    place[-1] = -1  # where the code of an empty cell points
+    values = [value_of(cell) for cell in coded.chunk(0).dictionary] if coded.num_chunks else []
+    order = sorted((place for place, value in enumerate(values) if value is not None), key=values.__getitem__)
+    place = np.full(len(values) + 1, -1, dtype=np.int64)  # the last: where the code of an empty cell points
+    place[order] = np.arange(len(order))
     codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in coded.chunks]
-    return place[np.concatenate([np.empty(0, np.int64), *codes]).astype(np.int64)], [
-        values[number] for number in order
-    ]
+    numbers = place[np.concatenate([np.empty(0, np.int64), *codes]).astype(np.int64)]
+    return numbers, [values[number] for number in order]
 
 
-def numeric_columns(
-    table: Table, others: Sequence[str | None], test: np.ndarray, *, clients_only: bool = False
+def feature_names(
+    table: Table, columns: Columns, test: np.ndarray, *, clients_only: bool = False
 ) -> list[str]:
-    """Return the columns that are features when none are named: all but `others`, which must be numbers.
+    """Return the columns that are features when none are named: all that have no role, which must be numbers.
 
     In a table without types the rows where `test` [rows] is true must be numbers; with `clients_only` most rows.
     """
-    names = [name for name in table.types if name not in others and not name.startswith("__index_level_")]
+    names = [
+        name for name in table.names if name not in columns.roles and not name.startswith("__index_level_")
+    ]
     odd = next(
         (what for name in names if (what := _no_number(table, name, test, clients_only=clients_only))), None
     )
@@ -157,7 +248,7 @@ def numeric_columns(
         what = (
             f"The column {odd}, no number"
             if odd
-            else f"{table.path} has no column of numbers besides {', '.join(name for name in others if name)}"
+            else f"{table.path} has no column of numbers besides {', '.join(columns.roles)}"
         )
         raise DataError(f"{what}; name the columns of the inputs in features, or set text or image to one.")
     return names
@@ -168,20 +259,20 @@ def _no_number(table: Table, name: str, test: np.ndarray, *, clients_only: bool 
 
     Each of the `test` rows says it; with `clients_only` most rows, so that no single one does.
     """
-    if is_number(table.types[name]):
+    kind = table.type_of(name)
+    if is_number(kind):
         return None
-    if table.typed or not is_text(table.types[name]):
-        return f"{name!r} of {table.path} is {table.types[name]}"
-    column = table.column(name, "features", may_be_empty=True)
+    if table.typed or not is_text(kind):
+        return f"{name!r} of {table.path} is {kind}"
+    right, empty = _kinds_of_cells(table.column(name, "features", may_be_empty=True))
     if clients_only:
-        return (
-            None
-            if are_mostly_numbers(column)
-            else f"{name!r} of {table.path} holds other things in most rows"
-        )
-    row = odd_row(column, test)
+        most = 2 * (right & ~empty).sum() > (~empty).sum() or empty.all()
+        return None if most else f"{name!r} of {table.path} holds other things in most rows"
+    odd = test & ~(right | empty)
     return (
-        None if row is None else f"{name!r} of {table.path} holds something else in row {row + 1}, a test row"
+        f"{name!r} of {table.path} holds something else in row {int(np.argmax(odd)) + 1}, a test row"
+        if odd.any()
+        else None
     )
 
 
@@ -193,49 +284,57 @@ def numbers(
     Nor is what else is no number in a training row of a table without types; `test` [rows] says which are test rows. In
     one of these it is a `DataError`, but not with `clients_only`, where no test set is needed.
     """
-    types = need("pyarrow.types", f"Reading {table.path}")
-    x = np.empty((table.rows, len(names)), dtype=np.float32)
+    x = np.empty((len(table), len(names)), dtype=np.float32)
     for place, name in enumerate(names):
-        column = plain(table.column(name, "features", may_be_empty=True))
-        seen = np.zeros_like(test) if clients_only else test
-        if odd := _no_number(table, name, seen):
+        column = table.column(name, "features", may_be_empty=True)
+        if odd := _no_number(table, name, np.zeros_like(test) if clients_only else test):
             raise DataError(f"The column {odd}; it must hold numbers.")
         if is_text(column.type):
-            x[:, place] = numbers_of(column)
-            continue
-        if types.is_boolean(column.type):
-            column = column.cast("int8")
-        x[:, place] = column.to_numpy()
+            x[:, place] = _numbers_of(column)
+        else:
+            x[:, place] = (column.cast("int8") if pa.types.is_boolean(column.type) else column).to_numpy()
     return x
 
 
-def joined(columns: Sequence[Column]) -> Column:
-    """Return columns of one type, of which there is at least one, as one: one after another, without a copy."""
-    arrow = need("pyarrow", "Reading a table")
-    return arrow.chunked_array([chunk for column in columns for chunk in column.chunks], type=columns[0].type)
+# What a cell of a table without types means is said by the cell alone: no user's cell changes what others' cells mean.
 
 
-def plain(column: Column) -> Column:
-    """Return a column of an extension or dictionary type as its values."""
-    types = need("pyarrow.types", "Reading a table")
-    return column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
+def _trimmed(column: Column) -> Column:
+    """Return the cells of a column without blanks around them."""
+    return pc.fill_null(pc.utf8_trim(column, characters=" \t"), "")
 
 
-def is_encoded(kind: Any) -> bool:
-    """Return whether an Arrow type holds encoded pictures: bytes, or the hub's {bytes, path}."""
-    types = need("pyarrow.types", "Reading a table")
-    kind = storage(kind)
-    if types.is_struct(kind):
-        return bool(kind.get_field_index("bytes") >= 0)
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+def _kinds_of_cells(column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Return which cells [rows] are numbers, or true or false, and which ones CSV takes as empty: "", NA, nan and the like."""
+    cells = _trimmed(column)
+    words = pc.is_in(pc.utf8_lower(cells), pa.array(["true", "false"], cells.type))
+    empty = pc.is_in(cells, pa.array(pyarrow.csv.ConvertOptions().null_values, cells.type))
+    return pc.or_(words, pc.match_substring_regex(cells, _NUMBER)).to_numpy(), empty.to_numpy()
+
+
+def _numbers_of(column: Column) -> np.ndarray:
+    """Return float32 [rows] of a column of texts: numbers, 1 for true and 0 for false, NaN for all else."""
+    cells = _trimmed(column)
+    lower = pc.utf8_lower(cells)
+    cells = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", cells))
+    known = pc.if_else(pc.match_substring_regex(cells, _NUMBER), cells, pa.scalar(None, cells.type))
+    held: np.ndarray = known.cast(pa.float32()).to_numpy()
+    return held
 
 
 def encoded(column: Column) -> Column:
     """Return the bytes of a column of encoded pictures."""
     chunks = [getattr(chunk, "storage", chunk) for chunk in column.chunks]
-    arrow = need("pyarrow", "Reading pictures")
-    fields = [chunk.field("bytes") if arrow.types.is_struct(chunk.type) else chunk for chunk in chunks]
-    return arrow.chunked_array(fields, type=fields[0].type if fields else arrow.binary())
+    fields = [chunk.field("bytes") if pa.types.is_struct(chunk.type) else chunk for chunk in chunks]
+    return pa.chunked_array(fields, type=fields[0].type if fields else pa.binary())
+
+
+def is_encoded(kind: Any) -> bool:
+    """Return whether an Arrow type holds encoded pictures: bytes, or the hub's {bytes, path}."""
+    kind = storage(kind)
+    if pa.types.is_struct(kind):
+        return bool(kind.get_field_index("bytes") >= 0)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def storage(kind: Any) -> Any:
@@ -244,20 +343,21 @@ def storage(kind: Any) -> Any:
 
 
 def is_list(kind: Any) -> bool:
-    types = need("pyarrow.types", "Reading a table")
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    """Return whether an Arrow type holds lists."""
+    kind = storage(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def is_integer(kind: Any) -> bool:
+    """Return whether an Arrow type holds whole numbers."""
+    return bool(pa.types.is_integer(kind))
 
 
 def is_number(kind: Any) -> bool:
-    types = need("pyarrow.types", "Reading a table")
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
-
-
-def is_struct(kind: Any) -> bool:
-    types = need("pyarrow.types", "Reading a table")
-    return bool(types.is_struct(storage(kind)) and is_encoded(kind))
+    """Return whether an Arrow type holds numbers, or true and false."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 def is_text(kind: Any) -> bool:
-    types = need("pyarrow.types", "Reading a table")
-    return bool(types.is_string(kind) or types.is_large_string(kind))
+    """Return whether an Arrow type holds texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

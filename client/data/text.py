@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from client.data.converted import pieces
+from client.data.arrays import pieces
 from client.data.dataset import IGNORED_TARGET
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError

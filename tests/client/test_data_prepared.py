@@ -17,7 +17,7 @@ from PIL import Image
 
 import big_data
 import small_files
-from client.data import by_user_npz, converted, hub, leaf, load, sqlite_index, sqlite_store
+from client.data import arrays as converted, hub, leaf, load, sqlite_index, sqlite_store
 from client.data.dataset import Dataset, as_float32
 from client.data.maps import ArrayFile, as_bytes, mapped
 from client.data.split import fifth_of_each
@@ -157,19 +157,6 @@ def test_shakespeares_tokens_are_those_of_the_files(
         left = [end for end in ends if form == "leaf" or end != tested[place]]
         assert client.y[:, -1].tolist() == left
         assert (client.y[:, :-1] == -100).all()
-
-
-def test_a_big_npz_is_unpacked_once_and_read_as_a_small_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = small_files.npz(tmp_path / "data.npz")
-    small = load("by_user_npz", path=str(path))
-    monkeypatch.setattr(by_user_npz, "HELD", 0)
-    big = load("by_user_npz", path=str(path))
-    assert isinstance(big.clients.held.x, np.memmap)  # type: ignore[attr-defined]
-    assert not isinstance(small.clients.held.x, np.memmap)  # type: ignore[attr-defined]
-    assert_clients(big, [(client.x, client.y) for client in small.clients])
-    assert len(entries(tmp_path, "arrays")) == 1
 
 
 @pytest.mark.parametrize(

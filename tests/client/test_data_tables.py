@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from client.data import load
-from client.data.by_user_csv import read_csv
-from client.data.by_user_table import Columns
+from client.data.table import Columns
+from client.data.table_files import read_csv
 from fedmf.errors import DataError, SettingError
 from own_tables import (
     Rows,
@@ -149,8 +149,8 @@ def test_csv_holds_numbers_as_float32_from_the_start_and_only_the_columns_that_a
 ) -> None:
     path = Path(write(tmp_path, "csv", rows()))
     table = read_csv(path, Columns("user", "label", features=["height"]), ",")
-    assert list(table.types) == ["user", "height", "label", "split"]
-    assert str(table.types["height"]) == "float"
+    assert table.held.column_names == ["user", "height", "label", "split"]
+    assert str(table.type_of("height")) == "float"
 
 
 def test_csv_may_be_parted_by_tabs_over_several_files_with_quotes_and_line_breaks(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_line_break_in_quotes_may_lie_anywhere_in_a_big_file(tmp_path: Path) -
     lines = ["user,said", *['ann,"a\n,b\n,c"'] * 200_000]
     (tmp_path / "big.csv").write_text("\n".join(lines))
     table = read_csv(tmp_path / "big.csv", Columns("user", "label", text="said"), ",")
-    assert (table.rows, set(table.read("said").to_pylist())) == (200_000, {"a\n,b\n,c"})
+    assert (len(table), set(table.column("said", "text").to_pylist())) == (200_000, {"a\n,b\n,c"})
 
 
 @in_every_form

@@ -31,7 +31,7 @@ Change = dict[str, Any]
         ({}, {"split": "part"}, "no column 'part'; .*set split"),
         ({"user": [None, "a", "b"] * 4}, {}, r"is empty in 4 of 12 rows|names no user in 4 of 12 rows"),
         ({"user": ["", "a", "b"] * 4}, {}, "names no user in 4 of 12 rows; every example must belong"),
-        ({"label": [0] * 11 + [None]}, {}, "'label' of .* is empty in a test row"),
+        ({"label": [0] * 11 + [None]}, {}, "'label' of .* is empty, or not UTF-8, in row 12, a test row"),
         ({"label": [0] * 11 + [-1]}, {}, "the label -1; labels count from 0"),
         (
             {"label": [0] * 11 + [5]},
@@ -69,7 +69,7 @@ def test_a_table_that_cannot_be_used_says_what_would_be_right(
     ("column", "sentence"),
     [
         ("user", "The column 'user' of .* cannot be read as a table"),
-        ("label", "The column 'label' of .* is empty in a test row, or not UTF-8 there"),
+        ("label", "The column 'label' of .* is empty, or not UTF-8, in row 11, a test row"),
     ],
 )
 def test_texts_that_are_no_utf8_are_a_sentence(tmp_path: Path, column: str, sentence: str) -> None:

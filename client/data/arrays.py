@@ -17,7 +17,7 @@ _AT_ONCE = 1 << 24  # bytes that are looked at together
 class Converted:
     """`convert(stored[rows])` as far as a test set needs an array: slices and rows by number are arrays.
 
-    `stored` may be mapped, or decode its rows itself (`client.data.rows`).
+    `stored` may be mapped, or decode its rows itself (`client.data.pictures`).
     """
 
     stored: Any
