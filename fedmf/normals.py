@@ -34,7 +34,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.kernels import kernel
+from fedmf.compiling import loops
 
 # Rows of another form are other noise (2: Box and Muller's transform in float32, which is not private).
 FORM = 3
@@ -97,7 +97,9 @@ def fill_normals(words: Words, out: Reals, draw: Callable[[int], Words]) -> None
 
     `draw` gives more words, for about one block in 10^5. Every word is used once.
     """
-    take, settle = kernel("take_at_once") or take_at_once, kernel("settle_open") or settle_open
+    take, settle = take_at_once, settle_open
+    if (fast := loops()) is not None:
+        take, settle = fast.take_at_once, fast.settle_open
     left = np.empty(BLOCK + 1, np.int64)  # the places that are still open
     count = take(words[:BLOCK], out, left, *tables()[:3])
     count = settle(words[:BLOCK], left, count, words[BLOCK:], out, *tables())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.kernels import kernel
+from fedmf.compiling import loops
 from fedmf.mechanisms.streams.protocol import blocks
 from fedmf.updates.vectors import Vector
 
@@ -42,8 +42,8 @@ class FixedPoint:
 
     def add(self, total: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: Vector) -> None:
         """Add `values` (k,) float32 at distinct `coordinates` to `total`, in place, each clipped to the bound."""
-        if (compiled := kernel("add")) is not None:
-            compiled(total, coordinates, values, np.float32(self.bound), np.float32(2.0**self.bits))
+        if (fast := loops()) is not None:
+            fast.add(total, coordinates, values, np.float32(self.bound), np.float32(2.0**self.bits))
             return
         scaled = np.clip(values, -self.bound, self.bound)
         scaled *= np.float32(2.0**self.bits)  # exact: a power of two
@@ -56,9 +56,6 @@ class FixedPoint:
         part beyond the bound that is accounted.
         """
         value = total.view(np.float64) if donate else np.empty(total.shape)
-        if (compiled := kernel("reals")) is not None:
-            compiled(total, 2.0**-self.bits, value)
-            return value
         for block in blocks(len(total), 4):  # so that no second vector of the model's size is needed
             np.multiply(total[block], 2.0**-self.bits, out=value[block])
         return value

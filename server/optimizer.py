@@ -15,7 +15,6 @@ import numpy.typing as npt
 from fedmf.checks import check_below_one, check_choice, check_non_negative, check_positive
 from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
-from fedmf.kernels import kernel
 from fedmf.mechanisms.schedules import share
 from fedmf.mechanisms.streams.protocol import blocks
 from fedmf.setting import REQUIRED, setting
@@ -97,14 +96,8 @@ class Sgd(Optimizer):
         rate = self.learning_rate * share(self.schedule, progress)
         decay = rate * self.weight_decay
         velocity, moved = np.empty_like(model), np.empty_like(model)
-        numbers = self.momentum, rate, decay
-        is_single = np.result_type(model, slots["velocity"], mean, *numbers) == np.float32
         # Divergence is reported by the check on the model, not by a warning of numpy.
         with np.errstate(over="ignore", invalid="ignore"):
-            if is_single and (compiled := kernel("descend")) is not None:
-                kinds = bool(decay), self.nesterov
-                compiled(model, slots["velocity"], mean, *map(np.float32, numbers), *kinds, velocity, moved)
-                return moved, {"velocity": velocity}
             for block in blocks(len(model), 4):  # each stays in the cache through all of the step
                 np.add(self.momentum * slots["velocity"][block], mean[block], out=velocity[block])
                 direction = velocity[block]

@@ -41,9 +41,8 @@ EXPERIMENTS = {
     "deployment": {"cli", "engines", "run_files", "session", "settings"},
 }
 MECHANISMS = {
-    "compiled": set(),
-    "streams": {"compiled"},
-    "optimum": {"compiled", "streams"},
+    "streams": set(),
+    "optimum": {"streams"},
     "families": {"optimum", "streams"},
 }
 
@@ -119,7 +118,7 @@ def test_rooms_of_experiments_are_known_and_import_downwards():
 
 
 def test_rooms_of_mechanisms_import_downwards():
-    """families over optimum over streams over compiled; the files between them hold values and protocols."""
+    """families over optimum over streams; the files between them hold values and protocols."""
     inside = [name for name in modules() if name.startswith("fedmf.mechanisms.")]
     assert {room(name, "fedmf.mechanisms") for name in inside} == {*MECHANISMS, None}
     for name in inside:

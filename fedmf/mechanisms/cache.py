@@ -4,10 +4,10 @@ The directory is the environment variable FEDMF_CACHE, or ~/.cache/fedmf. A file
 computed again with a warning; a directory that cannot be written only logs. Nothing secret is ever stored
 here.
 
-The code version covers every file of this package, in all of its rooms, and the versions of numpy and scipy,
+The code version covers every file of this package, the compiled loops, and the versions of numpy and scipy,
 whose eigenvalues and optimizers decide the numbers of a table. It leaves out what cannot change a number:
-the rest of fedmf, of which only checks, choices, errors and compiling are used here, and numba, which compiles loops whose text
-is covered and whose results agree to rounding, so that installing it changes no mechanism of a run under way.
+the rest of fedmf, of which only checks, choices, errors and compiling are used here, and numba, whose results agree
+with those of numpy to rounding, so that installing it changes no mechanism of a run under way.
 """
 
 import dataclasses
@@ -30,6 +30,7 @@ from fedmf.mechanisms.arrays import Arrays
 _log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parent
+LOOPS = PACKAGE.parent / "fast.py"
 LIBRARIES = ("numpy", "scipy")
 
 # What reading a damaged file raises; RuntimeError where a flipped bit asks for a password or an unknown method.
@@ -76,9 +77,10 @@ def _describe(value: object) -> object:
 def code_version(package: Path) -> str:
     """Return a digest of what computes results: any change of it makes older results unfindable.
 
-    It covers all sources below `package`, with their names, and the versions of `LIBRARIES`.
+    It covers all sources below `package` and the compiled loops, with their names, and the versions of `LIBRARIES`.
     """
     digest = hashlib.sha256(json.dumps([version(library) for library in LIBRARIES]).encode())
+    digest.update(LOOPS.read_bytes())
     for source in sorted(package.rglob("*.py")):
         digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
     return digest.hexdigest()

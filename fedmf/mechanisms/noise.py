@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.errors import SettingError
-from fedmf.kernels import kernel
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState, blocks
 from fedmf.normals import STEP
@@ -73,9 +72,6 @@ def released(
         return total.astype(dtype)
     step, out = float(sigma) * noise.own * STEP, np.empty(len(noise.fresh), dtype)
     factors = 1 / step, 1 / noise.own  # the mean is in steps of the fresh row: 2^44 of them are one sigma
-    if (compiled := kernel("on_lattice")) is not None:
-        compiled(total, noise.mean, noise.fresh, *factors, step, out)
-        return out
     for block in blocks(len(out), 4):
         scaled = total[block] * factors[0] + noise.mean[block] * factors[1]
         out[block] = step * (np.rint(scaled) + noise.fresh[block])

@@ -7,7 +7,7 @@ public values void it.
 
 Kept coordinates are found by their gaps, which are geometric. A gap is looked up in an exact 64-bit integer
 table, so that client and server pick the same coordinates whatever their libm, and the realised law is within
-2^-63 per draw of the iid Bernoulli law in total variation. Compiled code (`fedmf.updates.kernels`) follows the same
+2^-63 per draw of the iid Bernoulli law in total variation. Compiled code (`fedmf.fast`) follows the same
 table on the same words: the same coordinates, bit for bit.
 """
 
@@ -40,8 +40,8 @@ def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) ->
     check_keep_probability(keep_probability)
     if keep_probability == 1:
         return np.arange(dimension)
-    compiled = loops("fedmf.updates.kernels")
-    follow = _positions_in_numpy if compiled is None else partial(_positions_compiled, compiled)
+    fast = loops()
+    follow = _positions_in_numpy if fast is None else partial(_positions_compiled, fast)
     pieces: list[npt.NDArray[np.int64]] = []
     position, drawn = -1, 0  # the last coordinate looked at, and how many words were used
     while position < dimension - 1:
@@ -68,7 +68,7 @@ def _positions_in_numpy(
 
 
 def _positions_compiled(
-    compiled: ModuleType,
+    fast: ModuleType,
     words: npt.NDArray[np.uint64],
     keep_probability: float,
     position: int,
@@ -78,7 +78,7 @@ def _positions_compiled(
     kept = np.empty(len(words), np.int64)
     tables = _gap_guide(keep_probability), gap_table(keep_probability)
     native = words.astype(np.uint64, copy=False)
-    position, count = compiled.positions(native, *tables, position, dimension, kept)
+    position, count = fast.positions(native, *tables, position, dimension, kept)
     return position, kept[:count]
 
 

@@ -24,7 +24,6 @@ LARGEST_DIMENSION = 1 << 32  # up to which docs/privacy.md, section 5, proves th
 Real = TypeVar("Real", np.float32, np.float64)
 
 _RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product near memory speed
-LOOPS = "fedmf.updates.kernels"
 _SWEPT = 1 << 14  # coordinates at once of a difference, its squares and its signs: all stay in the cache
 _COLUMNS = 1 << 11  # at once: a block that is read with a stride and written without stays in the cache
 
@@ -44,7 +43,7 @@ def hadamard(vector: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[
     """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two.
 
     H is its own inverse. Computed in the dtype of x, float32 or float64. With `donate` x may be overwritten. Compiled where
-    numba is there (`fedmf.updates.kernels`); the two agree to rounding (docs/privacy.md, section 5).
+    numba is there (`fedmf.fast`); the two agree to rounding (docs/privacy.md, section 5).
 
     >>> hadamard(np.array([1, 0, 0, 0], np.float32))
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)
@@ -52,11 +51,11 @@ def hadamard(vector: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[
     size = vector.size
     if vector.shape != (size,) or size == 0 or size & (size - 1):
         raise SettingError(f"the vector has shape {vector.shape}; a Hadamard transform needs a power of two.")
-    compiled = loops(LOOPS) if vector.dtype in (np.float32, np.float64) else None
-    if compiled is not None:
+    fast = loops() if vector.dtype in (np.float32, np.float64) else None
+    if fast is not None:
         given = np.require(vector, requirements=["C", "A", "W"])  # one kind of array: compiled once
         transformed = given if donate else np.empty(size, vector.dtype)
-        compiled.transform(given, vector.dtype.type(size**-0.5), transformed)
+        fast.transform(given, vector.dtype.type(size**-0.5), transformed)
         return transformed
     return _hadamard_in_numpy(vector, donate)
 
@@ -124,14 +123,14 @@ class Rotation:
 
         The difference is that of float32; its norm is accumulated in float64, which no finite float32 values overflow.
         """
-        compiled = None if self.kind == "identity" else loops(LOOPS)
-        if compiled is None:
+        fast = None if self.kind == "identity" else loops()
+        if fast is None:
             return self._turn_in_numpy(update, start)
         parts = (update, update[:0] if start is None else start)
         given = [np.require(part, np.float32, ["C", "A", "W"]) for part in parts]  # one kind: compiled once
         values = np.empty(self.padded, np.float32)
         factor = np.float32(self.padded**-0.5)
-        return Rotated(values, math.sqrt(compiled.sweep(*given, self.signs, factor, values)))
+        return Rotated(values, math.sqrt(fast.sweep(*given, self.signs, factor, values)))
 
     def _turn_in_numpy(self, update: Vector, start: Vector | None) -> Rotated:
         """Return what `turn` does: difference, squares and signs block by block in the cache, then the transform."""

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from fedmf.checks import check_choice
 from fedmf.choices import VALUE_TYPES
 from fedmf.errors import SettingError
-from fedmf.kernels import kernel
 from fedmf.randomness import SecretKey
 from fedmf.updates.clipping import clip_l2, clip_linf, l2_norm
 from fedmf.updates.masks import kept_coordinates
@@ -48,7 +47,6 @@ _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtyp
 # Message header, record names and tag of one reply, as Flower 1.41 serialises it; a test measures it.
 ENVELOPE_BYTES = 375 + TAG_BYTES
 
-_ROUNDING = 1e-6  # far above what the order of a sum can change
 _SMALLEST_NORM, _LARGEST_NORM = 1e-20, 1e20  # far from where float32 over- or underflows
 
 Values = npt.NDArray[np.float32] | npt.NDArray[np.int8]
@@ -111,8 +109,6 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
     if bounds.value_type == "int8":
         assert bounds.linf_norm is not None  # make_bounds refuses int8 without bounds
         values = dequantize(np.maximum(values, -127), bounds.linf_norm)
-    if _is_surely_within(values, bounds):
-        return values
     largest = float(max(values.max(initial=0), -values.min(initial=0)))  # NaN where one is: both pass it on
     if not math.isfinite(largest):
         return np.zeros(kept, np.float32)
@@ -121,17 +117,6 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
     if bounds.radius is not None and l2_norm(values) > bounds.radius:
         values = clip_l2(values, bounds.radius)
     return values
-
-
-def _is_surely_within(values: Vector, bounds: Bounds) -> bool:
-    """Say whether compiled code is there and finds all within the bounds, as most replies are: they stay as they are."""
-    if (compiled := kernel("extent")) is None:
-        return False
-    bits, squares = compiled(values)
-    largest = float(np.uint32(bits).view(np.float32))
-    if not math.isfinite(largest) or (bounds.linf_norm is not None and largest > bounds.linf_norm):
-        return False
-    return bounds.radius is None or squares * (1 + _ROUNDING) <= bounds.radius**2
 
 
 def coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:

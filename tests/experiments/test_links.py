@@ -30,7 +30,6 @@ COMMANDS = {
 # Written in folders that this process has made for itself alone.
 PRIVATE = {
     "client/data/prepared.py", "client/data/maps.py", "client/data/packed.py", "client/data/by_user_npz.py",
-    "fedmf/compiled_files.py",
     "fedmf/mechanisms/cache.py",
 }  # fmt: skip
 

@@ -37,7 +37,7 @@ def fit(workload: Workload, buffers: int | None = None) -> Fitted:
     repeated = StrategyForm(
         *(np.repeat(array, workload.rounds, axis=0) for array in (form.F, form.g, form.lam, form.c))
     )
-    return rounded_with_cost(tables_of(with_unit_columns(repeated, workload.span)), workload)
+    return rounded_with_cost(tables_of(with_unit_columns(repeated)), workload)
 
 
 NORMALIZED_SQRT = Family("normalized_sqrt", fit, RecurrentStream, settings=("buffers",))

@@ -100,7 +100,7 @@ def _excess(candidate: Fitted, workload: Workload, lower: float) -> float:
 def _leading(reduced: StrategyForm, workload: Workload, r: int) -> Fitted:
     """Return the tables of the leading r buffers and what they cost, sensitivity included, as rounded."""
     leading = StrategyForm(reduced.F[:, :r, :r], reduced.g[:, :r], reduced.lam[:, :r], reduced.c)
-    return rounded_with_cost(tables_of(with_unit_columns(leading, workload.span)), workload)
+    return rounded_with_cost(tables_of(with_unit_columns(leading)), workload)
 
 
 OPTIMAL = Family("optimal", fit, RecurrentStream, settings=("buffers",), from_optimum=True)

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmf.mechanisms import compiled
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimum import smoother
 from fedmf.mechanisms.optimum.fixed_point import Solution
@@ -44,7 +43,7 @@ class PoleProcess:
 
     `transition` (T, s, s, K) is Phi; `noise` (T, K) is w q; `direction` (T, s) is b; `readout` (T, s) is e,
     the same for every pole; `scale` (T,) is h; `behind` (s, s, K) is the covariance of the state behind the last
-    round; `span` is that of the workload. States are ordered (s, K), flattened to s K.
+    round. States are ordered (s, K), flattened to s K.
     """
 
     transition: Float64
@@ -53,7 +52,6 @@ class PoleProcess:
     readout: Float64
     scale: Float64
     behind: Float64
-    span: int
 
     @property
     def states(self) -> int:
@@ -94,7 +92,6 @@ def pole_process(solution: Solution, workload: Workload) -> PoleProcess:
         readout,
         variances**-0.5,
         np.ascontiguousarray(first[1:, 1:]) if workload.momentum == 0 else first,
-        workload.span,
     )
 
 
@@ -118,17 +115,6 @@ def _transition(filtered: Float64, eta: Float64, beta: float) -> Float64:
 
 def innovations(process: PoleProcess) -> Innovations:
     """Return the gains and standard deviations of the innovations: a Riccati recursion from the last round."""
-    if (kernel := compiled.kernel("innovations", process.span)) is not None:
-        return Innovations(
-            *kernel(
-                process.transition,
-                process.noise,
-                process.direction,
-                process.readout,
-                process.scale,
-                process.behind,
-            )
-        )
     rounds, s, _, count = process.transition.shape
     covariance = np.zeros((process.states, process.states))  # R, of the states given the outputs behind j
     lam, c = np.empty((rounds, process.states)), np.empty(rounds)

@@ -16,24 +16,27 @@ The determinants D and J are carried as numbers of their own: every operation th
 positive numbers, so that the result has full relative accuracy whatever the condition number. Banded solvers
 of LAPACK lose it from T ~ 1000 on.
 
-With numba (the extra `fast`) the same recursions run compiled; the results agree to rounding.
+With numba (the extra `fast`) the diagonal for momentum is compiled (`fedmf.fast`); the results agree to rounding.
 """
 
 import numpy as np
 
-from fedmf.mechanisms import compiled
+from fedmf.compiling import loops
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimum.poles import Poles
 from fedmf.mechanisms.workload import Workload, rates
+
+COMPILED_FROM = 512
+"""Rounds from which the compiled diagonal pays: a design asks for it a hundred times, and loading numba takes a second."""
 
 
 def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
     """Return the diagonal of X(v) = sum_k w_k (P + s_k V)^-1, shape (T,), for positive v (T,)."""
     if workload.momentum == 0:
-        function = compiled.kernel("tridiagonal", workload.span) or tridiagonal
-        return np.asarray(function(v * rates(workload) ** 2, workload.later.c, *poles) * rates(workload) ** 2)
-    if (kernel := compiled.kernel("diagonal", workload.span)) is not None:
-        return np.asarray(kernel(v, rates(workload), workload.momentum, behind(workload), *poles))
+        return tridiagonal(v * rates(workload) ** 2, workload.later.c, *poles) * rates(workload) ** 2
+    # The span alone decides, so that the same run meets the same tables; it counts the rounds of later epochs too.
+    if workload.span >= COMPILED_FROM and (fast := loops()) is not None:
+        return np.asarray(fast.diagonal(v, rates(workload), workload.momentum, behind(workload), *poles))
     return filters_in_numpy(v, workload, poles)[1]
 
 
@@ -95,9 +98,6 @@ def filters(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Floa
     """
     if workload.momentum == 0:
         return filters_of_one_state(v, workload, poles)
-    if (kernel := compiled.kernel("filters", workload.span)) is not None:
-        steps, total, last = kernel(v, rates(workload), workload.momentum, behind(workload), *poles)
-        return steps, total, last
     return filters_in_numpy(v, workload, poles)
 
 

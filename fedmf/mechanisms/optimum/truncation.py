@@ -16,7 +16,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedmf.mechanisms import compiled
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimum.pole_process import Innovations, PoleProcess, inputs, sandwich, transport
 from fedmf.mechanisms.streams.recurrence import StrategyForm
@@ -71,15 +70,13 @@ def _reach(process: PoleProcess, part: range, before: Float64) -> Float64:
     """Return Wc of the rounds in `part` and of the one behind, shape (len + 1, sK, sK)."""
     rounds = slice(part.start, part.stop)
     read = process.scale[rounds, None] * process.readout[rounds].repeat(process.transition.shape[3], axis=1)
-    function = compiled.kernel("reach", process.span) or reach
-    return np.asarray(function(process.transition[rounds], read, before))
+    return reach(process.transition[rounds], read, before)
 
 
 def _observe(process: PoleProcess, inner: Innovations, part: range, behind: Float64) -> Float64:
     """Return Wo of the rounds in `part`, shape (len, sK, sK), from the one behind the last."""
     rounds = slice(part.start, part.stop)
-    function = compiled.kernel("observe", process.span) or observe
-    return np.asarray(function(process.transition[rounds], inner.lam[rounds], behind))
+    return observe(process.transition[rounds], inner.lam[rounds], behind)
 
 
 def reach(transition: Float64, read: Float64, before: Float64) -> Float64:

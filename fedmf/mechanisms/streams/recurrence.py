@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedmf.mechanisms import compiled, workload as workloads
+from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.streams.protocol import ON_RELEASE, BufferedStream, Draw, blocks
@@ -61,16 +61,12 @@ def strategy_form(tables: Float32) -> StrategyForm:
     return StrategyForm(F, g, lam, c)
 
 
-def column_norms(form: StrategyForm, rounds: int, span: int = 0) -> Float64:
-    """Return the 2-norms of the columns of C, shape (T,); `span` is that of the workload, if there is one.
+def column_norms(form: StrategyForm, rounds: int) -> Float64:
+    """Return the 2-norms of the columns of C, shape (T,).
 
     The response to x_t is c_t now and, by lam, whatever g_t leaves in the state: square norm
     c_t^2 + g_t^T W_{t+1} g_t with the observability Gramian W_t = lam_t lam_t^T + F_t^T W_{t+1} F_t.
     """
-    if (kernel := compiled.kernel("column_norms", max(rounds, span))) is not None:
-        # Slices of larger arrays are another type to the compiler, which would compile once more for them.
-        arrays = (np.ascontiguousarray(array) for array in (form.F, form.g, form.lam, form.c))
-        return np.asarray(kernel(*arrays, rounds))
     seen = form.lam[:, :, None] * form.lam[:, None, :]
     transposed = np.ascontiguousarray(form.F.swapaxes(1, 2))
     last = len(form.c) - 1
@@ -83,9 +79,9 @@ def column_norms(form: StrategyForm, rounds: int, span: int = 0) -> Float64:
     return np.sqrt(squares)
 
 
-def with_unit_columns(form: StrategyForm, span: int = 0) -> StrategyForm:
+def with_unit_columns(form: StrategyForm) -> StrategyForm:
     """Return C with every column divided by its norm, which keeps the recurrence: only g and c change."""
-    norms = column_norms(form, len(form.c), span)
+    norms = column_norms(form, len(form.c))
     return StrategyForm(form.F, form.g / norms[:, None], form.lam, form.c / norms)
 
 
@@ -111,10 +107,9 @@ def output_variances(stream: LinearStream, workload: Workload) -> tuple[Float64,
     """
     variances = np.empty(workload.rounds)
     covariance = np.zeros((stream.buffers + 2, stream.buffers + 2))
-    carried = compiled.kernel("output_variances", workload.span) or carry
     for start in range(0, workload.rounds, CHUNK):
         steps = range(start, min(start + CHUNK, workload.rounds))
-        covariance = carried(*_with_output(stream, steps, workload), covariance, variances[start:])
+        covariance = carry(*_with_output(stream, steps, workload), covariance, variances[start:])
     return variances, covariance[-2:, -2:].copy()
 
 
@@ -235,6 +230,6 @@ class RecurrentStream(BufferedStream):
 def rounded_with_cost(tables: Float32, workload: Workload) -> Fitted:
     """Return tables with the sensitivity and per-round error of exactly these float32 numbers."""
     stream = RecurrentStream(workload.rounds, tables)
-    sensitivity = float(column_norms(strategy_form(tables), workload.rounds, workload.span).max())
+    sensitivity = float(column_norms(strategy_form(tables), workload.rounds).max())
     variances, left = output_variances(stream, workload)
     return Fitted(sensitivity, sensitivity * np.sqrt(variances), tables, sensitivity**2 * left)

@@ -116,12 +116,10 @@ def test_a_resume_with_or_without_numba_goes_on_alike(first, tmp_path, monkeypat
             patch.setattr(Checkpoint, "settle", settle)
             if kind == "without":
                 patch.setitem(sys.modules, "numba", None)  # installed, and cannot be imported
-            compiling.available.cache_clear()
             compiling.loops.cache_clear()
             try:
                 run(tmp_path / name, *SMALL, *overrides)
             finally:
-                compiling.available.cache_clear()
                 compiling.loops.cache_clear()
         session = sessions(tmp_path / name)[-1]
         assert session["software"]["numba"] == (None if kind == "without" else version("numba"))

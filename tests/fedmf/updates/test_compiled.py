@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from fedmf import compiling
 from fedmf.randomness import SecretKey
-from fedmf.updates import kernels, masks
+from fedmf.updates import masks
 from fedmf.updates.masks import kept_coordinates
 from fedmf.updates.rotation import hadamard
 from without_numba import both_forms, needs_numba
@@ -46,7 +47,7 @@ def test_compiled_masks_read_words_at_the_edges_of_the_table_as_numpy_does(gamma
     words = np.random.default_rng(0).permutation(np.concatenate([words, words]))
     for dimension in (1 << 20, 5000, 1):
         plain = masks._positions_in_numpy(words, gamma, -1, dimension)
-        quick = masks._positions_compiled(kernels, words, gamma, -1, dimension)
+        quick = masks._positions_compiled(compiling.loops(), words, gamma, -1, dimension)
         np.testing.assert_array_equal(quick[1], plain[1])
         assert (quick[0] == plain[0]) or min(quick[0], plain[0]) >= dimension
 

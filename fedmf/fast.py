@@ -1,0 +1,335 @@
+"""The loops of fedmf that numba compiles (the extra `fast`); taken only through `fedmf.compiling.loops`.
+
+A loop is here because numpy alone makes a row of the benchmark more than a tenth slower. Each does what a function in
+numpy does, which its docstring names. Nothing is fused or reordered: the order of all operations is the one written here. The
+normals, masks and sums have the same bits as in numpy; the transforms and the diagonal agree to rounding.
+
+The Hadamard transform runs in blocks of 2^10 coordinates, which stay in the first-level cache: passes of radix 4 that read
+four contiguous quarters and write them interleaved, so that after the last all coordinates are back in order and no
+pass has a stride. The bits above follow in place, in radix-4 stages blocked at 2^16 while these fit the second level.
+"""
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from fedmf.normals import (
+    LAYER,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2E,
+    LOW28,
+    ONE,
+    ROUND,
+    S8,
+    S28,
+    STEP,
+    TAYLOR,
+    TRY,
+    WORD,
+)
+
+Words = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+Reals = npt.NDArray[Any]  # float32 or float64; all of one call are of one type
+
+_BLOCK, _PANEL = 1 << 10, 1 << 16
+_compiled = numba.njit(cache=True, error_model="numpy")
+_inlined = numba.njit(cache=True, error_model="numpy", inline="always")
+
+
+@_compiled
+def take_at_once(
+    words: Words, out: Float64, left: Indices, places: Words, inner: Words, reject: Words
+) -> int:
+    """Do what `normals.take_at_once` does."""
+    count = 0
+    for i in range(len(words)):
+        layer = words[i] & LAYER
+        place, rest = _candidate(words[i], places[layer])
+        out[i] = _signed(place)
+        left[count] = i
+        count += (place >= inner[layer]) | (rest < reject[layer])
+    return count
+
+
+@_compiled
+def settle_open(
+    words: Words, left: Indices, count: int, spare: Words, out: Float64,
+    places: Words, inner: Words, reject: Words, foot: Float64, rise: Float64,
+) -> int:  # fmt: skip
+    """Do what `normals.settle_open` does."""
+    at = 0
+    while 0 < TRY * count <= len(spare) - at:
+        still = 0
+        for j in range(count):
+            i, more = left[j], spare[at + TRY * j : at + TRY * (j + 1)]
+            layer = words[i] & LAYER
+            place, rest = _candidate(words[i], places[layer])
+            is_good = rest >= reject[layer]
+            if is_good and place >= inner[layer]:
+                height = np.float64(more[1]) + (np.float64(more[2]) + 0.5) * WORD
+                height = (np.float64(more[0]) + height * WORD) * WORD
+                x = (np.float64(place >> ONE) + 0.5) * STEP
+                is_good = foot[layer] + rise[layer] * height < _exp_minus(0.5 * (x * x))
+            if is_good:
+                out[i] = _signed(place)
+            else:
+                left[still] = i
+                words[i] = more[3] & ~LAYER | words[i] & LAYER if rest < reject[layer] else more[3]
+                still += 1
+        at += TRY * count
+        count = still
+    return count
+
+
+@_inlined
+def _candidate(word, count):  # type: ignore[no-untyped-def]
+    bits = word >> S8
+    low = (bits & LOW28) * (count & LOW28)
+    middle = (bits >> S28) * (count & LOW28) + (bits & LOW28) * (count >> S28) + (low >> S28)
+    return (bits >> S28) * (count >> S28) + (middle >> S28), ((middle & LOW28) << S28) | (low & LOW28)
+
+
+@_inlined
+def _signed(place):  # type: ignore[no-untyped-def]
+    size = np.float64(np.int64(place >> ONE)) + 0.5
+    return -size if place & ONE else size
+
+
+@_inlined
+def _exp_minus(t):  # type: ignore[no-untyped-def]
+    k = t * -LOG2E + ROUND - ROUND
+    r = (-t - k * LN2_HIGH) - k * LN2_LOW
+    value = r * TAYLOR[0] + TAYLOR[1]
+    for coefficient in TAYLOR[2:]:
+        value = value * r + coefficient
+    return math.ldexp(value, int(k))
+
+
+@_compiled
+def add(
+    total: npt.NDArray[np.int64],
+    coordinates: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float32],
+    bound: np.float32,
+    scale: np.float32,
+) -> None:
+    """Add `values`, clipped to [-bound, bound] and times `scale`, as whole numbers; see `FixedPoint.add`."""
+    size = np.uint64(len(total))
+    for i in range(len(coordinates)):
+        place = np.uint64(coordinates[i])  # what is below 0 is beyond all sizes: no index counts from the end
+        if place >= size:
+            raise IndexError("a coordinate lies outside the sum")
+        total[place] += np.int64(min(max(values[i], -bound), bound) * scale)
+
+
+@_compiled
+def positions(
+    words: Words,
+    guide: npt.NDArray[np.int16],
+    table: Words,
+    position: int,
+    dimension: int,
+    kept: npt.NDArray[np.int64],
+) -> tuple[int, int]:
+    """Write the coordinates that `words` keep into `kept`; return the last one looked at, and how many were kept.
+
+    The coordinates after `position` and below `dimension`. What `masks._positions_in_numpy` does.
+    """
+    longest, count = len(table), np.uint64(0)  # without a sign: no place is counted from the end
+    for word in words:
+        gap = int(guide[word >> np.uint64(48)])
+        if gap < 0:  # several gaps share the leading bits: this is less the first of them
+            gap = -gap
+            while gap <= longest and table[gap - 1] <= word:
+                gap += 1
+        position += gap if gap <= longest else longest
+        if position >= dimension:
+            break
+        if gap <= longest:
+            kept[count] = position
+            count += np.uint64(1)
+    return position, int(count)
+
+
+@_compiled
+def transform(vector: Reals, factor: Any, out: Reals) -> None:
+    """Write H (factor vector) into `out`, H the Sylvester matrix of entries +-1; `rotation.hadamard` in numpy.
+
+    The size is a power of two. `out` may be `vector`: a block is read before it is written.
+    """
+    here, there = np.empty(_BLOCK, vector.dtype), np.empty(_BLOCK, vector.dtype)
+    for panel in range(0, vector.size, _PANEL):
+        end = min(panel + _PANEL, vector.size)
+        for start in range(panel, end, _BLOCK):
+            given = vector[start : start + _BLOCK]
+            for j in range(given.size):
+                here[j] = given[j] * factor
+            _transform_block(here, there, out[start : start + _BLOCK])
+        _transform_above(out[panel:end], _BLOCK)
+    _transform_above(out, _PANEL)
+
+
+@_compiled
+def sweep(update: Reals, start: Reals, signs: npt.NDArray[np.int8], factor: Any, transformed: Reals) -> float:
+    """Write H (factor signs (update - start)) into `transformed`, and return the sum of squares of update - start.
+
+    All are float32 and padded with zeros to the power of two that `transformed` is long; an empty `start` stands for
+    zeros. `rotation.Rotation._turn_in_numpy` in numpy. The squares are added in float64, in one lane for each place in a
+    block.
+    """
+    here, there = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
+    squares, size = np.zeros(_BLOCK), update.size
+    for panel in range(0, transformed.size, _PANEL):
+        end = min(panel + _PANEL, transformed.size)
+        for first in range(panel, end, _BLOCK):
+            if first >= size:
+                transformed[first : first + _BLOCK] = 0
+                continue
+            given, sign = update[first : first + _BLOCK], signs[first : first + _BLOCK]
+            if start.size:
+                before = start[first : first + _BLOCK]
+                for j in range(given.size):
+                    here[j] = given[j] - before[j]
+            else:
+                here[: given.size] = given
+            here[given.size :] = 0
+            for j in range(given.size):
+                wide = np.float64(here[j])
+                squares[j] += wide * wide
+                here[j] *= np.float32(sign[j]) * factor
+            _transform_block(here, there, transformed[first : first + _BLOCK])
+        if panel < size:
+            _transform_above(transformed[panel:end], _BLOCK)
+    _transform_above(transformed, _PANEL)
+    return float(squares.sum())
+
+
+@_compiled
+def _transform_block(here: Reals, there: Reals, out: Reals) -> None:
+    """Write the transform of the block `here` into `out`, which may be shorter; `here` and `there` are overwritten."""
+    if out.size < _BLOCK:
+        out[:] = here[: out.size]
+        _transform_above(out, 1)
+        return
+    for _ in range(2):  # the bits of _BLOCK, two a pass
+        _interleave(here, there)
+        _interleave(there, here)
+    _interleave(here, out)
+
+
+@_compiled
+def _interleave(given: Reals, out: Reals) -> None:
+    """Transform the two highest bits of a coordinate and make them the lowest: a pass of radix 4."""
+    size = given.size // 4
+    a, b, c, d = given[:size], given[size : 2 * size], given[2 * size : 3 * size], given[3 * size :]
+    for j in range(size):
+        plus, minus, plus_too, minus_too = a[j] + b[j], a[j] - b[j], c[j] + d[j], c[j] - d[j]
+        out[4 * j] = plus + plus_too
+        out[4 * j + 1] = minus + minus_too
+        out[4 * j + 2] = plus - plus_too
+        out[4 * j + 3] = minus - minus_too
+
+
+@_compiled
+def _transform_above(vector: Reals, stride: int) -> None:
+    """Transform in place the bits of a coordinate from that of `stride` up: in stages of radix 4, and one of 2 if need be."""
+    while 4 * stride <= vector.size:
+        for start in range(0, vector.size, 4 * stride):
+            group = vector[start : start + 4 * stride]
+            a, b = group[:stride], group[stride : 2 * stride]
+            c, d = group[2 * stride : 3 * stride], group[3 * stride :]
+            for j in range(stride):
+                plus, minus, plus_too, minus_too = a[j] + b[j], a[j] - b[j], c[j] + d[j], c[j] - d[j]
+                a[j] = plus + plus_too
+                b[j] = minus + minus_too
+                c[j] = plus - plus_too
+                d[j] = minus - minus_too
+        stride *= 4
+    if 2 * stride <= vector.size:
+        a, b = vector[:stride], vector[stride:]
+        for j in range(stride):
+            a[j], b[j] = a[j] + b[j], a[j] - b[j]
+
+
+@_compiled
+def diagonal(
+    v: Float64, eta: Float64, beta: float, behind: Float64, shifts: Float64, weights: Float64
+) -> Float64:
+    """Return the diagonal of `smoother.filters` alone, pole by pole: a pole's history stays in the cache."""
+    n = len(v)
+    total = np.zeros(n)
+    steps = np.empty((4, n))
+    last = np.empty(4)
+    variances = np.empty(n)
+    gathered = np.empty((n, 4))
+    for k in range(len(shifts)):
+        _filter_pole(v, eta, beta, behind, shifts[k], gathered, steps, variances, last)
+        total += weights[k] * variances
+    return total
+
+
+@_compiled
+def _filter_pole(
+    v: Float64,
+    eta: Float64,
+    beta: float,
+    behind: Float64,
+    shift: float,
+    gathered: Float64,
+    steps: Float64,
+    variances: Float64,
+    last: Float64,
+) -> None:
+    """Run both filters of one pole: fill `gathered` (T, 4), `steps` (4, T), `variances` (T,) and `last` (4,).
+
+    `gathered` is scratch for a, b, c, D; `steps` holds B, C, t, q; see `smoother.filters_in_numpy`.
+    """
+    n = len(v)
+    a, b, c, D = (
+        behind[0],
+        behind[1],
+        behind[2],
+        behind[3],
+    )  # the covariance of (x, d) by the rounds above i, and its determinant
+    for i in range(n - 1, -1, -1):
+        # One step of the walk, d_i = d_{i+1} + w_i and x_i = beta x_{i+1} + eta_i d_i.
+        c += 1.0
+        scaled = eta[i] * c
+        D = beta * beta * (D + a)
+        a = beta * beta * a + 2.0 * beta * eta[i] * b + eta[i] * scaled
+        b = beta * b + scaled
+        gathered[i, 0] = a
+        gathered[i, 1] = b
+        gathered[i, 2] = c
+        gathered[i, 3] = D
+        # Then x_i is observed with precision r.
+        r = shift * v[i]
+        q = 1.0 / (1.0 + r * a)
+        c = (c + r * D) * q
+        a, b, D = a * q, b * q, D * q
+    A = B = C = J = 0.0  # the information on (x, d) in the rounds up to i, and its determinant
+    for i in range(n):
+        a, b, c, D = gathered[i]
+        # x_i is observed with precision r.
+        r = shift * v[i]
+        J += r * C
+        A += r
+        # Both sides together: the first entry of (covariance^-1 + information)^-1.
+        variances[i] = (D * C + a) / (D * J + A * a + 2.0 * B * b + C * c + 1.0)
+        # The information on w_i, which enters along (eta_i, 1), and what is left of its variance.
+        t = eta[i] * A + B
+        innovation = eta[i] * (t + B) + C
+        q = 1.0 / (1.0 + innovation)
+        steps[0, i] = B
+        steps[1, i] = C
+        steps[2, i] = t
+        steps[3, i] = q
+        # w_i is integrated out: the information on (x, d) of the next round.
+        A, B, C, J = beta * beta * (A + J) * q, beta * t * q, innovation * q, beta * beta * J * q
+    last[0], last[1], last[2], last[3] = A, B, C, J
