@@ -10,8 +10,17 @@ import numpy as np
 import torch
 from torch import nn
 
-_KNOWN = ("torch.nn.modules.", "client.models")
+_KNOWN = (
+    "torch.nn.modules.",
+    "client.models",
+)  # of which none keeps anything between two passes but running statistics
 _DRAWING = (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d, nn.modules.dropout._DropoutNd)
+
+
+def is_known(module: nn.Module) -> bool:
+    """Return whether a module is one of torch's or of this package, as its class has it and without hooks."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    return type(module).__module__.startswith(_KNOWN) and "forward" not in vars(module) and not hooks
 
 
 def may_draw(model: nn.Module) -> bool:
@@ -38,6 +47,4 @@ def seeded(order: np.random.Generator, device: torch.device) -> Iterator[None]:
 
 
 def _may_draw(module: nn.Module) -> bool:
-    is_known = type(module).__module__.startswith(_KNOWN) and "forward" not in vars(module)
-    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-    return not is_known or isinstance(module, _DRAWING) or bool(hooks) or bool(getattr(module, "dropout", 0))
+    return not is_known(module) or isinstance(module, _DRAWING) or bool(getattr(module, "dropout", 0))

@@ -4,13 +4,13 @@
         model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
     ) -> nn.Module:
 
-It is given the resident model in training mode, holding the weights that were sent, all examples of one client on the
+It is given a model in training mode, holding the weights that were sent, all examples of one client on the
 model's device, and a generator seeded for this client and epoch. It trains the model and returns it. It may use only
-what it is given, and must keep nothing between calls: what a client leaves behind outside the model is not seen.
+what it is given, and must keep nothing outside the model between calls.
 
 The guarantees are those of our loop. The update is the returned model's trained parameters minus what was sent; it is
 clipped, rotated and masked after this; whatever is raised, or not finite, becomes a zero update; what is frozen is not
-sent; torch's generators are seeded and put back; and a model that was changed beyond its parameters is made anew.
+sent; torch's generators are seeded and put back; and every client is given a copy of the model as it was made.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """What of a model trains and what stays: only parameters that require a gradient are sent, bounded, noised and counted.
 
 Frozen parameters and buffers are the fixed part of a model. Nothing covers a change of it, so that it must not change:
-a layer that would is refused here where it is known, and found by `client.training.Trainer.is_as_made` where it is not.
+a layer that would is an error here where it is known, and found by rehearsal where it is not.
 A parameter that a model holds under several names (tied weights) is one parameter, under the first of them.
 """
 

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client.contents import attributes
 from client.data.dataset import Dataset, Examples
 from client.losses import Loss, counted
 from client.reasons import calling, reason
@@ -14,19 +13,15 @@ from client.scoring import SCORED_AT_ONCE
 from fedmf.errors import SettingError
 
 
-def check_training(model: nn.Module, x: Tensor, y: Tensor, classes: int, loss: Loss, accumulate: int) -> str:
-    """Check one pass in training, whose gradients are left; return which attribute of `model` it changed, or ""."""
+def check_training(model: nn.Module, x: Tensor, y: Tensor, classes: int, loss: Loss, accumulate: int) -> None:
+    """Check one pass in training, whose gradients are left."""
     model.zero_grad()
-    before = attributes(model)
     outputs = _outputs(model, x, y, classes, "")
     value = _loss_of(loss, outputs, y)
     if accumulate > 1:
         _check_is_mean(loss, outputs.detach(), y, value.item())
     calling("the gradient of the loss could not be computed", torch.autograd.backward, value)
     _check_gradients(model)
-    after = attributes(model)
-    changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-    return ".".join(filter(None, map(str, changed[0]))) if changed else ""
 
 
 def said_of_one(model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> str | None:

@@ -71,11 +71,11 @@ def _check_model_and_turn(
     x, y = (torch.tensor(part, device=trainer.device) for part in (examples.x, examples.y))
     copy = deepcopy(model).to(trainer.device)
     set_training_mode(copy)
-    changed = check_training(copy, x, y, dataset.classes, loss, accumulate)
+    check_training(copy, x, y, dataset.classes, loss, accumulate)
     unreached = [name for name, parameter in trained_parameters(copy).items() if parameter.grad is None]
     alone = said_of_one(copy, x[:1], y[:1], loss) if len(x) > 1 else None
     check_scoring(copy, dataset, trainer.device)
-    update = _check_turn(trainer, start, examples, changed)
+    update = _check_turn(trainer, start, examples)
     _refuse_unreached(layout_of(model), update, unreached, by_own_loop=trainer.has_own_loop)
     return alone
 
@@ -145,8 +145,8 @@ def _refuse_unreached(
         )
 
 
-def _check_turn(trainer: Trainer, start: Vector, examples: Examples, changed: str) -> Vector:
-    """Return one client's update, after checking it: finite, not zero, and the model is as before but for it."""
+def _check_turn(trainer: Trainer, start: Vector, examples: Examples) -> Vector:
+    """Return one client's update, after checking it: finite, not zero, and of what trains alone."""
     update = calling(
         f"a client's turn on {len(examples)} test examples failed",
         lambda: trainer.update(start, examples.x, examples.y, order=np.random.default_rng(0)),
@@ -165,12 +165,9 @@ def _check_turn(trainer: Trainer, start: Vector, examples: Examples, changed: st
             f"a client's turn on {len(examples)} test examples left every parameter as it was, so that nothing would be "
             "learnt; training must change the model that it is given, or return the one that it changed."
         )
-    if not trainer.is_as_made():
-        what = ", ".join(trainer.changed_tensors()) or (
-            f"its attribute {changed}" if changed else "a module, tensor, hook or attribute of it"
-        )
+    if changed := trainer.changed_tensors():
         raise SettingError(
-            f"training changes the model beyond its parameters ({what}), which would carry what one client's data did to "
-            "the next one; forward, and a training loop of one's own, must leave the module as it is."
+            f"training changes {', '.join(changed)} of the model, which no clipping or noise covers: every client would begin "
+            "with the value before training, and the model that is released holds it. Make it a parameter that trains, or leave it as it is."
         )
     return update

@@ -54,7 +54,7 @@ def trains_as_ours(trainer: Trainer) -> bool:
 
 
 class Resident:
-    """A player of `plan`, of a trainer made by `make` at the first turn, and anew after one that raised or changed the model.
+    """A player of `plan`, of a trainer made by `make` at the first turn, and again after one that raised.
 
     `is_lost` after a turn that left the device without an answer: a failed assertion on a CUDA device ends every
     later operation of this process on it, a new trainer's too. Only another process can use the device again.
@@ -67,7 +67,6 @@ class Resident:
         self._make, self._plan = make, plan
         self._player: Player | None = None
         self._device: torch.device | None = None  # of the last trainer, None before any was made
-        self._has_warned = False
         self.is_lost = False
 
     def begin(self) -> None:
@@ -104,15 +103,10 @@ class Resident:
                     "file that model.start names, or the code of the model, is another one here."
                 )
             yield player
-            is_as_made = player.trainer.is_as_made()
         except (Exception, SystemExit):
             self.is_lost = not _answers(self._device)
             raise
-        if is_as_made:
-            self._player = player
-        elif not self._has_warned:
-            log.warning("training changes the model beyond its parameters; it is made anew for each client")
-            self._has_warned = True
+        self._player = player
 
     def _made(self) -> Player:
         trainer = self._make()

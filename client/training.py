@@ -1,8 +1,8 @@
-"""Local training: one resident model, the parameters of which that train are views of one flat buffer.
+"""Local training: a resident model, the parameters of which that train are views of one flat buffer.
 
-One model lives in the process for all clients. A client's turn loads the flat vector in place, trains in
-place and subtracts in place, so that no copy of the model is made per client and the update is ready as one
-flat vector.
+A client's turn loads the flat vector in place and trains in place, so that the update is ready as one flat vector. A model of
+torch's own layers and losses holds nothing but its parameters, and plays one client after another. Of any other, code of the
+user's could leave what one client's data did: each client trains a copy of the model as it was made.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client.contents import Same, are_same_bits, attributes
-from client.drawing import may_draw, seeded
+from client.drawing import is_known, may_draw, seeded
 from client.loop import train
 from client.losses import find_loss
 from client.own_loop import find_loop, gather
@@ -57,7 +56,7 @@ def check_available(settings: TrainingSettings) -> None:
 
 
 class Trainer:
-    """A resident copy of `model` that plays one client after another. It keeps nothing of a client between turns.
+    """A copy of `model` that plays one client after another. It keeps nothing of a client between turns.
 
     `model` itself is left alone, so that another trainer can be made of it. Only parameters that require a gradient
     train. Raises `SettingError` for a model that `client.parameters.check_trainable` refuses.
@@ -68,20 +67,17 @@ class Trainer:
         check_available(settings)
         self._settings = settings
         self._device = pick_device(settings.device)
-        self._model = deepcopy(model).to(self._device)
-        set_training_mode(self._model)
+        self._made = deepcopy(model).to(self._device)
+        set_training_mode(self._made)
         self._loss = find_loss(settings.loss)
         self._own_loop = None if settings.trainer is None else find_loop(settings.trainer)
         is_ours = self._own_loop is None and ":" not in settings.loss
-        self._may_draw = not is_ours or may_draw(self._model)
-        self._trained = trained_parameters(self._model)
+        self._may_draw = not is_ours or may_draw(self._made)
+        self._is_stateless = self._own_loop is None and all(map(is_known, self._made.modules()))
         self._flat = torch.from_numpy(flat_parameters(model)).to(self._device, copy=True)
         self._host = self._flat.cpu()  # on a CPU the same tensor: nothing is copied between them
-        # A loop of one's own may use the gradients that are there; ours leaves none between two steps.
-        self._gradient = None if self._own_loop is None else torch.zeros_like(self._flat)
+        self._model = self._made
         self._point()
-        self._made = _structure(self._model)
-        self._fixed = {name: tensor.detach().clone() for name, tensor in fixed_tensors(self._model).items()}
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
         """Return trained minus `start`, (d,) float32; see `train`."""
@@ -109,6 +105,9 @@ class Trainer:
         # Code of one's own may write into what it is given, which would change the data of later epochs.
         given = torch.tensor if self._may_draw else torch.from_numpy
         inputs, targets = given(x).to(self._device), given(y).to(self._device)
+        if not self._is_stateless:
+            self._model = deepcopy(self._made)
+            self._point()
         self._flat.copy_(start)
         if self._may_draw:
             with seeded(order, self._device), torch.enable_grad(), _default_type_kept():
@@ -119,35 +118,21 @@ class Trainer:
 
     def _train(self, inputs: Tensor, targets: Tensor, order: np.random.Generator) -> None:
         """Train the model in place, by our own loop or by the user's."""
+        parameters = trained_parameters(self._model)
         if self._own_loop is None:
-            examples = inputs, targets
-            train(
-                self._model,
-                list(self._trained.values()),
-                examples,
-                settings=self._settings,
-                loss=self._loss,
-                order=order,
-            )
+            examples, kept = (inputs, targets), list(parameters.values())
+            train(self._model, kept, examples, settings=self._settings, loss=self._loss, order=order)
             return
-        assert self._gradient is not None
-        self._gradient.zero_()  # that of the client before
-        modes = {module: module.training for module in self._model.modules()}
         settings = replace(self._settings)  # a copy: it is frozen, but not against everything
         trained = self._own_loop(model=self._model, x=inputs, y=targets, settings=settings, order=order)
-        self._flat.copy_(gather(trained, self._trained))
-        self._point()  # as `zero_grad` undoes it
-        for module, mode in modes.items():  # a loop may end with `model.eval()`
-            module.training = mode
+        self._flat.copy_(gather(trained, parameters))
 
     def _point(self) -> None:
-        """Make the parameters that train, and their gradients if they are kept, views of flat buffers, in order."""
+        """Make the parameters of the model that train views of the flat buffer, in order."""
         start = 0
-        for parameter in self._trained.values():
+        for parameter in trained_parameters(self._model).values():
             end = start + parameter.numel()
             parameter.data = self._flat[start:end].view(parameter.shape)
-            kept = self._gradient
-            parameter.grad = None if kept is None else kept[start:end].view(parameter.shape)
             start = end
 
     @property
@@ -155,26 +140,17 @@ class Trainer:
         """Whether a loop of the user's own trains in place of ours."""
         return self._own_loop is not None
 
-    def is_as_made(self) -> bool:
-        """Say whether the model is what it was made as, but for the values of the parameters that train.
-
-        Training may have changed what is frozen or a buffer, given the model other modules, tensors, hooks or
-        attributes, or changed what an attribute holds: they would play a part in the next client's turn. What lies
-        outside the model, and in it out of reach of its attributes (`client.contents`), is not seen.
-        """
-        return _structure(self._model) == self._made and self.changed_tensors() == []
-
     def changed_tensors(self) -> list[str]:
-        """Return the names of frozen parameters and buffers that are not, bit for bit, what they were made as."""
-        if not self._fixed:
-            return []
-        now = fixed_tensors(self._model)
-        return [name for name, held in self._fixed.items() if not are_same_bits(held, now.get(name))]
+        """Return the names of frozen parameters and buffers that the last turn changed: its client alone was given them so."""
+        made, now = fixed_tensors(self._made), fixed_tensors(self._model)
+        return [
+            name for name in made if digest_tensors({name: made[name]}) != digest_tensors({name: now[name]})
+        ]
 
     @cached_property
     def fixed_digest(self) -> str:
         """A public digest of the frozen parameters and buffers that the model was made with, "" without any."""
-        return digest_tensors(self._fixed)
+        return digest_tensors(fixed_tensors(self._made))
 
     @property
     def device(self) -> torch.device:
@@ -202,21 +178,3 @@ def _default_type_kept() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(dtype)
-
-
-def _structure(model: nn.Module) -> list[object]:
-    """Return what tells whether a model is still the same: its objects themselves and where its tensors lie."""
-    found: list[object] = [(Same(module), list(vars(module))) for module in model.modules()]
-    found.extend(attributes(model).items())
-    for parameter in model.parameters():
-        hooks = [len(getattr(parameter, table, None) or ()) for table in _HOOKS]
-        found.append((_place(parameter), _place(parameter.grad), hooks, parameter.requires_grad))
-    return found
-
-
-_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-
-
-def _place(tensor: torch.Tensor | None) -> object:
-    """Return where a tensor lies in memory, and how."""
-    return tensor if tensor is None else (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)

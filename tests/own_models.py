@@ -155,24 +155,6 @@ class Lazy(Linear):
         self.linear = nn.LazyLinear(classes)
 
 
-class Remembers(Linear):
-    def forward(self, x):
-        self.last = x.mean()
-        return super().forward(x)
-
-
-class RunningMean(Linear):
-    """Keeps a statistic of its inputs in a tensor that is no buffer."""
-
-    def __init__(self, input_shape, classes):
-        super().__init__(input_shape, classes)
-        self.seen = torch.zeros(8, 8)
-
-    def forward(self, x):
-        self.seen.mul_(0.9).add_(0.1 * x.mean(0).detach())
-        return super().forward(x)
-
-
 class OtherInEvaluation(Linear):
     def forward(self, x):
         outputs = super().forward(x)

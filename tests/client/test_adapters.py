@@ -42,7 +42,7 @@ def test_only_adapters_and_what_is_named_train():
     split = layout_of(model).split(update)
     assert split["0.low_rank_out"].any()
     assert split["2.weight"].any()
-    assert trainer.is_as_made()
+    assert trainer.changed_tensors() == []
 
 
 def test_a_file_of_the_plain_model_fits_the_one_with_adapters(tmp_path):

@@ -106,10 +106,3 @@ def test_clients_after_a_lost_device_are_as_on_their_own(loses):
     for client, values in (("2", sent[2]), ("3", sent[3])):
         np.testing.assert_allclose(values, alone(client), rtol=0, atol=1e-6)
         assert values.any()
-
-
-def test_a_failure_where_a_model_is_compared_with_what_it_was_is_the_devices_too(monkeypatch):
-    """The last that may wait for the device in a turn: without a look at it, the next client would be the zero one."""
-    monkeypatch.setattr(Trainer, "is_as_made", lambda trainer: lose_device(None) or bool(torch.ones(1) > 0))
-    with pytest.raises(DeviceLostError):
-        values_of(app_of(None), "1", "2")

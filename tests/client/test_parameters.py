@@ -69,7 +69,7 @@ def test_the_update_is_that_of_plain_torch_on_what_trains():
     start = flat_parameters(model)
     trainer = Trainer(model, SETTINGS)
     np.testing.assert_allclose(update_of(trainer, start), flat_parameters(twin) - start, atol=1e-6)
-    assert trainer.is_as_made()
+    assert trainer.changed_tensors() == []
 
 
 def test_a_frozen_layer_is_bit_equal_after_training():
@@ -185,7 +185,7 @@ def test_batch_norm_at_rest_trains_in_evaluation_mode_and_stays_bit_equal(how):
     assert update_of(trainer).any()
     assert trainer._model.training
     assert not trainer._model[1].training
-    assert trainer.is_as_made()
+    assert trainer.changed_tensors() == []
     assert torch.equal(trainer._model[1].running_mean, model[1].running_mean)
 
 
@@ -193,7 +193,7 @@ def test_batch_norm_without_running_statistics_trains():
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False))
     trainer = Trainer(model, SETTINGS)
     assert update_of(trainer).any()
-    assert trainer.is_as_made()
+    assert trainer.changed_tensors() == []
 
 
 class Scaled(nn.Sequential):
@@ -242,16 +242,18 @@ def other_tensor(model):
 )
 def test_a_change_of_what_does_not_train_is_found(change):
     trainer = Trainer(Scaled(change), SETTINGS)
-    assert trainer.is_as_made()
-    update_of(trainer)
-    assert not trainer.is_as_made()
+    assert trainer.changed_tensors() == []
+    start = flat_parameters(Scaled())
+    first = update_of(trainer, start)
+    assert trainer.changed_tensors() != []
+    np.testing.assert_array_equal(update_of(trainer, start), first)  # the model is as it was made again
 
 
 def test_constant_buffers_train_and_are_stored_where_they_count_to_the_state():
     model = Scaled()
     trainer = Trainer(model, SETTINGS)
     assert update_of(trainer).any()
-    assert trainer.is_as_made()
+    assert trainer.changed_tensors() == []
     arrays = model_arrays(model, flat_parameters(model))
     assert list(arrays) == ["0.weight", "0.bias", "1.weight", "1.bias", "factor"]
     other = Scaled()

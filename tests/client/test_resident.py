@@ -1,5 +1,7 @@
 """What one client's data does to the model or the device of a process reaches no other client."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -120,6 +122,69 @@ def test_honest_clients_share_one_trainer(model, settings):
     assert len(made) == 1
 
 
+class Remembering(torch.nn.Module):
+    """Adds to its outputs how often it was called, which it keeps in `held`."""
+
+    def __init__(self, held, count):
+        super().__init__()
+        self.linear, self.held, self.count = torch.nn.Linear(4, 3), held, count
+
+    def forward(self, x):
+        return self.linear(x.flatten(1)) + torch.arange(3.0) * self.count(self.held)
+
+
+class Holder:
+    """An object of a user's own."""
+
+    seen = 0
+
+
+def one_more(held):
+    held.seen += 1
+    return held.seen
+
+
+MEMORIES = {
+    "a list": ([], lambda held: held.append(1) or len(held)),
+    "a tensor": (torch.zeros(1), lambda held: held.add_(1)),
+    "an array": (np.zeros(1), lambda held: float(held.__iadd__(1)[0])),
+    "a dict in a dict": ({"a": {}}, lambda held: held["a"].setdefault(len(held["a"]), 1) and len(held["a"])),
+    "an object": (Holder(), one_more),
+    "a generator": (np.random.default_rng(0), lambda held: held.random()),
+}
+
+
+@pytest.mark.parametrize("kind", MEMORIES)
+@pytest.mark.parametrize("trainer", [None, "own_training:whole_batch"], ids=["our loop", "own loop"])
+def test_what_a_model_remembers_of_one_client_reaches_no_other(kind, trainer):
+    model = Remembering(*MEMORIES[kind])
+    start = flat_parameters(model)
+    x, y = np.random.default_rng(0).normal(size=(2, 6, 4)).astype("f4"), np.arange(12).reshape(2, 6) % 3
+
+    def update(trainer, client):
+        return trainer.update(start, x[client], y[client], order=np.random.default_rng(client))
+
+    resident, alone = (
+        Trainer(model, TrainingSettings(0.1, batch_size=2, device="cpu", trainer=trainer)) for _ in range(2)
+    )
+    update(resident, 0)
+    np.testing.assert_array_equal(update(resident, 1), update(alone, 1))
+
+
+def test_a_model_of_torchs_own_layers_is_copied_for_no_client():
+    trainer = Trainer(
+        build("mlp", input_shape=(8, 8), classes=10, seed=0), TrainingSettings(0.1, device="cpu")
+    )
+    before = trainer._model
+    trainer.update(
+        trainer._flat.numpy().copy(),
+        np.ones((2, 8, 8), "f4"),
+        np.zeros(2, int),
+        order=np.random.default_rng(0),
+    )
+    assert trainer._model is before
+
+
 def test_after_an_exception_the_trainer_is_made_anew():
     made = []
     values_of(app_of(raising(lambda model: None), made=made), "1", "special", "2", "3")
@@ -143,8 +208,9 @@ def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
     resident, rng = Resident(make, PLAN.client_plan), np.random.default_rng(0)
     arguments = flat_parameters(model), np.full((2, 2, 2), 77, "f4"), np.array([0, 1])
     for _ in range(turns):
-        with resident.turn() as player:
+        with suppress(ValueError), resident.turn() as player:
             player.trainer.train(*arguments, order=rng)
+            raise ValueError("the trainer is made again after it")
     with pytest.raises(RuntimeError, match="cannot be made"), resident.turn():
         pytest.fail("there is no player")
     assert resident.is_lost is dies

@@ -47,8 +47,6 @@ WRONG = {
     "AllFrozen": "no parameter",
     "NoParameters": "the model has no parameters",
     "Lazy": "lazy parameters",
-    "Remembers": "training changes the model beyond its parameters (its attribute last)",
-    "RunningMean": "training changes the model beyond its parameters (its attribute seen)",
     "OtherInEvaluation": "the model in evaluation mode returns the shape [4] ",
     "Uncopied": "RuntimeError: Only Tensors created explicitly",
 }
