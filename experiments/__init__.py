@@ -7,7 +7,6 @@ spinning OpenMP threads are ruinous on a shared machine, and nothing may call ho
 import os
 import signal
 import sys
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,17 +18,12 @@ INTERRUPTED = 130  # exit code after Ctrl-C, SIGTERM or SIGHUP
 
 
 def __getattr__(name: str) -> Any:
-    """Return the Python door `run` at its first use: commands have no need of it."""
+    """Return `run` of the Python API at its first use: commands do not need it."""
     if name == "run":
         from experiments.session.python_api import run
 
         return run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """End without a traceback: nothing has begun yet."""
-    sys.exit(INTERRUPTED)
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
@@ -44,7 +38,7 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 def leave_quietly() -> None:
     """Let these signals end the process without a traceback while a command is imported, which takes seconds."""
     for number in ending_signals():
-        signal.signal(number, _leave)
+        signal.signal(number, lambda *_: sys.exit(INTERRUPTED))
 
 
 if sys.argv[:1] == ["-m"]:  # Python is about to import one of our commands

@@ -52,8 +52,9 @@ def _print(document: dict[str, list[dict[str, Any]]]) -> None:
     """Print two tables."""
     for title, entries in document.items():
         columns = {key.replace("_", " "): {"overflow": "fold"} for key in entries[0]}
-        rows = ([number(value) for value in entry.values()] for entry in entries)
-        output.print_table(title, columns, rows, show_lines=True)
+        output.print_table(
+            title, columns, (map(number, entry.values()) for entry in entries), show_lines=True
+        )
     output.console().print(
         "Your own: dataset=custom dataset.name=package.module:function, model=custom model.name=package.module:Class."
     )

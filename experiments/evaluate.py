@@ -13,7 +13,7 @@ from pathlib import Path
 
 from client import models
 from client.losses import find_loss
-from client.metric_names import check_metrics
+from client.metric_names import check_metrics, further_metrics
 from client.metrics import find_metrics
 from client.scoring import refuse_failures, score
 from experiments.cli import command, output
@@ -22,9 +22,9 @@ from experiments.run_files.model_files import load_model, recorded_seed, with_gi
 from experiments.run_files.reader import read_config
 from experiments.settings.commands import EvaluateSettings
 from experiments.settings.data import load_dataset, print_notes
+from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_code
 from fedmf.checks import check_at_least
-from fedmf.errors import SettingError
 
 
 def evaluate(settings: EvaluateSettings) -> None:
@@ -35,11 +35,9 @@ def evaluate(settings: EvaluateSettings) -> None:
     check_at_least("batch_size", settings.batch_size, 1)
     directory = Path(settings.directory)
     own = read_config(directory)
-    entries = own.get("metrics") or [] if settings.metrics is None else list(settings.metrics)
-    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-        raise SettingError(
-            f"metrics of the run is {entries!r}, which is no list of names; give metrics=[...]."
-        )
+    entries = list(
+        further_metrics(own.get("metrics")).values() if settings.metrics is None else settings.metrics
+    )
     check_metrics(entries)
     loss = own.get("client", {}).get("loss", "cross_entropy")
     chosen = {group: with_given(own[group], getattr(settings, group)) for group in ("dataset", "model")}
@@ -60,6 +58,10 @@ def evaluate(settings: EvaluateSettings) -> None:
         metrics=metrics,
     )
     refuse_failures(result, metrics, "this model")
+    if own.get("run", {}).get("reproducible") or own.get("privacy", {}).get("noise_multiplier") == 0:
+        messages.warning(
+            f"{directory} is a run that is NOT private: without noise, or with reproducible secrets."
+        )
     document = {
         "accuracy": result.accuracy,
         "loss": result.loss,

@@ -11,7 +11,6 @@ DIR/FAMILY.npz with the dense encoder, decoder and the output of the stream itse
 epochs.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from experiments.cli import command, output
 from experiments.pages.wording import number
 from experiments.run_files.directory import refuse_unmakeable
 from experiments.settings.factorization import find_family, fit, run_workloads
+from experiments.settings.log import messages
 from experiments.settings.mechanism import WorkloadName
 from experiments.settings.output import PRINTED, Output
 from fedmf.checks import check_at_least
@@ -41,8 +41,6 @@ from fedmf.mechanisms.family import resolve
 from fedmf.mechanisms.streams.protocol import feed
 from fedmf.setting import setting
 from server.files import packed, write_output
-
-_log = logging.getLogger(__name__)
 
 MOST_EXPORTED = 4096  # rounds of an epoch; several epochs may have as many numbers together
 
@@ -76,15 +74,16 @@ class MechanismsSettings:
 
     def __post_init__(self) -> None:
         check_at_least("epochs", self.epochs, 1)
-        is_constant = self.schedule == "constant"
-        if self.workload is WorkloadName.prefix_sum and not (is_constant and self.momentum == 0):
+        is_plain = self.schedule == "constant"
+        fits = {
+            WorkloadName.prefix_sum: is_plain and self.momentum == 0,
+            WorkloadName.momentum: is_plain or self.epochs == 1,
+            WorkloadName.run: True,
+        }
+        if not fits[self.workload]:
             raise SettingError(
-                f"momentum is {self.momentum} and schedule {self.schedule} with workload=prefix_sum; "
-                "ask for workload=momentum, or for workload=run."
-            )
-        if self.workload is WorkloadName.momentum and self.epochs > 1 and not is_constant:
-            raise SettingError(
-                f"schedule is {self.schedule} with workload=momentum and {self.epochs} epochs; ask for workload=run."
+                f"momentum is {self.momentum} and schedule {self.schedule} with workload={self.workload} and "
+                f"{self.epochs} epochs; choose workload=run (or workload=momentum with one epoch)."
             )
         if self.export is not None and self.epochs * self.rounds**2 > MOST_EXPORTED**2:
             raise SettingError(
@@ -127,15 +126,11 @@ def designs(
     """
     # Nothing follows the last epoch, whose rates all have.
     alone = None if settings.workload is WorkloadName.run and settings.epochs > 1 else workloads[-1]
-    chosen, buffers = _chosen(settings.families, workloads[0]), settings.buffers
-    without = [family.name for family in chosen if "buffers" not in family.settings]
-    if buffers is not None and len(without) == len(chosen):
-        raise SettingError(
-            f"buffers is {buffers}, but {', '.join(without)} cannot be told how many; leave it out."
-        )
+    chosen = _chosen(settings.families, workloads[0])
+    are_alone = not any("buffers" in family.settings for family in chosen)  # then the first refuses them
     for family in chosen:
-        given = {} if buffers is None or family.name in without else {"buffers": buffers}
-        yield family.name, fit(family, workloads, alone, **given)
+        takes = settings.buffers is not None and (are_alone or "buffers" in family.settings)
+        yield family.name, fit(family, workloads, alone, **({"buffers": settings.buffers} if takes else {}))
     if settings.families is None:
         optimal = resolve("optimal")
         if (epoch := prefix_sum(settings.rounds)) != alone:
@@ -151,9 +146,9 @@ def _chosen(names: Sequence[str] | None, workload: Workload) -> list[Family]:
     if not names:
         raise SettingError("families is empty; name at least one, or leave it out for all.")
     families = [find_family(name, "families") for name in dict.fromkeys(names)]
-    for name in (found := [family.name for family in families]):
-        if found.count(name) > 1:  # they would share a row and a file
-            raise SettingError(f"families holds two that are called {name!r}; give one another name.")
+    found = [family.name for family in families]
+    if len({*found}) < len(found):  # two would share a row and a file
+        raise SettingError(f"families are called {', '.join(found)}; give each a name of its own.")
     return families
 
 
@@ -203,7 +198,7 @@ def export(run: RunFactorization, file: Path) -> None:
     arrays = (np.stack(found) if len(parts) > 1 else found[0] for found in zip(*parts, strict=True))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_output(file, packed(**dict(zip(("decoder", "encoder", "noise"), arrays, strict=True))))
-    _log.info("wrote %s", file)
+    messages.info(f"wrote {file}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ reads the run's data set and prints the plan that the run would follow, without 
 document's `warnings`.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -40,8 +39,8 @@ from fedmf.accounting import (
     resolve_linf_ratio,
 )
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
-from fedmf.checks import check_at_least, check_below_one, check_choice
-from fedmf.choices import ACCOUNTANTS, ADJACENCIES, ROTATIONS, SCHEDULES
+from fedmf.checks import check_at_least
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES, ROTATIONS
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.mechanisms import design_run, prefix_sum
 from fedmf.outlook import about_run, misgivings, noise_of_run
@@ -56,11 +55,14 @@ from fedmf.updates.wire import value_bytes
 if TYPE_CHECKING:
     from experiments.settings.schema import Settings
 
-_log = logging.getLogger(__name__)
-
 UNIT = "one client"
 MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a plan should
-SHARED = {"mechanism", "workload", "output"}  # groups and keys that figures and settings of a run have both
+# What is not known of a plan of which the cost is known alone.
+UNKNOWN = (
+    "floating_point", "uplink_bytes_per_client", "mean_noise_std", "rms_error", "last_error", "independent_rms_error",
+    "lowest_rms_error", "model_noise_std", "noise_over_signal",
+)  # fmt: skip
+SHARED = {"mechanism", "output"}  # in both forms
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,7 @@ class PlanSettings:
     mechanism: MechanismSettings = setting(
         REQUIRED, "does not change epsilon: all is relative to its sensitivity", chosen="optimal"
     )
-    workload: WorkloadName = setting(WorkloadName.run, "what the noise is fitted to, as in simulate")
     momentum: float = setting(0.9, "of the server's optimizer, in [0, 1)")
-    schedule: str = setting("constant", "of the learning rate, over all rounds", SCHEDULES)
     clients: int | None = setting(
         None, "N, clients with training examples; null: whether the cohorts fit is not checked"
     )
@@ -111,8 +111,6 @@ class PlanSettings:
         for name in ("clients", "dimension", "cohort_size", "rounds_per_epoch", "epochs"):
             if (value := getattr(self, name)) is not None:
                 check_at_least(name, value, 1)
-        check_below_one("momentum", self.momentum)
-        check_choice("schedule", self.schedule, SCHEDULES)
 
 
 def from_figures(settings: PlanSettings) -> dict[str, Any]:
@@ -130,7 +128,7 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
         try:
             rounds = rounds_that_fit(clients, cohort_size, rounds)
         except ParticipationError as error:
-            problems.append(str(error))
+            problems = [str(error)]
     if dimension and cohort_size and rounds and not problems and _is_short(settings, rounds):
         plan = make_plan(
             dimension=dimension,
@@ -148,11 +146,11 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
             privacy=privacy,
             factorization=factorize(
                 settings.mechanism.name,
-                settings.workload,
+                WorkloadName.run,
                 rounds,
                 settings.epochs,
                 beta=settings.momentum,
-                schedule=settings.schedule,
+                schedule="constant",
             ),
             seed=PublicSeed(0),
         )
@@ -172,12 +170,6 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
         )
     event = EpochEvent(noise, keep, ratio)
     document = _cost(privacy, event, settings.epochs, UNIT, orders=orders)
-    if dimension:
-        document["uplink_bytes_per_client"] = value_bytes(
-            padded_dimension(dimension, settings.rotation), keep, "float32"
-        )
-    if cohort_size:
-        document["mean_noise_std"] = mean_noise_std(noise, keep_probability=keep, cohort_size=cohort_size)
     warnings = about_run(
         event,
         epsilon=document["epsilon"],
@@ -189,7 +181,14 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
         rounds_per_epoch=None if problems else rounds,
         calibrate=None,
     )
-    return document | {"feasible": not problems, "warnings": [*problems, *warnings]}
+    sent = dimension and value_bytes(padded_dimension(dimension, settings.rotation), keep, "float32")
+    spread = cohort_size and mean_noise_std(noise, keep_probability=keep, cohort_size=cohort_size)
+    return document | {
+        "uplink_bytes_per_client": sent,
+        "mean_noise_std": spread,
+        "feasible": not problems,
+        "warnings": [*problems, *warnings],
+    }
 
 
 @keyed("privacy", ("max_epsilon",))
@@ -199,9 +198,9 @@ def from_run(settings: "Settings") -> dict[str, Any]:
     Reads the data set, for its clients and shapes, and builds the model. Raises a `FedmfError` for what cannot run as
     asked.
     """
-    from experiments.settings.experiment import build  # it needs torch, data and models, which take seconds
+    from experiments.settings.experiment import build  # torch, data and models take seconds to import
 
-    _log.info("planning a run on %s: its data set is read, nothing is trained", settings.dataset.name)
+    messages.info(f"planning a run on {settings.dataset.name}: its data set is read, nothing is trained")
     experiment = build(settings)
     experiment.plan.start_epoch(Ledger())
     dataset = experiment.dataset
@@ -267,10 +266,6 @@ def _cost(
     curve = {
         repr(order).removesuffix(".0"): divergence({event: 1}, order, spent.adjacency) for order in orders
     }
-    unknown = (
-        "floating_point", "uplink_bytes_per_client", "mean_noise_std", "rms_error", "last_error", "independent_rms_error",
-        "lowest_rms_error", "model_noise_std", "noise_over_signal",
-    )  # fmt: skip
     return {
         "epsilon": spent.epsilon,
         "epsilon_rdp": spent.epsilon_rdp,
@@ -292,19 +287,19 @@ def _cost(
         "rdp": curve or None,
         "feasible": True,
         "warnings": [],
-        **dict.fromkeys(unknown),
+        **dict.fromkeys(UNKNOWN),
     }
 
 
 def _is_short(settings: PlanSettings, rounds: int) -> bool:
     """Return whether the mechanism can be designed in the time of a plan; log where it cannot."""
     name, total = settings.mechanism.name, rounds * settings.epochs
-    if total <= MOST_ROUNDS and find_family(name).suits(prefix_sum(rounds)):
-        return True
-    _log.warning(
-        "the error in the model is not computed: %d rounds are too many for %s in a plan", total, name
-    )
-    return False
+    is_short = total <= MOST_ROUNDS and find_family(name).suits(prefix_sum(rounds))
+    if not is_short:
+        messages.info(
+            f"the error in the model is not computed: {total} rounds are too many for {name} in a plan"
+        )
+    return is_short
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -326,22 +321,21 @@ def pick_form(overrides: Sequence[str]) -> command.Form:
     Raises `SettingError` where a figure and a setting of a run are given.
     """
     keys = {text: text.lstrip("+~").partition("=")[0].partition(".")[0] for text in overrides}
-    decides = {text: key for text, key in keys.items() if key not in SHARED}
-    figures = {item.name for item in fields(PlanSettings)}
-    of_figures = [text for text, key in decides.items() if key in figures]
-    form = command.Form(plan, "plan", PlanSettings)
-    if len(of_figures) == len(decides):
-        return form
-    from experiments.settings.schema import Settings  # it needs the client's settings, which take a moment
+    figures = {item.name for item in fields(PlanSettings)} - SHARED
+    of_figures = [text for text, key in keys.items() if key in figures]
+    if keys.keys() - of_figures:
+        from experiments.settings.schema import Settings  # imports the client's settings, which take a moment
 
-    groups = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
-    of_a_run = [text for text, key in decides.items() if key in groups]
-    if of_figures and of_a_run:
-        raise SettingError(
-            f"{of_figures[0]} is a figure of a plan and {of_a_run[0]} a setting of a run; give figures only, or settings "
-            "of a run only, whose data set says how many clients there are and whose model how many parameters."
-        )
-    return command.Form(plan, "config", Settings) if of_a_run else form
+        groups = {item.name for item in fields(Settings)} - SHARED | {"experiment", "hydra"}
+        of_a_run = [text for text, key in keys.items() if key in groups]
+        if of_figures and of_a_run:
+            raise SettingError(
+                f"{of_figures[0]} is a figure of a plan and {of_a_run[0]} a setting of a run; give figures only, or "
+                "settings of a run only, from whose data and model the numbers of clients and parameters follow."
+            )
+        if of_a_run:
+            return command.Form(plan, "config", Settings)
+    return command.Form(plan, "plan", PlanSettings)
 
 
 def print_text(document: dict[str, Any]) -> None:
@@ -356,8 +350,11 @@ def print_text(document: dict[str, Any]) -> None:
     output.console().print(
         claim if document["noise_multiplier"] else "NOT private: noise_multiplier is 0, epsilon is infinite."
     )
-    shown = [(key, value) for key, value in flattened(document) if not isinstance(value, list)]
-    rows = [(words_of(key), text_of(key, value)) for key, value in shown if value is not None]
+    rows = [
+        (words_of(key), text_of(key, value))
+        for key, value in flattened(document)
+        if value is not None and not isinstance(value, list)
+    ]
     output.print_table("Plan", {}, rows)
 
 

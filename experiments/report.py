@@ -8,29 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.cli import command, output
-from experiments.pages.page import PlotFiles, write_page
-from experiments.pages.run_page import run_page
+from experiments.pages.page import PLOTS
+from experiments.pages.run_page import write_report
 from experiments.run_files.directory import REPORT
-from experiments.run_files.reader import read_run
 from experiments.settings.output import PRINTED, Output
 from fedmf.setting import REQUIRED, setting
 
 
 @dataclass(frozen=True)
-class ReportSettings(PlotFiles):
+class ReportSettings:
     """Keys of the command."""
 
     directory: str = setting(REQUIRED, "folder of a finished run")
+    plots: str | None = setting(None, PLOTS)
     output: Output = setting(Output.text, PRINTED)
 
 
 def report(settings: ReportSettings) -> None:
     """Write the page of the run in `settings.directory`, and its plots where they are asked for; print the paths."""
-    file = Path(settings.directory) / REPORT
-    page = run_page(read_run(file.parent))
-    files = write_page(page, file, settings)
-    document = {"page": str(file), "plots": list(map(str, files))}
-    output.show(settings.output, document, lambda: print(*(file, *files), sep="\n"))
+    directory = Path(settings.directory)
+    page, plots = directory / REPORT, write_report(directory, settings.plots)
+    document = {"page": str(page), "plots": list(map(str, plots))}
+    output.show(settings.output, document, lambda: print(page, *plots, sep="\n"))
 
 
 if __name__ == "__main__":

@@ -66,8 +66,9 @@ def main() -> None:
     Exit codes: 0 done; 2 a user's mistake (which leaves no run directory); 1 stopped, can be resumed; 130
     interrupted by Ctrl-C, SIGTERM or SIGHUP, can be resumed.
     """
-    handler = stderr_handler("%(levelname)s %(name)s: %(message)s")
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.basicConfig(
+        handlers=[stderr_handler("%(levelname)s %(name)s: %(message)s")], level=logging.WARNING
+    )
     logging.getLogger("flwr").setLevel(logging.WARNING)
     if "run.log=json" in sys.argv:  # also what is wrong with the settings beside it
         json_log.install()

@@ -1,13 +1,11 @@
 """Make a vocabulary from PUBLIC text: `python -m experiments.vocabulary file=words.txt size=10000 text=FILE`.
 
-With level=characters it holds characters. Without `text` the words are those of Python's own documentation, which is on
+With level=characters it contains characters. Without `text` the words are those of Python's own documentation, which is on
 every machine: its language reference and the docstrings of its standard library (PSF licence). Never point it at the
 training users' texts: a vocabulary is public, and privacy accounting does not cover it.
 """
 
-import gzip
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +23,12 @@ from server.files import write_output
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """Keys of the command: where to write, how many to keep of what, public text (plain or .gz; null: Python's)."""
+    """Keys of the command."""
 
     file: str = setting(REQUIRED, "new file to write, one word a line")
-    size: int = setting(10000, "at most so many words are kept, the most frequent first")
+    size: int = setting(10000, "maximum number of words, the most frequent first")
     level: str = setting("words", "what is counted", LEVELS)
-    text: str | None = setting(None, "file of public text, plain or .gz; null: Python's own documentation")
+    text: str | None = setting(None, "file of public text in UTF-8; null: Python's own documentation")
     output: Output = setting(Output.text, PRINTED)
 
 
@@ -41,24 +39,20 @@ def vocabulary(settings: VocabularySettings) -> None:
     check_choice("level", settings.level, LEVELS)
     if target.exists() or target.is_symlink():
         raise DataError(f"{target} exists already; file must name a new file.")
-    lines = documentation() if settings.text is None else read_lines(Path(settings.text))
+    try:
+        lines = (
+            documentation() if settings.text is None else Path(settings.text).read_text("utf-8").splitlines()
+        )
+    except UnicodeDecodeError as error:
+        raise DataError(f"{settings.text} is not UTF-8 text ({error}); name another file.") from error
     tokens = most_frequent(map(words if settings.level == WORDS else list, lines), settings.size)
     if not tokens:
-        raise DataError(f"{settings.text} holds no words; text must name a file of public text.")
+        raise DataError(f"{settings.text} contains no words; text must name a file of public text.")
     write_output(target, "".join(f"{token}\n" for token in tokens).encode())
     source = settings.text or f"the documentation of Python {sys.version.split()[0]}"
     document = {"file": str(target), settings.level: len(tokens), "source": source}
     text = f"{len(tokens)} {settings.level} of {source} written to {target}"
     output.show(settings.output, document, lambda: print(text))
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, plain or .gz; raise `DataError` when it cannot be read."""
-    try:
-        data = path.read_bytes()
-        yield from (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as UTF-8 text ({error}).") from error
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from server.files import write_output
 
@@ -103,8 +103,11 @@ class LinePlot:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if self.log:
             axes.set_xscale("log")
-            axes.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
-            axes.tick_params("x", which="minor", labelbottom=False)
+            axes.xaxis.set(
+                major_locator=LogLocator(subs=(1, 2, 5)),
+                major_formatter="{x:g}",
+                minor_formatter=NullFormatter(),
+            )
         if self.bytes_on:
             getattr(axes, f"{self.bytes_on}axis").set_major_formatter(EngFormatter("B"))
         if rows:

@@ -31,15 +31,13 @@ from fedmf.errors import RunDirectoryError
 LARGEST = 1e100  # noise that can be drawn
 
 
-def write_report(directory: Path) -> Path:
-    """Write report.html from the other files of the run in `directory` and return its path.
+def write_report(directory: Path, plots: str | None = None) -> list[Path]:
+    """Write report.html from the other files of the run in `directory`; with `plots` as `write_page` does.
 
-    Reads config.yaml, metrics.jsonl, privacy.json, summary.json and, where there are, mechanism.json,
+    Reads config.yaml, metrics.jsonl, privacy.json, summary.json and, where they exist, mechanism.json,
     attendance.json and provenance.json; never a secret file. Raises `RunDirectoryError` for a directory without a finished run.
     """
-    file = Path(directory) / REPORT
-    write_page(run_page(read_run(file.parent)), file)
-    return file
+    return write_page(run_page(read_run(directory)), directory / REPORT, plots)
 
 
 def run_page(run: Run) -> Page:
@@ -67,28 +65,31 @@ def run_page(run: Run) -> Page:
 def warnings(run: Run) -> Iterator[str]:
     """Yield what must be read before anything else."""
     settings = run.config.get("run") or {}
-    if run.summary.get("epsilon") is None:
-        yield "NOT private: this run has no finite epsilon."
-    if settings.get("reproducible"):
-        yield "reproducible, NOT private: the secrets of this run derive from its public seed."
-    if settings.get("unprotected_metrics"):
-        yield "Unprotected metrics were recorded: the privacy statement does not cover them."
-    if metric := settings.get("optimized_metric"):
-        yield CHOOSING.format(metric=metric)
-    statement = str(run.privacy.get("paragraph"))
+    metric = settings.get("optimized_metric")
+    found = {
+        "NOT private: this run has no finite epsilon.": run.summary.get("epsilon") is None,
+        "reproducible, NOT private: the secrets of this run derive from its public seed.": settings.get(
+            "reproducible"
+        ),
+        "Unprotected metrics were recorded: the privacy statement does not cover them.": settings.get(
+            "unprotected_metrics"
+        ),
+        CHOOSING.format(metric=metric): metric,
+    }
+    yield from (sentence for sentence, holds in found.items() if holds)
     for sentence in run.mechanism.get("misgivings") or ():
-        if sentence not in statement:  # a large delta is part of it
+        if sentence not in run.privacy["paragraph"]:  # a large delta is part of it
             yield f"Before the first round: {sentence}"
 
 
 def key_figures(run: Run) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield the result: accuracy, epsilon with all that it needs to mean something, and what a client sends."""
     summary = run.summary
-    further = [name for name in ("loss", *run.further_metrics) if name in summary]
-    notes = [f"{name}: {text_of(name, summary[name])}" for name in further]
+    scores = ["loss", *run.further_metrics]
+    notes = [f"{name}: {text_of(name, summary[name])}" for name in scores if name in summary]
     yield "accuracy on the test set", text_of("accuracy", summary.get("accuracy")), notes
     if summary.get("epsilon") is None:
-        yield "epsilon", "not private", ["No noise was added: nobody is protected."]
+        yield "epsilon", "not private", ["No noise was added: no client is protected."]
     else:
         exposed = (run.config.get("run") or {}).get("reproducible")
         name = "epsilon, had its keys been secret" if exposed else "epsilon spent"
@@ -115,28 +116,29 @@ def by_round_section(run: Run, name: str) -> Section:
         return Section(title, [f"{METRICS} contains no round with a value of {name}."])
     words, unit = words_of(name, run.further_metrics.get(name, "")), unit_of(name)
     caption = f"{words[0].upper()}{words[1:]} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
-    is_epsilon = name == "epsilon"
-    if is_epsilon:
+    if name == "epsilon":
         caption = f"{caption} It holds {claim(run)}. An epoch that has begun counts whole."
-    series = Series(name, rounds, [100 * value for value in values] if unit == "%" else values)
     plot = LinePlot(
-        f"{name}_by_round", caption, [series], f"{name} ({unit})" if unit else name, steps=is_epsilon
+        f"{name}_by_round",
+        caption,
+        [Series(name, rounds, [100 * value for value in values] if unit == "%" else values)],
+        f"{name} ({unit})" if unit else name,
+        steps=name == "epsilon",
     )
     return Section(title, plot=plot)
 
 
 def privacy_section(privacy: dict[str, Any]) -> Section:
     """Return the privacy statement in words, and its lists as points, each sentence once."""
-    text = str(privacy.get("paragraph", f"{PRIVACY} contains no paragraph."))
-    said = text.partition(" Not covered: ")[0]
+    words = privacy["paragraph"].partition(" Not covered: ")[0]
     points = [
         f"{key.replace('_', ' ')}: {item}"
         for key, items in privacy.items()
         if isinstance(items, list)
         for item in items
-        if isinstance(item, str) and item not in said
+        if isinstance(item, str) and item not in words
     ]
-    return Section("What is private", said.split("\n\n"), points)
+    return Section("What is private", words.split("\n\n"), points)
 
 
 def noise_section(run: Run) -> Section:
@@ -150,7 +152,6 @@ def noise_section(run: Run) -> Section:
     if not mechanism:
         return Section(title, [f"The run directory has no {MECHANISM}: nothing to compare."])
     scale = mechanism.get("update_noise_std") or 1.0
-    unit = "update units" if mechanism.get("update_noise_std") else "relative"
     own, independent = (
         [scale * error for error in mechanism[f"{name}per_round_error"][:released]]
         for name in ("", "independent_")
@@ -158,7 +159,7 @@ def noise_section(run: Run) -> Section:
     if not own or len(own) != len(independent) or max(*own, *independent) > LARGEST:
         raise RunDirectoryError(
             f"{MECHANISM} contains {len(own)} rounds of per_round_error and {len(independent)} of "
-            f"independent_per_round_error; they must be as many, and at most {LARGEST:g} in {unit}."
+            f"independent_per_round_error; they must be as many, and their noise at most {LARGEST:g}."
         )
     family, rounds = str(mechanism.get("family")), range(1, len(own) + 1)
     series = [Series(family, rounds, own), Series("independent", rounds, independent)]
@@ -172,24 +173,24 @@ def noise_section(run: Run) -> Section:
         f"{number(mean)} for {family}, {number(other)} for independent noise at the same privacy. From {MECHANISM}: "
         "per_round_error, update_noise_std."
     )
+    unit = "update units" if mechanism.get("update_noise_std") else "relative"
     return Section(title, plot=LinePlot("noise_by_round", caption, series, f"noise std ({unit})"))
 
 
 def bytes_section(run: Run) -> Section:
     """Return the bytes sent to the server so far, against a run that sends every parameter as float32."""
-    title = "Bytes against an uncompressed run"
-    envelope = run.summary.get("envelope_bytes_per_client") or 0
-    lines = [line for line in run.rounds if line.get("uplink_bytes") is not None]
-    sent = list(accumulate(line["uplink_bytes"] for line in lines))
-    dense = list(accumulate((4 * run.summary["parameters"] + envelope) * line["replies"] for line in lines))
-    if not sent or not sent[-1]:
+    title, parameters = "Bytes against an uncompressed run", run.summary["parameters"]
+    message = 4 * parameters + (run.summary.get("envelope_bytes_per_client") or 0)
+    sent = list(accumulate(line["uplink_bytes"] for line in run.rounds))
+    dense = list(accumulate(message * line["replies"] for line in run.rounds))
+    if not any(sent):
         return Section(title, [f"{METRICS} records no bytes."])
     caption = (
         f"Sent by all clients so far, envelopes included: {decimal(round(sent[-1]))} against {decimal(round(dense[-1]))} if every reply "
-        f"contained all {number(run.summary['parameters'])} parameters as float32, {times(dense[-1] / sent[-1])} times as much. "
+        f"contained all {number(parameters)} parameters as float32, {times(dense[-1] / sent[-1])} times as much. "
         f"Expected, not measured: sizes would reveal mask counts. From {METRICS}: uplink_bytes, replies."
     )
-    rounds = [line["round"] for line in lines]
+    rounds = [line["round"] for line in run.rounds]
     series = [Series("this run", rounds, sent), Series("uncompressed", rounds, dense)]
     plot = LinePlot("bytes_by_round", caption, series, "sent by clients", bytes_on="y")
     return Section(title, plot=plot)
@@ -197,13 +198,12 @@ def bytes_section(run: Run) -> Section:
 
 def attendance_sections(run: Run) -> list[Section]:
     """Return the nodes of each epoch of a deployment in one section, none for other runs."""
-    rows = [(row["epoch"], row["nodes"].items()) for row in read_attendance(run.directory)]
     points = [
-        f"epoch {epoch}: {', '.join(f'{name} ({number(clients)} clients)' for name, clients in nodes)}"
-        for epoch, nodes in rows
+        f"epoch {row['epoch']}: {', '.join(f'{name} ({number(clients)} clients)' for name, clients in row['nodes'].items())}"
+        for row in read_attendance(run.directory)
     ]
-    words = f"Which of their clients were heard, or failed, is recorded nowhere. From {ATTENDANCE}."
-    return [Section("Which nodes took part", [words], points)] if rows else []
+    words = f"Which of their clients answered, or failed, is recorded nowhere. From {ATTENDANCE}."
+    return [Section("Which nodes took part", [words], points)] if points else []
 
 
 def provenance_section(run: Run) -> Section:

@@ -2,10 +2,9 @@
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.filesize import decimal
 
@@ -54,19 +53,17 @@ _WHOLE = 1e4  # from here on a measured number is written without decimals
 
 
 def number(value: Any) -> str:
-    """Return a value as people read it: four significant digits, thousands apart, a dash for the unknown.
+    """Return a value as people read it: four significant digits, thousands separated, a dash for the unknown.
 
     >>> number(1437), number(0.19912), number(1e-4), number(419430.4), number(None), number(True)
     ('1,437', '0.1991', '0.0001', '419,430', '–', 'yes')
     """
     if value is None or isinstance(value, bool):
         return {None: "–", True: "yes", False: "no"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
     if isinstance(value, float):
-        whole = value.is_integer() or abs(value) >= _WHOLE
-        return f"{value:,.0f}" if whole and abs(value) < 1e15 else f"{value:.4g}".replace("e-0", "e-")
-    return str(value)
+        is_whole = abs(value) < 1e15 and (value.is_integer() or abs(value) >= _WHOLE)
+        return f"{value:,.0f}" if is_whole else f"{value:.4g}".replace("e-0", "e-")
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def bound(value: float | None) -> str:
@@ -78,6 +75,15 @@ def bound(value: float | None) -> str:
     return number(None if value is None else float(rounded_up(value)))
 
 
+def times(ratio: float) -> str:
+    """Return how many times one thing is another, in three digits.
+
+    >>> times(6.348), times(1234.5)
+    ('6.35', '1,234')
+    """
+    return f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:,.0f}"
+
+
 def times_less(ratio: float) -> str:
     """Return a compression ratio in words that go before "than".
 
@@ -87,13 +93,13 @@ def times_less(ratio: float) -> str:
     return f"{times(ratio)} times less" if ratio >= 1 else f"{times(1 / ratio)} times more"
 
 
-def times(ratio: float) -> str:
-    """Return how many times one thing is another, in three digits.
-
-    >>> times(6.348), times(1234.5)
-    ('6.35', '1,234')
-    """
-    return f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:,.0f}"
+# How a value with this unit is written.
+_FORMS: dict[str, Callable[[float], str]] = {
+    "%": lambda share: f"{100 * share:.1f} %",
+    "bytes": lambda count: decimal(round(count)),
+    "times": lambda ratio: f"{times(ratio)} times",
+    "s": lambda seconds: f"{number(seconds)} s" if seconds < 60 else str(timedelta(seconds=round(seconds))),
+}
 
 
 def words_of(name: str, entry: str = "") -> str:
@@ -126,24 +132,16 @@ def text_of(name: str, value: Any) -> str:
     if isinstance(value, list):
         items = map(number, value)
         return ", ".join(dict.fromkeys(items) if name.endswith("_by_epoch") else items)
-    if last == "adjacency":
+    if unit in _FORMS and value is not None:
+        return _FORMS[unit](value)
+    if last == "adjacency" and value is not None:
         return str(value).replace("_", "-")
-    if value is None:
-        return number(None)
-    if unit == "%":
-        return f"{100 * value:.1f} %"
-    if unit == "bytes":
-        return decimal(round(value))
-    if unit == "s" and value >= 60:
-        return str(timedelta(seconds=round(value)))
-    if unit == "times":
-        return f"{times(value)} times"
     is_bound = last in ("delta", "max_epsilon") or last.startswith("epsilon")
-    return f"{bound(value) if is_bound and isinstance(value, float) else number(value)} {unit}".strip()
+    text = bound(value) if is_bound and isinstance(value, float) else number(value)
+    return text if value is None else f"{text} {unit}".strip()
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A mean over seeds and its standard error (None for a single seed)."""
 
     mean: float
@@ -153,8 +151,11 @@ class Estimate:
         """Return mean ± standard error, the error with two digits."""
         if self.error is None or self.error <= 1e-9 * abs(self.mean):
             return number(self.mean)
-        form = ".2g" if self.error < 100 else ",.0f"
-        return f"{number(self.mean)} ± {self.error:{form}}"
+        return f"{number(self.mean)} ± {self.error:{'.2g' if self.error < 100 else ',.0f'}}"
+
+    def in_percent(self) -> str:
+        """Return mean ± standard error of shares, in percent."""
+        return f"{100 * self.mean:.1f}{'' if self.error is None else f' ± {100 * self.error:.1f}'} %"
 
 
 def estimate(values: Sequence[float | None]) -> Estimate | None:

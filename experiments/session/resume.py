@@ -1,5 +1,6 @@
 """What a run is resumed with, and what extends it: its recorded settings, and further epochs under one statement."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -154,7 +155,9 @@ def begin(
         )
     with keyed("privacy", ("max_epsilon", "epsilon")):
         spent = check_extension(plan, state.ledger, part.epochs)
-    before, after = (rounded_up(each.epsilon) for each in (plan.spent_on(state.ledger), spent))
+    # As the finished run stated it; as part of a longer run its rounds cost a little more.
+    stated = read_summary(directory.path)["epsilon"]
+    before, after = (rounded_up(math.inf if each is None else each) for each in (stated, spent.epsilon))
     messages.info(
         f"extended: {part.epochs} more after {part.first} epoch{'' if part.first == 1 else 's'}, epsilon {before} -> {after} "
         f"at delta {rounded_up(spent.delta)} for all of them; a copy of this run that is extended too is a run on the same "

@@ -241,6 +241,9 @@ def test_users_of_the_test_split_who_train_too_are_counted_and_said(tmp_path: Pa
     )
     held_out = load("stackoverflow", **settings, test="heldout")
     assert not any("also train" in sentence for sentence in held_out.uncovered)
+    assert any(
+        "TFF counted its words among the training users" in sentence for sentence in held_out.uncovered
+    )
     assert len(held_out.test) == 3
 
 

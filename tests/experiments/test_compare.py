@@ -1,4 +1,4 @@
-"""`compare`: the document, the table, and what is said of runs that are not alike."""
+"""`compare`: the document, the table, the page with its plots, and what is said of runs that are not alike."""
 
 import csv
 import json
@@ -9,12 +9,24 @@ import pytest
 
 import written_run
 from client.metric_names import ALWAYS, TAKEN
-from experiments.compare import CompareSettings, compare
-from experiments.pages.comparison import bytes_to_reach, find_runs, label, read_comparison
-from experiments.pages.wording import Estimate, estimate
-from experiments.run_files.same_settings import REPETITION, without
+from experiments.compare import (
+    MOST_LINES,
+    CompareSettings,
+    by_round_section,
+    bytes_to_reach,
+    compare,
+    find_runs,
+    label,
+    measured_sections,
+    read_comparison,
+)
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError
+
+EPSILON, SENT, KEEP = (
+    f"accuracy_against_{words}" for words in ("epsilon_spent", "values_sent_by_a_client", "keep_probability")
+)
+TWO = ("blt", "optimal")
 
 
 @pytest.fixture
@@ -45,42 +57,25 @@ def test_seeds_become_a_mean_and_a_standard_error_in_every_output(tmp_path, comp
         values = [0.60, 0.62, 0.66]
         assert group["accuracy"] == float(row["accuracy"]) == pytest.approx(statistics.mean(values))
         assert group["accuracy_standard_error"] == pytest.approx(statistics.stdev(values) / 3**0.5)
-        assert (group["compression.keep_probability"], group["seeds"], row["seeds"]) == (
-            keep,
-            [1, 2, 4],
-            "1 2 4",
-        )
+        assert (group["compression.keep_probability"], group["seeds"]) == (keep, [1, 2, 4])
+        assert row["seeds"] == "1 2 4"
     assert "62.7 ± 1.8 %" in html
     assert "62.7 ± 1.8 %" in printed
-    assert "Runs of one seed" not in html
     assert html.count("<img") == html.count("<figcaption") == 3
-    assert "<script" not in html
     for words in (">keep probability</th>", ">bytes to 60.0 %</th>"):
         assert words in html
-
-
-def test_settings_that_change_nothing_but_speed_do_not_split_a_group():
-    config = {"seed": 3, "engine": {"workers": 4}, "run": {"directory": "x"}, "model": {"name": "mlp"}}
-    assert without({**config, "output": "json"}, REPETITION) == {"model.name": "mlp"}
-
-
-def test_a_single_seed_has_no_standard_error_and_a_missing_value_no_mean():
-    assert estimate([0.5]) == Estimate(0.5, None)
-    assert estimate([0.5, None]) is None
 
 
 def test_bytes_are_counted_until_the_first_scored_round_that_reaches_the_target(tmp_path, compared):
     (run,), _ = find_runs(written_run.write(tmp_path / "0"))
     assert bytes_to_reach(run, 0.5) == pytest.approx(2 * 64 * 921.6)
-    assert bytes_to_reach(run, 0.94) == pytest.approx(5 * 64 * 921.6)
     assert bytes_to_reach(run, 0.95) is None
     written_run.write(tmp_path / "1", metrics=written_run.metrics(accuracies=(0.96, 0.5)), config={"seed": 2})
     assert read_comparison(tmp_path).target == 0.9  # every run reaches it
     for target, words, end in ((0.94, "176.9 kB", 3 * 64 * 921.6), (0.95, "–", None)):
         document, html, _ = compared(f"target_accuracy={target}")
-        assert document["groups"][0]["bytes_to_target"] == (
-            end and pytest.approx(end)
-        )  # None: not every seed
+        reached = document["groups"][0]["bytes_to_target"]
+        assert reached == (end and pytest.approx(end))  # None: not every seed
         assert re.findall(rf'data-label="bytes to {100 * target:.1f} %">([^<]*)<', html) == [words]
 
 
@@ -94,16 +89,15 @@ def test_unfinished_and_unreadable_runs_are_named_and_do_not_count(tmp_path, com
     document, html, printed = compared()
     assert document["runs"] == 1
     assert list(document["left_out"]) == ["bare", "crashed", "odd", "torn"]
-    assert document["left_out"]["crashed"] == "unfinished"
     assert "summary.json is not JSON" in document["left_out"]["torn"]
-    assert "left out, crashed: unfinished" in html
-    assert "left out, crashed: unfinished" in printed
+    for said in (html, printed):
+        assert "left out, crashed: unfinished" in said
 
 
 def test_a_directory_without_runs_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
-    for place, why in (("file", "must be a directory"), (".", "no finished run"), ("none", "must be a dir")):
-        with pytest.raises(RunDirectoryError, match=why):
+    for place in ("file", ".", "none"):
+        with pytest.raises(RunDirectoryError, match="no finished run; it must be a directory"):
             find_runs(tmp_path / place)
 
 
@@ -117,68 +111,105 @@ def test_labels_are_short_tell_settings_of_one_name_apart_and_leave_out_what_was
 
 def test_every_output_says_for_whom_epsilon_holds_and_what_is_not_private(tmp_path, compared):
     claim = {"delta": 1e-4, "unit_of_privacy": "one person = one client", "adjacency": "zero_out"}
-    for number, epsilon in enumerate((4.0, 7.9996)):
-        config = {"run": {"reproducible": bool(number)}, "seed": number}
+    for number, epsilon in enumerate((4.0, 7.9996)):  # of one seed
+        config = {"run": {"reproducible": bool(number)}}
         written_run.write(tmp_path / str(number), privacy=claim, config=config, summary={"epsilon": epsilon})
     document, html, printed = compared()
-    (group,) = document["groups"]
+    (group,), (row,) = document["groups"], rows(tmp_path)
     assert [group[name] for name in claim] == ["0.0001", "one person = one client", "zero_out"]
-    assert group["private"] is False
-    (row,) = rows(tmp_path)
-    assert (row["adjacency"], row["private"]) == ("zero_out", "False")
+    assert (group["private"], group["seeds"], group["runs"]) == (False, [1], 2)
+    assert (row["adjacency"], row["private"], row["seeds"]) == ("zero_out", "False", "1")
     for said in (html, printed):
         assert "at delta = 0.0001, for one person = one client, under zero-out adjacency" in said
         assert "1 of 2 runs are NOT private" in said
+        assert "all runs: 2 runs of 1 seeds. Runs of one seed differ in their noise alone" in said
     assert 'data-label="epsilon spent">8</td>' in html  # of a group the largest, rounded up
 
 
+def test_of_runs_without_an_epsilon_none_is_claimed(tmp_path, compared):
+    written_run.write(tmp_path / "open", summary={"epsilon": None})
+    for said in compared()[1:]:
+        assert "1 of 1 runs are NOT private" in said
+        assert "Epsilon holds" not in said
+
+
 def test_metrics_are_compared_with_the_accuracy_and_do_not_split_the_runs(tmp_path, compared):
-    for seed, f1, entries in ((1, 0.5, ["f1", "a:recall"]), (2, 0.7, ["f1", "a:recall"]), (3, None, ["f1"])):
+    listed = {1: ["f1", "a:recall", "a:own"], 2: ["f1", "a:recall", "b:own"], 3: ["f1"]}
+    for (seed, entries), f1 in zip(listed.items(), (0.5, 0.7, None), strict=True):
         written_run.write(
             tmp_path / str(seed),
             config={"seed": seed, "metrics": entries},
-            summary={"f1": f1, "top5": 0.25, "recall": 0.125 if len(entries) == 2 else 0.5},
+            summary={"f1": f1, "top5": 0.25, "own": 0.5, "recall": 0.125 if seed < 3 else 0.5},
         )
     document, html, printed = compared()
-    (group,) = document["groups"]
+    (group,), (row,) = document["groups"], rows(tmp_path)
     assert (group["f1"], group["f1_standard_error"]) == (pytest.approx(0.6), pytest.approx(0.1))
-    assert (group["recall"], group["recall_runs"], group["f1_runs"], group["accuracy_runs"]) == (
-        0.125,
-        2,
-        2,
-        3,
-    )
+    assert group["recall"] == 0.125
+    assert [group[f"{name}_runs"] for name in ("recall", "f1", "accuracy")] == [2, 2, 3]
     figures = {key for key in group if not key.endswith(("_standard_error", "_runs"))}
-    assert figures - {*ALWAYS, "f1", "recall"} <= TAKEN
-    assert "top5" not in group  # the run did not record it as a metric
-    (row,) = rows(tmp_path)
+    assert (
+        figures - {*ALWAYS, "f1", "recall"} <= TAKEN
+    )  # top5 was not recorded as a metric, own means two things
+    assert document["left_out"] == {"own": "not the same metric in all runs"}
     assert (float(row["f1"]), row["recall"], row["recall_runs"]) == (pytest.approx(0.6), "0.125", "2")
     assert "0.6 ± 0.1" in printed
-    for words in ("0.6 ± 0.1 (2 of 3 runs)", ">0.125 (2 of 3 runs)<", ">f1</th>"):
+    for words in ("0.6 ± 0.1 (2 of 3 runs)", ">0.125 (2 of 3 runs)<", ">f1</th>", "left out, own: not"):
         assert words in html
 
 
-def test_runs_of_one_seed_are_not_called_seeds(tmp_path, compared):
-    for number, entry in enumerate(("f1", "top5", "perplexity")):
-        written_run.write(
-            tmp_path / str(number), config={"seed": 0, "metrics": [entry]}, summary={entry: 0.5}
-        )
-    document, html, printed = compared()
-    (group,) = document["groups"]
-    assert (group["seeds"], group["runs"]) == ([0], 3)
-    assert (group["f1"], group["top5"], group["perplexity"]) == (0.5, 0.5, 0.5)
-    (row,) = rows(tmp_path)
-    assert (row["seeds"], row["runs"]) == ("0", "3")
-    for said in (html, printed):
-        assert "all runs: 3 runs of 1 seeds. Runs of one seed differ in their noise alone" in said
+def plots(directory, *sweep):
+    """Return the plots of accuracy against what the groups of a sweep differ in, by name."""
+    if sweep:
+        written_run.sweep(directory, *sweep)
+    return {
+        section.plot.name: section.plot for section in measured_sections(read_comparison(directory).groups)
+    }
 
 
-def test_metrics_of_one_name_that_are_not_the_same_are_not_mixed(tmp_path, compared):
-    for seed, entry in ((1, "a:recall"), (2, "b:recall")):
-        written_run.write(
-            tmp_path / str(seed), config={"seed": seed, "metrics": [entry]}, summary={"recall": 0.5}
-        )
-    document, html, _ = compared()
-    assert "recall" not in document["groups"][0]
-    assert document["left_out"] == {"recall": "not the same metric in all runs"}
-    assert "left out, recall: not the same metric in all runs" in html
+def test_accuracy_against_epsilon_has_a_line_for_each_mechanism_with_its_error(tmp_path):
+    drawn = plots(tmp_path, TWO, (2.0, 8.0, 32.0))
+    assert list(drawn) == [EPSILON]  # neither bytes nor keep probability are varied
+    plot = drawn[EPSILON]
+    assert [line.label for line in plot.series] == ["mechanism = blt", "mechanism = optimal"]
+    for place, line in enumerate(plot.series):
+        assert list(line.x) == pytest.approx([2.0, 8.0, 32.0], rel=1e-3)
+        assert list(line.y) == pytest.approx([100 * (0.53 + 0.1 * place + 0.01 * x) for x in (2, 8, 32)])
+        assert line.error == pytest.approx([1.0] * 3)  # of 0.02 apart: half the distance
+    assert (plot.x_label, plot.y_label, plot.log) == ("epsilon spent", "test accuracy (%)", True)
+
+
+def test_what_else_differs_makes_its_own_lines(tmp_path):
+    drawn = plots(tmp_path, TWO, (2.0, 8.0), (0.1, 0.5))
+    assert list(drawn) == [EPSILON, SENT, KEEP]
+    assert [line.label for line in drawn[EPSILON].series] == [
+        f"keep probability = {keep}, mechanism = {name}" for keep in (0.1, 0.5) for name in TWO
+    ]
+    for name, x in ((SENT, [500, 2500]), (KEEP, [0.1, 0.5])):
+        assert all(list(line.x) == pytest.approx(x) for line in drawn[name].series)
+
+
+def test_epsilons_that_differ_by_calibration_alone_are_not_varied_and_a_group_without_one_is_counted(
+    tmp_path,
+):
+    assert plots(tmp_path / "a", ("blt", "independent")) == {}
+    written_run.sweep(tmp_path / "b", ("optimal",), (2.0, 8.0))
+    config = {"privacy": {"noise_multiplier": 0, "delta": 1e-4}, "mechanism": {"name": "optimal"}}
+    written_run.write(tmp_path / "b" / "open", config=config, summary={"epsilon": None})
+    assert "2 of 3 groups have a value." in plots(tmp_path / "b")[EPSILON].caption
+
+
+def test_curves_by_round_have_the_mean_and_the_error_over_seeds(tmp_path):
+    groups = read_comparison(written_run.sweep(tmp_path)).groups
+    (line,) = by_round_section(groups).plot.series
+    assert list(line.x) == [1, 2, 3, 4, 5, 6]
+    assert line.y[-1] == pytest.approx(61)
+    assert line.error == pytest.approx([0, 0, 0, 0, 0, 1.0])
+
+
+def test_more_lines_than_looks_are_counted_and_lines_differ_without_colour(tmp_path):
+    (plot,) = plots(tmp_path, tuple(f"m{number}" for number in range(MOST_LINES + 1)), (2.0, 8.0)).values()
+    # m0 is the worst, the last the best
+    assert [line.label[-2:] for line in plot.series] == [f"m{number}" for number in range(1, MOST_LINES + 1)]
+    assert f"{MOST_LINES} of {MOST_LINES + 1} lines, those that get highest." in plot.caption
+    lines = [bars.lines[0] for bars in plot.figure().axes[0].containers]
+    assert len({(line.get_marker(), line.get_linestyle()) for line in lines}) == MOST_LINES

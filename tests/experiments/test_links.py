@@ -19,8 +19,8 @@ from server.files import open_no_link, write_atomically, write_output
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
-    "compare": (compare, CompareSettings, ["directory={place}", "plots={place}/plots", "overwrite=true"]),
-    "report": (report, ReportSettings, ["directory={place}/0", "plots={place}/plots", "overwrite=true"]),
+    "compare": (compare, CompareSettings, ["directory={place}", "plots={place}/plots"]),
+    "report": (report, ReportSettings, ["directory={place}/0", "plots={place}/plots"]),
     "mechanisms": (
         mechanisms,
         MechanismsSettings,
@@ -29,7 +29,7 @@ COMMANDS = {
 }
 # Written in folders that this process has made for itself alone.
 PRIVATE = {
-    "client/data/prepared.py", "client/data/maps.py", "client/data/packed.py", "client/data/by_user_npz.py",
+    "client/data/prepared.py", "client/data/maps.py", "client/data/packed.py",
     "fedmf/mechanisms/cache.py",
 }  # fmt: skip
 
@@ -61,25 +61,20 @@ def test_what_a_command_writes_replaces_links_and_leaves_what_they_point_to(name
     assert not any((tmp_path / "trap" / file).is_symlink() for file in names)
 
 
-def test_a_vocabulary_and_a_run_make_no_file_where_a_link_points_to(tmp_path):
-    elsewhere = tmp_path / "elsewhere"
+def test_a_vocabulary_a_run_and_a_sweep_write_no_file_where_a_link_points_to(tmp_path):
+    elsewhere, victim = tmp_path / "elsewhere", tmp_path / "victim"
     (tmp_path / "words").symlink_to(elsewhere)
-    settings = VocabularySettings(str(tmp_path / "words"), 3, "words", None, "text")
     with pytest.raises(FedmfError, match="exists already"):
-        vocabulary(settings)
+        vocabulary(VocabularySettings(str(tmp_path / "words"), 3, "words", None, "text"))
     (tmp_path / "run").mkdir()
     (tmp_path / "run/metrics.jsonl").symlink_to(elsewhere)
+    small = ("population.epochs=1", "population.rounds_per_epoch=1", "population.cohort_size=2")
     with pytest.raises(FedmfError, match="is a link"):
-        simulate(in_directory(tmp_path / "run", "population.epochs=1", "population.rounds_per_epoch=1"))
+        simulate(in_directory(tmp_path / "run", *small))
     assert not elsewhere.exists()
-
-
-def test_a_sweep_replaces_a_link_in_the_place_of_the_file_that_hydra_writes(tmp_path):
-    victim = tmp_path / "victim"
     victim.write_text("kept")
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep/multirun.yaml").symlink_to(victim)
-    small = ("population.epochs=1", "population.rounds_per_epoch=1", "population.cohort_size=2")
     assert typed("-m", "seed=1", "hydra.sweep.dir=sweep", *small, cwd=tmp_path) == 0
     assert victim.read_text() == "kept"
     assert "sweep:" in (tmp_path / "sweep/multirun.yaml").read_text()

@@ -1,4 +1,4 @@
-"""`python -m experiments.plan`, from figures and from the settings of a run: its JSON, its text, and its refusals."""
+"""`python -m experiments.plan`, from figures and from the settings of a run: its JSON, its text, and its errors."""
 
 import json
 import subprocess
@@ -27,17 +27,11 @@ TINY = (
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(tmp_path, monkeypatch):
+def empty_folder(tmp_path_factory, monkeypatch):
     """A plan leaves nothing in the current directory."""
-    monkeypatch.chdir(folder := tmp_path / "empty")
+    monkeypatch.chdir(folder := tmp_path_factory.mktemp("empty"))
     yield
     assert list(folder.iterdir()) == []
-
-
-@pytest.fixture
-def tmp_path(tmp_path):
-    (tmp_path / "empty").mkdir()
-    return tmp_path
 
 
 @pytest.fixture
@@ -56,13 +50,7 @@ def shown(capsys):
 @pytest.fixture
 def planned(shown):
     """A function of overrides that returns the JSON document."""
-
-    def call(*overrides):
-        code, out, err = shown(*overrides, "output=json")
-        assert code == 0, err
-        return json.loads(out)
-
-    return call
+    return lambda *overrides: json.loads(shown(*overrides, "output=json")[1])
 
 
 def test_json_holds_the_contracts_keys(planned):
@@ -72,13 +60,16 @@ def test_json_holds_the_contracts_keys(planned):
     real = privacy_spent(EpochEvent(0.05, 0.01, found["linf_over_l2"]), 16, delta=1e-5 * (1 - 2 * price))
     assert found["epsilon"] == found["epsilon_rdp"] == real.epsilon + 2 * price
     assert found["epsilon"] == pytest.approx(3.681862613654582, rel=1e-6)
-    assert found["epsilon_tight"] < found["epsilon_rdp"]
     assert found["effective_noise_multiplier"] == pytest.approx(5.0)
     assert found["uplink_bytes_per_client"] == pytest.approx(4 * 0.01 * 2**20)
     assert found["mean_noise_std"] == pytest.approx(0.05 / (0.01 * 100))
     assert (found["adjacency"], found["unit_of_privacy"]) == ("zero_out", "one client")
-    assert found["feasible"] is True
     assert found["epsilon_exact"] is found["rdp"] is None
+    assert found["linf_over_l2"] == pytest.approx(0.005935076377073027)
+    identity = planned(GIVEN, "epsilon=3 rotation=identity")
+    assert identity["linf_over_l2"] == 1
+    assert identity["uplink_bytes_per_client"] == pytest.approx(40_000)  # nothing is padded
+    assert planned(GIVEN, "epsilon=3 linf_over_l2=7")["linf_over_l2"] == 1
 
 
 def test_the_tight_epsilon_is_there_whichever_accountant_was_chosen_and_null_under_replacement(planned):
@@ -88,24 +79,20 @@ def test_the_tight_epsilon_is_there_whichever_accountant_was_chosen_and_null_und
     assert by_rdp["epsilon_rdp"] == by_tight["epsilon_rdp"]
     assert "this project's own and not refereed" in by_rdp["epsilon_tight_is"]
     assert planned(GIVEN, "noise_multiplier=0.1 adjacency=replace")["epsilon_tight"] is None
-    less = planned(GIVEN, "epsilon=2 accountant=tight")["noise_multiplier"]
-    assert less < 0.95 * planned(GIVEN, "epsilon=2")["noise_multiplier"]
 
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_a_target_epsilon_gives_the_noise_and_the_noise_gives_the_epsilon_back(planned, adjacency):
     noise = planned(GIVEN, f"epsilon=2.5 adjacency={adjacency}")["noise_multiplier"]
     back = planned(GIVEN, f"noise_multiplier={noise!r} adjacency={adjacency}")
-    assert back["epsilon"] == pytest.approx(2.5, rel=1e-4)
-    assert back["adjacency"] == adjacency
+    assert (back["epsilon"], back["adjacency"]) == (pytest.approx(2.5, rel=1e-4), adjacency)
 
 
 def test_without_sparsification_epsilon_is_exact_and_without_noise_null(planned, shown):
     found = planned("noise_multiplier=5 epochs=16")
     assert found["epsilon"] == found["epsilon_exact"] < found["epsilon_rdp"]
     assert found["uplink_bytes_per_client"] is found["mean_noise_std"] is None
-    found = planned(GIVEN, "noise_multiplier=0")
-    assert found["epsilon"] is found["epsilon_rdp"] is None
+    assert planned(GIVEN, "noise_multiplier=0")["epsilon"] is None
     assert "NOT private" in shown(GIVEN, "noise_multiplier=0")[1]
 
 
@@ -118,49 +105,19 @@ def test_epsilon_does_not_depend_on_clients_cohort_rounds_or_mechanism(planned):
     assert first["mean_noise_std"] == pytest.approx(4 * second["mean_noise_std"])
 
 
-def test_orders_give_the_curve_of_one_epoch(planned, shown):
+def test_orders_give_the_curve_of_one_epoch(planned):
     found = planned(GIVEN, "noise_multiplier=0.05 orders=[2,2.5,1.1,16,1e6]")
     event = EpochEvent(0.05, 0.01, found["linf_over_l2"])
     assert found["rdp"] == {key: rdp(event, float(key)) for key in ("2", "2.5", "1.1", "16", "1000000")}
-    replaced = planned(GIVEN, "noise_multiplier=0.05 orders=[2] adjacency=replace")
-    assert replaced["rdp"]["2"] > found["rdp"]["2"]
-    assert "rdp.2" in shown(GIVEN, "epsilon=3 orders=[2]")[1]
-
-
-def test_the_infinity_norm_follows_the_rotation(planned):
-    assert planned(GIVEN, "epsilon=3")["linf_over_l2"] == pytest.approx(0.005935076377073027)
-    identity = planned(GIVEN, "epsilon=3 rotation=identity")
-    assert identity["linf_over_l2"] == 1
-    assert identity["uplink_bytes_per_client"] == pytest.approx(40_000)  # nothing is padded
-    assert planned(GIVEN, "epsilon=3 linf_over_l2=7")["linf_over_l2"] == 1
-
-
-@pytest.mark.parametrize(
-    ("overrides", "largest"),
-    [
-        ("cohort_size=100 rounds_per_epoch=34", None),
-        ("cohort_size=100 rounds_per_epoch=35", "97"),
-        ("cohort_size=3400", None),
-        ("cohort_size=3401", "3400"),
-    ],
-)
-def test_cohorts_that_do_not_fit_are_not_feasible_and_the_largest_that_fits_is_said(
-    overrides, largest, shown
-):
-    code, out, err = shown(GIVEN, "noise_multiplier=0.05 output=json", overrides)
-    assert code == 0
-    assert json.loads(out)["feasible"] is (largest is None)
-    assert err == "" if largest is None else largest in err
 
 
 def test_text_says_epsilon_with_all_that_it_holds_for(planned, shown):
-    text = shown(GIVEN, "noise_multiplier=0.05")[1]
-    for part in ("epsilon = 3.682", "41.9 kB", "not refereed"):
-        assert part in text, part
-    assert "unit of privacy: one client, adjacency zero_out" in " ".join(text.split())
+    text = " ".join(shown(GIVEN, "noise_multiplier=0.05 orders=[2]")[1].split())
     not_covered = planned(GIVEN, "noise_multiplier=0.05")["not_covered"]
     assert not_covered
-    assert all(item in " ".join(text.split()) for item in not_covered)
+    whose = "unit of privacy: one client, adjacency zero_out"
+    for part in ("epsilon = 3.682", "41.9 kB", "not refereed", "rdp.2", whose, *not_covered):
+        assert part in text, part
 
 
 def test_the_error_that_a_setting_would_have_is_that_of_its_run(planned):
@@ -171,43 +128,39 @@ def test_the_error_that_a_setting_would_have_is_that_of_its_run(planned):
     assert found["lowest_rms_error"] == pytest.approx(41.88567475 / root, rel=1e-6)
     assert found["independent_rms_error"] == pytest.approx(124.80384609 / root, rel=1e-6)
     assert found["model_noise_std"] == pytest.approx(found["mean_noise_std"] * found["rms_error"])
-    alone = planned(RUN, "workload=prefix_sum momentum=0.9")
-    assert alone["rms_error"] == pytest.approx(478.03022624 / root, rel=1e-3)
-    assert alone["lowest_rms_error"] == pytest.approx(301.46794104 / root, rel=1e-6)
-    assert alone["epsilon"] == pytest.approx(found["epsilon"], rel=1e-8)
+    with_momentum = planned(RUN)
+    assert with_momentum["lowest_rms_error"] == pytest.approx(301.46794104 / root, rel=1e-6)
+    assert with_momentum["epsilon"] == pytest.approx(found["epsilon"], rel=1e-8)
 
 
-def test_the_error_is_null_where_rounds_are_not_known_or_too_many(planned, caplog):
+def test_the_error_is_null_where_rounds_are_not_known_or_too_many(planned, shown):
     known = "noise_multiplier=1 dimension=50 cohort_size=2"
-    for unknown in ("epochs=8", "clients=1", "mechanism=optimal_dense rounds_per_epoch=600",
-                    "rounds_per_epoch=100000"):  # fmt: skip
+    for unknown in ("epochs=8", "clients=1", "mechanism=optimal_dense rounds_per_epoch=600"):
         assert planned(known, unknown)["rms_error"] is None
-    assert "100000 rounds are too many for optimal in a plan" in caplog.text
+    assert "100000 rounds are too many for optimal in a plan" in shown(known, "rounds_per_epoch=100000")[2]
 
 
 def test_figures_are_warned_of_as_the_plan_that_they_describe(planned, shown):
     given = {"clients": 100, "cohort_size": 2, "rounds_per_epoch": 4, "epochs": 2, "dimension": 50,
              "noise_multiplier": 3.0, "delta": 0.01, "keep_probability": 0.5}  # fmt: skip
-    flat = [f"{key}={value}" for key, value in given.items()]
-    found = planned(*flat, "momentum=0")
+    flat = [*(f"{key}={value}" for key, value in given.items()), "momentum=0"]
+    found = planned(*flat)
     assert found["warnings"] == list(misgivings(small_plan(**given)))
     assert len(found["warnings"]) == 4
     assert found["noise_over_signal"] == pytest.approx(noise_of_run(small_plan(**given)))
-    assert shown(*flat, "momentum=0")[2] == "".join(f"warning: {line}\n" for line in found["warnings"])
-    silent = planned(*flat, "momentum=0 noise_multiplier=0")
-    assert silent["warnings"] == list(misgivings(small_plan(**{**given, "noise_multiplier": 0.0})))
-    (problem, *others) = planned(*flat, "rounds_per_epoch=51")["warnings"]
+    assert shown(*flat)[2] == "".join(f"warning: {line}\n" for line in found["warnings"])
+    many = planned(*flat, "rounds_per_epoch=51")
+    problem, *others = many["warnings"]
     assert "51 disjoint cohorts" in problem
+    assert "the largest rounds_per_epoch that fits is 50" in problem
     assert not any("unasked" in sentence for sentence in others)
-    unknown = planned("epsilon=2")
-    assert unknown["warnings"] == []
-    assert unknown["noise_over_signal"] is None
+    assert (found["feasible"], many["feasible"]) == (True, False)
+    assert planned("epsilon=2")["warnings"] == []
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        "",
         "compression.value_type=int8 optimizer.momentum=0.5 optimizer.schedule=cosine privacy.accountant=tight "
         "clipping.l2_norm=0.3",
         "privacy.adjacency=replace privacy.noise_multiplier=null privacy.epsilon=3 compression.rotation=identity "
@@ -217,7 +170,7 @@ def test_figures_are_warned_of_as_the_plan_that_they_describe(planned, shown):
         "+experiment=linf_csgm dataset=digits population.rounds_per_epoch=2 population.epochs=1 clipping.l2_norm=0.5 "
         "privacy.noise_multiplier=null privacy.epsilon=3",
     ],
-    ids=["default", "int8", "replace", "dense", "max_epsilon", "linf"],
+    ids=["int8", "replace", "dense", "max_epsilon", "linf"],
 )  # fmt: skip
 def test_the_plan_is_that_of_the_run(more, planned, capsys, tmp_path):
     given = [word for word in TINY.split() if "linf_csgm" not in more or "dataset" not in word] + more.split()
@@ -248,42 +201,36 @@ def test_the_plan_is_that_of_the_run(more, planned, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("run", "dimension"),
+    ("run", "known"),
     [
-        (TINY, 21),
-        ("+experiment=linf_csgm population.epochs=3 population.cohort_size=8 privacy.delta=5e-5", None),
+        (TINY, "dimension=21 cohort_size=8 clients=40"),
+        ("+experiment=linf_csgm population.epochs=3 population.cohort_size=8 privacy.delta=5e-5", ""),
     ],
-    ids=["l2", "linf"],
 )
-def test_the_figures_of_its_summary_give_the_same_epsilon_and_noise(planned, run, dimension):
+def test_the_figures_of_its_summary_give_the_same_epsilon_and_noise(planned, run, known):
     found = planned(run)
     figures = (
         f"noise_multiplier={found['noise_multiplier']} linf_over_l2={found['linf_over_l2']} epochs=3 "
         "keep_probability=0.1 delta=5e-5"
     )
-    if dimension is None:  # and so nobody can say what rounding adds
-        again = planned(figures)
-        assert again["floating_point"] is None
-        assert again["epsilon"] == pytest.approx(found["epsilon"], rel=1e-7)
-        return
-    again = planned(figures, f"dimension={dimension} cohort_size=8 clients=40")
-    assert set(again) == set(found)
-    apart = {key for key in found if found[key] != again[key]}
-    assert apart <= {"unit_of_privacy", "warnings", "not_covered"}
-    assert again["warnings"] == [
-        sentence.replace("population.", "").replace("compression.", "") for sentence in found["warnings"]
-    ]
+    again = planned(figures, known)
+    assert again["epsilon"] == pytest.approx(found["epsilon"], rel=1e-7)
+    assert (again["floating_point"] is None) == (known == "")  # what rounding adds follows from the dimension
+    if known:
+        assert set(again) == set(found)
+        apart = {key for key in found if found[key] != again[key]}
+        assert apart <= {"unit_of_privacy", "warnings", "not_covered"}
+        assert again["warnings"] == [
+            sentence.replace("population.", "").replace("compression.", "") for sentence in found["warnings"]
+        ]
 
 
-def test_one_setting_of_a_run_is_enough_and_keys_that_both_have_do_not_decide(planned):
+def test_one_setting_of_a_run_is_enough_and_a_mechanism_does_not_decide(planned):
     found = planned("model=logistic")
     assert found["epsilon"] == pytest.approx(8, rel=1e-3)
     assert found["unit_of_privacy"] == "one image = one client"
-    assert found["warnings"] == []
-    assert planned("+experiment=not_private")["epsilon"] is None
-    flat = planned("mechanism=independent workload=run epsilon=2 rounds_per_epoch=5")
-    assert flat["unit_of_privacy"] == "one client"
-    run = planned("mechanism=independent workload=run", TINY)
+    assert planned("mechanism=independent epsilon=2")["unit_of_privacy"] == "one client"
+    run = planned("mechanism=independent", TINY)
     assert run["rms_error"] == run["independent_rms_error"]
 
 
@@ -298,50 +245,34 @@ def test_a_hopeless_run_is_said_with_its_keys_and_exits_0(shown):
                  "helps: a larger keep_probability, more clients in an epoch, a larger epsilon"):  # fmt: skip
         assert part in err
     assert "epsilon = " in out
-
-
-def test_a_deployment_is_planned_for_the_clients_it_waits_for(shown):
-    code, _, err = shown(TINY, "engine=deployment population.min_available=11")
-    assert code == 0
-    assert "leaves 3 of 11 clients unasked" in err
+    waiting = shown(TINY, "engine=deployment population.min_available=11")
+    assert "leaves 3 of 11 clients unasked" in waiting[2]  # for which it waits
 
 
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
         ("", "give exactly one of them"),
-        ("epsilon=3 noise_multiplier=1", "exactly one"),
         ("epsilon=3 accountant=tight adjacency=replace", "zero_out only"),
-        ("epsilon=3 adjacency=add", "adjacency"),
-        ("epsilon=3 delta=2", "delta"),
         ("epsilon=3 epochs=0", "epochs"),
-        ("epsilon=3 keep_probability=0", "keep_probability"),
         ("epsilon=3 keep_probability=0.1", "dimension"),
         ("epsilon=3 orders=[1]", "order"),
-        ("epsilon=3 momentum=1", "momentum"),
-        ("epsilon=3 schedule=linear", "schedule"),
-        (
+        ("epsilon=3 dimension=9 cohort_size=3 rounds_per_epoch=2 momentum=1", "momentum"),
+        (  # as a run of them is an error
             "clients=6144 dimension=4000000000 cohort_size=3 rounds_per_epoch=2048 epsilon=4 mechanism=sqrt_toeplitz",
-            "to epsilon; it must add at most 0.001",  # as a run of them is refused
+            "to epsilon; it must add at most 0.001",
         ),
         ("epsilon=2 model=mlp", "epsilon=2 is a figure of a plan and model=mlp a setting of a run"),
-        ("+experiment=not_private delta=1e-5", "delta=1e-5 is a figure"),
         ("popultion.epochs=3", "popultion"),
         ("model=mlp +privacy.epsilo=3", "did you mean privacy.epsilon?"),
-        ("epsilon=2 privcy.delta=3", "privcy.delta"),
         (f"{TINY} population.cohort_size=41", "population.cohort_size is 41, but there are only 40 clients"),
-        (f"{TINY} privacy.epsilon=3", "exactly one"),
         (f"{TINY} privacy.max_epsilon=0.1", "max_epsilon"),
-        (f"{TINY} dataset.path=nowhere.npz", "path"),
-        (f"{TINY} engine=deployment", "population.min_available is null"),
     ],
 )
 def test_mistakes_exit_2_with_one_sentence(overrides, reason, shown):
     code, out, err = shown(overrides)
-    assert code == 2
-    assert out == ""
+    assert (code, out, err.count("error: ")) == (2, "", 1)
     assert reason in err
-    assert err.count("error: ") == 1
     assert "Traceback" not in err
 
 

@@ -1,18 +1,22 @@
-"""`report`: the page of a run again, and its plots as files for a paper, over nothing that was there."""
+"""`report`: the page of a run again, and its plots as files for a paper."""
 
 import json
 import re
 
+import matplotlib
 import pytest
 from PIL import Image
 
 import written_run
-from experiments.compare import CompareSettings, compare
+from experiments.pages.figures import LINES, LinePlot, Series, rendered
 from experiments.report import ReportSettings, report
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError
 
 NAMES = ("accuracy_by_round", "bytes_by_round", "epsilon_by_round", "loss_by_round", "noise_by_round")
+LONG = (
+    "mechanism = my_own_package.factorizations.experimental:banded_and_tuned_for_this_federation, epsilon = "
+)
 
 
 @pytest.fixture
@@ -26,14 +30,15 @@ def reported(directory, *overrides):
 
 
 def test_every_plot_of_the_page_is_a_png_and_an_svg_as_wide_as_a_column(directory, tmp_path, capsys):
-    reported(directory, f"plots={tmp_path / 'p'}", "output=json")
+    for _ in range(2):  # the second time over the first
+        reported(directory, f"plots={tmp_path / 'p'}", "output=json")
+        printed = json.loads(capsys.readouterr().out)
     files = sorted((tmp_path / "p").iterdir())
     assert [path.name for path in files] == sorted(
         f"{name}.{form}" for name in NAMES for form in ("png", "svg")
     )
     assert (directory / "report.html").read_text().count("<img") == len(NAMES)
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == {"page": str(directory / "report.html"), "plots": printed["plots"]}
+    assert printed["page"] == str(directory / "report.html")
     assert sorted(printed["plots"]) == list(map(str, files))
     with Image.open(tmp_path / "p" / "noise_by_round.png") as image:
         assert image.info["dpi"] == pytest.approx((300, 300), abs=0.1)
@@ -42,32 +47,28 @@ def test_every_plot_of_the_page_is_a_png_and_an_svg_as_wide_as_a_column(director
     assert float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1]) == pytest.approx(72 * 3.25)
 
 
-def test_no_file_is_written_over_unasked_and_an_error_changes_nothing(directory, tmp_path):
-    (tmp_path / "p").mkdir()
-    mine = tmp_path / "p" / "accuracy_by_round.svg"
-    mine.write_text("mine")
-    compared = [f"directory={directory}", f"plots={tmp_path / 'p'}"]
-    for call in (
-        lambda: reported(directory, f"plots={tmp_path / 'p'}"),
-        lambda: compare(compose("compare", compared, CompareSettings)),
-    ):
-        with pytest.raises(
-            RunDirectoryError, match=r"already contains accuracy_by_round\.svg; nothing was written"
-        ):
-            call()
-    assert [path.name for path in (tmp_path / "p").iterdir()] == [mine.name]
-    assert mine.read_text() == "mine"
-    assert not {"report.html", "compare.html", "compare.csv"} & {path.name for path in directory.iterdir()}
+def test_without_plots_the_page_alone_is_written_and_an_error_changes_nothing(directory, tmp_path, capsys):
+    (tmp_path / "mine").write_text("mine")
+    before = sorted(path.name for path in directory.iterdir())
     with pytest.raises(RunDirectoryError, match=r"plots is .* is a file; name a directory"):
-        reported(directory, f"plots={mine}")
-    reported(directory, f"plots={tmp_path / 'p'}", "overwrite=true")
-    assert "<svg" in mine.read_text()
-    assert len(list((tmp_path / "p").iterdir())) == 2 * len(NAMES)
-
-
-def test_without_plots_the_page_alone_is_written(directory, capsys):
+        reported(directory, f"plots={tmp_path / 'mine'}")
+    assert sorted(path.name for path in directory.iterdir()) == before
     reported(directory)
     assert capsys.readouterr().out == f"{directory / 'report.html'}\n"
-    assert sorted(path.name for path in directory.iterdir()) == [
-        "config.yaml", "mechanism.json", "metrics.jsonl", "privacy.json", "report.html", "summary.json"
-    ]  # fmt: skip
+    assert {path.name for path in directory.iterdir()} - {*before} == {"report.html"}
+
+
+def test_no_label_is_cut_and_equal_plots_are_equal_files_without_fonts():
+    plot = LinePlot("name", "", [Series(f"{LONG}{n}", [1, 2], [3.0, 4.0]) for n in range(5)], "accuracy")
+    with matplotlib.rc_context(LINES):
+        figure = plot.figure()
+        figure.draw_without_rendering()
+    (legend,), (axes,) = figure.legends, figure.axes
+    for text in legend.get_texts():
+        box = text.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+    assert axes.get_window_extent().width > 0.7 * figure.bbox.width
+    for form in ("svg", "png"):
+        assert rendered(plot, form) == rendered(plot, form)
+    assert "<text" not in rendered(plot, "svg").decode()

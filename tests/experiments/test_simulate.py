@@ -1,7 +1,4 @@
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +16,6 @@ from server.cohort import cohort_indices
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("population.cohort_size=20", "population.rounds_per_epoch=3", "population.epochs=2")
 NOT_PRIVATE = ("privacy.epsilon=null", "privacy.noise_multiplier=0")
 CONTRACT = {
@@ -125,6 +121,7 @@ def test_run_directory_is_that_of_the_contract(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "r/metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert all(set(METRIC_KEYS) <= set(row) for row in rows)
+    assert not any("measured_value_bytes" in row for row in rows)
     assert rows[-1]["epsilon"] == pytest.approx(figures["epsilon"]) == pytest.approx(8.0, abs=1e-3)
     assert figures["compression_ratio"] == pytest.approx(4 * 650 / (4 * 0.1 * 1024))
     statement = json.loads((tmp_path / "r/privacy.json").read_text())
@@ -134,8 +131,6 @@ def test_run_directory_is_that_of_the_contract(tmp_path):
 
 
 def test_measured_sizes_are_recorded_on_request_only_and_labelled(tmp_path):
-    run(tmp_path / "off", *SMALL)
-    assert not any("measured_value_bytes" in row for row in metrics(tmp_path / "off"))
     run(tmp_path / "on", *SMALL, "run.unprotected_metrics=true")
     measured = np.array([row["measured_value_bytes"] for row in metrics(tmp_path / "on")])
     # 20 masks of 1024 coordinates: Binomial(20480, 0.1) values of four bytes, here within six deviations
@@ -146,17 +141,19 @@ def test_measured_sizes_are_recorded_on_request_only_and_labelled(tmp_path):
     assert "Unprotected metrics were recorded" in (tmp_path / "on/report.html").read_text()
 
 
-def test_reproducible_runs_are_equal_and_labelled_everywhere(tmp_path, capsys):
-    for name in "ab":
-        run(tmp_path / name, *SMALL, "run.reproducible=true", "seed=7")
-    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
-    np.testing.assert_array_equal(model(tmp_path / "a"), model(tmp_path / "b"))
+def test_reproducible_runs_are_equal_with_any_workers_and_labelled_everywhere(tmp_path, capsys):
+    same = (*SMALL, "run.reproducible=true", "seed=7")
+    for workers in (1, 2):
+        run(tmp_path / str(workers), *same, f"engine.workers={workers}")
+    assert metrics(tmp_path / "1") == metrics(tmp_path / "2")
+    np.testing.assert_array_equal(model(tmp_path / "1"), model(tmp_path / "2"))
     label = "reproducible, NOT private"
-    assert label in (tmp_path / "a/privacy.json").read_text()
-    assert label in (tmp_path / "a/report.html").read_text()
+    assert label in (tmp_path / "1/privacy.json").read_text()
+    assert label in (tmp_path / "1/report.html").read_text()
     assert "epsilon 8, NOT private" in capsys.readouterr().err
-    simulate(composed(f"run.directory={tmp_path / 'c'}", *SMALL, "run.reproducible=true", "seed=7"))
+    simulate(composed(f"run.directory={tmp_path / '3'}", *same))
     assert label in " ".join(capsys.readouterr().out.split())
+    np.testing.assert_array_equal(model(tmp_path / "1"), model(tmp_path / "3"))
 
 
 def test_secrets_come_from_the_system_unless_asked_for(tmp_path):
@@ -167,26 +164,13 @@ def test_secrets_come_from_the_system_unless_asked_for(tmp_path):
     np.testing.assert_array_equal(first, model(tmp_path / "b", "model_initial.npz"))
 
 
-def test_several_workers_give_the_same_model(tmp_path):
-    for workers in (1, 2):
-        run(tmp_path / str(workers), *SMALL, "run.reproducible=true", f"engine.workers={workers}")
-    np.testing.assert_array_equal(model(tmp_path / "1"), model(tmp_path / "2"))
-    assert metrics(tmp_path / "1") == metrics(tmp_path / "2")
-
-
 @pytest.mark.ray
 @pytest.mark.slow
 def test_ray_engine_gives_the_same_model(tmp_path):
     for engine in ("local", "ray"):
         options = ("run.reproducible=true", f"engine={engine}", *SMALL[:2], "population.epochs=1")
-        command = [
-            sys.executable,
-            "-m",
-            "experiments.simulate",
-            f"run.directory={tmp_path / engine}",
-            *options,
-        ]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
+        done = command(f"run.directory={tmp_path / engine}", *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(model(tmp_path / "local"), model(tmp_path / "ray"))
     assert metrics(tmp_path / "local") == metrics(tmp_path / "ray")
 
@@ -216,28 +200,16 @@ def test_budget_ends_a_run_cleanly_with_the_model_so_far(tmp_path):
 BAD = {
     "unknown key": (["nosuch=1"], "nosuch"),
     "unknown choice": (["mechanism=magic"], "'mechanism/magic'"),
-    "unknown rotation": (["compression.rotation=fourier"], "hadamard"),
     "not a number": (["privacy.epsilon=much"], "privacy.epsilon is 'much'"),
     "neither epsilon nor noise": (["privacy.epsilon=null"], "exactly one"),
-    "both epsilon and noise": (["privacy.noise_multiplier=1"], "exactly one"),
-    "epsilon out of range": (["privacy.epsilon=-1"], "privacy.epsilon"),
-    "delta out of range": (["privacy.delta=1"], "privacy.delta"),
-    "keep probability": (["compression.keep_probability=0"], "keep_probability"),
-    "keep probability of nothing": (["compression.keep_probability=1e-300"], "at least 2^-32"),
     "seed": (["seed=99999999999999999999"], "seed is 99999999999999999999; it should be less than"),
-    "no evaluation": (["run.evaluations=0"], "run.evaluations"),
     "a typo after a plus": (["+populaton.epochs=2"], "did you mean population.epochs?"),
-    "a typo in a group": (["+population.epoch=2"], "population.epoch is no setting of simulate"),
-    "no attempts": (["population.max_attempts=0"], "population.max_attempts"),
-    "more replies than asked": (["population.min_replies=65"], "at most 64"),
-    "no name": (["dataset=custom"], "dataset.name is missing"),
     "too many clients": (["population.rounds_per_epoch=23"], "fits is 22"),
     "cohort larger than all": (["population.cohort_size=2000"], "at most 1437"),
     "no clipping with noise": (["clipping.l2_norm=null"], "clipping.l2_norm"),
     "missing file": (["dataset=by_user_npz", "dataset.path=nowhere.npz"], "nowhere.npz"),
     "tight accountant": (["privacy.accountant=tight", "privacy.adjacency=replace"], "tight"),
     "budget below one epoch": (["privacy.max_epsilon=0.1"], "max_epsilon"),
-    "momentum": (["optimizer.momentum=1"], "optimizer.momentum"),
     "model that does not fit": (["model=lstm"], "lstm"),
     "no workers": (["engine.workers=0"], "engine.workers"),
 }
@@ -247,23 +219,15 @@ BAD = {
 def test_bad_input_gives_one_sentence_and_writes_nothing(tmp_path, capsys, name):
     overrides, said = BAD[name]
     directory = tmp_path / "r"
-    code = guard(lambda: simulate(composed(f"run.directory={directory}", *SMALL[:0], *overrides)))
+    assert guard(lambda: simulate(composed(f"run.directory={directory}", *overrides))) == 2
     error = capsys.readouterr().err
-    assert code == 2
     assert error.startswith("error: ")
     assert error.count("\n") == 1
     assert said in error
     assert not directory.exists()
 
 
-def test_a_logger_that_is_not_installed_is_refused_before_anything_is_written(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", "logger=wandb"))) == 2
-    assert "needs the package wandb" in capsys.readouterr().err
-    assert not (tmp_path / "r").exists()
-
-
-def test_a_directory_that_holds_a_run_is_left_alone(tmp_path, capsys):
+def test_a_directory_that_contains_a_run_is_left_alone(tmp_path, capsys):
     run(tmp_path / "r", *SMALL)
     before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
     assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", *SMALL))) == 2
@@ -279,10 +243,8 @@ def test_a_diverged_run_stops_and_says_so(tmp_path, capsys):
 
 def test_the_command_exits_2_after_a_mistake_and_leaves_no_folder(tmp_path):
     done = command("privacy.epsilon=null", cwd=tmp_path)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: privacy.epsilon is None")
-    assert done.stdout == ""
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not list(tmp_path.iterdir())
 
 

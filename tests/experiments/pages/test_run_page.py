@@ -21,7 +21,7 @@ from runs import model, run as simulated
 
 
 class Reader(HTMLParser):
-    """Collects the tags, the attributes and the text of a page, and checks that elements nest."""
+    """Collects the attributes and the text of a page, and checks that elements nest."""
 
     VOID = ("meta", "link", "br", "hr", "img", "input")
 
@@ -33,7 +33,7 @@ class Reader(HTMLParser):
         self.text = " ".join(self.text.split())
 
     def handle_starttag(self, tag, attrs):
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.attributes += [(name, value or "") for name, value in attrs]
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -44,12 +44,13 @@ class Reader(HTMLParser):
         self.text += data
 
     def values(self, *names):
-        return [value for _, name, value in self.attributes if name in names]
+        return [value for name, value in self.attributes if name in names]
 
 
 def page(directory, **changes):
     """Return the report of a written run."""
-    return write_report(written_run.write(directory, **changes)).read_text()
+    write_report(written_run.write(directory, **changes))
+    return (directory / "report.html").read_text()
 
 
 def text(directory, **changes):
@@ -76,26 +77,24 @@ def test_the_page_and_its_pictures_ask_nothing_of_a_network(tmp_path):
 
 def test_every_field_of_summary_and_statement_is_on_the_page_with_unit_and_file(tmp_path):
     summary = {"adjacency": "zero_out", "test_examples": 360}
-    privacy = {"sigma_by_epoch": [0.25, 0.25, 0.5]}
-    html = page(tmp_path, summary=summary, privacy=privacy)
-    said = Reader(html).text
+    said = text(tmp_path, summary=summary, privacy={"sigma_by_epoch": [0.25, 0.25, 0.5]})
     for key in {*written_run.SUMMARY, *summary} - {"shape"}:
         assert f"summary.json: {key}" in said
     for row in (
         "accuracy on the test set93.5 %summary.json: accuracy",
-        "noise multiplier z0.199summary.json: noise_multiplier",
         "clients N with training examples1,437summary.json: clients",
         "compression of the values sent6.35 timessummary.json: compression_ratio",
         "values that a client sends in a round922 bytessummary.json: uplink_bytes_per_client",
         "wall time12.5 ssummary.json: wall_seconds",
         "shape of an example8, 8summary.json: shape.input_shape",
-        "test examples360summary.json: test_examples",
         "mechanism.familyoptimalprivacy.json: mechanism.family",
         "sigma by epoch0.25, 0.5privacy.json: sigma_by_epoch",
     ):
-        assert " ".join(row.split()) in said
+        assert row in said
     assert "{'" not in said
     assert "zero_out" not in said
+    claim = 'at delta = 0.0001 (one image = one client, zero-out adjacency; what it covers is under "What is private")'
+    assert said.count(claim) == 2  # with the result and at the plot
     assert set(re.findall(r"\b6\.3\d*", said)) == {"6.35"}  # the ratio is the same everywhere
 
 
@@ -123,30 +122,27 @@ def test_plots_have_axes_units_and_captions_with_numbers_and_files(tmp_path):
     assert {plot.x_label for plot in plots} == {"round"}
     accuracy, epsilon, _, noise, sent = (plot.caption for plot in plots)
     assert accuracy == "Accuracy on the test set after round 6: 93.5 %. From metrics.jsonl: accuracy."
-    assert epsilon.startswith(
-        "Epsilon spent after round 6: 8. From metrics.jsonl: epsilon. It holds at delta"
-    )
+    assert epsilon.startswith("Epsilon spent after round 6: 8. From metrics.jsonl: epsilon. It holds at")
     assert "per_round_error" in noise
     total, dense = 6 * 64 * 921.6, 6 * 64 * (4 * 650 + 512)
     assert f"{total / 1000:.1f} kB against {dense / 1e6:.1f} MB" in sent
     reader = Reader(page(tmp_path))
-    described, ids = reader.values("aria-describedby"), reader.values("id")
-    assert sorted(described) == sorted(ids)
+    ids = reader.values("id")
+    assert sorted(reader.values("aria-describedby")) == sorted(ids)
     assert len(ids) == len(set(ids)) == 5
     assert all(reader.values("alt"))
 
 
-def test_more_bytes_are_not_called_a_compression(tmp_path):
-    assert "1.58 times more than 650 parameters of 32 bits" in text(
-        tmp_path, summary={"compression_ratio": 0.6348}
-    )
-
-
-def test_the_noise_of_a_run_that_ended_early_is_not_compared_with_the_least_possible(tmp_path):
-    for rounds, lines in ((6, 3), (2, 2)):
+def test_a_part_that_is_missing_is_said_not_drawn_and_compared_with_nothing(tmp_path):
+    for rounds, lines in ((6, 3), (2, 2)):  # of a run that ended early the least possible noise is not known
         plot = noise_section(read_run(written_run.write(tmp_path, summary={"rounds": rounds}))).plot
         assert [len(line.y) for line in plot.series] == [rounds] * lines
     assert f"{((1.2**2 + 1.4**2) / 2) ** 0.5:.4g} for optimal" in plot.caption
+    unscored = [{**line, "accuracy": None} for line in written_run.metrics()]
+    (tmp_path / "mechanism.json").unlink()
+    said = text(tmp_path, metrics=unscored, mechanism=None)
+    assert "metrics.jsonl contains no round with a value of accuracy" in said
+    assert "has no mechanism.json" in said
 
 
 def test_the_noise_shown_is_that_in_the_model_of_a_run_whose_clients_send_nothing(tmp_path):
@@ -159,12 +155,6 @@ def test_the_noise_shown_is_that_in_the_model_of_a_run_whose_clients_send_nothin
     # 650 coordinates: the standard error of their standard deviation is 2.8 %.
     assert 0.5 * plot.series[0].y[-1] == pytest.approx(np.std(noise), rel=0.1)
     assert plot.y_label == "noise std (update units)"
-
-
-def test_the_result_says_for_whom_epsilon_holds(tmp_path):
-    claim = {"unit_of_privacy": "one person = one client", "adjacency": "replace"}
-    said = 'at delta = 0.0001 (one person = one client, replace adjacency; what it covers is under "What is private")'
-    assert text(tmp_path, privacy=claim).count(said) == 2  # with the result and at the plot
 
 
 def test_warnings_come_first_and_a_private_run_has_none(tmp_path):
@@ -182,18 +172,8 @@ def test_warnings_come_first_and_a_private_run_has_none(tmp_path):
     assert html.count("<img") == 4
 
 
-def test_unscored_rounds_and_a_missing_mechanism_are_said_not_drawn(tmp_path):
-    lines = [
-        {key: value for key, value in line.items() if key != "accuracy"} for line in written_run.metrics()
-    ]
-    said = text(tmp_path, metrics=lines, mechanism=None)
-    assert "metrics.jsonl contains no round with a value of accuracy" in said
-    assert "has no mechanism.json" in said
-
-
 def test_no_secret_file_is_opened_and_the_same_run_gives_the_same_page(tmp_path):
-    secret = tmp_path / "checkpoint"
-    secret.mkdir()
+    (secret := tmp_path / "checkpoint").mkdir()
     (secret / "key").write_text("SECRET-KEY")
     (secret / "key").chmod(0)
     html = page(tmp_path)
@@ -208,10 +188,6 @@ def test_an_unfinished_or_foreign_directory_is_an_error(tmp_path):
     written_run.write(tmp_path, summary=None)
     with pytest.raises(RunDirectoryError, match="has not finished"):
         write_report(tmp_path)
-    written_run.write(tmp_path)
-    (tmp_path / "metrics.jsonl").write_text('{"round": 1')
-    with pytest.raises(RunDirectoryError, match="is not JSON"):
-        write_report(tmp_path)
 
 
 def test_further_metrics_have_words_a_plot_and_a_word_on_rounds_without_a_value(tmp_path):
@@ -219,15 +195,14 @@ def test_further_metrics_have_words_a_plot_and_a_word_on_rounds_without_a_value(
     for line, top5 in zip(lines, (0.5, 0.6, 0.7, None, 0.9, 0.95), strict=True):
         line |= {"top5": top5, "recall": None}
     config, summary = {"metrics": ["accuracy", "top5", "mine:recall"]}, {"top5": 0.95, "recall": None}
-    run = read_run(written_run.write(tmp_path, config=config, summary=summary, metrics=lines))
-    plot = by_round_section(run, "top5").plot
-    assert plot.y_label == "top5 (%)"
-    assert plot.caption.startswith("Top-5 accuracy on the test set after round 6: 95.0 %")
-    assert list(plot.series[0].x) == [1, 2, 3, 5, 6]
-    said = Reader(write_report(tmp_path).read_text()).text
+    said = text(tmp_path, config=config, summary=summary, metrics=lines)
     assert "top-5 accuracy on the test set95.0 %summary.json: top5" in said
     assert "recall on the test set (mine:recall)–summary.json: recall" in said
     assert "metrics.jsonl contains no round with a value of recall." in said
+    plot = by_round_section(read_run(tmp_path), "top5").plot
+    assert plot.y_label == "top5 (%)"
+    assert plot.caption.startswith("Top-5 accuracy on the test set after round 6: 95.0 %")
+    assert list(plot.series[0].x) == [1, 2, 3, 5, 6]
 
 
 def test_the_name_of_a_metric_in_a_foreign_directory_does_not_reach_the_code_of_the_page(tmp_path):
@@ -245,5 +220,4 @@ def test_settings_on_the_page_name_no_folder_of_a_machine_and_the_file_is_as_it_
     assert "…/data.npz" in html
     assert "/home/somebody" not in html
     assert f"{tmp_path.parent}" not in html
-    assert "Of absolute paths the last part is shown." in html
     assert "/home/somebody/private/data.npz" in (tmp_path / "config.yaml").read_text()
