@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.pages.figures import COLOURS, MARKERS
-from experiments.reproduce import Reproduction, Table, denisov_table2
-from experiments.reproduce.drawing import figure
-from experiments.reproduce.henzinger_counting import LIMIT, gap_of_squares
+from experiments.reproduce import Reproduction, Table, denisov
+from experiments.reproduce.henzinger import LIMIT, gap_of_squares
+from experiments.reproduce.plots import figure
 from fedmf.accounting import EpochEvent, privacy_spent, rdp, rdp_per_coordinate
 from fedmf.accounting.conversion import epsilon_of_order
 from fedmf.mechanisms import bounds, design, prefix_sum
@@ -29,70 +29,66 @@ ORDER, SQUARE, GAMMA = (
     0.01,
 )  # a point of Chen et al.'s sum: order, squared mean over variance, keep probability
 GAUSSIAN_ORDER, GAUSSIAN_NOISE = 3.0, 1.7
-Check = tuple[str, str, str, float, float, float, str, str]
-COLUMNS = ("paper", "where", "what", "printed", "ours", "deviation, %", "finding", "shown by")
+
+# Paper, place, what is printed there, the printed number, ours, how they compare, and the test or command that shows it.
+Check = tuple[str, str, str, float, float, str, str]
 
 
-def check(
-    paper: str, where: str, what: str, printed: float, ours: float, finding: str, shown_by: str
-) -> Check:
-    """Return a printed number and ours, how they compare, and which test or command shows it apart: see `COLUMNS`."""
-    deviation = round(100 * (ours / printed - 1), 4)
-    return (paper, where, what, printed, ours, deviation, finding, shown_by)
-
-
-def reproduce(directory: Path, size: str) -> Reproduction:
+def cited_numbers(path: Path, size: str) -> Reproduction:
     """Return the table of checks, and draw the deviations; the worst relative error is over those that agree."""
     checks = [*table_2(), *epsilons(), *counting(), *formulas()]
-    agreeing = [abs(ours / printed - 1) for *_, printed, ours, _, finding, _ in checks if finding == "agrees"]
-    said = f"{len(agreeing)} of {len(checks)} agree to the last digit printed."
-    return Reproduction(
-        (Table("checks", COLUMNS, tuple(checks), note=said),),
-        max(agreeing),
-        (draw(directory / "cited_numbers.png", checks),),
-    )
+    rows = tuple((*one[:5], round(100 * (one[4] / one[3] - 1), 4), *one[5:]) for one in checks)
+    agreeing = [abs(ours / printed - 1) for *_, printed, ours, finding, _ in checks if finding == "agrees"]
+    columns = ("paper", "where", "what", "printed", "ours", "deviation, %", "finding", "shown by")
+    note = f"{len(agreeing)} of {len(checks)} agree to the last digit printed."
+    draw(path, checks)
+    return (Table("checks", columns, rows, note=note),), max(agreeing)
 
 
-def agrees(printed: float, ours: float, digits: int = 1) -> bool:
-    """Return whether ours is printed alike, with so many digits after the point.
+def found(printed: float, ours: float, below: str, digits: int = 1) -> str:
+    """Return the finding: agrees to the last digit printed, is higher, or the word for one `below`.
 
-    >>> agrees(74.4, 74.402), agrees(217.3, 216.9455), agrees(10, 10.27, digits=0)
-    (True, False, True)
+    >>> found(74.4, 74.402, ""), found(217.3, 216.9455, "had not converged"), found(10, 10.27, "", digits=0)
+    ('agrees', 'had not converged', 'agrees')
     """
-    return round(ours, digits) == printed
-
-
-def found(printed: float, ours: float, below: str) -> str:
-    """Return the finding: agrees to the last digit, is higher, or the word for one `below`."""
-    return "agrees" if agrees(printed, ours) else below if ours < printed else "ours is higher"
+    return "agrees" if round(ours, digits) == printed else below if ours < printed else "ours is higher"
 
 
 def table_2() -> Iterator[Check]:
     """Yield the entries of Denisov et al.'s Table 2."""
-    for rounds in denisov_table2.PUBLISHED:
-        line: dict[str, Any] = dict(zip(denisov_table2.COLUMNS, denisov_table2.row(rounds), strict=True))
+    for rounds in denisov.PUBLISHED:
+        line: dict[str, Any] = dict(zip(denisov.COLUMNS, denisov.row(rounds), strict=True))
         # An efficient fit ends elsewhere in the sixth digit on another machine.
-        entries = (("Honaker", line["Honaker, published"], line["Honaker online"], "had not converged"),
-                   ("optimal", line["optimal, published"], line["certified to"], "had not converged"),
-                   ("efficient", line["efficient, published"], float(f"{line['banded low rank']:.5g}"), "ours is lower"))  # fmt: skip
-        for what, printed, ours, below in entries:
+        fitted = float(f"{line['banded low rank']:.5g}")
+        for what, printed, ours, below in (
+            ("Honaker", line["Honaker, published"], line["Honaker online"], "had not converged"),
+            ("optimal", line["optimal, published"], line["certified to"], "had not converged"),
+            ("efficient", line["efficient, published"], fitted, "ours is lower"),
+        ):
             finding = found(printed, ours, below)
-            yield check(DENISOV, "Table 2", f"{what}, {rounds} rounds", printed, ours, finding, "reproduce name=denisov_table2")  # fmt: skip
+            yield (
+                DENISOV,
+                "Table 2",
+                f"{what}, {rounds} rounds",
+                printed,
+                ours,
+                finding,
+                "reproduce name=denisov_table2",
+            )
 
 
 def epsilons() -> Iterator[Check]:
     """Yield the epsilons of Denisov et al.'s experiments, by integer orders as printed and exactly."""
     for noise, printed in EPSILONS.items():
         exact = float(privacy_spent(EpochEvent(noise, 1.0, 1.0), 1, delta=DELTA).epsilon)
-        for way, ours in (("integer orders", epsilon_of_integer_orders(noise)), ("exact", exact)):
+        for way, ours, agrees in (
+            ("integer orders", epsilon_of_integer_orders(noise), True),
+            ("exact", exact, False),
+        ):
             # What is exact is another number, however near.
-            finding = (
-                "ours is lower"
-                if way == "exact" and ours < printed
-                else found(printed, ours, "ours is lower")
-            )
+            finding = found(printed, ours, "ours is lower") if agrees or ours >= printed else "ours is lower"
             what = f"epsilon at noise multiplier {noise:g}, {way}"
-            yield check(DENISOV, "experiments", what, printed, ours, finding, "printed_epsilons")
+            yield DENISOV, "experiments", what, printed, ours, finding, "printed_epsilons"
 
 
 def epsilon_of_integer_orders(noise: float) -> float:
@@ -103,57 +99,66 @@ def epsilon_of_integer_orders(noise: float) -> float:
 
 def counting() -> Iterator[Check]:
     """Yield the numbers of Henzinger et al.: the limit of the ratio, the gap, and Theorem 2 at some lengths."""
-    finding = "agrees" if agrees(10, LIMIT, digits=0) else "differs"
-    yield check(HENZINGER, "factor", "tree over square root, in the limit", 10.0, LIMIT, finding, "reproduce name=henzinger_counting")  # fmt: skip
-    most = [
-        ("gap", "Theorem 2 less Theorem 3 up to 2^50 rounds", 10.0, gap_of_squares(LONGEST), "published_gap")
-    ]
+    limit = found(10, LIMIT, "ours is lower", digits=0)
+    yield (
+        HENZINGER,
+        "factor",
+        "tree over square root, in the limit",
+        10.0,
+        LIMIT,
+        limit,
+        "reproduce name=henzinger_counting",
+    )
+    gap = gap_of_squares(LONGEST)
+    most = [("gap", "Theorem 2 less Theorem 3 up to 2^50 rounds", 10.0, gap, "published_gap")]
     for rounds in ROUNDS:
-        ours = float(design("sqrt_toeplitz", prefix_sum(rounds)).root_loss)
-        upper = bounds.henzinger_upper(rounds)
-        most.append(("Theorem 2", f"root loss of {rounds} rounds", upper, ours, "square_root_is_above"))
+        ours, upper = design("sqrt_toeplitz", prefix_sum(rounds)).root_loss, bounds.henzinger_upper(rounds)
+        most.append(
+            ("Theorem 2", f"root loss of {rounds} rounds", upper, float(ours), "square_root_is_above")
+        )
     for where, what, printed, ours, shown_by in most:
         finding = "holds" if ours <= printed else "the bound fails"
-        yield check(HENZINGER, where, f"{what}, at most", printed, ours, finding, shown_by)
+        yield HENZINGER, where, f"{what}, at most", printed, ours, finding, shown_by
 
 
 def formulas() -> Iterator[Check]:
     """Yield formulas of Chen et al. as printed, at a point, and the corrected ones."""
+    what = f"divergence of order {ORDER}, gamma {GAMMA:g}, t {SQUARE:g}; the sum from l = 1"
     printed = math.log(printed_sum(ORDER, SQUARE, GAMMA, 1)) / (ORDER - 1)
     ours = float(rdp_per_coordinate(ORDER, SQUARE, GAMMA))
-    yield check(CHEN, "Theorem 4.1", f"divergence of order {ORDER}, gamma {GAMMA:g}, t {SQUARE:g}; the sum from l = 1", printed, ours, "a slip", "sum_starts_at_two")  # fmt: skip
+    yield CHEN, "Theorem 4.1", what, printed, ours, "a slip", "sum_starts_at_two"
+    what = f"divergence of order {GAUSSIAN_ORDER:g} of the Gaussian, sigma {GAUSSIAN_NOISE:g}"
     ours = float(rdp(EpochEvent(GAUSSIAN_NOISE, 1.0, 1.0), GAUSSIAN_ORDER))
-    yield check(CHEN, "eps_GM", f"divergence of order {GAUSSIAN_ORDER:g} of the Gaussian, sigma {GAUSSIAN_NOISE:g}", GAUSSIAN_ORDER / GAUSSIAN_NOISE**2, ours, "a slip", "factor_one_half")  # fmt: skip
+    yield CHEN, "eps_GM", what, GAUSSIAN_ORDER / GAUSSIAN_NOISE**2, ours, "a slip", "factor_one_half"
 
 
 def printed_sum(order: int, t: float, gamma: float, start: int, exponent: int | None = None) -> float:
     """Return F as a sum over l from `start`; the paper starts at 1, and its last display has the order as `exponent`."""
-    total = 1.0
+    total = (1 - gamma) ** (order - 1) * (order * gamma - gamma + 1) if start == 1 else 1.0
     for count in range(start, order + 1):
         power = count if exponent is None else exponent
         weight = math.comb(order, count) * (1 - gamma) ** (order - count) * gamma**count
-        first = (1 - gamma) ** (order - 1) * (order * gamma - gamma + 1) if start == 1 else 0.0
-        total += weight * (math.exp((power**2 - power) * t / 2) - (0.0 if first else 1.0))
-        if first and count == 1:
-            total += first - 1
+        total += weight * (math.exp((power**2 - power) * t / 2) - (start != 1))
     return float(total)
 
 
-def draw(path: Path, checks: list[Check]) -> Path:
+def draw(path: Path, checks: list[Check]) -> None:
     """Draw the deviation of every number to `path`, a PNG, a colour for each finding; within 0.1 % the axis is linear."""
-    findings = list(dict.fromkeys(item[6] for item in checks))
+    findings = list(dict.fromkeys(finding for *_, finding, _ in checks))
     with figure(path, 9.5, 0.6 + 0.19 * len(checks), font=8) as drawn:
         axes = drawn.add_subplot()
-        for index, finding in enumerate(findings):
-            places = [place for place, item in enumerate(checks) if item[6] == finding]
-            deviations = [100 * (checks[place][4] / checks[place][3] - 1) for place in places]
-            axes.plot(deviations, places, MARKERS[index], color=COLOURS[index], label=finding)
-        names = [f"{paper}, {where}: {what}" for paper, where, what, *_ in checks]
-        axes.set_yticks(range(len(checks)), names)
-        axes.set_ylim(len(checks) - 0.5, -0.5)
+        for index, shown in enumerate(findings):
+            points = {
+                place: 100 * (ours / printed - 1)
+                for place, (*_, printed, ours, finding, _) in enumerate(checks)
+                if finding == shown
+            }
+            axes.plot([*points.values()], [*points], MARKERS[index], color=COLOURS[index], label=shown)
+        axes.set_yticks(
+            range(len(checks)), [f"{paper}, {where}: {what}" for paper, where, what, *_ in checks]
+        )
+        axes.set(ylim=(len(checks) - 0.5, -0.5), xlabel="deviation of ours from what is printed, %")
         axes.set_xscale("symlog", linthresh=0.1)
         axes.margins(x=0.05)
-        axes.set_xlabel("deviation of ours from what is printed, %")
         axes.axvline(0, color="#888888", linewidth=0.8)
         drawn.legend(loc="outside lower center", ncols=len(findings))
-    return path

@@ -1,14 +1,24 @@
-"""The committed results of the studies: one JSON line for each finished trial, sorted by its key."""
+"""The committed results of the studies, one JSON line for each finished trial, and how mechanisms differ in them.
+
+By independent means where they lie close, and by runs of the same seed in the tables.
+"""
 
 import json
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from experiments.pages.wording import Estimate, estimate
-from experiments.reproduce.study import Cell, Trial
+from experiments.reproduce.study import Cell, Study, Task, Trial, tuned
 from fedmf.errors import RunDirectoryError
 from server.files import write_atomically
+
+CLOSE = 2.0  # standard errors of the difference
+NONE = "–"
 
 
 @dataclass(frozen=True)
@@ -50,10 +60,10 @@ class Runs:
 
 
 class Results:
-    """The outcomes in a file; raises `RunDirectoryError` for a line that is not one."""
+    """The outcomes of a study in a file; raises `RunDirectoryError` for a line that is not one."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, study: Study, path: Path) -> None:
+        self.study, self._path = study, path
         self._outcomes: dict[str, Outcome] = {}
         self._of: dict[tuple[str, str, str, bool], dict[tuple[float, int], Outcome]] = {}
         for number, line in enumerate(path.read_text().splitlines() if path.exists() else (), 1):
@@ -74,6 +84,7 @@ class Results:
         cell = (str(key["task"]), str(key["mechanism"]), str(key["settings"]), numbers["held_out"] > 0)
         self._of.setdefault(cell, {})[numbers["rate"], int(key["seed"])] = outcome  # type: ignore[call-overload]
         self._outcomes[json.dumps({**key, **numbers})] = outcome
+        vars(self).pop("rates", None)  # found again
 
     def find(self, trial: Trial) -> Outcome | None:
         """Return the outcome of a trial, or None while there is none."""
@@ -99,13 +110,105 @@ class Results:
         """Return {(learning rate, seed): outcome} of a cell's trials, of those that tune or of those on the test split."""
         return self._of.get((cell.task, cell.mechanism, cell.fingerprint, held_out), {})
 
-    def runs(self, cell: Cell, rate: float | None) -> Runs:
-        """Return the runs of a cell at the `rate` that tuning chose; without one, at the rate with most runs."""
-        by_rate: dict[float, dict[int, Outcome]] = {}
-        for (at, seed), outcome in sorted(self.of(cell, held_out=False).items(), key=lambda item: item[0]):
-            by_rate.setdefault(at, {})[seed] = outcome
-        if not by_rate:
-            return Runs(float("nan"), {})
-        best = rate if rate in by_rate else max(sorted(by_rate), key=lambda at: len(by_rate[at]))
+    @cached_property
+    def rates(self) -> dict[Cell, float]:
+        """The learning rate of each cell whose search has ended."""
+
+        def known(trials: Sequence[Trial]) -> list[Outcome] | None:
+            found = [outcome for outcome in map(self.find, trials) if outcome is not None]
+            return found if len(found) == len(trials) else None
+
+        return dict(
+            pair for chain in self.study.chains() for pair in tuned(chain, self.study["held_out"], known)
+        )
+
+    def runs(self, cell: Cell) -> Runs:
+        """Return the runs of a cell at the rate that tuning chose; without one, at the rate with most runs."""
+        outcomes = self.of(cell, held_out=False)
+        counts = Counter(at for at, _ in outcomes)
+        if not counts:
+            return Runs(math.nan, {})
+        rate = self.rates.get(cell)
+        best = rate if rate in counts else max(sorted(counts), key=counts.__getitem__)
         assert best is not None
-        return Runs(best, by_rate[best])
+        return Runs(best, {seed: outcomes[at, seed] for at, seed in sorted(outcomes) if at == best})
+
+    def row(self, task: Task, keep: float, epsilon: float) -> dict[str, Runs]:
+        """Return the runs of all mechanisms at a point."""
+        return {name: self.runs(cell) for name, cell in task.row(keep, epsilon).items()}
+
+
+def close_cells(results: Results) -> list[Cell]:
+    """Return the cells closer than `CLOSE` standard errors to a neighbour in the order of their row.
+
+    Only the first seeds decide, so that the answer does not depend on which further runs are there already.
+    """
+    close: list[Cell] = []
+    for row in results.study.rows if results.study.more else ():
+        first: dict[Cell, Estimate] = {}
+        for cell in row.values():
+            runs = results.runs(cell).accuracies
+            found = estimate(
+                [100 * runs[seed] if seed in runs else None for seed in range(results.study.seeds)]
+            )
+            if found is not None:
+                first[cell] = found
+        ranked = sorted(first, key=lambda cell: -first[cell].mean)
+        pairs = [(a, b) for a, b in pairwise(ranked) if not differ(first[a], first[b])]
+        close += [cell for cell in row.values() if any(cell in pair for pair in pairs)]
+    return close
+
+
+def differ(a: Estimate, b: Estimate) -> bool:
+    """Return whether independent means differ by at least `CLOSE` standard errors of the difference.
+
+    >>> differ(Estimate(90.0, 0.3), Estimate(89.0, 0.3)), differ(Estimate(90.0, 0.3), Estimate(89.0, 0.5))
+    (True, False)
+    """
+    return a.mean != b.mean and abs(a.mean - b.mean) >= CLOSE * math.hypot(a.error or 0.0, b.error or 0.0)
+
+
+def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Estimate | None:
+    """Return the mean difference of accuracies over the seeds that both have, in percent."""
+    return estimate([100 * (a[seed] - b[seed]) for seed in sorted({*a} & {*b})])
+
+
+def is_paired_above(a: Mapping[int, float], b: Mapping[int, float]) -> bool:
+    """Return whether a is above b, accuracies by seed, by `CLOSE` standard errors of the paired difference.
+
+    >>> is_paired_above({0: 0.80, 1: 0.90}, {0: 0.79, 1: 0.89, 2: 0.5}), is_paired_above({0: 0.80, 1: 0.90}, {0: 0.79, 1: 0.92})
+    (True, False)
+    """
+    found = paired(a, b)
+    return found is not None and found.error is not None and found.mean > max(0.0, CLOSE * found.error)
+
+
+def difference(a: Runs, b: Runs) -> str:
+    """Return the paired difference with its standard error, in percent."""
+    return plus_minus(paired(a.accuracies, b.accuracies), "+.1f")
+
+
+def plus_minus(found: Estimate | None, form: str = ".1f") -> str:
+    """Return a mean and its standard error, a dash for None.
+
+    >>> plus_minus(Estimate(3.04, 0.96), "+.1f"), plus_minus(Estimate(3.0, None)), plus_minus(None)
+    ('+3.0 ± 1.0', '3.0', '–')
+    """
+    if found is None:
+        return NONE
+    mean = f"{found.mean:{form}}"
+    return mean if found.error is None else f"{mean} ± {found.error:{form.removeprefix('+')}}"
+
+
+def order(found: Mapping[str, Mapping[int, float]]) -> str:
+    """Return names in the order of their means: > where runs of the same seed differ significantly, ≈ where they do not.
+
+    >>> order({"b": {0: 0.80, 1: 0.90}, "a": {0: 0.82, 1: 0.92}, "c": {0: 0.79, 1: 0.905}, "d": {}})
+    'a > b ≈ c'
+    """
+    known = {name: runs for name, runs in found.items() if runs}
+    ranked = sorted(known, key=lambda name: -sum(known[name].values()) / len(known[name]))
+    signs = [" > " if is_paired_above(known[a], known[b]) else " ≈ " for a, b in pairwise(ranked)]
+    return (
+        "".join(word for pair in zip(ranked, [*signs, ""], strict=True) for word in pair) if ranked else NONE
+    )

@@ -1,19 +1,27 @@
-"""The experiments that train, as `studies.yaml` describes them: tasks by mechanism, keep probability and epsilon."""
+"""The experiments that train, as `studies.yaml` describes them: tasks by mechanism, keep probability and epsilon.
+
+Each cell has a learning rate of its own: the search for it begins at the best rate of the cell before it in its chain.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from fedmf.checks import check_choice
 
-FILE = Path(__file__).with_name("studies.yaml")
+if TYPE_CHECKING:
+    from experiments.reproduce.results import Outcome
+
 NO_NOISE = "no noise"
+FACTOR = 1.5  # between neighbouring rates of the grid
+FIRST_TUNING_SEED = 100  # no draw of a reported run has been seen by its tuning
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a cell; with `held_out` above 0 that share of the training clients scores it and does not train."""
+    """One run of a cell; with `held_out` above 0 that share of the clients scores it and does not train."""
 
     cell: Cell
     rate: float
@@ -44,15 +52,18 @@ class Trial:
     @cached_property
     def key(self) -> str:
         """The trial as JSON: everything that its result depends on but the data and the code."""
-        cell = self.cell
-        names = {"task": cell.task, "mechanism": cell.mechanism, "keep": cell.keep, "epsilon": cell.epsilon}
-        drawn = {"rate": self.rate, "seed": self.seed, "held_out": self.held_out}
-        return json.dumps({**names, "settings": cell.fingerprint, **drawn})
+        return json.dumps({
+            "task": self.cell.task, "mechanism": self.cell.mechanism, "keep": self.cell.keep, "epsilon": self.cell.epsilon,
+            "settings": self.cell.fingerprint, "rate": self.rate, "seed": self.seed, "held_out": self.held_out,
+        })  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Cells of which each starts its search for a learning rate at the best rate of the one before, the first at `start`."""
+    """Cells of which each starts its search for a learning rate at the best rate of the one before, the first at `start`.
+
+    The mean accuracy of `tuning` seeds scores a rate.
+    """
 
     cells: tuple[Cell, ...]
     start: float
@@ -80,77 +91,63 @@ class Study:
     def __init__(self, name: str, size: str | None) -> None:
         self._whole: Mapping[str, Any] = studies()[name]
         sizes = self._whole["sizes"]
-        check_choice("size", size or next(iter(sizes)), sizes)
-        self.name, self.size = name, size or next(iter(sizes))
+        first = next(iter(sizes))
+        self.name, self.size = name, size or first
+        check_choice("size", self.size, sizes)
         self._size: Mapping[str, Any] = sizes[self.size]
-        self.stem = name if self.size == next(iter(sizes)) else f"{name}_{self.size}"
+        self.stem = name if self.size == first else f"{name}_{self.size}"
         self.values: Mapping[str, Any] = self._size.get("values", {})
         self.keeps: tuple[float, ...] = tuple(self._size["keep"])
         self.epsilons: tuple[float, ...] = tuple(sorted(self._size["epsilon"]))
         self.seeds: int = self._size["seeds"]
         self.more: int = self._size.get("more", 0)
+        self.points = [(keep, epsilon) for keep in self.keeps for epsilon in self.epsilons]  # rows of a table
         self.tasks = tuple(self._task(task) for task in self._size["tasks"])
+        self.rows = [
+            task.row(*point) for task in self.tasks for point in self.points
+        ]  # cells that are compared
+        self.cells = [cell for chain in self.chains() for cell in chain.cells]
 
     def __getitem__(self, key: str) -> Any:
-        """Return what the study says under a key, None where it says nothing."""
+        """Return what the study has under a key, None where it has nothing."""
         return self._whole.get(key)
-
-    @property
-    def points(self) -> list[tuple[float, float]]:
-        """The rows of a table: (keep probability, epsilon)."""
-        return [(keep, epsilon) for keep in self.keeps for epsilon in self.epsilons]
-
-    @property
-    def rows(self) -> list[dict[str, Cell]]:
-        """The cells that are compared with each other, of all tasks."""
-        return [task.row(*point) for task in self.tasks for point in self.points]
-
-    @property
-    def cells(self) -> list[Cell]:
-        """All cells."""
-        return [cell for chain in self.chains() for cell in chain.cells]
 
     def needs_data(self, task: str) -> bool:
         """Return whether the runs of a task read the file of real data."""
         return bool(self._size["tasks"][task].get("data", True))
 
     def chains(self) -> Iterator[Chain]:
-        """Yield the order of work: through keep probabilities and epsilons by turns, from the largest epsilon on."""
+        """Yield the order of work: through keep probabilities, and epsilons from the largest on.
+
+        Where one chain goes through all of them, epsilon falls and rises by turns.
+        """
         for task in self.tasks:
             given = self._size["tasks"][task.name]
-            start, tuning = given["start"], given.get("tuning", 1)
-            if task.no_noise is not None:
-                yield Chain((task.no_noise,), start, tuning)
-            falling = self.epsilons[::-1]
+            parts = [[task.no_noise]] if task.no_noise is not None else []
             for name in task.mechanisms:
                 turns = [
-                    tuple(task.cells[name, keep, epsilon] for epsilon in falling[:: -1 if odd else 1])
-                    for odd, keep in self._turns()
+                    [task.cells[name, keep, epsilon] for epsilon in reversed(self.epsilons)]
+                    for keep in self.keeps
                 ]
-                parts = turns if self["chain"] == "keep" else [tuple(cell for turn in turns for cell in turn)]
-                for part in parts:
-                    yield Chain(part, start, tuning)
-
-    def _turns(self) -> list[tuple[bool, float]]:
-        """Return the keep probabilities, and whether epsilon rises there; it never does where each has a chain of its own."""
-        restarts = self["chain"] == "keep"
-        return [(index % 2 == 1 and not restarts, keep) for index, keep in enumerate(self.keeps)]
+                if self["chain"] == "keep":
+                    parts += turns
+                else:
+                    parts.append([
+                        cell for i, turn in enumerate(turns) for cell in (turn[::-1] if i % 2 else turn)
+                    ])  # fmt: skip
+            for part in parts:
+                yield Chain(tuple(part), given["start"], given.get("tuning", 1))
 
     def _task(self, name: str) -> Task:
-        given = self._size["tasks"][name]
-        known = self._whole["mechanisms"]
+        given, known = self._size["tasks"][name], self._whole["mechanisms"]
         mechanisms = tuple(one for one in known if known[one].get("tasks", "") in name)
         values = {**self.values, **given.get("values", {})}
         cells = {
-            (one, keep, epsilon): Cell(
-                name,
-                one,
-                keep,
-                epsilon,
-                self._overrides(given["settings"], known[one], values, keep, epsilon),
+            (one, *point): Cell(
+                name, one, *point, self._overrides(given["settings"], known[one], values, *point)
             )
             for one in mechanisms
-            for keep, epsilon in self.points
+            for point in self.points
         }
         bare = given.get("no_noise")
         no_noise = None if bare is None else Cell(name, NO_NOISE, 1.0, 0.0, tuple(_filled(bare, values)))
@@ -167,7 +164,7 @@ class Study:
 
 def studies() -> dict[str, Any]:
     """Return the studies of `studies.yaml` by name."""
-    known: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    known: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("studies.yaml").read_text())
     return {name: study for name, study in known.items() if name != "shared"}
 
 
@@ -178,3 +175,53 @@ def _filled(settings: str | Sequence[Any], values: Mapping[str, Any]) -> Iterato
     else:
         for one in settings:
             yield from _filled(one, values)
+
+
+# Returns the outcomes of trials, None where they are not there and nothing is computed.
+Play = Callable[[Sequence[Trial]], "list[Outcome] | None"]
+
+
+def rate_at(start: float, place: int) -> float:
+    """Return the rate of the grid `place` steps above `start`, in four digits.
+
+    >>> rate_at(0.3, 0), rate_at(0.3, 1), rate_at(0.3, -2)
+    (0.3, 0.45, 0.1333)
+    """
+    return float(f"{start * FACTOR**place:.4g}")
+
+
+def tuned(chain: Chain, held_out: float, play: Play) -> Iterator[tuple[Cell, float]]:
+    """Yield the cells of a chain with their best rates, as far as `play` has outcomes; `held_out` is a share of the clients."""
+    seeds = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + chain.tuning)
+    place = 0
+    for cell in chain.cells:
+
+        def score(place: int, cell: Cell = cell) -> float | None:
+            found = play([Trial(cell, rate_at(chain.start, place), seed, held_out) for seed in seeds])
+            return None if found is None else statistics.fmean(outcome.accuracy for outcome in found)
+
+        best = best_place(score, place)
+        if best is None:
+            return
+        place = best
+        yield cell, rate_at(chain.start, place)
+
+
+def best_place(score: Callable[[int], float | None], place: int) -> int | None:
+    """Return the place on the grid with the best score, searched from `place` on; None where a score is missing.
+
+    The best place so far and both its neighbours are tried until no neighbour is better. A neighbour that is as good is
+    not better, so that the search ends on a plateau.
+
+    >>> best_place(lambda place: -abs(place - 3), 0), best_place(lambda place: 0.0, 5)
+    (3, 5)
+    """
+    known: dict[int, float] = {}
+    while missing := [near for near in (place - 1, place, place + 1) if near not in known]:
+        for near in missing:
+            found = score(near)
+            if found is None:
+                return None
+            known[near] = found
+        place = max((place, *sorted(known)), key=known.__getitem__)  # the first of equals
+    return place

@@ -1,6 +1,5 @@
 """Next-word prediction: the score of suggested words, and what the frequencies of words alone would give."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ from client.metrics import Metric
 from experiments.reproduce.study import Task, Trial
 
 WORDS = "docs/results/sgmf_text_words.txt"  # the public vocabulary
-METRIC = f"{__name__}:KnownWords"
 SAME_WORDS = "always the same five words"
 SUGGESTED = 5  # words, one of which must be right
 
@@ -36,15 +34,6 @@ class KnownWords(Metric):
         return self._right / self._seen if self._seen else 0.0
 
 
-def likelihood(loss: float) -> float:
-    """Return the geometric mean of the tokens' probabilities, by which rates are compared: it tells poor runs apart.
-
-    >>> likelihood(4.60517)
-    0.0100000019
-    """
-    return float(f"{math.exp(-loss):.9g}")
-
-
 def same_words(task: Task) -> Trial:
     """Return the trial that trains nothing and always suggests the most frequent words of the training texts."""
     assert task.no_noise is not None
@@ -56,17 +45,11 @@ def frequencies_alone(dataset: Dataset) -> tuple[float, float]:
 
     The loss is the cross-entropy of all training tokens' shares, each counted once more than it is there.
     """
-    counts = np.ones(dataset.classes, np.int64)
+    counts, test = np.ones(dataset.classes, np.int64), dataset.test.y[:]
     for examples in dataset.clients:
-        counts += np.bincount(_real(examples.y[:]), minlength=dataset.classes)
-    test = _real(dataset.test.y[:])
+        counts += np.bincount(examples.y[examples.y != IGNORED_TARGET], minlength=dataset.classes)
+    test = test[test != IGNORED_TARGET]
     loss = -float(np.log(counts[test] / counts.sum()).mean())
     best = SPECIAL + np.argsort(-counts[SPECIAL:], kind="stable")[:SUGGESTED]
     known = test[~np.isin(test, dataset.uncounted)]
     return round(float(np.isin(known, best).mean()), 5), round(loss, 5)
-
-
-def _real(targets: object) -> np.ndarray:
-    """Return the targets that are not padding, flat."""
-    found = np.asarray(targets)
-    return np.extract(found != IGNORED_TARGET, found)

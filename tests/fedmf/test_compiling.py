@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from experiments.benchmark import limits
-from experiments.reproduce import page
+from experiments.benchmark import row
+from experiments.reproduce import tools
 from fedmf import compiling
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
@@ -43,9 +43,9 @@ def test_without_numba_numpy_is_used_everywhere_and_a_broken_numba_is_said(error
     monkeypatch.setattr(builtins, "__import__", importing)
     with caplog.at_level(logging.WARNING):
         assert (compiling.available(), compiling.version(), compiling.loops()) == (False, None, None)
-        assert "numba" not in page.where()
-        with pytest.raises(SettingError, match="set with numba, which cannot be used here"):
-            limits.read(["mask"])
+        assert "numba" not in tools.where()
+        with pytest.raises(SettingError, match="mask has no limit without numba"):
+            row.read_limits(["mask"])
     assert said in caplog.text
     assert len(caplog.records) == bool(said)
     assert kept_coordinates(SecretKey.reproducible(5), 1 << 16, 0.01).size

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 from experiments.reproduce.cited_numbers import epsilon_of_integer_orders
-from experiments.reproduce.henzinger_counting import LIMIT, gap_of_squares, tree_over_square_root
+from experiments.reproduce.henzinger import LIMIT, gap_of_squares, tree_over_square_root
 from fedmf.accounting import EpochEvent, privacy_spent
 from fedmf.counting import online_learner
 from fedmf.mechanisms import design, prefix_sum

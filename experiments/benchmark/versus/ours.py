@@ -1,6 +1,6 @@
 """Rounds of our simulation, with clipping, rotation, masks and noise: `python -m experiments.benchmark.versus.ours`."""
 
-from experiments.benchmark.simulation import Federation, simulated_round
+from experiments.benchmark.rows import Federation, simulated_round
 from experiments.benchmark.versus.work import CLIENTS, EXAMPLES, ROWS, Turns, main
 
 

@@ -45,8 +45,10 @@ def play(turns: Turns) -> None:
         except EndOfTurns:
             return
 
-    resources = {"num_cpus": 1, "num_gpus": 0}
-    backend = {"client_resources": resources, "init_args": {"num_cpus": 1, "address": "local"}}
+    backend = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0},
+        "init_args": {"num_cpus": 1, "address": "local"},
+    }
     run_simulation(server, app, num_supernodes=CLIENTS, backend_config=backend)  # type: ignore[arg-type]
 
 

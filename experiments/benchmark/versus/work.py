@@ -4,12 +4,12 @@ Imports torch and numpy only: it runs in the environments of other systems too.
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,6 @@ SHAPE = (28, 28)
 CLIENTS, EXAMPLES = 100, 20
 LEARNING_RATE, BATCH_SIZE = 0.1, 10
 L2_NORM, NOISE_MULTIPLIER = 0.1, 1.0
-_TICK = os.sysconf("SC_CLK_TCK")
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 
 
 def cohort(
@@ -73,19 +71,16 @@ def bare_round(model: nn.Module, clients: list[tuple[Tensor, Tensor]]) -> Tensor
     return total / len(clients)
 
 
-@dataclass
 class Turns:
     """Times the rounds of a system, which calls it after each, in turns with those of the bare loop.
 
     It is true while another round is wanted. The first round warms up.
     """
 
-    row: str
-    repeats: int
-
-    def __post_init__(self) -> None:
+    def __init__(self, row: str, repeats: int) -> None:
+        self.row, self._repeats = row, repeats
         # An orphan of a child becomes a child of this process, so that its time is found below it.
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
         torch.set_num_threads(1)
         model, classes = ROWS[self.row]
         self.model = build(model, classes)
@@ -107,24 +102,22 @@ class Turns:
             floor = time.process_time() - floor
             self._turns.append(((spent - self._begun) / floor, spent - self._begun, floor))
         self._begun = cpu_seconds()
-        return len(self._turns) < self.repeats
+        return len(self._turns) < self._repeats
 
     def result(self) -> dict[str, float]:
         """Return ratio, seconds and floor of the turn with the median ratio."""
-        middle = sorted(self._turns)[(len(self._turns) - 1) // 2]
-        return dict(zip(("ratio", "seconds", "floor"), middle, strict=True))
+        ratio, seconds, floor = sorted(self._turns)[(len(self._turns) - 1) // 2]
+        return {"ratio": ratio, "seconds": seconds, "floor": floor}
 
 
 def main(play: Callable[[Turns], object]) -> None:
     """Play the rows that the command line names, `[ROW ...] [--repeats N]`, and print {row: result} as JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("rows", nargs="*", default=list(ROWS), help=f"of {', '.join(ROWS)}; all without any")
+    parser.add_argument("rows", nargs="*", choices=ROWS, help="all without any")
     parser.add_argument("--repeats", type=int, default=7, help="turns of each row and the bare loop")
     given = parser.parse_args()
-    if unknown := [row for row in given.rows if row not in ROWS]:
-        parser.error(f"{unknown[0]} is not a row; the rows are {', '.join(ROWS)}")
     found = {}
-    for row in given.rows:
+    for row in given.rows or ROWS:
         turns = Turns(row, given.repeats)
         play(turns)
         found[row] = turns.result()
@@ -135,22 +128,14 @@ def cpu_seconds() -> float:
     """Return the CPU seconds of this process and of all processes below it, those that have ended included."""
     spent = os.times()
     total = time.process_time() + spent.children_user + spent.children_system
-    children: dict[int, list[tuple[int, float]]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (fields := _status(folder)):
-            ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
-            children.setdefault(int(fields[1]), []).append((int(folder.name), ticks / _TICK))
-    todo = [os.getpid()]
-    while todo:
-        for child, seconds in children.get(todo.pop(), []):
-            total += seconds
-            todo.append(child)
+    parents, ticks = {}, {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # one that has just ended
+            fields = file.read_text().rpartition(")")[2].split()  # from its state on, behind its name
+            number = int(file.parent.name)
+            parents[number], ticks[number] = int(fields[1]), sum(map(int, fields[11:15]))  # utime to cstime
+    below = {os.getpid()}
+    while found := {number for number, parent in parents.items() if parent in below} - below:
+        below |= found
+        total += sum(ticks[number] for number in found) / os.sysconf("SC_CLK_TCK")
     return total
-
-
-def _status(folder: Path) -> list[str]:
-    """Return the fields of a process behind its name, from its state on; none of one that has just ended."""
-    try:
-        return (folder / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []

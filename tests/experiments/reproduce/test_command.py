@@ -1,21 +1,38 @@
-"""The command: it lists, refuses mistakes before anything is written, and prints JSON for programs."""
+"""The command: it lists, refuses mistakes before anything is written, prints JSON, and replaces the tables of pages.
+
+The pages in docs/results show what the committed runs give: no number was touched by hand or left behind.
+"""
 
 import json
+import re
+import shutil
+from pathlib import Path
 
 import pytest
 
-from experiments.reproduce import CLOSED, Reproduction, Table, command_line, sgmf_figure1
+from experiments.reproduce import CLOSED, Table, chen, denisov, henzinger, tools
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce, titles
-from experiments.reproduce.study import studies
+from experiments.reproduce.study import Study, studies
+from fedmf.errors import SettingError
+
+FOLDER = Path(__file__).resolve().parents[3] / "docs" / "results"
+TEXT = "".join(path.read_text() for path in FOLDER.glob("*.md"))
+SHOWN = [
+    (name, size)
+    for name, study in studies().items()
+    for size in study["sizes"]
+    if (name, size) != ("whole_run", "small")
+]
+PAGE = "# Mine\r\n\n<!-- reproduce: a: one -->\nold\n<!-- /reproduce -->\nBetween.\n<!-- reproduce: b: two -->\n<!-- /reproduce -->\nEnd"
 
 
 def called(capsys, *arguments):
     with pytest.raises(SystemExit) as end:
-        command_line.run(reproduce, ReproduceSettings, "What it does.", list(arguments))
+        tools.run(reproduce, ReproduceSettings, "What it does.", list(arguments))
     return end.value.code, *capsys.readouterr()
 
 
-def test_without_a_name_every_result_is_listed_with_what_it_is(capsys, tmp_path, monkeypatch):
+def test_without_a_name_every_result_is_listed_and_help_names_every_key(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = called(capsys)
     assert code == 0
@@ -23,6 +40,10 @@ def test_without_a_name_every_result_is_listed_with_what_it_is(capsys, tmp_path,
     assert "Denisov et al. 2022, Table 2" in out
     document = json.loads(called(capsys, "output=json")[1])
     assert [entry["name"] for entry in document] == list(titles())
+    code, out, _ = called(capsys, "--help")
+    assert code == 0
+    assert out.startswith("What it does.")
+    assert "  workers (1): processes that train" in out
     assert list(tmp_path.iterdir()) == []  # nothing is computed
 
 
@@ -30,14 +51,14 @@ def test_without_a_name_every_result_is_listed_with_what_it_is(capsys, tmp_path,
     ("arguments", "said"),
     [
         (["name=figure_9"], "sgmf_figure1"),
-        (["name=whole_run", "directory="], "directory: Incompatible value"),
+        (["name=whole_run", "directory="], "directory is null"),
         (["name=whole_run", "size=huge"], "size is 'huge'; it must be one of full, small"),
         (["name=sgmf_figure1", "size=laptop"], "size is 'laptop'; it must be one of small"),
         (["name=henzinger_counting", "size=huge"], "it must be one of small, laptop"),
         (["name=sgmf_figure1", "data=a.npz"], "sgmf_figure1 trains nothing"),
         (["name=whole_run", "workers=0"], "workers"),
-        (["nome=whole_run"], "The settings are name, directory"),
-        (["whole_run"], "whole_run is not a setting; write KEY=VALUE"),
+        (["nome=whole_run"], "nome is no setting"),
+        (["whole_run"], "whole_run is no setting"),
         (["compute=perhaps"], "perhaps"),
     ],
 )
@@ -50,25 +71,69 @@ def test_mistakes_exit_2_and_nothing_is_computed(capsys, tmp_path, monkeypatch, 
     assert not list(tmp_path.rglob("*.*"))
 
 
-def test_help_names_every_key(capsys):
-    code, out, _ = called(capsys, "--help")
-    assert code == 0
-    assert out.startswith("What it does.")
-    assert "  workers (1): processes that train" in out
-
-
 def test_tables_go_to_the_page_and_json_has_rows_and_the_worst_error(capsys, tmp_path, monkeypatch):
     tables = (Table("points", ("a",), ((1.5,),), note="A note."), Table("more", ("b",), ((None,),)))
-    made = Reproduction(tables, 0.25, (tmp_path / "a.png",))
-    monkeypatch.setattr(sgmf_figure1, "reproduce", lambda directory, size: made)
+    monkeypatch.setattr(chen, "sgmf_figure1", lambda path, size: (tables, 0.25))
     (tmp_path / "chen.md").write_text("<!-- reproduce: sgmf_figure1: points -->\n<!-- /reproduce -->\n")
     code, out, _ = called(capsys, "name=sgmf_figure1", f"directory={tmp_path}", "output=json")
-    document = json.loads(out)
     assert code == 0
-    assert document["rows"] == [{"a": 1.5}]
-    assert document["sections"] == [{"heading": "more", "rows": [{"b": None}]}]
-    assert document["worst_relative_error"] == 0.25
-    assert document["figures"] == [str(tmp_path / "a.png")]
+    assert json.loads(out) == {
+        "name": "sgmf_figure1",
+        "title": titles()["sgmf_figure1"],
+        "rows": [{"a": 1.5}],
+        "worst_relative_error": 0.25,
+        "notes": ["A note."],
+        "figures": [str(tmp_path / "sgmf_figure1.png")],
+        "sections": [{"heading": "more", "rows": [{"b": None}]}],
+    }
     text = (tmp_path / "chen.md").read_text()
     assert "| 1.5 |\n\nA note.\n\nWorst relative error: 0.25.\n\n<!-- /reproduce -->" in text
     assert "more" not in text
+
+
+def test_only_what_is_between_the_marks_is_replaced(tmp_path):
+    path = tmp_path / "p.md"
+    path.write_bytes(PAGE.encode())
+    for _ in range(2):
+        tools.update(path, "reproduce", {"a: one": "new", "a: other": "not shown"})
+        tools.update(path, "benchmark", {})
+        assert path.read_bytes().decode() == PAGE.replace("\nold\n", "\n\nnew\n\n")
+
+
+def test_a_page_without_a_mark_gets_all_at_its_end_and_a_mark_without_an_end_is_an_error(tmp_path):
+    path = tmp_path / "p.md"
+    tools.update(path, "reproduce", {"a: one": "1", "a: two": "2"})
+    first = path.read_text()
+    tools.update(path, "reproduce", {"c: one": "3"})
+    assert path.read_text().startswith(first)
+    assert [line for line in path.read_text().splitlines() if line in ("1", "2", "3")] == ["1", "2", "3"]
+    path.write_text("<!-- reproduce: a: one -->\nrest of my page")
+    with pytest.raises(SettingError, match="lacks <!-- /reproduce --> after it"):
+        tools.update(path, "reproduce", {"a: one": "1"})
+    assert path.read_text().endswith("rest of my page")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "size"), SHOWN)
+def test_a_committed_page_is_what_the_committed_runs_give(name, size, tmp_path):
+    place = f"{studies()[name]['page']}.md"
+    for path in (*FOLDER.glob("*.jsonl"), FOLDER / place):
+        shutil.copy(path, tmp_path)
+    reproduce(ReproduceSettings(name=name, size=size, directory=str(tmp_path), compute=False))
+    assert (tmp_path / place).read_bytes() == (FOLDER / place).read_bytes()
+    drawn = {path.name for path in tmp_path.glob("*.png")}
+    assert drawn
+    assert all((FOLDER / figure).exists() and f"({figure})" in TEXT for figure in drawn)
+
+
+def test_every_figure_is_shown_and_every_mark_is_of_a_result_and_has_a_table_below_it():
+    assert set(re.findall(r"\]\(([\w.]+\.png)\)", TEXT)) == {path.name for path in FOLDER.glob("*.png")}
+    marks = re.findall(r"<!-- reproduce: (\w+): [\w ,]+ -->\n\n\|(?s:.+?)\n\n<!-- /reproduce -->", TEXT)
+    assert len(marks) == TEXT.count("<!-- reproduce: ") == TEXT.count("<!-- /reproduce -->")
+    sizes = {"denisov_solvers": denisov.SIZES, "henzinger_counting": henzinger.SIZES}
+    closed = {
+        name if size == "small" else f"{name}_{size}"
+        for name in CLOSED
+        for size in sizes.get(name, ["small"])
+    }
+    assert set(marks) == {Study(*one).stem for one in SHOWN} | closed - {"tighter_accountant"}

@@ -5,15 +5,17 @@ by which the tree is worse in the limit, and what it is at lengths that occur; e
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from experiments.pages.figures import COLOURS, DASHES, MARKERS
-from experiments.pages.wording import estimate
 from experiments.reproduce import Reproduction, Table, Value
-from experiments.reproduce.drawing import figure, progress
+from experiments.reproduce.plots import figure
+from experiments.reproduce.tools import computed, progress
 from fedmf.counting import continual_counter
 from fedmf.mechanisms import bounds, design, design_run, of_run, prefix_sum, restarted
 from fedmf.randomness import SecretKey
@@ -30,43 +32,30 @@ SIZES = {  # doublings up to which mechanisms are fitted, at which counters run,
     "small": (14, (6, 8, 10), 10, (10, 12, 14)),
     "laptop": (17, (6, 8, 10, 12), 20, (10, 12, 14, 16)),
 }
-FITTED = ("rounds", *FAMILIES, "tree, formula", "square root, formula", "tree / square root", "tree / optimal", "square root / optimal")  # fmt: skip
-FORMULA = ("rounds", "tree", "square root", "tree / square root", "gap of Theorems 2 and 3")
-COUNTED = ("rounds", "mechanism", "measured", "standard error", "expected", "tree / this one, measured")
-ON_A_RUN = (
-    "rounds an epoch",
-    "binary tree",
-    "square root",
-    "optimum of one epoch",
-    "whole run",
-    "tree / whole run",
-)
 
 
-def reproduce(directory: Path, size: str) -> Reproduction:
+def henzinger_counting(path: Path, size: str) -> Reproduction:
     """Return the tables, and draw the first; the worst relative error is that of the formulas."""
     doublings, lengths, seeds, runs_of = SIZES[size]
-    stem = "henzinger_counting" if size == "small" else f"henzinger_counting_{size}"
-    rows = tuple(row(power) for power in progress(range(1, doublings + 1), "errors"))
-    formulas = [
-        abs(ours / want - 1) for item in rows for ours, want in ((item[1], item[5]), (item[3], item[6]))
-    ]
+    ratios = ("tree / square root", "tree / optimal", "square root / optimal")
+    columns = ("rounds", *FAMILIES, "tree, formula", "square root, formula", *ratios)
+    fitted = computed("mechanisms as fitted", columns, row, range(1, doublings + 1))
+    columns = ("rounds", "tree", "square root", "tree / square root", "gap of Theorems 2 and 3")
+    formulas = computed("beyond, by formula", columns, beyond, BEYOND)
+    columns = ("rounds", "mechanism", "measured", "standard error", "expected", "tree / this one, measured")
     counters = tuple(line for power in progress(lengths, "counters") for line in counted(power, seeds))
-    runs = tuple(on_a_run(power) for power in progress(runs_of, f"{EPOCHS} epochs"))
-    return Reproduction(
-        (
-            Table("mechanisms as fitted", FITTED, rows),
-            Table("beyond, by formula", FORMULA, tuple(beyond(power) for power in BEYOND)),
-            Table("real counters", COUNTED, counters),
-            Table("epochs", ON_A_RUN, runs),
-        ),
-        max(formulas),
-        figures=(draw(directory / f"{stem}.png", rows),),
+    of_runs = ("binary tree", "square root", "optimum of one epoch", "whole run", "tree / whole run")
+    epochs = computed("epochs", ("rounds an epoch", *of_runs), on_a_run, runs_of)
+    rows: Any = fitted.rows
+    draw(path, rows)
+    errors = (
+        abs(one[place] / one[place + further] - 1) for one in rows for place, further in ((1, 4), (3, 3))
     )
+    return (fitted, formulas, Table("real counters", columns, counters), epochs), max(errors)
 
 
 def row(doublings: int) -> tuple[float, ...]:
-    """Return one line of the first table, see `FITTED`."""
+    """Return one line of the first table."""
     rounds = 2**doublings
     fitted = [float(design(family, prefix_sum(rounds)).root_loss ** 2 / rounds) for family in FAMILIES]
     tree, _, root, optimal = fitted
@@ -118,27 +107,31 @@ def gap_of_squares(rounds: int) -> float:
 
 def beyond(doublings: int) -> tuple[Value, ...]:
     """Return one line of the second table; numbers of rounds beyond a double have no theorems' bounds there."""
-    gap = gap_of_squares(2**doublings) if doublings <= 50 else None
     return (
         f"2^{doublings}",
         tree_error(doublings),
         square_root_error(doublings),
         tree_over_square_root(doublings),
-        gap,
+        gap_of_squares(2**doublings) if doublings <= 50 else None,
     )
 
 
 def counted(doublings: int, seeds: int) -> list[tuple[Value, ...]]:
     """Return the lines of the third table for one length: real counters of each family, run once with each seed."""
-    rounds, lines = 2**doublings, list[tuple[Value, ...]]()
-    tree = None
-    for family in FAMILIES:
-        found = estimate([measure(rounds, family, seed) for seed in range(seeds)])
-        assert found is not None
-        tree = tree or found.mean
-        expected = design(family, prefix_sum(rounds)).root_loss ** 2 / rounds
-        lines.append((rounds, family, found.mean, found.error, expected, tree / found.mean))
-    return lines
+    rounds = 2**doublings
+    found = {family: [measure(rounds, family, seed) for seed in range(seeds)] for family in FAMILIES}
+    tree = statistics.fmean(found["binary_tree"])
+    return [
+        (
+            rounds,
+            family,
+            statistics.fmean(errors),
+            statistics.stdev(errors) / math.sqrt(seeds),
+            design(family, prefix_sum(rounds)).root_loss ** 2 / rounds,
+            tree / statistics.fmean(errors),
+        )
+        for family, errors in found.items()
+    ]
 
 
 def measure(rounds: int, family: str, seed: int) -> float:
@@ -166,26 +159,26 @@ def on_a_run(doublings: int) -> tuple[Value, ...]:
     return (rounds, *errors, errors[0] / errors[-1])
 
 
-def draw(path: Path, rows: Sequence[Sequence[float]]) -> Path:
+def draw(path: Path, rows: Sequence[Sequence[float]]) -> None:
     """Draw error against rounds and, far beyond real lengths, by how much the tree is worse, to `path`, a PNG."""
     with figure(path, 9.5, 3.8) as drawn:
         left, right = drawn.subplots(1, 2)
-        rounds = np.array([row[0] for row in rows])
-        for index, label in enumerate(FAMILIES.values()):
+        rounds, *errors = np.array([row[: 1 + len(FAMILIES)] for row in rows]).T
+        for index, (label, error) in enumerate(zip(FAMILIES.values(), errors, strict=True)):
             look = {"color": COLOURS[index], "linestyle": DASHES[index], "marker": MARKERS[index]}
-            left.plot(rounds, [row[1 + index] for row in rows], markersize=4, label=label, **look)
+            left.plot(rounds, error, markersize=4, label=label, **look)
         left.set_xscale("log", base=2)
-        left.set_ylim(bottom=0)
-        left.set(xlabel="rounds", ylabel="mean squared error of a count (units of (z C)²)")
+        left.set(xlabel="rounds", ylabel="mean squared error of a count (units of (z C)²)", ylim=(0, None))
         left.legend()
         doublings = np.unique(np.geomspace(1, BEYOND[-1], 200).round())
         ratios = [tree_over_square_root(k) for k in doublings.tolist()]
         right.plot(doublings, ratios, color=COLOURS[0], label="tree / square root, by formula")
-        measured = [row[1] / row[3] for row in rows]
-        right.plot(np.log2(rounds), measured, "o", color=COLOURS[1], markersize=5, label="as fitted")
+        right.plot(
+            np.log2(rounds), errors[0] / errors[2], "o", color=COLOURS[1], markersize=5, label="as fitted"
+        )
         right.axhline(LIMIT, color=COLOURS[2], linestyle="--", label=f"limit {LIMIT:.2f}")
         right.axvspan(1, 30, color=COLOURS[5], alpha=0.15, linewidth=0, label="up to a billion rounds")
-        right.set_xscale("log")
-        right.set(xlabel="log2 of the rounds", ylabel="ratio of mean squared errors", ylim=(0, 11))
+        right.set(
+            xlabel="log2 of the rounds", ylabel="ratio of mean squared errors", ylim=(0, 11), xscale="log"
+        )
         right.legend(loc="lower right")
-    return path
