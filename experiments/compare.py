@@ -185,8 +185,8 @@ def _group(keys: Sequence[str], runs: Sequence[Run], metrics: Sequence[str], tar
         "private": not any(map(is_not_private, runs)),
     }
     for name in CLAIMS:
-        values = {run.privacy.get(name, run.summary.get(name)) for run in runs}
-        row[name] = " | ".join(sorted(bound(one) if name == "delta" else number(one) for one in values))
+        values = [run.privacy.get(name, run.summary.get(name)) for run in runs]
+        row[name] = " | ".join(sorted({bound(one) if name == "delta" else number(one) for one in values}))
     for name in metrics:
         recorded = [run.summary.get(name) for run in runs if name in {*ALWAYS, *run.further_metrics}]
         known = [value for value in recorded if value is not None]
@@ -217,7 +217,7 @@ def is_not_private(run: Run) -> bool:
 def label(settings: dict[str, Any]) -> str:
     """Return settings in one line, under short names; of epsilon and noise multiplier the one that was given.
 
-    >>> label({"privacy.epsilon": 8.0, "mechanism.name": "optimal"})
+    >>> label({"privacy.epsilon": 8.0, "privacy.noise_multiplier": None, "mechanism.name": "optimal"})
     'epsilon = 8, mechanism = optimal'
     """
     names = short_names(settings)

@@ -64,10 +64,9 @@ def export(settings: ExportSettings) -> None:
     for path, data in files.items():
         with path.open("xb") as opened:
             opened.write(data)
-    said = run.privacy["paragraph"]
+    document = {"files": [str(path) for path in reversed(files)], "statement": run.privacy["paragraph"]}
     if settings.output is Output.text:
-        messages.info(f"with the privacy statement of the run: {said}")
-    document = {"files": [str(path) for path in reversed(files)], "statement": said}
+        messages.info(f"with the privacy statement of the run: {document['statement']}")
     output.show(settings.output, document, lambda: print(file))
 
 

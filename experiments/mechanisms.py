@@ -127,10 +127,13 @@ def designs(
     # Nothing follows the last epoch, whose rates all have.
     alone = None if settings.workload is WorkloadName.run and settings.epochs > 1 else workloads[-1]
     chosen = _chosen(settings.families, workloads[0])
-    are_alone = not any("buffers" in family.settings for family in chosen)  # then the first refuses them
+    # Where no family has buffers, the first one says so.
+    with_buffers = [family for family in chosen if "buffers" in family.settings] or chosen
     for family in chosen:
-        takes = settings.buffers is not None and (are_alone or "buffers" in family.settings)
-        yield family.name, fit(family, workloads, alone, **({"buffers": settings.buffers} if takes else {}))
+        given = (
+            {} if settings.buffers is None or family not in with_buffers else {"buffers": settings.buffers}
+        )
+        yield family.name, fit(family, workloads, alone, **given)
     if settings.families is None:
         optimal = resolve("optimal")
         if (epoch := prefix_sum(settings.rounds)) != alone:

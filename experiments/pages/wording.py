@@ -161,8 +161,8 @@ class Estimate(NamedTuple):
 def estimate(values: Sequence[float | None]) -> Estimate | None:
     """Return mean and standard error (sample deviation over sqrt n), or None where a value is missing.
 
-    >>> str(estimate([0.9, 0.92, 0.94]))
-    '0.92 ± 0.012'
+    >>> str(estimate([0.9, 0.92, 0.94])), estimate([0.5]), estimate([0.5, None])
+    ('0.92 ± 0.012', Estimate(mean=0.5, error=None), None)
     """
     known = [value for value in values if value is not None]
     if len(known) < len(values) or not known:

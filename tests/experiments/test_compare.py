@@ -16,7 +16,6 @@ from experiments.compare import (
     bytes_to_reach,
     compare,
     find_runs,
-    label,
     measured_sections,
     read_comparison,
 )
@@ -99,14 +98,6 @@ def test_a_directory_without_runs_is_an_error(tmp_path):
     for place in ("file", ".", "none"):
         with pytest.raises(RunDirectoryError, match="no finished run; it must be a directory"):
             find_runs(tmp_path / place)
-
-
-def test_labels_are_short_tell_settings_of_one_name_apart_and_leave_out_what_was_not_given():
-    assert label({}) == "all runs"
-    settings = {"compression.keep_probability": 0.1, "mechanism.name": "blt", "privacy.epsilon": None}
-    assert label(settings) == "keep probability = 0.1, mechanism = blt"
-    epochs = {"client.epochs": 1, "population.epochs": 8, "privacy.noise_multiplier": 0}
-    assert label(epochs) == "client epochs = 1, population epochs = 8, noise multiplier = 0"
 
 
 def test_every_output_says_for_whom_epsilon_holds_and_what_is_not_private(tmp_path, compared):

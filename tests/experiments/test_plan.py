@@ -198,6 +198,8 @@ def test_the_plan_is_that_of_the_run(more, planned, capsys, tmp_path):
     for sentence in found["warnings"]:
         assert said.count(f"warning: {sentence}\n") == 1
     assert (summary["epochs"] < 3) == ("max_epsilon" in more or "population.epochs=1" in more)
+    assert summary["epochs"] == found["epochs"] == statement["epochs"]
+    assert summary["epsilon"] < 5 or "max_epsilon" not in more
 
 
 @pytest.mark.parametrize(

@@ -175,28 +175,6 @@ def test_ray_engine_gives_the_same_model(tmp_path):
     assert metrics(tmp_path / "local") == metrics(tmp_path / "ray")
 
 
-def test_a_run_by_the_tight_accountant_adds_less_noise_and_says_whose_bound_it_is(tmp_path):
-    sparse = (*SMALL, "compression.keep_probability=0.5", "clipping.linf_norm=0.05")
-    run(tmp_path / "rdp", *sparse)
-    run(tmp_path / "tight", *sparse, "privacy.accountant=tight", "privacy.max_epsilon=8")
-    by_rdp, by_tight = summary(tmp_path / "rdp"), summary(tmp_path / "tight")
-    assert by_tight["rounds"] == by_rdp["rounds"] == 6
-    assert by_tight["epsilon"] <= 8
-    assert by_tight["sigma"] < 0.99 * by_rdp["sigma"]
-    said = json.loads((tmp_path / "tight/privacy.json").read_text())
-    assert said["epsilon"] == said["epsilon_tight"] < said["epsilon_rdp"]
-    assert "docs/tighter_accountant.md" in said["paragraph"]
-    assert json.loads((tmp_path / "rdp/privacy.json").read_text())["epsilon_tight"] is None
-
-
-def test_budget_ends_a_run_cleanly_with_the_model_so_far(tmp_path):
-    run(tmp_path / "r", *SMALL, "privacy.max_epsilon=6", "run.evaluations=1")
-    figures = summary(tmp_path / "r")
-    assert (figures["rounds"], figures["epochs"]) == (3, 1)
-    assert figures["epsilon"] < 6
-    assert json.loads((tmp_path / "r/privacy.json").read_text())["epochs"] == 1
-
-
 BAD = {
     "unknown key": (["nosuch=1"], "nosuch"),
     "unknown choice": (["mechanism=magic"], "'mechanism/magic'"),
