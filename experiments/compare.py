@@ -306,7 +306,13 @@ def results_table(compared: Comparison) -> Table:
         ]
         for group in compared.groups
     ]
-    return Table(header, rows, range(len(settings), len(header)))
+    words = {
+        place
+        for group in compared.groups
+        for place, value in enumerate(group.settings.values())
+        if isinstance(value, str)
+    }
+    return Table(header, rows, sorted({*range(len(header))} - words))
 
 
 def largest_epsilon(runs: Sequence[Run]) -> str:

@@ -51,8 +51,11 @@ def vocabulary(settings: VocabularySettings) -> None:
     write_output(target, "".join(f"{token}\n" for token in tokens).encode())
     source = settings.text or f"the documentation of Python {sys.version.split()[0]}"
     document = {"file": str(target), settings.level: len(tokens), "source": source}
-    text = f"{len(tokens)} {settings.level} of {source} written to {target}"
-    output.show(settings.output, document, lambda: print(text))
+    output.show(
+        settings.output,
+        document,
+        lambda: print(f"{len(tokens)} {settings.level} of {source} written to {target}"),
+    )
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ CUT = """(within) => {
 }"""
 
 
-# Cells of tables that are not wholly in the window, also where a box around them scrolls: nobody knows that it does.
+# Cells of tables that are not wholly in the box around them, which scrolls: a reader does not know that it does.
 OUT_OF_SIGHT = """() => [...document.querySelectorAll('td')].filter((cell) => {
-  const range = document.createRange(), width = document.documentElement.clientWidth;
+  const range = document.createRange(), shown = (cell.closest('.wide') || document.body).getBoundingClientRect();
   range.selectNodeContents(cell);
-  return [...range.getClientRects()].some((box) => box.right > width + 0.5 || box.left < -0.5);
+  return [...range.getClientRects()].some((box) => box.right > shown.right + 0.5 || box.left < shown.left - 0.5);
 }).map((cell) => cell.textContent.trim().slice(0, 60))"""
 
 

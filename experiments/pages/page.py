@@ -135,6 +135,7 @@ table.{{ look }} thead { display: none; }
   * { box-sizing: border-box; }
   body { margin: 0 auto; max-width: 66rem; padding: 1rem; background: var(--paper); color: var(--ink);
          font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+  body:has(table.many) { max-width: 84rem; }
   h1 { font-size: 1.4rem; line-height: 1.2; margin: .25rem 0 .5rem; overflow-wrap: anywhere; }
   h2 { font-size: 1.1rem; line-height: 1.3; margin: 1.5rem 0 .5rem; border-bottom: 1px solid var(--rule); overflow-wrap: anywhere; }
   p { margin: .5rem 0; }

@@ -77,9 +77,11 @@ def warnings(run: Run) -> Iterator[str]:
         CHOOSING.format(metric=metric): metric,
     }
     yield from (sentence for sentence, holds in found.items() if holds)
-    for sentence in run.mechanism.get("misgivings") or ():
-        if sentence not in run.privacy["paragraph"]:  # a large delta is part of it
-            yield f"Before the first round: {sentence}"
+    yield from (
+        f"Before the first round: {sentence}"
+        for sentence in run.mechanism.get("misgivings") or ()
+        if sentence not in run.privacy["paragraph"]  # a large delta is part of it
+    )
 
 
 def key_figures(run: Run) -> Iterator[tuple[str, str, Sequence[str]]]:

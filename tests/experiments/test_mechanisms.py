@@ -24,13 +24,6 @@ SETTINGS = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True, scope="module")
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDMF_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture
 def run(capsys):
     """A function of arguments that returns exit code, stdout and stderr of the command."""

@@ -278,13 +278,6 @@ def test_mistakes_exit_2_with_one_sentence(overrides, reason, shown):
     assert "Traceback" not in err
 
 
-def test_help_explains_both_forms(shown):
-    code, text, _ = shown("--help")
-    assert code == 0
-    assert "privacy.epsilon=2" in text
-    assert "linf_over_l2 = null" in text
-
-
 def test_it_imports_no_torch_no_flower_and_no_data():
     code = "import sys, experiments.plan; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
