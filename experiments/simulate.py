@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
-    """Simulate into `directory`, print what the run did, unless it had finished before, and return what a sweep asks for.
+    """Simulate into `directory`, print what the run did (as text unless it had finished before), and return what a sweep asks for.
 
     Of a sweep's job, which has a `name`, one line tells how good its model is, whenever it finished.
     """
@@ -45,7 +45,7 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     chosen = settings.run.optimized_metric
     if name and settings.output is not Output.json:
         print(f"{name}: {chosen or 'accuracy'} {score_text(run, chosen or 'accuracy')}", flush=True)
-    elif is_new:
+    elif is_new or settings.output is Output.json:
         show(settings.output, run)
     return None if chosen is None else run.score(chosen)
 

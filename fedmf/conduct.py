@@ -30,14 +30,6 @@ NOT_COVERED_METRICS = (
 WARNING_METRICS = (
     "Unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
 )
-NOT_COVERED_STOP = (
-    "that a round was released at all: a run that stops if all clients of a round fail in training shows whether they "
-    "did, which their data alone can decide"
-)
-WARNING_STOP = (
-    "This run stops where all clients of a round fail in training: what a stop, or that there was none, reveals about a "
-    "client is not bounded by epsilon."
-)
 NOT_COVERED_UNREADY = (
     "which nodes an epoch began with: with unready_nodes=without a node whose data could not be loaded is left out, which "
     "its data alone can decide"
@@ -60,8 +52,7 @@ class Conduct:
     epochs: epochs started, each of which counts whole.  reproducible: masks and noise follow from a public seed.
     participation_observed: the largest number of epochs any one client took part in, None before that is known.
     unprotected_metrics: figures that no noise covers were recorded.  optimized_metric: the figure that is handed to
-    whoever chooses settings by several runs, None for none.  stops_if_all_fail: the run would have stopped before a
-    round in which every client failed in training.  accepts_copy: a session had the permission
+    the user who chooses settings by several runs, None for none.  accepts_copy: a session had the permission
     to continue a copy.  leaves_out_unready: epochs began without nodes whose data could not be loaded.
     unit_of_privacy: what one client is; say so where a large
     user was cut into several.  uncovered: a sentence for each thing learnt from the training users
@@ -74,7 +65,6 @@ class Conduct:
     participation_observed: int | None = None
     unprotected_metrics: bool = False
     optimized_metric: str | None = None
-    stops_if_all_fail: bool = False
     accepts_copy: bool = False
     leaves_out_unready: bool = False
     unit_of_privacy: str = UNIT_OF_PRIVACY
@@ -143,8 +133,6 @@ def _not_covered_besides(plan: Plan, conduct: Conduct) -> Iterator[str]:
         yield LONGER.format(epochs=plan.participation.epochs)
     if conduct.unprotected_metrics:
         yield NOT_COVERED_METRICS
-    if conduct.stops_if_all_fail:
-        yield NOT_COVERED_STOP
     if conduct.leaves_out_unready:
         yield NOT_COVERED_UNREADY
     if conduct.optimized_metric is not None:
@@ -164,7 +152,6 @@ def _warnings(plan: Plan, conduct: Conduct, epsilon: float | None) -> tuple[str,
         *(f"Warning: {sentence}" for sentence in about if sentence is not None),
         WARNING_COPY if conduct.accepts_copy else None,
         WARNING_METRICS if conduct.unprotected_metrics else None,
-        WARNING_STOP if conduct.stops_if_all_fail else None,
         _other_events(plan, conduct),
     )
     return tuple(sentence for sentence in said if sentence is not None) + conduct.uncovered

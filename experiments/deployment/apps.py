@@ -33,7 +33,7 @@ from experiments.deployment.node import (
     read_readiness,
 )
 from experiments.deployment.server import deploy
-from experiments.engines.pool import in_another_process
+from experiments.engines.processes import in_another_process
 from experiments.run_files.provenance import code_digest, own_code
 from experiments.settings import log as json_log
 from experiments.settings.client import build_client_plan, build_model

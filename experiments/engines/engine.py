@@ -2,28 +2,61 @@
 
 The apps are the same. Worker processes get the settings and build data and model themselves, without the
 test set; what is prepared once in the cache or mapped they share.
+
+The workers of a cluster must have what this process has. Machines differ where one was installed or copied to at another
+time. A worker with other clients would train for a client of this run on somebody else's examples, and one with other
+bounds would not keep what the statement promises.
 """
 
 import contextlib
-from collections.abc import Iterator
+import os
+import platform
+import secrets
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import cycle, islice
+from hashlib import blake2b
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from client.app import Elsewhere, make_client_app
+from client.data import Examples
+from client.data.dataset import identify_each
+from client.data.fingerprint import Fingerprint
+from client.data.identity import digest_clients
+from client.imports import looking_here
+from client.parameters import digest_tensors, fixed_tensors, layout_of
+from client.training import pick_device
 from experiments.engines.grid import FaultyWorker, InProcessWorker, Worker, note
-from experiments.engines.pool import Pool, clients_a_message, in_another_process
-from experiments.engines.processes import LocalProcess, stopped, why_not
+from experiments.engines.processes import (
+    LocalProcess,
+    Pool,
+    clients_a_message,
+    in_another_process,
+    stopped,
+    why_not,
+)
 from experiments.engines.ray import ask_each, ray_processes
-from experiments.engines.same_workers import Said, Sample, check_same, said_of, sample_of
+from experiments.run_files.provenance import files_digest, own_code
 from experiments.settings.client import Clients, build_for_clients
-from experiments.settings.engine import LocalSettings, RaySettings, worker_devices
+from experiments.settings.engine import LocalSettings, RaySettings
 from experiments.settings.experiment import Experiment
 from experiments.settings.schema import Settings
-from fedmf.errors import FedmfError
+from fedmf import compiling
+from fedmf.errors import FedmfError, SettingError
+from fedmf.randomness import SecretKey
+
+PACKAGES = ("flwr", "torch", "numpy")
+_READ = 32  # clients whose examples are compared too: who they are may be known by a name alone
+
+# What a worker or this process says of itself: a name for each thing that must be the same, and its value.
+Said = dict[str, str]
+# The key of all digests of clients, and the numbers of those whose examples are compared: drawn at each start.
+Sample = tuple[SecretKey, tuple[int, ...]]
 
 
 @contextlib.contextmanager
@@ -45,20 +78,25 @@ def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker
             check_same(ask_each(processes, said_here, settings, sample), ours)
             worker = stack.enter_context(Pool(processes))
         elif isinstance(engine, LocalSettings) and engine.workers > 1:
-            devices = islice(cycle(devices_of(settings) or (None,)), engine.workers)
-            makers = [partial(resident_client_app, settings, device) for device in devices]
-            worker = stack.enter_context(Pool([LocalProcess(make_app) for make_app in makers]))
+            make_app = partial(resident_client_app, settings)
+            places = [visible_gpu(number, settings.client.device) for number in range(engine.workers)]
+            worker = stack.enter_context(Pool([LocalProcess(make_app, place) for place in places]))
         else:
             elsewhere = partial(in_another_process, partial(app_elsewhere, settings))
             worker = InProcessWorker(_app_in_this_process(experiment, elsewhere))
         yield FaultyWorker(worker, settings.faults, experiment.plan.seed) if settings.faults.any else worker
 
 
-def devices_of(settings: Settings) -> tuple[str, ...]:
-    """Return the devices that a run's workers take in turn, see `worker_devices`. Raises `SettingError` for none such."""
-    if not isinstance(settings.engine, LocalSettings):
-        return ()
-    return worker_devices(settings.engine, settings.client.device, torch.cuda.device_count())
+def visible_gpu(number: int, device: str) -> dict[str, str]:
+    """Return the variable by which worker `number` sees one GPU of this machine, the next in turn for the next worker.
+
+    Nothing where there is one at most, or where client.device, `device`, is the CPU.
+    """
+    found = torch.cuda.device_count()
+    if device == "cpu" or found < 2:
+        return {}
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return {"CUDA_VISIBLE_DEVICES": names[number % found] if len(names) >= found else str(number % found)}
 
 
 def shared_tasks(settings: Settings, most: int) -> int:
@@ -77,10 +115,10 @@ def shared_tasks(settings: Settings, most: int) -> int:
 _resident: list[tuple[Settings, Clients]] = []  # of this worker process, at most one
 
 
-def resident(settings: Settings, device: str | None = None) -> Clients:
-    """Return what a run's clients need, built once per process; `device` as for `build_for_clients`."""
+def resident(settings: Settings) -> Clients:
+    """Return what a run's clients need, built once per process."""
     if not _resident or _resident[0][0] != settings:
-        _resident[:] = [(settings, build_for_clients(settings, device))]
+        _resident[:] = [(settings, build_for_clients(settings))]
     return _resident[0][1]
 
 
@@ -89,9 +127,9 @@ def said_here(settings: Settings, sample: Sample) -> Said:
     return said_of(settings, resident(settings), sample)
 
 
-def resident_client_app(settings: Settings, device: str | None = None) -> ClientApp:
-    """Return the ClientApp of a run's clients; `device` as for `build_for_clients`."""
-    return _client_app(resident(settings, device))
+def resident_client_app(settings: Settings) -> ClientApp:
+    """Return the ClientApp of a run's clients."""
+    return _client_app(resident(settings))
 
 
 def app_elsewhere(settings: Settings, message: Message, context: Context) -> ClientApp:
@@ -120,3 +158,71 @@ def _client_app(experiment: Experiment | Clients, elsewhere: Elsewhere | None = 
         on_failure=note,
         at_once=True,
     )
+
+
+def sample_of(clients: Sequence[Examples]) -> Sample:
+    """Return a sample of `clients`; of none where each reading gives other examples."""
+    drawn = sorted(secrets.SystemRandom().sample(range(len(clients)), min(_READ, len(clients))))
+    key, numbers = SecretKey.generate(), tuple(drawn)
+    is_stable = examples_digest(clients, key, numbers) == examples_digest(clients, key, numbers)
+    return key, numbers if is_stable else ()
+
+
+def examples_digest(clients: Sequence[Examples], key: SecretKey, numbers: Sequence[int]) -> str:
+    """Return a digest under `key` of the examples of the clients `numbers`."""
+    fingerprint = Fingerprint(key)
+    for number in numbers:
+        identify_each(clients, fingerprint, range(number, number + 1))
+    return fingerprint.hexdigest()
+
+
+def said_of(settings: Settings, held: Experiment | Clients, sample: Sample) -> Said:
+    """Return what decides what a client computes: software, who the clients are, what they train and enforce, on what."""
+    dataset, code = held.dataset, own_code()
+    own = (settings.dataset.name, settings.model.name, settings.client.loss, settings.client.trainer or "")
+    return {
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "fedmf": code["fedmf"],
+        **{package: version(package) for package in PACKAGES},
+        "numba": str(compiling.version()),  # None: numpy rotates, and rounds otherwise
+        "the code of fedmf": code["code"],
+        **{f"the code of {path}": source_digest(path) for path in own if ":" in path},
+        "client.device": pick_device(held.training.device).type,
+        "the shape of an example": f"{dataset.input_shape}, {dataset.classes} classes",
+        "the number of clients": str(len(dataset.clients)),
+        "the clients": digest_clients(dataset.clients, sample[0])[:16],
+        "the clients' examples": examples_digest(dataset.clients, *sample)[:16],
+        "the model": blake2b(repr(layout_of(held.model)).encode(), digest_size=8).hexdigest(),
+        "what does not train": digest_tensors(fixed_tensors(held.model))[:16],
+        "what a client enforces": repr(held.client_plan),
+    }
+
+
+def source_digest(path: str) -> str:
+    """Return a digest of the Python files of the module or the package that `path`, MODULE:NAME, is in.
+
+    What such a file imports from other packages of the user's own, or reads from files, is not seen.
+    """
+    top = path.partition(":")[0].partition(".")[0]
+    if top in (*PACKAGES, "fedmf", "client", "server", "experiments"):
+        return "as the software"
+    with looking_here():
+        spec = find_spec(top)
+    if spec is None:
+        return "of no file"
+    if spec.submodule_search_locations is None:
+        return files_digest([(top, Path(str(spec.origin)))])
+    places = map(Path, spec.submodule_search_locations)
+    found = [(place, file) for place in places for file in place.rglob("*.py") if file.is_file()]
+    return files_digest((file.relative_to(place).as_posix(), file) for place, file in found)
+
+
+def check_same(answers: Sequence[tuple[str, Said]], ours: Said) -> None:
+    """Raise `SettingError` that names the first worker of `answers` that says something else than `ours`, and what."""
+    for worker, theirs in answers:
+        for name, value in ours.items():
+            if theirs[name] != value:
+                raise SettingError(
+                    f"{worker} differs from this process in {name}: {theirs[name]} there, {value} here. Every node must "
+                    "have the same software and data (docs/cluster.md); nothing was asked of a client."
+                )

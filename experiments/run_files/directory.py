@@ -302,21 +302,19 @@ def record_attendance(folder: Path, nodes: KnownNodes, roster: Roster) -> None:
     What was written of the same roster when the epoch began stays: who has been taken out of the list of nodes since then
     still took part, under the name of then. A damaged file is put aside: it is there for people alone.
     """
-    number, rows = roster.epoch + 1, []
+    number, held = roster.epoch + 1, {}
     try:
-        rows = read_attendance(folder)
+        held = {row["epoch"]: row for row in read_attendance(folder)}
     except (OSError, RunDirectoryError) as error:
         set_aside(folder / ATTENDANCE, error)
-    for row in rows:
-        counts = {row["keys"].get(name): count for name, count in row["nodes"].items()}
-        if row["epoch"] == number and counts == {**roster.nodes}:
-            return
+    before = held.get(number, {"keys": {}, "nodes": {}})
+    if {before["keys"].get(name): count for name, count in before["nodes"].items()} == {**roster.nodes}:
+        return
     keys = dict(sorted((nodes.called(key), key) for key in roster.nodes))
     named = {name: roster.nodes[key] for name, key in keys.items()}
-    rows = [row for row in rows if row["epoch"] != number]
-    rows = sorted([*rows, {"epoch": number, "nodes": named, "keys": keys}], key=lambda row: int(row["epoch"]))
+    held[number] = {"epoch": number, "nodes": named, "keys": keys}
     folder.mkdir(parents=True, exist_ok=True)
-    RunDirectory(folder).write_json(ATTENDANCE, {"epochs": rows})
+    RunDirectory(folder).write_json(ATTENDANCE, {"epochs": [held[epoch] for epoch in sorted(held)]})
 
 
 def read_attendance(folder: Path) -> list[dict[str, Any]]:

@@ -53,57 +53,51 @@ class Provenance:
         bundle: str | None = None,
     ) -> None:
         self._directory = directory
-        self._began, self._wall = datetime.now(UTC), time.perf_counter()
-        self._fixed: dict[str, Any] = {
+        self._begun = self._recorded = time.perf_counter()
+        self._has_ended = False
+        self._earlier: list[Any] = []
+        self._session: dict[str, Any] = {
+            "started": _now(),
             "allows": list(allows),
             "software": software() | {"bundle": bundle},
             "machine": machine(accelerator),
         }
-        self._earlier: list[Any] = []
-        self._recorded = 0.0
-        self._ended: dict[str, Any] | None = None
 
     def begin(self, first_round: int) -> None:
         """Read the earlier entries; this session runs rounds from `first_round` on."""
         file = self._directory.path / PROVENANCE
-        self._fixed["first_round"] = first_round
+        self._session["first_round"] = first_round
         try:
             self._earlier = list(read_json(file, PROVENANCE_KINDS)["sessions"]) if file.exists() else []
         except (OSError, RunDirectoryError) as error:  # which keeps no run from being resumed
             set_aside(file, error)
 
-    def _times(self) -> dict[str, Any]:
-        return {
-            "started": _text(self._began),
-            "until": _text(datetime.now(UTC)),
-            "wall_seconds": time.perf_counter() - self._wall,
-        }
-
     def write(self) -> None:
         """Write the entry as it is now, after those of earlier sessions."""
-        session = {**(self._ended or self._times()), **self._fixed}
-        self._directory.write_json(PROVENANCE, {"sessions": [*self._earlier, session]})
         self._recorded = time.perf_counter()
+        if not self._has_ended:
+            self._session |= {"until": _now(), "wall_seconds": self._recorded - self._begun}
+        self._directory.write_json(PROVENANCE, {"sessions": [*self._earlier, self._session]})
 
     def end(self) -> float:
         """Stop the session's clock; return the wall seconds of all recorded sessions, which then agree with the record."""
-        self._ended = self._times()
-        return sum(float(session.get("wall_seconds") or 0) for session in (*self._earlier, self._ended))
+        self.write()
+        self._has_ended = True
+        return sum(float(session.get("wall_seconds") or 0) for session in (*self._earlier, self._session))
 
     def allowed(self, what: str) -> bool:
         """Return whether any session of the run was started with this permission."""
-        return any(what in (session.get("allows") or ()) for session in (*self._earlier, self._fixed))
+        return any(what in (session.get("allows") or ()) for session in (*self._earlier, self._session))
 
     def code(self) -> list[dict[str, Any]]:
         """Return the code of each recorded session and its first round, as the statement names them."""
-        sessions = [*self._earlier, self._fixed]
+        sessions = [*self._earlier, self._session]
         first = min(int(session.get("first_round") or 1) for session in sessions)
         unknown = [{"first_round": 1, "code": None}] if first > 1 else []
-        named = [
+        return unknown + [
             {"first_round": session.get("first_round"), **(session.get("software") or {})}
             for session in sessions
         ]
-        return [*unknown, *named]
 
     def on_release(self) -> None:
         """Bring the entry up to date, if it has not been for a while."""
@@ -135,15 +129,18 @@ def _commit(checkout: Path) -> dict[str, Any]:
     if not (checkout / ".git").exists():
         return unknown
     command = ["git", "--no-optional-locks", "-C", str(checkout), "describe", "--always", "--dirty"]
-    command += ["--exclude=*", "--abbrev=40"]  # no tag, the whole name
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=10, env=environment
+        described = subprocess.check_output(
+            [*command, "--exclude=*", "--abbrev=40"],  # no tag, the whole name
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=10,
+            env=environment,
         )
     except (OSError, subprocess.SubprocessError):
         return unknown
-    commit, _, dirty = done.stdout.strip().partition("-")
+    commit, _, dirty = described.strip().partition("-")
     return {"git_commit": commit, "git_modified": bool(dirty)}
 
 
@@ -183,6 +180,6 @@ def machine(accelerator: str | None) -> dict[str, Any]:
     }
 
 
-def _text(moment: datetime) -> str:
-    """Return a time in UTC as ISO 8601 writes it, to the second."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+def _now() -> str:
+    """Return the time in UTC as ISO 8601 writes it, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

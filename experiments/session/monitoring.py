@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from client.imports import need
 from experiments.settings.experiment import Experiment
@@ -86,27 +86,26 @@ INFO = ("run", "engine", "version")  # the labels of fedmf_run_info
 
 
 class Watch:
-    """The gauges of a run, each registered when it is first set; without prometheus_client none is kept."""
+    """The values of a run's gauges: a collector, which prometheus_client asks at each scrape."""
 
-    def __init__(self, prometheus: Any = None) -> None:
-        self._prometheus = prometheus
-        self.registry: Any = None if prometheus is None else prometheus.CollectorRegistry()
-        self._gauges: dict[str, Any] = {}
+    def __init__(self) -> None:
+        self.values: dict[str, float | Callable[[], float]] = {}
         self._last_progress = time.monotonic()
         self._of_round, self._silent = set[str](), set[str]()  # keys of nodes
 
     def set(self, **values: float | Callable[[], float] | None) -> None:
         """Set gauges by name; None leaves one as it is, and a function is called at each scrape."""
+        self.values |= {name: value for name, value in values.items() if value is not None}
         if "rounds_released" in values:
             self._last_progress = time.monotonic()
-        for name, value in values.items():
-            if value is None or self._prometheus is None:
-                continue
-            if name not in self._gauges:
-                described = f"fedmf_{name}", f"{GAUGES[name][1]}."
-                self._gauges[name] = self._prometheus.Gauge(*described, registry=self.registry)
-            gauge = self._gauges[name]
-            gauge.set_function(value) if callable(value) else gauge.set(value)
+
+    def collect(self) -> Iterator[Any]:
+        """Yield each gauge that has a value."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        for name, value in [*self.values.items()]:
+            number = float(value() if callable(value) else value)
+            yield GaugeMetricFamily(f"fedmf_{name}", f"{GAUGES[name][1]}.", value=number)
 
     def begin(
         self, settings: Settings, experiment: Experiment, state: ServerState, row: Mapping[str, Any]
@@ -145,12 +144,12 @@ class Watch:
 
     def health(self, within: float) -> dict[str, Any]:
         """Return the answer to /health: its status is ok where the last round ended within the last `within` seconds."""
-        since, value = time.monotonic() - self._last_progress, self.registry.get_sample_value
+        since, values = time.monotonic() - self._last_progress, self.values
         return {
             "status": "ok" if since <= within else "late",
-            "waiting_for_nodes": bool(value("fedmf_waiting_for_nodes")),
-            "rounds_released": int(value("fedmf_rounds_released") or 0),
-            "rounds_planned": int(value("fedmf_rounds_planned") or 0),
+            "waiting_for_nodes": bool(values.get("waiting_for_nodes")),
+            "rounds_released": values.get("rounds_released", 0),
+            "rounds_planned": values.get("rounds_planned", 0),
             "seconds_since_last_round": round(since, 1),
             "late_after_seconds": within,
         }
@@ -181,14 +180,8 @@ class Watch:
             nodes_in_epoch=in_epoch,
         )
 
-    def over(self, population: Population) -> Population:
-        """Return `population`, watched while it waits for nodes where gauges are kept."""
-        if self._prometheus is None:
-            return population
-        return cast("Population", _WatchedPopulation(population, self))
 
-
-class _WatchedPopulation:
+class WatchedPopulation:
     """A population that tells a watch when it waits for nodes, and how many it found."""
 
     def __init__(self, population: Population, watch: Watch) -> None:
@@ -221,11 +214,11 @@ def open_watch(settings: Settings, run: str) -> Iterator[Watch]:
 
     Raises `SettingError` where the port is taken or the package is missing.
     """
-    port = settings.run.metrics_port
+    port, watch = settings.run.metrics_port, Watch()
     if port is None:
-        yield Watch()
+        yield watch
         return
-    watch = Watch(need("prometheus_client", f"run.metrics_port={port}", extra="metrics"))
+    need("prometheus_client", f"run.metrics_port={port}", extra="metrics")
     with listening(port, watch, run, settings.engine.name, settings.run.health_seconds) as actual:
         messages.info(f"metrics: http://{HOST}:{actual}/metrics and /health")
         yield watch
@@ -236,15 +229,17 @@ def listening(port: int, watch: Watch, run: str, engine: str, within: float) -> 
     """Serve the gauges of `watch` and the health of `run` while the block lasts; yields the port, a free one for 0."""
     import prometheus_client
 
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(watch)
     try:
-        server, thread = prometheus_client.start_http_server(port, HOST, watch.registry)
+        server, thread = prometheus_client.start_http_server(port, HOST, registry)
     except OSError as error:
         raise SettingError(
             f"run.metrics_port is {port}, which cannot be used on {HOST} ({error.strerror}); give another one, or 0, which "
             "takes one that is free and logs which."
         ) from error
     labels = dict(zip(INFO, (run, engine, __version__), strict=True))
-    prometheus_client.Info("fedmf_run", "Which run this is.", registry=watch.registry).info(labels)
+    prometheus_client.Info("fedmf_run", "Which run this is.", registry=registry).info(labels)
     metrics: Any = server.get_app()
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
@@ -294,9 +289,7 @@ def import_logger(name: LoggerName) -> Any:
 
     Raises `SettingError` when it is not installed.
     """
-    if name not in MODULES:
-        return None
-    return need(MODULES[name], f"logger={name.value}", extra=name.value)
+    return need(MODULES[name], f"logger={name.value}", extra=name.value) if name in MODULES else None
 
 
 @contextmanager

@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -20,7 +19,6 @@ from client.metric_names import ALWAYS
 from experiments.engines.grid import Failure
 from experiments.settings.log import is_on, messages
 from fedmf.accounting.caveats import LARGEST
-from fedmf.errors import RunStoppedError
 from fedmf.plan import Plan
 from fedmf.rounding import rounded_up
 
@@ -74,7 +72,7 @@ class _Bar(Progress):
 
 
 class View:
-    """A context in which `show` displays how far a run is: by a bar on a terminal, else by a line every few seconds.
+    """Shows how far a run is while `display` is entered: by a bar on a terminal, else by a line every few seconds.
 
     `job` names the job of a sweep ("job 3/12"), whose last line is left to the sweep. `clock` gives seconds that never fall.
     """
@@ -83,7 +81,7 @@ class View:
         console = Console(stderr=True)
         self._is_live = console.is_terminal and not is_on()
         self._rounds, self._job, self._clock = rounds, job, clock
-        self._bar = _Bar(
+        self.display = _Bar(
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -94,75 +92,56 @@ class View:
             get_time=clock,
             disable=not self._is_live,
         )
-        self._task = self._bar.add_task(job, total=rounds)
+        self._task = self.display.add_task(job, total=rounds)
         self._shown = clock()
-
-    def __enter__(self) -> Self:
-        """Start the display."""
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the display."""
-        self._bar.stop()
 
     def begin(self, released: int) -> None:
         """Count from now on: a session begins after `released` rounds."""
-        self._bar.reset(self._task, completed=released)
+        self.display.reset(self._task, completed=released)
 
     def show(self, number: int, text: str) -> None:
         """Display the line `text` about the run after round `number`, unless another was displayed a moment ago."""
         if self._job:
             text = f"{self._job} | {text}"
-        self._bar.update(self._task, completed=number, description=text)
+        self.display.update(self._task, completed=number, description=text)
         is_last = number == self._rounds and not self._job
         if not is_last and self._clock() - self._shown <= (_REDRAWN if self._is_live else _PAUSE):
             return
         self._shown = self._clock()
         if self._is_live:
-            self._bar.refresh()
+            self.display.refresh()
             return
-        left = self._bar.tasks[0].time_remaining
+        left = self.display.tasks[0].time_remaining
         messages.info(f"{text} | time left {timedelta(seconds=left)}" if left else text)
 
 
 class FailureCount:
-    """The clients of this process's rounds that could not train; `stops` where that ends a run (run.stop_if_all_fail)."""
+    """The clients of this process's rounds that could not train."""
 
-    def __init__(self, *, stops: bool = False) -> None:
-        self._stops = stops
-        self._failed: dict[str, Failure] = {}  # in the round in progress
+    def __init__(self) -> None:
+        self._failed: dict[str, str] = {}  # client -> reason, in the round in progress
         self._asked = self._all = 0  # in all rounds
         self._first = ""
 
     def add(self, failure: Failure) -> None:
         """Take note of one client of the round in progress."""
-        self._failed[failure.client] = failure
+        self._failed[failure.client] = failure.reason
 
-    def on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
-        """Count round `number`, whose replies are in, and print the first failure.
-
-        Raises `RunStoppedError`, before anything of the round is released, where a run stops if all failed.
-        """
-        failed, self._failed = [self._failed[name] for name in asked if name in self._failed], {}
-        self._asked, self._all = self._asked + len(asked), self._all + len(failed)
-        if not failed:
-            return
-        text = f"{len(failed)} of {len(asked)} clients failed and count as zeros"
-        if not self._first:
-            self._first = f"the first in round {number}: {failed[0].reason}"
+    def on_heard(self, number: int, asked: Sequence[str]) -> None:
+        """Count round `number`, whose replies are in, and log the first failure of the run."""
+        reasons = [self._failed[client] for client in asked if client in self._failed]
+        self._failed.clear()
+        self._asked, self._all = self._asked + len(asked), self._all + len(reasons)
+        if reasons and not self._first:
+            self._first = f"the first in round {number}: {reasons[0]}"
             with suppress(OSError, ValueError):  # whether it can be printed must not decide what is released
-                messages.info(f"round {number}: {text}; {self._first}")
-        if self._stops and set(answered) <= {failure.client for failure in failed}:
-            raise RunStoppedError(
-                f"round {number} is not released: {text} (the first: {failed[0].reason}), no other client answered, and "
-                "run.stop_if_all_fail is true. No privacy statement covers that it stopped: that depends on the clients' "
-                "data, and no noise is on it. Remove the cause, then go on with run.resume=true."
-            )
+                messages.info(f"round {number}: {_zeros(len(reasons), len(asked))}; {self._first}")
 
-    def print_total(self) -> None:
-        """Print how many failed in all rounds; nothing where none did."""
+    def log_total(self) -> None:
+        """Log how many failed in all rounds; nothing where none did."""
         if self._first:
-            messages.info(f"{self._all} of {self._asked} clients failed and count as zeros; {self._first}")
+            messages.info(f"{_zeros(self._all, self._asked)}; {self._first}")
+
+
+def _zeros(failed: int, asked: int) -> str:
+    return f"{failed} of {asked} clients failed and count as zeros"

@@ -4,7 +4,7 @@ The rounds that are scored follow from the settings alone: a resumed run scores 
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -24,7 +24,6 @@ from experiments.run_files.directory import (
     PRIVACY,
     SUMMARY,
     RunDirectory,
-    finite,
     keep_release,
     restore_releases,
 )
@@ -81,7 +80,7 @@ _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_r
 
 
 class Scorer:
-    """Scores released models; the last score is remembered, and shown until the next one.
+    """Scores released models.
 
     Raises `SettingError` for a metric that gives neither a number nor nan for the model before training: a run must not
     find out at its first evaluation, its budget begun. What a function of the whole test split needs of memory it needs
@@ -97,22 +96,12 @@ class Scorer:
         self.names = tuple(metric.name for metric in self._metrics)
         self._failed_metrics: set[str] = set()
         self._last: tuple[int, Score] | None = None
-        # The last scored round and its accuracy and metrics; None and nothing before the first.
-        self.shown: tuple[int | None, Mapping[str, Any]] = (None, {})
         if self._metrics:
             test = self._dataset.test
-            if all(
-                metric.path is None for metric in self._metrics
-            ):  # one batch is enough for the project's own
+            if all(metric.path is None for metric in self._metrics):  # one batch is enough for our own
                 test = Examples(test.x[:SCORED_AT_ONCE], test.y[:SCORED_AT_ONCE])
             tried = score(self._model, test, uncounted=self._dataset.uncounted, metrics=self._metrics)
             refuse_failures(tried, self._metrics, "the model before training")
-
-    def resume(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Show the last score in `rows`, the metrics of a run that is resumed."""
-        for row in rows:
-            if "accuracy" in row:
-                self.shown = (row["round"], {name: row.get(name) for name in ("accuracy", *self.names)})
 
     def score_if_due(self, state: ServerState) -> Score | None:
         """Return the score of a released model, None after a round that is not scored.
@@ -149,7 +138,6 @@ class Scorer:
                 )
             self._failed_metrics.update(result.failures)
             self._last = (state.round, result)
-            self.shown = (state.round, finite({"accuracy": result.accuracy, **result.metrics}))
         return self._last[1]
 
 
@@ -171,6 +159,7 @@ class Recorder:
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
+        self._last_scored: Mapping[str, Any] = {}  # row of the metrics
         self._last_release = time.perf_counter()
         self._is_stated = False  # by this session, with its code
         self._measured: dict[str, int] = {}  # bytes of each client's values in the round in progress
@@ -202,7 +191,8 @@ class Recorder:
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
-        self._scorer.resume(self._directory.read_metrics(self._scorer.names))
+        for row in self._directory.read_metrics(self._scorer.names):
+            self._last_scored = row if "accuracy" in row else self._last_scored
         self._view.begin(state.round)
         if state.round:
             self._scorer.score_if_due(state)  # a crash may have come before what it found ended the run
@@ -219,9 +209,14 @@ class Recorder:
         self._append(state, release, now - self._last_release)
         self._last_release = now
         self._state = state
-        spent, (scored, values) = (self._epsilon(state), self._planned_epsilon), self._scorer.shown
-        reproducible = self._run.reproducible
-        text = standing(self._experiment.plan, state.round, spent, scored, values, reproducible=reproducible)
+        text = standing(
+            self._experiment.plan,
+            state.round,
+            (self._epsilon(state), self._planned_epsilon),
+            self._last_scored.get("round"),
+            {name: self._last_scored.get(name) for name in ("accuracy", *self._scorer.names)},
+            reproducible=self._run.reproducible,
+        )
         self._view.show(state.round, text)
 
     def _append(self, state: ServerState, release: Release, seconds: float | None) -> None:
@@ -254,6 +249,7 @@ class Recorder:
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
             row["test_examples"] = len(self._experiment.dataset.test)
+            self._last_scored = row
         if self._measured:
             row["measured_value_bytes"] = sum(self._measured.values())
             self._measured = {}
@@ -326,7 +322,6 @@ class Recorder:
             participation_observed=state.register.most_epochs,
             unprotected_metrics=self._run.unprotected_metrics,
             optimized_metric=self._run.optimized_metric,
-            stops_if_all_fail=self._run.stop_if_all_fail,
             accepts_copy=self._provenance.allowed(ACCEPT_COPY),
             leaves_out_unready=self._provenance.allowed(WITHOUT_UNREADY),
             unit_of_privacy=dataset.unit,

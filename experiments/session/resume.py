@@ -57,19 +57,19 @@ def run_settings(overrides: Sequence[str], consent: str = CONSENT) -> Settings:
         _refuse_nothing_to_resume(path, given, extends=extends)
         return compose("config", overrides, Settings)
     document = bound_config(path)
-    if not is_true(given.get("run.trust_code")):
-        refuse_code(path, document, given=_texts(given), consent=consent)
+    if not is_true(
+        given.get("run.trust_code")
+    ):  # an import path that was typed, alone or in a list, is trusted
+        typed = {
+            str(text) for value in given.values() for text in (value if isinstance(value, list) else [value])
+        }
+        refuse_code(path, document, given=typed, consent=consent)
     settings = compose("config", overrides, Settings, of_the_run(plain(restored(document))))
     if differing := differences(document, plain(settings), besides=(LIMIT,) if extends else ()):
         if has_released(path):
             refuse_differences(path, differing)
         return compose("config", overrides, Settings)
     return settings
-
-
-def _texts(given: Mapping[str, Any]) -> set[str]:
-    """Return the texts among the values given, alone or in lists: an import path that was typed is trusted."""
-    return {str(text) for value in given.values() for text in (value if isinstance(value, list) else [value])}
 
 
 def _refuse_nothing_to_resume(path: Path, given: Mapping[str, Any], *, extends: bool) -> None:

@@ -18,14 +18,14 @@ from client.parameters import digest_arrays
 from client.rehearsal import rehearse
 from client.settings import TrainingSettings
 from client.training import pick_device
-from experiments.engines.engine import devices_of, engine_worker, shared_tasks
+from experiments.engines.engine import engine_worker, shared_tasks
 from experiments.engines.grid import run_locally
 from experiments.run_files.directory import CHECKPOINT, CONFIG, REPORT, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
 from experiments.run_files.reader import is_finished
 from experiments.run_files.same_settings import fixed, refuse_other_settings
 from experiments.session import resume
-from experiments.session.monitoring import import_logger, open_logger, open_watch
+from experiments.session.monitoring import WatchedPopulation, import_logger, open_logger, open_watch
 from experiments.session.progress import FailureCount, View
 from experiments.session.recorder import Recorder, Scorer
 from experiments.session.resume import extended, has_released, recorded_parts, refuse_lost_config
@@ -104,8 +104,8 @@ class Session:
     What is released is on disk (`_commit`) before anything shows it (`_on_release`). So a session can end at any instant, and
     the next one continues after the last released round.
 
-    `identify` returns a digest under a key of who the clients are, in order. `failures` counts the clients that the engine
-    tells it of; None where this machine cannot know. `bundle` is the digest of the bundle that Flower runs.
+    `identify` returns a digest under a key of who the clients are, in order. `job` names the job of a sweep. `bundle` is the
+    digest of the bundle that Flower runs. `failures` counts the clients that could not train, where the engine tells of them.
     """
 
     @_by_key()
@@ -116,14 +116,13 @@ class Session:
         experiment: Experiment,
         *,
         identify: Callable[[SecretKey], str] = no_digest,
-        failures: FailureCount | None = None,
-        view: View | None = None,
+        job: str = "",
         bundle: str | None = None,
     ) -> None:
         """Check, before anything is written, the budget, the logger, the model and the metrics."""
         self._settings, self._directory, self._experiment = settings, directory, experiment
-        self._failures = failures or FailureCount()
-        self._view = view or View(experiment.plan.participation.rounds)
+        self.failures = FailureCount()
+        self._view = View(experiment.plan.participation.rounds, job)
         device = pick_device(experiment.training.device)
         accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
         without_unready = settings.population.unready_nodes == UnreadyNodes.without
@@ -195,7 +194,7 @@ class Session:
             strategy = FedMF(
                 plan,
                 self._experiment.optimizer,
-                self._watch.over(population(path / CHECKPOINT)),
+                WatchedPopulation(population(path / CHECKPOINT), self._watch),
                 state,
                 replies=self._experiment.replies,
                 commit=self._commit,
@@ -208,7 +207,7 @@ class Session:
             with stopping_on_disk_errors():
                 self._provenance.write()
             try:
-                with self._view:
+                with self._view.display:
                     engine(strategy)
                 if strategy.state.secrets is not None:
                     raise RunStoppedError(
@@ -283,7 +282,7 @@ class Session:
     def _on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
         """Count who was heard, and who failed where this machine knows."""
         self._watch.on_heard(answered)
-        self._failures.on_heard(number, asked, answered)
+        self.failures.on_heard(number, asked)
 
     @stopping_on_disk_errors()
     def _on_release(self, state: ServerState, release: Release) -> None:
@@ -348,27 +347,20 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
         )
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
-    devices_of(settings)  # refuses one that is not there, before anything is built
     experiment = build(settings)
     print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)
-    failures = FailureCount(stops=settings.run.stop_if_all_fail)
-    view = View(experiment.plan.participation.rounds, job)
-    session = Session(
-        settings,
-        directory,
-        experiment,
-        identify=partial(digest_clients, experiment.dataset.clients),
-        failures=failures,
-        view=view,
-    )
+    identify = partial(digest_clients, experiment.dataset.clients)
+    session = Session(settings, directory, experiment, identify=identify, job=job)
     try:
         with engine_worker(settings, experiment) as worker:
             session.run(
                 lambda folder: SimulatedPopulation(),
-                lambda strategy: run_locally(make_server_app(lambda context: strategy), worker, failures.add),
+                lambda strategy: run_locally(
+                    make_server_app(lambda context: strategy), worker, session.failures.add
+                ),
                 shared_tasks(settings, tasks_per_message(experiment.plan)),
             )
     finally:
-        failures.print_total()
+        session.failures.log_total()
     return True

@@ -5,10 +5,9 @@ is a new process every round and must start fast.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from flwr.app import Context
 from torch import nn
 
@@ -99,21 +98,14 @@ class Clients:
         return Trainer(self.model, self.training)
 
 
-def build_for_clients(settings: Settings, device: str | None = None) -> Clients:
+def build_for_clients(settings: Settings) -> Clients:
     """Return the clients of a run, of the test set one example. The session that wants them has checked the settings.
 
-    `device` is the one that this process computes on, as torch names it; None: what client.device says. What of the data
-    cannot be read is not said again: the session that started the process has said it.
+    What of the data cannot be read is not said again: the session that started the process has said it.
     """
     named = arguments(settings.dataset)
     with said_elsewhere():
         dataset = load_dataset(named, settings.model.name, clients_only=True)
     model = build_model(settings.model, dataset, settings.seed)
     plan = build_client_plan(settings, layout_of(model).dimension)
-    training = settings.client
-    if device is not None:
-        chosen = torch.device(device)
-        if chosen.type == "cuda":  # "cuda" is then this one, in all of this process
-            torch.cuda.set_device(chosen)
-        training = replace(training, device=chosen.type)
-    return Clients(dataset, model, training, plan)
+    return Clients(dataset, model, settings.client, plan)

@@ -43,14 +43,9 @@ class EngineSettings(Choice):
 
 @dataclass(frozen=True)
 class LocalSettings(EngineSettings):
-    """Our own grid on this machine: this process alone, or `workers` processes, which take `devices` in turn."""
+    """Our own grid on this machine: this process alone, or `workers` processes, each with one GPU where there are several."""
 
-    workers: int = setting(1, "processes; 1: this one", at_least=1)
-    devices: tuple[str, ...] | None = setting(
-        None,
-        "what the workers compute on, in turn, such as [cuda:0,cuda:1] or [cpu]; null: on each GPU in "
-        "turn where there are several, else as client.device says",
-    )
+    workers: int = setting(1, "processes; 1: this one; several GPUs are given to them in turn", at_least=1)
 
 
 @dataclass(frozen=True)
@@ -95,30 +90,6 @@ class DeploymentSettings(EngineSettings):
     round_timeout: float = setting(
         600.0, "seconds to wait for the replies of a round; who is later is silent", above=0
     )
-
-
-def worker_devices(settings: LocalSettings, device: str, found: int) -> tuple[str, ...]:
-    """Return the devices that the workers take in turn; (): each computes on client.device, `device`.
-
-    `found` is how many CUDA devices this machine has: without engine.devices each is given a worker, and the next in
-    turn. Raises `SettingError` for a device that it has not, that contradicts client.device, or that no worker takes.
-    """
-    there = [f"cuda:{number}" for number in range(found)]
-    if settings.devices is None:
-        return tuple(there) if settings.workers > 1 and device != "cpu" and found > 1 else ()
-    if not 1 <= len(settings.devices) <= settings.workers or settings.workers == 1:
-        raise SettingError(
-            f"engine.devices is [{','.join(settings.devices)}] for engine.workers={settings.workers}; two or more workers "
-            "take one device each, in turn: name at most as many devices as workers."
-        )
-    allowed = [name for name in ("cpu", *there) if device in ("auto", name.partition(":")[0])]
-    for name in settings.devices:
-        if name not in allowed:
-            raise SettingError(
-                f"engine.devices names {name!r}; with client.device={device} it must be one of {', '.join(allowed) or 'none'} "
-                "on this machine."
-            )
-    return settings.devices
 
 
 EngineSettings.options = {

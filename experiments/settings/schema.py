@@ -135,11 +135,6 @@ class RunSettings:
         False,
         "true: metrics.jsonl also holds the measured size of the values sent, which no noise covers; labelled",
     )
-    stop_if_all_fail: bool = setting(
-        False,
-        "true: stop before a round in which every client asked fails in training, which no statement "
-        "covers; can be resumed",
-    )
     keep_releases: bool = setting(
         False,
         "true: releases.bin holds the noisy sum of every round, which the statement covers, for an "
@@ -254,11 +249,6 @@ class Settings:
                 raise SettingError(
                     f"population.{name} is {value}, which is for deployments; leave it null with engine={self.engine.name}."
                 )
-        if deployed and self.run.stop_if_all_fail:
-            raise SettingError(
-                "run.stop_if_all_fail is true, but the server of a deployment cannot know who failed: a client that could "
-                "not train sends masked zeros; leave it false and read the log of a node."
-            )
         if deployed:
             check_none_held_out(self.dataset)
         if deployed and self.output is Output.json:
