@@ -62,10 +62,6 @@ class FewOutputs(Linear):
     outputs = 5
 
 
-class ManyOutputs(Linear):
-    outputs = 11
-
-
 class OneOutput(Linear):
     def forward(self, x):
         return super().forward(x)[:, 0]
@@ -76,11 +72,6 @@ class WrongInput(Linear):
         return self.linear(x.flatten(1)[:, :-1])
 
 
-class TwoArguments(Linear):
-    def forward(self, x, mask):
-        return super().forward(x * mask)
-
-
 class KeywordNeeded(Linear):
     def forward(self, x, *, mask):
         return super().forward(x * mask)
@@ -89,11 +80,6 @@ class KeywordNeeded(Linear):
 class Pair(Linear):
     def forward(self, x):
         return super().forward(x), x
-
-
-class Named(Linear):
-    def forward(self, x):
-        return {"logits": super().forward(x)}
 
 
 class Double(Linear):
@@ -139,14 +125,6 @@ class AllFrozen(Linear):
     def __init__(self, input_shape, classes):
         super().__init__(input_shape, classes)
         self.requires_grad_(False)
-
-
-class NoParameters(nn.Module):
-    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
-        super().__init__()
-
-    def forward(self, x):
-        return x.flatten(1)[:, :10]
 
 
 class Lazy(Linear):

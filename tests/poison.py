@@ -10,8 +10,7 @@ from client.app import make_client_app
 from client.data import ArrayClients, Dataset, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.engines.pool import Pool, in_another_process
-from experiments.engines.processes import LocalProcess
+from experiments.engines.processes import LocalProcess, Pool, in_another_process
 from plans import small_plan
 
 PLAN = small_plan(dimension=15)

@@ -13,11 +13,19 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from experiments.cli.command import guard
+from experiments.session.resume import run_settings
 from experiments.settings.compose import compose
 from experiments.settings.reference import CONF
 from experiments.settings.schema import Settings
 from experiments.simulate import job, run as run_command
 
+# Six rounds in two epochs.
+SMALL = (
+    "population.cohort_size=6",
+    "population.rounds_per_epoch=3",
+    "population.epochs=2",
+    "run.reproducible=true",
+)
 # For processes with an environment of their own, which must not write into anyone's home either.
 STATE = {name: os.environ[name] for name in ("FEDMF_CACHE", "FEDMF_STATE")}
 
@@ -36,6 +44,20 @@ def run(directory, *overrides):
     """Simulate into `directory` and return it."""
     simulate(in_directory(directory, "output=json", *overrides))
     return directory
+
+
+def again(directory, *overrides):
+    """Simulate as the command does: a run that is resumed or extended by its own recorded settings."""
+    simulate(run_settings([f"run.directory={directory}", *overrides]))
+
+
+def refused(capsys, directory, *overrides, call=run):
+    """Return what stderr says of a call that is a user's mistake, and changes no file of the directory."""
+    before = contents(directory)
+    capsys.readouterr()
+    assert guard(lambda: call(directory, *overrides)) == 2
+    assert contents(directory) == before
+    return capsys.readouterr().err
 
 
 def in_directory(directory, *overrides):
@@ -95,3 +117,17 @@ def model(directory, name="model.npz"):
     """Return a run's model as one vector."""
     with np.load(directory / name) as arrays:
         return np.concatenate([arrays[key].ravel() for key in arrays.files])
+
+
+def contents(directory):
+    """Return what each file of a directory holds, but for the lock of a run."""
+    return {
+        path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != "lock"
+    }
+
+
+def assert_equal(directory, other):
+    """Assert that two runs are the same in all but what a clock decides."""
+    np.testing.assert_array_equal(model(directory), model(other))
+    assert metrics(directory) == metrics(other)
+    assert summary(directory) | {"wall_seconds": 0} == summary(other) | {"wall_seconds": 0}

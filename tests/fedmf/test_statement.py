@@ -151,15 +151,6 @@ def test_unprotected_metrics_are_a_warning_and_not_covered():
     assert not any("unprotected metrics" in item for item in statement().not_covered)
 
 
-def test_a_stop_that_private_data_decide_is_a_warning_and_not_covered():
-    said = statement(stops_if_all_fail=True)
-    assert any("stops where all clients of a round fail" in warning for warning in said.warnings)
-    assert any("that a round was released at all" in item for item in said.not_covered)
-    assert statement().not_covered == said.not_covered[:-1]
-    both = statement(stops_if_all_fail=True, unprotected_metrics=True)
-    assert len(both.not_covered) == len(said.not_covered) + 1
-
-
 def test_a_unit_of_privacy_of_ones_own_is_stated():
     text = statement(unit_of_privacy="one client of at most 50 examples").paragraph()
     assert "one client of at most 50 examples" in text

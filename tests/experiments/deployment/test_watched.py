@@ -1,6 +1,5 @@
 """What a deployed run tells Prometheus of its nodes: how many, never which, and nothing of a client."""
 
-import prometheus_client
 import pytest
 from flwr.app import Context, RecordDict
 
@@ -130,12 +129,12 @@ def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, afte
 
 def silent(*rounds):
     """Return how many nodes are silent after each round, given as (asked, answered, in the list, in the epoch)."""
-    watch, said = Watch(prometheus_client), []
+    watch, said = Watch(), []
     for asked, answered, listed, in_epoch in rounds:
         clients = [f"{name}:0" for name in asked]
         watch.found(clients, {1: clients}, Presence(frozenset(listed), frozenset(asked), frozenset(in_epoch)))
         watch.on_heard([f"{name}:0" for name in answered])
-        said.append(watch.registry.get_sample_value("fedmf_round_nodes_silent"))
+        said.append(watch.values["round_nodes_silent"])
     return said
 
 

@@ -11,11 +11,10 @@ from torch.utils._python_dispatch import _pop_mode
 
 from client.app import make_client_app
 from experiments.deployment import apps
-from experiments.engines import pool
+from experiments.engines import processes
 from experiments.engines.engine import engine_worker
 from experiments.engines.grid import InProcessWorker, LocalGrid, local_context, run_locally, set_identity
-from experiments.engines.pool import in_another_process
-from experiments.engines.processes import CannotBegin
+from experiments.engines.processes import CannotBegin, in_another_process
 from experiments.settings.experiment import build
 from fedmf.errors import DeviceLostError, RunStoppedError
 from no_room import app_once, app_that_dies, refuse_room
@@ -35,11 +34,7 @@ DATA = ("dataset=custom", "dataset.name=poison:load")
 
 
 def model_named(*, dies):
-    return (
-        "model=custom",
-        "model.name=poison:Net",
-        f"model.settings={{dies: {'true' if dies else 'false'}}}",
-    )
+    return "model=custom", "model.name=poison:Net", f"model.settings={{dies: {str(dies).lower()}}}"
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +52,8 @@ def revive():
 
 def trained(*, dies, on_failure=None):
     """The model after two epochs in two rounds each, with the engine of a simulation in this process."""
-    settings = composed(
-        *DATA, *model_named(dies=dies), "population.cohort_size=3", "population.epochs=2", "client.device=cpu"
-    )
+    small = ("population.cohort_size=3", "population.epochs=2", "client.device=cpu")
+    settings = composed(*DATA, *model_named(dies=dies), *small)
     experiment = build(settings)
     state = first_state(experiment.plan, experiment.initial, KEY)
     strategy = FedMF(experiment.plan, experiment.optimizer, SimulatedPopulation(), state, tasks_per_message=3)
@@ -83,10 +77,8 @@ def test_a_node_whose_device_is_lost_answers_for_all_its_other_clients(monkeypat
     node = f"clients=6 {' '.join(DATA)}"
     replies = []
     for dies in (True, False):
-        run = (
-            " ".join(f"'{word}'" for word in model_named(dies=dies))
-            + " client.device=cpu compression.keep_probability=1"
-        )
+        model = " ".join(f"'{word}'" for word in model_named(dies=dies))
+        run = f"{model} client.device=cpu compression.keep_probability=1"
         context = Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
         message = joint(*(f"a:{number}" for number in range(6)))
         reply = apps.client_app(message, context)
@@ -136,13 +128,10 @@ def test_where_no_process_can_begin_after_a_lost_device_nothing_is_released(monk
         def end(self):
             begun.append("end")
 
-    monkeypatch.setattr(pool, "PAUSE", 0)
-    monkeypatch.setattr(pool, "LocalProcess", Full)
-    app = app_of(
-        lose_device,
-        partial(in_another_process, app_once),
-        examples=lambda client, context: examples_of("special", context),
-    )
+    monkeypatch.setattr(processes, "PAUSE", 0)
+    monkeypatch.setattr(processes, "LocalProcess", Full)
+    special = lambda client, context: examples_of("special", context)  # noqa: E731
+    app = app_of(lose_device, partial(in_another_process, app_once), examples=special)
     strategy = FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), state, tasks_per_message=5)
     with pytest.raises(RunStoppedError, match=r"lost device \(no room\); 3 tries"):
         strategy.start(LocalGrid(InProcessWorker(app), heard.append), num_rounds=1)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.engines import pool as pools, processes
+from experiments.engines import processes
 from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
 from experiments.engines.processes import begin_process
 from fedmf.errors import DataError, RunStoppedError
@@ -71,7 +71,7 @@ def here():
 @pytest.fixture
 def impatient(monkeypatch):
     """A short pause between two tries to begin a worker; a killed fork server must have ended by then."""
-    monkeypatch.setattr(pools, "PAUSE", 0.2)
+    monkeypatch.setattr(processes, "PAUSE", 0.2)
 
 
 def test_what_stops_workers_is_said_in_one_sentence_and_without_a_traceback(impatient, capfd):
@@ -128,19 +128,19 @@ def test_no_worker_outlives_the_fork_server_that_it_was_forked_from():
     wait_until_gone(pid)
 
 
+KILLED = """
+import os, signal; from multiprocessing import forkserver
+from poison import app_of, pool_of
+with pool_of(app_of, None) as pool:
+    begun = [process.call(os.getpid).result() for process in pool._processes]
+    print(forkserver._forkserver._forkserver_pid, *begun, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_no_process_outlives_a_run_that_is_killed():
-    code = (
-        "import os, signal; from multiprocessing import forkserver\n"
-        "from poison import app_of, pool_of\n"
-        "with pool_of(app_of, None) as pool:\n"
-        "    begun = [process.call(os.getpid).result() for process in pool._processes]\n"
-        "    print(forkserver._forkserver._forkserver_pid, *begun, flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ | search
-    ) as run:
+    search, command = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, [sys.executable, "-c", KILLED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | search) as run:
         begun = [int(pid) for pid in run.stdout.readline().split()]  # who holds the pipe ends later, or never
     assert run.returncode == -signal.SIGKILL
     assert len(begun) == 3
@@ -166,23 +166,3 @@ def test_a_fork_server_that_ends_between_rounds_costs_nothing_and_is_begun_anew_
             assert fork_server() not in servers
             assert is_shielded(fork_server())
     assert heard == []
-
-
-def test_a_fork_server_that_ends_while_it_begins_a_worker_costs_nothing(here, monkeypatch, impatient):
-    heard, asked, process_context = [], [], processes.process_context
-
-    def context():
-        found = process_context()
-        asked.append(fork_server())
-        if len(asked) in (
-            2,
-            3,
-        ):  # for the first worker of the pool, and for the one that is to take its place
-            end_server(fork_server())
-        return found
-
-    monkeypatch.setattr(processes, "process_context", context)
-    with pool_of(app_of, None) as pool:
-        assert played(LocalGrid(pool, heard.append), *NAMES) == here
-    assert heard == []
-    assert len(asked) > 3

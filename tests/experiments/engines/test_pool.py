@@ -5,10 +5,9 @@ from concurrent.futures import BrokenExecutor, Future
 import pytest
 
 from client.app import pack, part_of, unpack
-from experiments.engines import pool as pools
+from experiments.engines import processes
 from experiments.engines.grid import Failure, LocalGrid, clients_of, set_identity
-from experiments.engines.pool import Pool
-from experiments.engines.processes import CannotBegin
+from experiments.engines.processes import CannotBegin, Pool
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
 from tasks import joint, values_in
@@ -21,35 +20,34 @@ class Scripted:
         self._fate, self._begins, self.has_ended = fate, iter(begins), False
 
     def begin(self):
-        return self._future(lambda: self._begun(next(self._begins, None)))
-
-    def _begun(self, error):
-        if error is not None:
-            raise error
+        return self._future(next(self._begins, None))
 
     def run(self, message):
-        return self._future(lambda: (self._reply(message), []))
-
-    def _reply(self, message):
         names = clients_of(message)
-        self._fate(names)
-        return pack([name.encode() for name in names], message)
-
-    def _future(self, call):
-        future = Future()
         try:
-            future.set_result(call())
-        except Exception as error:
-            future.set_exception(error)
+            self._fate(names)
+        except BrokenExecutor as error:
+            return self._future(error)
+        return self._future(None, (pack([name.encode() for name in names], message), []))
+
+    def _future(self, error, result=None):
+        future = Future()
+        future.set_result(result) if error is None else future.set_exception(error)
         return future
 
     def end(self):
         self.has_ended = True
 
 
-def dies(names):
-    """Let a process die whatever it runs."""
-    raise BrokenExecutor
+def dies_once():
+    """Let a process die the first time that it runs clients."""
+    deaths = [BrokenExecutor]
+
+    def fate(names):
+        if deaths:
+            raise deaths.pop()
+
+    return fate
 
 
 def dies_at(name):
@@ -75,7 +73,7 @@ def run(pool, *messages, heard=None):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     set_identity()
-    monkeypatch.setattr(pools, "PAUSE", 0)
+    monkeypatch.setattr(processes, "PAUSE", 0)
 
 
 FULL = CannotBegin("MemoryError: no room on the device")
@@ -108,20 +106,15 @@ def test_a_client_whose_process_dies_of_what_another_left_there_is_run_in_a_new_
 
 
 def test_a_process_that_cannot_begin_again_is_given_up_and_the_others_run_its_clients(caplog):
-    full = Scripted(dies, [None, FULL, FULL, FULL])
+    full = Scripted(dies_once(), [None, FULL, FULL, FULL])
     assert run(Pool([full, Scripted()]), "abc", "def") == ALL
     assert full.has_ended
     assert "cannot begin (MemoryError: no room on the device); the others run its clients" in caplog.text
 
 
 def test_a_process_that_begins_at_the_third_try_goes_on():
-    deaths = iter([True])
-
-    def fate(names):
-        if next(deaths, False):
-            raise BrokenExecutor
-
-    assert run(Pool([Scripted(fate, [None, FULL, OSError()])]), ALL) == ALL
+    first = Scripted(dies_once(), [None, FULL, OSError()])
+    assert run(Pool([first]), ALL) == ALL
 
 
 @pytest.mark.parametrize("begins", [[FULL] * 3, [None, FULL, FULL, FULL]], ids=["at first", "again"])

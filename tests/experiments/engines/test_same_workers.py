@@ -10,7 +10,7 @@ import pytest
 from client.data import Examples
 from client.data.dataset import LazyClients
 from experiments.engines import engine
-from experiments.engines.same_workers import check_same, examples_digest, said_of, sample_of, source_digest
+from experiments.engines.engine import check_same, examples_digest, said_of, sample_of, source_digest
 from experiments.settings.experiment import build
 from fedmf import compiling
 from fedmf.errors import SettingError
@@ -45,17 +45,17 @@ def test_what_differs_is_seen_and_the_first_difference_is_named_with_its_worker(
 
 
 class Named(LazyClients):
-    """Clients that are known by name; their examples are `change` more than they should be."""
+    """Clients that are known by name; their examples are `change` more than they should be, or drawn at each reading."""
 
-    def __init__(self, change=0.0, is_drawn=False):
-        self.change, self.is_drawn = change, is_drawn
+    def __init__(self, change=0.0):
+        self.change = change
 
     def __len__(self):
         return 20
 
     def client(self, i):
-        noise = np.random.default_rng().random() if self.is_drawn else 0.0
-        return Examples(np.full((2, 3), i + self.change + noise, "f4"), np.zeros(2, np.int64))
+        change = np.random.default_rng().random() if self.change is None else self.change
+        return Examples(np.full((2, 3), i + change, "f4"), np.zeros(2, np.int64))
 
     def identify(self, fingerprint, numbers):
         for i in numbers:
@@ -66,16 +66,15 @@ def test_examples_behind_the_same_names_are_read_unless_each_reading_gives_other
     sample = sample_of(Named())
     assert sample[1] == tuple(range(20))
     assert examples_digest(Named(change=1), *sample) != examples_digest(Named(), *sample)
-    assert sample_of(Named(is_drawn=True))[1] == ()
+    assert sample_of(Named(change=None))[1] == ()
 
 
-MODEL = """import math
-import torch
+MODEL = """import torch
 
 
 class Net(torch.nn.Linear):
     def __init__(self, input_shape, classes):
-        super().__init__(math.prod(input_shape), classes)
+        super().__init__(4, classes)
 
     def forward(self, x):
         return super().forward(x.flatten(1))
@@ -85,11 +84,9 @@ class Net(torch.nn.Linear):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder of a module `own_module_m1` and a package `own_package_m1`, found first."""
-    (tmp_path / "own_module_m1.py").write_text(MODEL)
-    package = tmp_path / "own_package_m1"
-    (package / "inner").mkdir(parents=True)
-    for name in ("__init__.py", "inner/__init__.py", "inner/nets.py", "helper.py"):
-        (package / name).write_text("" if "__" in name else MODEL)
+    (tmp_path / "own_package_m1/inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py", "inner/nets.py", "helper.py", "../own_module_m1.py"):
+        (tmp_path / "own_package_m1" / name).write_text("" if "__" in name else MODEL)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     for name in [name for name in sys.modules if name.startswith(("own_module_m1", "own_package_m1"))]:
@@ -98,22 +95,18 @@ def folder(tmp_path, monkeypatch):
 
 def test_every_python_file_of_a_package_counts_wherever_it_lies(folder, tmp_path_factory, monkeypatch):
     path = "own_package_m1.inner.nets:Net"
-    here = source_digest(path)
-    other = tmp_path_factory.mktemp("elsewhere")
-    package, seen = shutil.copytree(folder / "own_package_m1", other / "own_package_m1"), []
+    seen, other = [source_digest(path)], tmp_path_factory.mktemp("elsewhere")
+    package = shutil.copytree(folder / "own_package_m1", other / "own_package_m1")
     (package / ".#helper.py").symlink_to("somebody@somewhere.1")  # an editor's lock
     monkeypatch.syspath_prepend(str(other))
-    assert source_digest(path) == here
+    assert source_digest(path) == seen[0]
     for file in ("helper.py", "inner/nets.py", "__init__.py"):
         (package / file).write_text("changed = True\n")
         seen.append(source_digest(path))
-    for file in (
-        *package.rglob("__init__.py"),
-        *folder.rglob("__init__.py"),
-    ):  # without one it counts whole too
-        file.unlink()
+    for file in (*package.rglob("__init__.py"), *folder.rglob("__init__.py")):
+        file.unlink()  # without one it counts whole too
     seen.append(source_digest(path))
-    assert len({here, *seen}) == 5
+    assert len({*seen}) == 5
     assert source_digest("no_such_module_m1.inner:f") == "of no file"
     assert source_digest("torch.nn.functional:mse_loss") == "as the software"
 

@@ -1,31 +1,26 @@
-"""Worker processes: what they are, share and hold, and the same bits as with one process, on the devices that were named."""
+"""Worker processes: what they are, share and hold, and the same bits as with one process."""
 
 import os
 import platform
 import resource
 import signal
-import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import no_room
 import runs
-import small_files
-from experiments.cli.command import guard
 from experiments.engines import engine
 from experiments.engines.engine import shared_tasks
 from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
-from experiments.engines.processes import process_context, start_process
-from experiments.session import session as simulation
-from experiments.settings.client import build_for_clients
-from experiments.settings.engine import LocalSettings, worker_devices
+from experiments.engines.processes import LocalProcess, process_context, start_process
 from experiments.settings.experiment import build
-from fedmf.errors import DataError
 from fedmf.updates import wire
 from poison import app_of, dying_app, pool_of
 from runs import STATE, composed
@@ -112,11 +107,6 @@ def test_a_worker_ignores_what_a_terminal_sends_to_all_and_touches_no_new_pages_
         assert executor.submit(new_pages, 4, 3).result() < 0.1 * (3 * 4 << 20) / resource.getpagesize()
 
 
-def dying_process():
-    """Return a ClientApp whose process ends at the client "special"."""
-    return app_of(lambda model: os._exit(1))
-
-
 def with_another_model(message):
     """Return `message` with other weights."""
     array = message.content[wire.MODEL][wire.VECTOR]
@@ -157,10 +147,10 @@ def test_workers_reply_as_one_process_does_round_after_round_each_message_with_i
         assert second == other
 
 
-@pytest.mark.parametrize("ends", [dying_process, dying_app], ids=["process", "device"])
-def test_who_ends_a_worker_takes_no_other_client_of_the_message_along(here, ends):
+@pytest.mark.parametrize("make", [partial(app_of, no_room.end), dying_app], ids=["process", "device"])
+def test_a_client_that_ends_its_worker_takes_no_other_client_of_the_message_along(here, make):
     heard = []
-    with pool_of(ends) as pool:
+    with pool_of(make) as pool:
         (sent,) = values(LocalGrid(pool, heard.append), joint("special", *"abcdefghij"))
     assert sent == here | {"special": wire.NO_VALUES}
     assert heard == [Failure("special", "its process died")]
@@ -172,24 +162,30 @@ OPTIONS = (
     *("optimizer=adam", "optimizer.precondition=true", "run.reproducible=true", "output=json"),
     *("privacy.epsilon=null", "privacy.noise_multiplier=1"),
 )
-TWO = ("engine.workers=2", "engine.devices=[cpu,cpu]")
 
 
-def test_workers_and_devices_change_no_bit(tmp_path):
+def test_workers_change_no_bit(tmp_path):
     one = runs.run(tmp_path / "one", *OPTIONS)
-    two = runs.run(tmp_path / "two", *OPTIONS, *TWO)
+    two = runs.run(tmp_path / "two", *OPTIONS, "engine.workers=2")
     np.testing.assert_array_equal(runs.model(one), runs.model(two))
     assert runs.metrics(one) == runs.metrics(two)
 
 
-def test_a_worker_trains_on_the_device_that_it_was_given(monkeypatch):
-    chosen = []
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    settings = composed(*OPTIONS)
-    assert build_for_clients(settings, "cpu").training.device == "cpu"
-    assert chosen == []
-    assert build_for_clients(settings, "cuda:1").training.device == "cuda"
-    assert chosen == [torch.device("cuda:1")]
+@pytest.mark.parametrize(
+    ("visible", "seen"), [("", "01201"), ("GPU-a,3,7", ("GPU-a", "3", "7", "GPU-a", "3"))]
+)
+def test_each_worker_sees_one_gpu_of_several_in_turn(monkeypatch, visible, seen):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    found = [engine.visible_gpu(number, "auto") for number in range(5)]
+    assert found == [{"CUDA_VISIBLE_DEVICES": name} for name in seen]
+    assert engine.visible_gpu(1, "cpu") == {}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert engine.visible_gpu(1, "auto") == {}
+    process = LocalProcess(partial(app_of, None), found[3])
+    process.begin().result()
+    assert process.call(os.getenv, "CUDA_VISIBLE_DEVICES").result() == seen[3]
+    process.end()
 
 
 @pytest.fixture
@@ -208,21 +204,6 @@ def test_a_worker_holds_all_clients_and_no_test_set(held):
     np.testing.assert_array_equal(ours.clients[7].x, whole.clients[7].x)
 
 
-def test_a_worker_reads_no_test_sentence(held, tmp_path):
-    given = small_files.settings("stackoverflow_sqlite", tmp_path)
-    with sqlite3.connect(given["path"]) as file:
-        file.execute("UPDATE examples SET serialized_example_proto = x'0a' WHERE split_name = 'test'")
-    file.close()
-    settings = composed(
-        *(f"dataset.{key}={value}" for key, value in given.items() if key != "name"),
-        *("dataset=stackoverflow", "model=lstm", "model.embedding=4", "model.hidden=4"),
-        *("population.cohort_size=2", "privacy.epsilon=null", "privacy.noise_multiplier=0.5"),
-    )
-    assert [len(client) for client in held(settings).dataset.clients] == [6, 6, 6]
-    with pytest.raises(DataError, match=r"tf\.train\.Example"):
-        build(settings)
-
-
 def test_messages_hold_many_clients_unless_each_may_fail_on_its_own():
     for given, at_most, shared in [
         ((), 50, 50),
@@ -231,44 +212,3 @@ def test_messages_hold_many_clients_unless_each_may_fail_on_its_own():
         (("engine.workers=2", "faults.error=0.1"), 50, 1),
     ]:
         assert shared_tasks(composed("population.cohort_size=20", *given), at_most) == shared
-
-
-def local(workers, devices=None):
-    return LocalSettings("local", workers, devices)
-
-
-@pytest.mark.parametrize(
-    ("settings", "device", "found", "taken"),
-    [
-        (local(4), "auto", 1, ()),
-        (local(4), "cuda", 3, ("cuda:0", "cuda:1", "cuda:2")),
-        (local(4), "cpu", 2, ()),
-        (local(1), "auto", 2, ()),
-        (local(2, ("cuda:1", "cpu")), "auto", 2, ("cuda:1", "cpu")),
-    ],
-)
-def test_without_a_choice_each_gpu_is_given_a_worker_and_then_the_next(settings, device, found, taken):
-    assert worker_devices(settings, device, found) == taken
-
-
-@pytest.mark.parametrize(
-    ("devices", "said"),
-    [
-        ("[gpu,cpu]", "engine.devices names 'gpu'; with client.device=auto it must be one of cpu"),
-        ("[cpu] engine.workers=1", "is [cpu] for engine.workers=1"),
-        ("[cpu,cpu,cpu]", "is [cpu,cpu,cpu] for engine.workers=2"),
-        ("[]", "is [] for engine.workers=2"),
-        ("[cuda:99]", "names 'cuda:99'"),
-        ("[cpu] client.device=cuda", "names 'cpu'; with client.device=cuda"),
-    ],
-)
-def test_devices_that_cannot_be_taken_are_one_sentence_and_nothing_is_begun(
-    devices, said, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(simulation, "build", lambda settings: pytest.fail("it began"))
-    given = ("engine.workers=2", *f"engine.devices={devices}".split())
-    assert guard(lambda: runs.simulate(composed(f"run.directory={tmp_path / 'r'}", *given))) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "r").exists()

@@ -16,15 +16,9 @@ from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.export import ExportSettings, export
 from experiments.report import ReportSettings, report
 from experiments.settings.compose import compose
-from runs import run
+from runs import SMALL, contents, run
 
-SMALL = (
-    "population.cohort_size=6",
-    "population.rounds_per_epoch=3",
-    "population.epochs=2",
-    "run.reproducible=true",
-    "metrics=[f1]",
-)
+SMALL = (*SMALL, "metrics=[f1]")
 DEEP = "deep"  # stands for lists in one another
 ODD = (None, [], {}, "x", "1", -1, 0, 1e308, 10**400, float("nan"), True, [[]], {"a": {"b": [1]}}, "\ud800", [1, "a"], DEEP)  # fmt: skip
 READ_BY = {
@@ -118,10 +112,6 @@ def mutate(file, choose):
         place = choose.randrange(len(lines))
         lines[place] = dumped(changed(json.loads(lines[place]), choose))
         file.write_text("\n".join(choose.choice([lines, [*lines, lines[0]], lines[::-1]])) + "\n")
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
 
 
 @pytest.mark.parametrize("name", READ_BY)

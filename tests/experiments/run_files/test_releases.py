@@ -8,14 +8,10 @@ from experiments.run_files.same_settings import differences
 from experiments.settings.values import plain
 from experiments.simulate import job
 from fedmf.errors import RunDirectoryError
-from runs import composed, run
+from runs import SMALL, composed, run
 from server import journal
 from server.state import Release
 
-SMALL = (
-    "population.cohort_size=8", "population.rounds_per_epoch=3", "population.epochs=2", "run.reproducible=true",
-    "output=json",
-)  # fmt: skip
 KEEPING = (*SMALL, "run.keep_releases=true")
 
 
@@ -31,12 +27,6 @@ def test_a_run_keeps_the_noisy_sum_of_every_round_where_it_is_asked_to(tmp_path)
     directory = run(tmp_path / "kept", *KEEPING)
     assert rounds(directory) == [1, 2, 3, 4, 5, 6]
     assert not (run(tmp_path / "plain", *SMALL) / RELEASES).exists()
-
-
-def test_nothing_tells_who_answered(tmp_path):
-    keep_release(tmp_path, release(1))
-    assert read_releases(tmp_path)[0].answered == ()
-    assert b"client" not in (tmp_path / RELEASES).read_bytes()
 
 
 def test_a_run_that_is_cut_off_and_resumed_keeps_what_an_uninterrupted_one_does(tmp_path, monkeypatch):
@@ -67,6 +57,8 @@ def test_a_torn_record_goes_and_what_the_journal_has_beyond_the_file_comes(tmp_p
     restore_releases(tmp_path, [release(2), release(3), release(4)])
     keep_release(tmp_path, release(5))
     assert rounds(tmp_path) == [1, 2, 3, 4, 5]
+    assert read_releases(tmp_path)[0].answered == ()  # nothing tells who answered
+    assert b"client" not in (tmp_path / RELEASES).read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == [RELEASES]
 
 
@@ -81,5 +73,5 @@ def test_releases_of_which_one_is_missing_or_twice_there_are_refused(tmp_path):
 
 def test_a_resume_may_not_begin_to_keep_them():
     """The file would begin in the middle: whether releases are kept is a setting of the whole run."""
-    kept, plain_run = (plain(composed("run.directory=here", *overrides)) for overrides in (KEEPING, SMALL))
+    kept, plain_run = (plain(composed(*overrides)) for overrides in (KEEPING, SMALL))
     assert [each.key for each in differences(kept, plain_run)] == ["run.keep_releases"]

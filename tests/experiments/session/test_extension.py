@@ -1,32 +1,31 @@
-"""run.extend: epochs that are added to a finished run, accounted with those before, and resumed like any other."""
+"""run.extend: epochs that are added to a finished run, within a limit that its checkpoint binds, and resumed like any other."""
 
 import json
 import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from crashes import Crash, behind_round, crash_at
+from crashes import Crash, behind_round, crash_at, cut
 from experiments import run as door
 from experiments.cli.command import guard
 from experiments.run_files.reader import read_config
+from experiments.session import resume
 from experiments.settings.experiment import build
 from fedmf.accounting import EpochEvent, privacy_spent
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.randomness import SecretKey
-from runs import composed, metrics, model, run, simulate, summary
+from runs import SMALL, again, assert_equal, composed, contents, metrics, model, refused, run, summary
 from server.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.long
 
-PLAIN = (
-    "population.cohort_size=6",
-    "population.rounds_per_epoch=3",
-    "population.epochs=2",
-    "run.checkpoint_every=2",
-)
-SMALL = (*PLAIN, "run.reproducible=true")
+SMALL = (*SMALL, "run.checkpoint_every=2")
+PRIVATE = tuple(setting for setting in SMALL if "reproducible" not in setting)
 MORE = ("run.extend=1", "privacy.max_epsilon=20")
+RESUMED = ("privacy.max_epsilon=20", "run.resume=true")
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +40,14 @@ def straight(finished, tmp_path_factory):
     return run(copied(finished, tmp_path_factory.mktemp("straight")), *SMALL, *MORE)
 
 
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """A run with a limit, cut off within its first epoch."""
+    return cut(tmp_path_factory.mktemp("broken") / "r", *SMALL, "privacy.max_epsilon=6", after=2)
+
+
 def copied(directory, folder):
-    shutil.copytree(directory, folder / "r")
-    return folder / "r"
-
-
-def contents(directory):
-    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return shutil.copytree(directory, folder / "r")
 
 
 def statement(directory):
@@ -58,13 +58,15 @@ def parts(directory):
     return read_config(directory)["population"]["parts"]
 
 
-def equal(directory, other):
-    np.testing.assert_array_equal(model(directory), model(other))
-    assert metrics(directory) == metrics(other)
-    assert summary(directory) | {"wall_seconds": 0} == summary(other) | {"wall_seconds": 0}
-    assert statement(directory) | {"provenance": []} == statement(other) | {
-        "provenance": []
-    }  # one may have had more sessions
+def crash(*_, **__):
+    raise Crash
+
+
+def edited(directory, old, new):
+    path = directory / "config.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    return directory
 
 
 def test_an_extended_run_says_and_shows_what_all_its_epochs_cost(finished, straight):
@@ -100,7 +102,7 @@ def test_the_python_door_gives_the_plan_of_both_parts(straight):
 
 
 def test_without_noise_two_epochs_and_one_more_are_the_run_of_three(tmp_path):
-    """Cohorts, masks, data order, momentum and the optimizer go on: with noise only its design differs."""
+    """Cohorts, masks, data order, momentum and the optimizer continue: with noise only its design differs."""
     bare = (*SMALL, "privacy.epsilon=null", "privacy.noise_multiplier=0", "optimizer.momentum=0.5")
     three = run(tmp_path / "three", *bare, "population.epochs=3")
     two = run(tmp_path / "two", *bare)
@@ -109,77 +111,65 @@ def test_without_noise_two_epochs_and_one_more_are_the_run_of_three(tmp_path):
     assert metrics(two) == metrics(three)
 
 
-def test_the_added_epoch_has_the_next_key_of_a_reproducible_run_and_one_of_its_own_otherwise(
+def test_the_added_epoch_has_the_next_key_of_a_reproducible_run_and_a_new_one_otherwise(
     tmp_path, monkeypatch, finished
 ):
     held = []
     monkeypatch.setattr(
         Checkpoint, "begin_part", lambda self, state, changed: held.append(state.secrets) or crash()
     )
-
-    def crash():
-        raise Crash
-
-    with pytest.raises(Crash):
-        run(copied(finished, tmp_path), *SMALL, *MORE)
+    private = run(tmp_path / "private", *PRIVATE)
+    for directory, settings in ((copied(finished, tmp_path), SMALL), (private, PRIVATE), (private, PRIVATE)):
+        with pytest.raises(Crash):
+            run(directory, *settings, *MORE)
     assert held[0].key.reveal() == SecretKey.reproducible(0).ratchet().ratchet().reveal()
     assert (held[0].epoch, held[0].stream) == (2, None)
-    private = run(tmp_path / "private", *PLAIN)
-    for _ in range(2):
-        with pytest.raises(Crash):
-            run(private, *PLAIN, *MORE)
     assert held[1].key.reveal() != held[2].key.reveal()
 
 
 @pytest.mark.parametrize(("call", "after"), [("fsync", n) for n in (1, 4, 6, 8, 9, 10, 11, 12, 14, 19, 27, 36)]
                          + [("replace", n) for n in (2, 3, 4, 5, 7)] + [("unlink", 1), ("unlink", 5)])  # fmt: skip
-def test_killed_at_any_write_an_extension_has_not_begun_or_goes_on_bit_for_bit(
+def test_killed_at_any_write_an_extension_has_not_begun_or_continues_bit_for_bit(
     tmp_path, monkeypatch, finished, straight, call, after
 ):
     directory = copied(finished, tmp_path)
-    shown = {
-        name: (directory / name).read_bytes() for name in ("summary.json", "metrics.jsonl", "privacy.json")
-    }
+    shown = {directory / name: (directory / name).read_bytes()
+             for name in ("summary.json", "metrics.jsonl", "privacy.json")}  # fmt: skip
     crash_at(monkeypatch, call, after)
     with pytest.raises(Crash):
         run(directory, *SMALL, *MORE)
     monkeypatch.undo()
     if (directory / "summary.json").exists() and summary(directory)["epochs"] == 2:
-        assert {name: (directory / name).read_bytes() for name in shown} == shown
+        assert contents(directory).items() >= shown.items()
         run(directory, *SMALL, *MORE)
     else:
-        run(directory, *SMALL, "privacy.max_epsilon=20", "run.resume=true")
-    equal(directory, straight)
+        run(directory, *SMALL, *RESUMED)
+    assert_equal(directory, straight)
+    one_session = {"provenance": []}  # one may have had more sessions
+    assert statement(directory) | one_session == statement(straight) | one_session
     assert not list(directory.rglob("secrets*"))
 
 
-@pytest.mark.parametrize("wrong", [
-    ("run.extend=1",), ("run.extend=1", "privacy.max_epsilon=8.5"), (*MORE, "seed=3"), (*MORE, "population.epochs=3"),
-    (*MORE, "population.parts=[2,1]"), (*MORE, "logger=mlflow"), (*MORE, "engine=deployment", "population.min_available=9"),
+@pytest.mark.parametrize(("wrong", "says"), [
+    (("run.extend=1",), "to 9.785 at"), (("run.extend=1", "privacy.max_epsilon=8.5"), "privacy.max_epsilon=9.785"),
+    ((*MORE, "seed=3"), "seed"), ((*MORE, "population.epochs=3"), "population.epochs"),
+    ((*MORE, "population.parts=[2,1]"), "population.parts"), ((*MORE, "logger=mlflow"), "mlflow"),
+    ((*MORE, "engine=deployment", "population.min_available=9"), "deployment"),
 ])  # fmt: skip
-def test_a_refused_extension_leaves_everything_as_it_was(tmp_path, monkeypatch, capsys, finished, wrong):
-    monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
-    directory = copied(finished, tmp_path)
-    before = contents(directory)
-    assert guard(lambda: run(directory, *SMALL, *wrong)) == 2
-    assert contents(directory) == before
-    said = capsys.readouterr().err
-    if not {"seed=3", "logger=mlflow", "engine=deployment"} & set(wrong) and "population" not in wrong[-1]:
-        assert "to 9.785 at" in said  # the new epsilon, 9.78427 rounded up
-        assert "privacy.max_epsilon=9.785" in said
+def test_a_refused_extension_leaves_everything_as_it_was(
+    tmp_path, monkeypatch, capsys, finished, wrong, says
+):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    assert says in refused(capsys, copied(finished, tmp_path), *SMALL, *wrong)
 
 
 def test_what_was_not_released_is_not_extended(tmp_path, monkeypatch, capsys):
-    def crash(*_):
-        raise Crash
-
     with monkeypatch.context() as patched:
         patched.setattr("experiments.session.recorder.Recorder.finish", crash)
         with pytest.raises(Crash):
             run(tmp_path / "r", *SMALL)
     for name in ("r", "absent"):
-        assert guard(lambda name=name: run(tmp_path / name, *SMALL, *MORE)) == 2
-        assert "holds no finished run" in capsys.readouterr().err
+        assert "holds no finished run" in refused(capsys, tmp_path / name, *SMALL, *MORE)
     assert not (tmp_path / "absent").exists()
 
 
@@ -191,14 +181,18 @@ def test_parts_are_written_by_extensions_alone(tmp_path):
     assert not (tmp_path / "r").exists()
 
 
-def test_a_run_that_its_budget_ended_is_extended_from_there_and_again(tmp_path):
+def test_a_run_that_its_budget_ended_is_extended_from_there_and_again(tmp_path, capsys):
     options = (*SMALL, "privacy.max_epsilon=6", "optimizer.schedule=decay")
     directory = run(tmp_path / "r", *options)
     assert summary(directory)["epochs"] == 1
     for epochs, most, held in ((1, 9, [1, 1]), (2, 12, [1, 1, 2])):
+        capsys.readouterr()
         run(directory, *options, f"run.extend={epochs}", f"privacy.max_epsilon={most}")
         assert parts(directory) == held == statement(directory)["parts"]
-        assert summary(directory)["epochs"] == sum(held)
+        spent, lines = summary(directory), capsys.readouterr().err
+        assert spent["epochs"] == sum(held)
+        assert spent["epsilon"] <= float(lines.split(" -> ")[1].split()[0]) <= spent["epsilon"] * 1.01
+        assert "a copy of this run that is extended too" in lines
     assert door.load(directory).plan.participation.progress(6) == 0
 
 
@@ -211,31 +205,23 @@ def test_a_limit_from_the_beginning_allows_what_is_left_of_it_and_no_more(tmp_pa
     assert summary(directory)["epochs"] == 3
 
 
-def test_two_copies_that_are_extended_do_not_share_their_noise(tmp_path):
+def test_two_copies_that_are_extended_share_no_noise_and_one_cut_off_does_not_continue_in_a_copy(
+    tmp_path, capsys
+):
     """Each is a run of its own, and they compose: the difference of their releases shows no client's update."""
-    directory = run(tmp_path / "r", *PLAIN)
-    other = tmp_path / "other"
+    directory, other = run(tmp_path / "r", *PRIVATE), tmp_path / "other"
     shutil.copytree(directory, other)
-    for each in (directory, other):
-        run(each, *PLAIN, *MORE)
+    run(other, *PRIVATE, *MORE)
+    with behind_round(Checkpoint, "settle", 8):
+        run(directory, *PRIVATE, *MORE)
+    copy = shutil.copytree(directory, tmp_path / "copy")
+    assert "this directory is a copy" in refused(capsys, copy, *PRIVATE, *RESUMED)
+    run(directory, *PRIVATE, *RESUMED)
     assert metrics(directory)[:6] == metrics(other)[:6]
     assert np.abs(model(directory) - model(other)).max() > 0.01
 
 
-def test_a_copy_of_an_extension_under_way_does_not_go_on(tmp_path, capsys):
-    directory = run(tmp_path / "r", *PLAIN)
-    with behind_round(Checkpoint, "settle", 8):
-        run(directory, *PLAIN, *MORE)
-    copy = tmp_path / "copy"
-    shutil.copytree(directory, copy)
-    resumed = (*PLAIN, "privacy.max_epsilon=20", "run.resume=true")
-    assert guard(lambda: run(copy, *resumed)) == 2
-    assert "this directory is a copy" in capsys.readouterr().err
-    run(directory, *resumed)
-    assert summary(directory)["rounds"] == 9
-
-
-def test_data_of_another_number_of_clients_does_not_go_on(tmp_path, capsys):
+def test_data_of_another_number_of_clients_are_not_added(tmp_path, capsys):
     def written(users):
         x = np.random.default_rng(0).normal(size=(6 * users, 5)).astype("f4")
         np.savez(tmp_path / "data.npz", x=x, y=np.arange(6 * users) % 3, user=np.arange(6 * users) % users)
@@ -244,12 +230,10 @@ def test_data_of_another_number_of_clients_does_not_go_on(tmp_path, capsys):
            "population.epochs=1", "privacy.delta=1e-3")  # fmt: skip
     written(12)
     directory = run(tmp_path / "r", *own)
-    before = contents(directory)
     for users in (11, 15):
         written(users)
-        assert guard(lambda: run(directory, *own, *MORE)) == 2
-        assert f"had 12 clients, and the data at hand give {users}" in capsys.readouterr().err
-        assert contents(directory) == before
+        said = refused(capsys, directory, *own, *MORE)
+        assert f"had 12 clients, and the data at hand give {users}" in said
     written(12)
     run(directory, *own, "run.extend=1", "privacy.max_epsilon=30")
     assert summary(directory)["epochs"] == 2
@@ -262,6 +246,79 @@ def test_the_door_extends_by_the_runs_own_settings_and_names_the_epsilon(tmp_pat
     longer = door.extend(directory, 1, max_epsilon=20)
     assert longer.summary["epochs"] == 3
     assert longer.epsilon == statement(directory)["epsilon"]
-    simulate(
-        composed(f"run.directory={directory}", *SMALL, "privacy.max_epsilon=20", "run.resume=true")
-    )  # over
+    run(directory, *SMALL, *RESUMED)  # over
+
+
+def test_a_run_that_lost_its_config_continues_under_no_other_limit(tmp_path, capsys, broken, finished):
+    """Cut off, finished, or cut off in an extension; also where a program gives all settings."""
+    cut_off = copied(broken, tmp_path / "cut")
+    over = copied(finished, tmp_path / "over")
+    longer = cut(copied(finished, tmp_path / "longer"), *SMALL, *MORE, after=2)
+    for directory in (cut_off, over, longer):
+        (directory / "config.yaml").unlink()
+        given = (*SMALL, "privacy.max_epsilon=50", "run.resume=true", "run.accept_copy=true")
+        for call in (again, run):
+            assert "no config.yaml" in refused(capsys, directory, *given, call=call)
+    assert "no config.yaml" in refused(capsys, longer, *SMALL, *MORE, call=again)
+
+
+def test_the_checkpoint_itself_refuses_another_limit(tmp_path, capsys, monkeypatch, broken):
+    """Whatever reads or writes config.yaml."""
+    directory = copied(broken, tmp_path)
+    for module in ("session.session", "session.resume"):
+        monkeypatch.setattr(f"experiments.{module}.refuse_lost_config", lambda path: None)
+    (directory / "config.yaml").unlink()
+    given = ("privacy.max_epsilon=50", "run.resume=true", "run.accept_copy=true")
+    assert guard(lambda: run(directory, *SMALL, *given)) == 2
+    assert "privacy.max_epsilon is 50.0, but the run in" in capsys.readouterr().err
+
+
+def test_an_edited_limit_and_edited_parts_are_refused_by_name(tmp_path, capsys, broken, finished):
+    cut_off = edited(copied(broken, tmp_path / "a"), "max_epsilon: 6.0", "max_epsilon: 50.0")
+    said = refused(capsys, cut_off, "run.resume=true", "run.accept_copy=true", call=again)
+    assert "privacy.max_epsilon is 50.0" in said
+    assert "but 6.0 in the checkpoint" in said
+    over = edited(copied(finished, tmp_path / "b"), "max_epsilon: null", "max_epsilon: 100.0")
+    assert "but null in the checkpoint" in refused(capsys, over, "run.extend=1", call=again)
+    longer = cut(copied(finished, tmp_path / "c"), *SMALL, *MORE, after=2)
+    edited(longer, "parts:\n  - 2\n  - 1\n", "parts:\n  - 2\n  - 30\n")
+    said = refused(capsys, longer, "run.resume=true", call=again)
+    assert "population.parts is [2,30]" in said
+    assert "[2,1] in the checkpoint" in said
+
+
+@pytest.mark.parametrize("lost", ["checkpoint", "checkpoint/base-*"])
+def test_a_finished_run_that_lost_its_checkpoint_is_not_extended(tmp_path, capsys, finished, lost):
+    directory = copied(finished, tmp_path)
+    for path in directory.glob(lost):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert "holds no checkpoint" in refused(capsys, directory, *SMALL, *MORE)
+
+
+def test_a_limit_of_an_extension_that_never_began_allows_nothing(tmp_path, capsys, monkeypatch, finished):
+    """Killed with everything written but the end of summary.json, which is where an extension begins."""
+    directory, real = copied(finished, tmp_path), Path.unlink
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            Path, "unlink", lambda path, *a, **k: crash() if path.name == "summary.json" else real(path, *a, **k)
+        )  # fmt: skip
+        with pytest.raises(Crash):
+            run(directory, *SMALL, *MORE)
+    assert summary(directory)["epochs"] == 2
+    assert read_config(directory)["privacy"]["max_epsilon"] is None
+    assert "privacy.max_epsilon=9.785" in refused(capsys, directory, "run.extend=1", call=again)
+    again(directory, *MORE)
+    assert summary(directory)["epochs"] == 3
+
+
+def test_an_extension_killed_before_its_config_continues_with_its_limit(tmp_path, monkeypatch, finished):
+    directory = copied(finished, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(resume, "complete", crash)
+        with pytest.raises(Crash):
+            run(directory, *SMALL, *MORE)
+    assert not (directory / "summary.json").exists()
+    assert read_config(directory)["privacy"]["max_epsilon"] is None
+    again(directory, "run.resume=true")
+    assert (summary(directory)["epochs"], len(metrics(directory))) == (3, 9)
+    assert (read_config(directory)["privacy"]["max_epsilon"], parts(directory)) == (20, [2, 1])

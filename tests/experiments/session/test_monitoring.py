@@ -1,32 +1,40 @@
-"""What a run tells Prometheus is what its files say, and ends with it."""
+"""What a run tells Prometheus and the loggers is what its files say, and ends with it."""
+# ruff: noqa: F811  fixtures of `scraping`
 
+import contextlib
 import json
 import socket
 import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 
-import prometheus_client
 import pytest
 
 import runs
 import scraping
+import written_run
 from crashes import Crash
-from experiments.session.monitoring import GAUGES, HOST, Watch, listening, open_watch
+from experiments.session.monitoring import (
+    GAUGES,
+    HOST,
+    LoggerName,
+    Watch,
+    listening,
+    open_logger,
+    open_watch,
+    tag,
+)
 from fedmf.errors import SettingError
-from scraping import OF_A_SIMULATION, OF_NODES, WITH_A_LIMIT, after_each_round, ports, samples  # noqa: F401  fixtures
+from scraping import OF_A_SIMULATION, OF_NODES, WITH_A_LIMIT, after_each_round, ports, samples  # noqa: F401
 from server.strategy import FedMF
 
 pytestmark = pytest.mark.long
 
 SMALL = (
-    "dataset=synthetic",
-    "dataset.clients=24",
-    "dataset.features=5",
-    "dataset.classes=3",
-    "population.cohort_size=8",
-    "population.epochs=2",
+    *("dataset=synthetic", "dataset.clients=24", "dataset.features=5", "dataset.classes=3"),
+    *("population.cohort_size=8", "population.epochs=2"),
 )
 WATCHED = (*SMALL, "run.metrics_port=0")
 
@@ -38,22 +46,27 @@ def rows(directory):
 @pytest.fixture
 def server():
     """Serve a watch that stays as it is; return it and its port."""
-    watch = Watch(prometheus_client)
+    watch = Watch()
     watch.set(rounds_released=3, rounds_planned=4, waiting_for_nodes=0)
     with listening(0, watch, "r", "local", 60.0) as port:
         yield watch, port
 
 
-def test_after_each_round_a_scrape_says_what_the_runs_files_say(tmp_path, ports, after_each_round):  # noqa: F811
+def test_after_each_round_a_scrape_says_what_the_runs_files_say_and_names_the_run_alone(
+    tmp_path, ports, after_each_round
+):
     seen, began = [], time.time()
-    after_each_round(lambda: seen.append((samples(ports[-1])[0], time.time())))
+    after_each_round(lambda: seen.append((*samples(ports[-1]), time.time())))
     directory = runs.run(tmp_path / "mine", *WATCHED, "faults.drop_out=0.3", "privacy.max_epsilon=9")
     statement, summary = json.loads((directory / "privacy.json").read_text()), runs.summary(directory)
     written = rows(directory)
     assert len(seen) == len(written) == 6
     assert any(row["replies"] < row["cohort_size"] for row in written)
     assert len({row["epsilon"] for row in written}) == 2
-    for (found, at), row in zip(seen, written, strict=True):
+    for (found, labels, at), row in zip(seen, written, strict=True):
+        assert set(found) == OF_A_SIMULATION | WITH_A_LIMIT
+        assert {name for name, own in labels.items() if own} == {"fedmf_run_info"}
+        assert labels["fedmf_run_info"] | {"version": ""} == {"run": "mine", "engine": "local", "version": ""}
         last = found.pop("fedmf_last_round_timestamp_seconds")
         assert began <= found.pop("fedmf_session_started_timestamp_seconds") <= last <= at
         assert found == {
@@ -73,47 +86,25 @@ def test_after_each_round_a_scrape_says_what_the_runs_files_say(tmp_path, ports,
             "fedmf_private": statement["private"],
             "fedmf_waiting_for_nodes": 0,
         }
-
-
-def test_the_names_are_a_fixed_list_and_the_only_labels_are_those_of_the_run(
-    tmp_path,
-    ports,  # noqa: F811
-    after_each_round,  # noqa: F811
-):
-    seen = []
-    after_each_round(lambda: seen.append(samples(ports[-1])))
-    runs.run(tmp_path / "mine", *WATCHED)
-    for values, labels in seen:
-        assert set(values) == OF_A_SIMULATION
-        assert {name for name, own in labels.items() if own} == {"fedmf_run_info"}
-        assert {**labels["fedmf_run_info"], "version": "any"} == {
-            "run": "mine",
-            "engine": "local",
-            "version": "any",
-        }
-    assert {f"fedmf_{name}" for name in GAUGES} | {
-        "fedmf_run_info"
-    } == OF_A_SIMULATION | WITH_A_LIMIT | OF_NODES
+    listed = {f"fedmf_{name}" for name in GAUGES} | {"fedmf_run_info"}
+    assert listed == OF_A_SIMULATION | WITH_A_LIMIT | OF_NODES
 
 
 @pytest.mark.parametrize(
-    ("overrides", "epsilon"),
-    [
-        (("run.reproducible=true",), None),
-        (("privacy.epsilon=null", "privacy.noise_multiplier=0"), float("inf")),
-    ],
+    "overrides", [("run.reproducible=true",), ("privacy.epsilon=null", "privacy.noise_multiplier=0")]
 )
-def test_a_run_that_is_not_private_is_called_so(tmp_path, ports, after_each_round, overrides, epsilon):  # noqa: F811
+def test_a_run_that_is_not_private_is_called_so(tmp_path, ports, after_each_round, overrides):
     seen = []
     after_each_round(lambda: seen.append(samples(ports[-1])[0]))
     directory = runs.run(tmp_path / "r", *WATCHED, *overrides)
     assert not json.loads((directory / "privacy.json").read_text())["private"]
+    assert set(seen[0]) == OF_A_SIMULATION
     assert {found["fedmf_private"] for found in seen} == {0}
-    if epsilon is not None:
-        assert {found["fedmf_epsilon_spent"] for found in seen} == {epsilon}
+    if len(overrides) == 2:
+        assert {found["fedmf_epsilon_spent"] for found in seen} == {float("inf")}
 
 
-def test_a_resumed_run_goes_on_counting_where_it_was(tmp_path, ports, after_each_round, monkeypatch):  # noqa: F811
+def test_a_resumed_run_counts_from_where_it_was(tmp_path, ports, after_each_round, monkeypatch):
     def crash():
         if samples(ports[-1])[0]["fedmf_rounds_released"] == 4:
             raise Crash
@@ -129,8 +120,7 @@ def test_a_resumed_run_goes_on_counting_where_it_was(tmp_path, ports, after_each
     after_each_round(lambda: None)
     runs.run(tmp_path / "r", *WATCHED, "run.resume=true")
     (found,), last = begun, rows(tmp_path / "r")[3]
-    assert found["fedmf_rounds_released"] == 4
-    assert found["fedmf_epochs_begun"] == 2
+    assert (found["fedmf_rounds_released"], found["fedmf_epochs_begun"]) == (4, 2)
     assert found["fedmf_replies"] == last["replies"]
     assert found["fedmf_round_seconds"] == last["seconds"]
     assert found["fedmf_epsilon_spent"] == last["epsilon"]
@@ -142,62 +132,40 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_written(tmp_path, ca
         other.bind((HOST, 0))
         other.listen()
         port = other.getsockname()[1]
-        code = runs.typed(*SMALL, f"run.metrics_port={port}", f"run.directory={tmp_path / 'r'}", cwd=tmp_path)
-    assert code == 2
-    said = capsys.readouterr().err
+        said = runs.refused(capsys, tmp_path / "r", *SMALL, f"run.metrics_port={port}")
     assert f"run.metrics_port is {port}, which cannot be used on 127.0.0.1 (Address already in use)" in said
-    assert not (tmp_path / "r").exists() or not list((tmp_path / "r").iterdir())
 
 
 @pytest.mark.parametrize("ends", [None, Crash])
-def test_the_server_ends_with_the_run(tmp_path, ports, after_each_round, capsys, ends):  # noqa: F811
-    alive = []
-
-    def look():
-        alive.append(scraping.health(ports[-1])[0])
-        if ends is not None:
-            raise ends
-
-    after_each_round(look)
-    if ends is None:
-        runs.run(tmp_path / "r", *WATCHED)
-    else:
-        with pytest.raises(ends):
-            runs.run(tmp_path / "r", *WATCHED)
-    assert set(alive) == {200}
-    assert f"metrics: http://127.0.0.1:{ports[-1]}/metrics" in capsys.readouterr().err
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((HOST, ports[-1]))
-    assert not [thread for thread in threading.enumerate() if "serve_forever" in thread.name]
-
-
-def test_whoever_asks_and_says_nothing_delays_neither_rounds_nor_the_end(
-    tmp_path,
-    ports,  # noqa: F811
-    after_each_round,  # noqa: F811
+def test_the_server_ends_with_the_run_and_a_client_that_says_nothing_delays_neither_rounds_nor_the_end(
+    tmp_path, ports, after_each_round, capsys, ends
 ):
     patience, hanging = 40, []
 
     def hang():
         hanging.append(socket.create_connection((HOST, ports[-1])))
         hanging[-1].send(b"GET /metrics HTTP/1.1\r\n")
-        assert samples(ports[-1])
+        assert scraping.health(ports[-1])[0] == 200
+        if ends is not None:
+            raise ends
 
     after_each_round(hang)
     began = time.monotonic()
-    directory = runs.run(tmp_path / "r", *WATCHED)
+    with contextlib.nullcontext() if ends is None else pytest.raises(ends):
+        runs.run(tmp_path / "r", *WATCHED)
     assert time.monotonic() - began < patience
-    assert len(hanging) == 6
-    assert max(row["seconds"] for row in rows(directory)) < patience / 4
+    assert len(hanging) == len(rows(tmp_path / "r"))
+    assert max(row["seconds"] for row in rows(tmp_path / "r")) < patience / 4
+    assert f"metrics: http://127.0.0.1:{ports[-1]}/metrics" in capsys.readouterr().err
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((HOST, ports[-1]))
+    assert not [thread for thread in threading.enumerate() if "serve_forever" in thread.name]
     for connection in hanging:
         connection.close()
 
 
 def test_without_a_port_nothing_listens_and_the_package_is_not_needed(
-    tmp_path,
-    ports,  # noqa: F811
-    after_each_round,  # noqa: F811
-    monkeypatch,
+    tmp_path, ports, after_each_round, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     seen = []
@@ -211,17 +179,14 @@ def test_without_a_port_nothing_listens_and_the_package_is_not_needed(
         pass
 
 
-def test_it_listens_on_the_loopback_interface_alone_and_answers_two_paths(server):
+def test_it_listens_on_the_loopback_interface_alone(server):
     _, port = server
     status, kind, _ = scraping.get(port, "/metrics?x=1")
     assert status == 200
     assert kind.startswith("text/plain; version=")
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    listening = [line.split()[1:4:2] for line in lines]  # address, state
-    hexed = f":{port:04X}"
-    assert [address for address, state in listening if address.endswith(hexed) and state == "0A"] == [
-        f"0100007F{hexed}"
-    ]
+    addresses = [address for _, address, _, state, *_ in map(str.split, lines) if state == "0A"]
+    assert [at for at in addresses if at.endswith(f":{port:04X}")] == [f"0100007F:{port:04X}"]
 
 
 def test_health_is_late_when_no_round_has_ended_for_the_stated_time_and_well_after_the_next(server):
@@ -244,3 +209,82 @@ def test_health_is_late_when_no_round_has_ended_for_the_stated_time_and_well_aft
     assert 61 <= said["seconds_since_last_round"] < 70
     watch.set(rounds_released=4)
     assert scraping.health(port)[0] == 200
+
+
+class Recorder(contextlib.nullcontext):
+    """Stands for a writer of any of the loggers' packages."""
+
+    def __init__(self):
+        self.sent, self.closed = [], False
+
+    def add_scalar(self, key, value, step):
+        self.sent.append((step, key, value))
+
+    def log(self, values, step):
+        self.sent += [(step, key, value) for key, value in values.items()]
+
+    def close(self):
+        self.closed = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """One recorder behind the names that each package uses."""
+    recorder = Recorder()
+    packages = {
+        "torch.utils.tensorboard": {"SummaryWriter": lambda path: recorder},
+        "mlflow": {"start_run": lambda run_name: recorder, "log_metrics": recorder.log},
+        "wandb": {"init": lambda project, name, dir: recorder},
+    }
+    for name, contents in packages.items():
+        module = ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    return recorder
+
+
+@pytest.mark.parametrize("name", [LoggerName.tensorboard, LoggerName.mlflow, LoggerName.wandb])
+def test_every_row_is_sent_at_its_round_without_missing_numbers_and_the_logger_is_closed(
+    tmp_path, name, recorder
+):
+    given = written_run.metrics(private=False)[:2]
+    with contextlib.suppress(ZeroDivisionError), open_logger(name, tmp_path) as log:
+        for row in given:
+            log(row)
+        assert not recorder.closed
+        _ = 1 / 0  # a run that fails still closes its logger
+    assert recorder.closed
+    name_of = tag if name is LoggerName.tensorboard else str
+    assert {(row["round"], name_of("accuracy"), row["accuracy"]) for row in given} <= {*recorder.sent}
+    assert {key for _, key, _ in recorder.sent} == {
+        name_of(key) for key in {*given[0]} - {"round", "epsilon"}
+    }
+
+
+def test_tensorboards_tags_are_grouped_and_every_number_of_a_run_has_one(tmp_path, recorder):
+    """Of a real run; docs/data.md names the groups."""
+    small = ("population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8")
+    directory = runs.run(tmp_path / "r", *small, "logger=tensorboard", "metrics=[accuracy,top5]")
+    last = rows(directory)[-1]
+    tags = {name for _, name, _ in recorder.sent}
+    assert tags == {tag(key) for key in [*last, "noise_error"] if key != "round"}
+    assert {"score/accuracy", "score/loss", "score/top5", "privacy/epsilon", "bytes/uplink"} < tags
+    assert {name.split("/")[0] for name in tags} == {"score", "privacy", "bytes", "noise", "round"}
+    page = (runs.CONF.parent / "docs" / "data.md").read_text()
+    assert all(f"`{name.split('/')[0]}/" in page for name in tags)
+    errors = json.loads((directory / "mechanism.json").read_text())["per_round_error"]
+    assert [value for _, name, value in recorder.sent if name == "noise/error"] == errors
+    assert (2, "score/accuracy", last["accuracy"]) in recorder.sent
+
+
+def test_a_missing_package_of_a_logger_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    needs = r"needs the package mlflow.*fedmf\[mlflow\]"
+    with pytest.raises(SettingError, match=needs), open_logger(LoggerName.mlflow, tmp_path):
+        pass

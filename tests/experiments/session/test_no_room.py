@@ -6,9 +6,8 @@ import pytest
 import no_room
 import runs
 from experiments.cli.command import guard
-from experiments.engines import engine, pool
+from experiments.engines import engine, processes
 from fedmf.errors import RunStoppedError
-from runs import in_directory, simulate
 
 pytestmark = pytest.mark.long
 
@@ -31,11 +30,11 @@ def has_released_nothing(run):
 def test_where_no_worker_has_room_for_the_model_nothing_is_released_and_the_run_goes_on_later(
     tmp_path, monkeypatch, capfd, net
 ):
-    monkeypatch.setattr(pool, "PAUSE", 0.1)
+    monkeypatch.setattr(processes, "PAUSE", 0.1)
     monkeypatch.setenv(no_room.FULL, str(tmp_path / "full"))
     (tmp_path / "full").touch()
     run, two = tmp_path / "run", (*SMALL, f"model.name=no_room:{net}", "engine.workers=2")
-    assert guard(lambda: simulate(in_directory(run, *two))) == 1
+    assert guard(lambda: runs.run(run, *two)) == 1
     said = capfd.readouterr().err
     assert "error: no worker process can begin (OutOfMemoryError: CUDA out of memory." in said
     assert "nothing of the round was released" in said
@@ -61,6 +60,6 @@ def test_where_the_runs_own_process_has_no_room_it_stops_before_the_first_round(
     with pytest.raises(
         RunStoppedError, match=r"trainer cannot be made \(OutOfMemoryError: CUDA out of memory"
     ):
-        simulate(in_directory(tmp_path / "run", *SMALL, NET))
+        runs.run(tmp_path / "run", *SMALL, NET)
     assert len(made) == 2
     assert has_released_nothing(tmp_path / "run")

@@ -1,45 +1,62 @@
-"""provenance.json: what a run was made with and how long it took, resumes and workers included, and nobody's name."""
+"""What a run was made with: its sessions, their software, their code, and the noise with which its epochs began."""
 
 import getpass
 import json
 import platform
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import time
+import tomllib
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import fedmf
-from crashes import Crash, behind_round
+from crashes import behind_round, cut
 from experiments.cli.result import rows as result_rows
-from experiments.pages.wording import text_of
 from experiments.run_files import provenance
 from experiments.run_files.directory import PROVENANCE, RunDirectory
-from experiments.run_files.provenance import Provenance, software
+from experiments.run_files.provenance import Provenance, code_digest, own_code, software
 from experiments.run_files.reader import read_run
-from fedmf import compiling
-from runs import run, summary
+from fedmf import compiling, plan as plans
+from fedmf.accounting import Ledger
+from fedmf.plan import Plan
+from runs import SMALL, metrics, model, refused, run, summary
 from server.checkpoint import Checkpoint
+from without_numba import needs_numba
 
 pytestmark = pytest.mark.long
 
-SMALL = (
-    "population.cohort_size=6",
-    "population.rounds_per_epoch=3",
-    "population.epochs=2",
-    "run.reproducible=true",
-)
+ROOT = Path(__file__).resolve().parents[3]
+RESUME, ALLOW = "run.resume=true", "run.allow_version_change=true"
+OTHER = "0123456789abcdef"
 
 
 def sessions(directory):
     """Return the recorded sessions."""
     return json.loads((directory / PROVENANCE).read_text())["sessions"]
+
+
+def statement(directory):
+    return json.loads((directory / "privacy.json").read_text())
+
+
+def told(directory):
+    """What privacy.json says of each session: its first round and its code."""
+    return [(session["first_round"], session["code"]) for session in statement(directory)["provenance"]]
+
+
+def be_other_code(monkeypatch):
+    """Return the code that this is, and be another from now on."""
+    own = own_code()["code"]
+    monkeypatch.setattr(provenance, "code_digest", lambda checkout: OTHER)
+    return own
 
 
 def begun(directory, first_round=1):
@@ -49,27 +66,27 @@ def begun(directory, first_round=1):
     return record
 
 
-def test_versions_machine_and_times_are_those_of_this_process(tmp_path):
+def test_versions_machine_and_times_are_those_of_this_process_and_no_name_or_path_is_recorded(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv(provenance.IMAGE, "sha256:abc")
     before = time.time()
-    (session,) = sessions(run(tmp_path / "r", *SMALL))
+    directory = run(tmp_path / "r", *SMALL)
+    (session,) = sessions(directory)
     said = session["software"]
-    assert said["fedmf"] == fedmf.__version__
-    assert said["python"] == platform.python_version()
-    assert (said["torch"], said["flwr"]) == (torch.__version__, version("flwr"))
+    assert (said["fedmf"], said["python"]) == (fedmf.__version__, platform.python_version())
+    assert (said["torch"], said["flwr"]) == (version("torch"), version("flwr"))
     assert session["machine"]["accelerator"] is None
     assert session["machine"]["memory_bytes"] > 10**8
     assert session["machine"]["cores"] >= 1
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", session["started"])
     assert time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(before)) <= session["started"] <= session["until"]
-    wall = summary(tmp_path / "r")["wall_seconds"]
-    assert wall == session["wall_seconds"] <= time.time() - before
-
-
-def test_neither_a_name_of_machine_or_user_nor_a_path_is_recorded(tmp_path):
-    text = (run(tmp_path / "r", *SMALL) / PROVENANCE).read_text()
-    for name in (socket.gethostname(), platform.node(), getpass.getuser(), str(Path.home()), str(tmp_path)):
+    assert summary(directory)["wall_seconds"] == session["wall_seconds"] <= time.time() - before
+    (stated,) = statement(directory)["provenance"]
+    assert (stated["image"], stated["bundle"]) == ("sha256:abc", None)
+    text = (directory / PROVENANCE).read_text()
+    for name in (socket.gethostname(), platform.node(), getpass.getuser(), str(Path.home()), "/"):
         assert name not in text
-    assert "/" not in text
 
 
 def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monkeypatch):
@@ -79,64 +96,35 @@ def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monk
     monkeypatch.undo()
     (killed,) = sessions(tmp_path / "r")
     assert killed["wall_seconds"] > 0
-    run(tmp_path / "r", *SMALL, "run.resume=true")
+    run(tmp_path / "r", *SMALL, RESUME)
     first, second = sessions(tmp_path / "r")
     assert first == killed
     assert (first["first_round"], second["first_round"]) == (1, 5)
     html = (tmp_path / "r" / "report.html").read_text()
     assert "Sessions: 2." in html
     assert "of a session that was killed, the time after its last record is missing" in html
+    assert ", ".join(dict.fromkeys((first["started"], second["started"]))) in html
     wall = summary(tmp_path / "r")["wall_seconds"]
     assert wall == first["wall_seconds"] + second["wall_seconds"]
-    walls = (
-        text_of("wall_seconds", wall),
-        ", ".join(dict.fromkeys(text_of("wall_seconds", one["wall_seconds"]) for one in (first, second))),
-    )
-    assert tuple(re.findall(r">wall time</td>\s*<td[^>]*>([^<]*)</td>", html)) == walls
     assert ("wall seconds", f"{wall:.1f} in 2 sessions") in [*result_rows(read_run(tmp_path / "r"))]
-    assert ", ".join(dict.fromkeys((first["started"], second["started"]))) in html
-    run(tmp_path / "r", *SMALL, "run.resume=true")  # finished: nothing changes
+    run(tmp_path / "r", *SMALL, RESUME)  # finished: nothing changes
     assert sessions(tmp_path / "r") == [first, second]
 
 
-@pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
-@pytest.mark.parametrize("first", ["without", "with"])
-def test_a_resume_with_or_without_numba_goes_on_alike(first, tmp_path, monkeypatch):
-    """Of the same run, cut after round 3: masks and noise of each round are those of a run of one kind, to rounding."""
-    models = {}
-
-    def settle(checkpoint, plan, state, real=Checkpoint.settle):
-        real(checkpoint, plan, state)
-        models[state.round] = state.model.copy()
-        if state.round == 3 and crashes:
-            raise Crash
-
-    def play(kind, name, *overrides):
-        with monkeypatch.context() as patch:
-            patch.setattr(Checkpoint, "settle", settle)
-            if kind == "without":
-                patch.setitem(sys.modules, "numba", None)  # installed, and cannot be imported
-            compiling.loops.cache_clear()
-            try:
-                run(tmp_path / name, *SMALL, *overrides)
-            finally:
-                compiling.loops.cache_clear()
-        session = sessions(tmp_path / name)[-1]
-        assert session["software"]["numba"] == (None if kind == "without" else version("numba"))
-
-    crashes = False
-    play(first, "whole")
-    whole = dict(models)
-    crashes = True
-    with pytest.raises(Crash):
-        play(first, "cut")
-    crashes = False
-    second = {"with": "without", "without": "with"}[first]
-    play(second, "cut", "run.resume=true")
-    for number, model in whole.items():
-        np.testing.assert_allclose(models[number], model, rtol=1e-4, atol=1e-5)
-    assert not np.array_equal(models[6], whole[6])  # another kind indeed
-    assert [session["first_round"] for session in sessions(tmp_path / "cut")] == [1, 4]
+@needs_numba
+def test_a_resume_without_numba_continues_a_run_with_it_and_names_both(tmp_path, monkeypatch):
+    """Masks and noise of each round are those of a run of one kind, to rounding."""
+    whole = run(tmp_path / "whole", *SMALL)
+    directory = cut(tmp_path / "r", *SMALL)
+    monkeypatch.setitem(sys.modules, "numba", None)  # installed, and cannot be imported
+    compiling.loops.cache_clear()
+    try:
+        run(directory, *SMALL, RESUME)
+    finally:
+        compiling.loops.cache_clear()
+    np.testing.assert_allclose(model(directory), model(whole), rtol=1e-4, atol=1e-5)
+    assert not np.array_equal(model(directory), model(whole))  # another kind indeed
+    assert [session["software"]["numba"] for session in sessions(directory)] == [version("numba"), None]
 
 
 def test_a_killed_session_leaves_what_it_had_recorded(tmp_path, monkeypatch):
@@ -154,7 +142,7 @@ DAMAGED = ["{", "[]", '{"sessions": [4]}', '{"sessions": [{"first_round": 1, "so
 
 
 @pytest.mark.parametrize("text", DAMAGED)
-def test_a_damaged_record_keeps_nobody_from_resuming(tmp_path, capsys, text):
+def test_a_damaged_record_keeps_no_run_from_being_resumed(tmp_path, capsys, text):
     (tmp_path / PROVENANCE).write_text(text)
     record = begun(tmp_path, 4)
     record.write()
@@ -168,10 +156,8 @@ def test_a_damaged_record_keeps_nobody_from_resuming(tmp_path, capsys, text):
 def test_the_commit_is_that_of_the_checkout_and_nothing_where_there_is_none(tmp_path):
     def git(*arguments):
         name = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
-        done = subprocess.run(
-            ["git", *name, "-C", tmp_path, *arguments], check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
+        command = ["git", *name, "-C", tmp_path, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     installed = tmp_path / "lib"
     installed.mkdir()
@@ -189,7 +175,110 @@ def test_the_commit_is_that_of_the_checkout_and_nothing_where_there_is_none(tmp_
 
 def test_a_permission_to_continue_a_copy_is_in_the_statement_from_the_first_round_on(tmp_path):
     """A copy that was made before the first release starts at round 1 too."""
-    run(tmp_path / "r", *SMALL, "run.resume=true", "run.accept_copy=true")
-    said = json.loads((tmp_path / "r/privacy.json").read_text())
-    assert any("had accept_copy=true" in warning for warning in said["warnings"])
+    run(tmp_path / "r", *SMALL, RESUME, "run.accept_copy=true")
+    assert any("had accept_copy=true" in warning for warning in statement(tmp_path / "r")["warnings"])
     assert sessions(tmp_path / "r")[-1]["allows"] == ["accept_copy"]
+
+
+@pytest.mark.parametrize(
+    "more", [(RESUME,), ("run.extend=1", "privacy.max_epsilon=20")], ids=["resume", "extend"]
+)
+def test_other_code_is_refused_and_where_it_is_allowed_the_statement_names_both(
+    tmp_path, monkeypatch, capsys, more
+):
+    is_resume = more == (RESUME,)
+    directory = cut(tmp_path / "r", *SMALL) if is_resume else run(tmp_path / "r", *SMALL)
+    own = be_other_code(monkeypatch)
+    said = refused(capsys, directory, *SMALL, *more)
+    assert f"was played so far with code {own}, and this is code {OTHER}" in said
+    assert ALLOW in said
+    run(directory, *SMALL, *more, ALLOW)
+    assert told(directory) == [(1, own), (5 if is_resume else 7, OTHER)]
+
+
+def test_a_run_that_was_stopped_names_the_code_of_every_session_that_released_a_round(tmp_path, monkeypatch):
+    """Also of one that released its rounds within an epoch that another had begun, and of one that is not known."""
+    directory = cut(tmp_path / "r", *SMALL, after=1)
+    own = be_other_code(monkeypatch)
+    assert told(directory) == [(1, own)]
+    cut(directory, *SMALL, RESUME, ALLOW, after=2)
+    assert told(directory) == [(1, own), (2, OTHER)]
+    (directory / PROVENANCE).unlink()
+    run(directory, *SMALL, RESUME, ALLOW)
+    assert told(directory) == [(1, None), (4, OTHER)]
+
+
+def bundled(folder):
+    """A copy of what Flower bundles of this checkout, in `folder`."""
+    app = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    left_out = {file for pattern in app["fab-exclude"] for file in ROOT.glob(pattern)}
+    included = {file for pattern in app["fab-include"] for file in ROOT.glob(pattern)}
+    for file in included - left_out:
+        (folder / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder / file.relative_to(ROOT))
+    return folder
+
+
+def test_the_digest_of_the_code_is_that_of_flowers_bundle_and_every_change_is_seen(tmp_path):
+    digests = {code_digest(ROOT)}
+    assert digests == {code_digest(bundled(tmp_path / "a"))}
+    for name in ("fedmf/checks.py", "client/app.py", "conf/config.yaml"):
+        folder = bundled(tmp_path / name.replace("/", "_"))
+        (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+        digests.add(code_digest(folder))
+    moved = bundled(tmp_path / "moved")
+    (moved / "fedmf/checks.py").rename(moved / "fedmf/checked.py")
+    digests.add(code_digest(moved))
+    assert len(digests) == 5
+
+
+def calibrating(monkeypatch, factor):
+    """Be a version whose calibration gives `factor` times the noise multiplier."""
+    real = plans.calibrate_noise_multiplier
+    monkeypatch.setattr(plans, "calibrate_noise_multiplier", lambda **asked: factor * real(**asked))
+
+
+@pytest.mark.parametrize("factor", [0.02, 1 + 1e-7], ids=["far less noise", "a little more"])
+@pytest.mark.parametrize("after", [2, 3], ids=["in mid-epoch", "at an epoch's end"])
+def test_a_resume_under_another_calibration_is_refused_and_changes_nothing(
+    tmp_path, monkeypatch, capsys, after, factor
+):
+    with behind_round(Checkpoint, "settle", after):
+        run(tmp_path / "r", *SMALL)
+    with monkeypatch.context() as patched:
+        calibrating(patched, factor)
+        said = refused(capsys, tmp_path / "r", *SMALL, RESUME)
+    assert "the noise multiplier is " in said
+    assert "began with " in said
+    run(tmp_path / "r", *SMALL, RESUME)
+    assert summary(tmp_path / "r")["rounds"] == 6
+
+
+def test_a_calibration_that_differs_by_rounding_is_the_same(tmp_path, monkeypatch):
+    """Also under the tight accountant, which knows equal epochs only."""
+    tight = (*SMALL, "privacy.accountant=tight", "compression.keep_probability=0.1")
+    with behind_round(Checkpoint, "settle", 3):
+        run(tmp_path / "r", *tight)
+    calibrating(monkeypatch, 1 + 1e-12)
+    run(tmp_path / "r", *tight, RESUME)
+    assert len({row["epsilon"] for row in metrics(tmp_path / "r")}) == 2
+
+
+def test_the_epsilon_that_is_shown_and_stated_is_that_of_the_ledger(tmp_path, monkeypatch):
+    """Half the noise was recorded: what the plan would have recorded is stated nowhere."""
+    seen = []
+
+    def start(self, ledger):
+        after = ledger.record(replace(self.epoch_event, noise_multiplier=self.noise_multiplier / 2))
+        seen.append((self, after))
+        return after
+
+    monkeypatch.setattr(Plan, "start_epoch", start)
+    run(tmp_path / "r", *SMALL)
+    plan, ledger = seen[-1]
+    assert len(ledger.entries) == 2
+    first, both = (plan.spent_on(Ledger(ledger.entries[:count])).epsilon for count in (1, 2))
+    assert both > 1.5 * plan.spent().epsilon
+    assert [row["epsilon"] for row in metrics(tmp_path / "r")] == [first] * 3 + [both] * 3
+    assert summary(tmp_path / "r")["epsilon"] == both == statement(tmp_path / "r")["epsilon"]
+    assert "2 of 2 started epochs began otherwise than stated" in statement(tmp_path / "r")["paragraph"]

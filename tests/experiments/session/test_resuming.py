@@ -1,4 +1,4 @@
-"""run.directory=DIR run.resume=true alone goes on by the run's own settings; others are refused by name."""
+"""run.directory=DIR run.resume=true alone continues by the run's own settings; others, and mistakes, are refused by name."""
 
 import shutil
 
@@ -9,7 +9,7 @@ from crashes import cut
 from experiments.run_files.reader import read_config
 from experiments.session.resume import run_settings
 from fedmf.errors import RunDirectoryError, SettingError
-from runs import composed, metrics, model, run, simulate, summary, typed
+from runs import again, command, composed, contents, metrics, model, run, summary, typed
 
 pytestmark = pytest.mark.long
 
@@ -19,11 +19,7 @@ OWN = ("dataset=synthetic", "dataset.clients=12", "dataset.features=5", "dataset
        "population.cohort_size=3", "population.rounds_per_epoch=3", "population.epochs=2", "run.reproducible=true",
        "metrics=[accuracy,f1]", "privacy.epsilon=null", "privacy.noise_multiplier=0.3", "run.checkpoint_every=2",
        "client.max_steps=3", "seed=5")  # fmt: skip
-
-
-def again(directory, *overrides, resume="run.resume=true"):
-    """What the command does with its overrides."""
-    simulate(run_settings([f"run.directory={directory}", resume, *overrides]))
+RESUME = "run.resume=true"
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +32,15 @@ def broken(tmp_path_factory):
     return cut(tmp_path_factory.mktemp("broken") / "r", *OWN)
 
 
-def contents(directory):
-    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+def asked(directory, *overrides):
+    """Return the settings of a call that resumes the run in `directory`."""
+    return run_settings([f"run.directory={directory}", RESUME, *overrides])
 
 
-def test_directory_and_resume_alone_go_on_bit_for_bit(tmp_path, straight):
+def test_directory_and_resume_alone_continue_bit_for_bit(tmp_path, straight):
     directory = cut(tmp_path / "r", *OWN)
     recorded = (directory / "config.yaml").read_bytes()
-    again(directory)
+    assert typed(f"run.directory={directory}", RESUME, cwd=tmp_path) == 0
     np.testing.assert_array_equal(model(directory), model(straight))
     assert metrics(directory) == metrics(straight)
     assert summary(directory)["noise_multiplier"] == 0.3
@@ -55,7 +52,7 @@ def test_directory_and_resume_alone_go_on_bit_for_bit(tmp_path, straight):
     ("privacy.epsilon=null",),
 ])  # fmt: skip
 def test_what_the_run_has_may_be_given_again(broken, given):
-    settings = run_settings([f"run.directory={broken}", "run.resume=true", *given])
+    settings = asked(broken, *given)
     assert settings.model == composed(*OWN).model
     assert settings.optimizer == composed(*OWN).optimizer
     assert settings.run.resume is True
@@ -66,68 +63,55 @@ def test_what_the_run_has_may_be_given_again(broken, given):
     ("model=cnn", "model is cnn", "mlp"),
     ("model.hidden=8", "model.hidden is 8", "7"),
     ("mechanism=optimal", "mechanism is optimal", "blt"),
-    ("optimizer=sgd", "optimizer is sgd", "adam"),
-    ("dataset=digits", "dataset is digits", "synthetic"),
     ("metrics=[accuracy]", r"metrics is \[accuracy\]", r"\[accuracy,f1\]"),
-    ("privacy.epsilon=8", r"privacy\.epsilon is 8.0", "null"),
+    ("privacy.epsilon=8 privacy.noise_multiplier=null", r"privacy\.epsilon is 8.0", "null"),
     ("privacy.max_epsilon=9", r"privacy\.max_epsilon is 9.0", "null"),
-    ("client.learning_rate=0.5", r"client\.learning_rate is 0.5", "1.0"),
     ("+experiment=mnist_cnn", r"population\.cohort_size is 340", "3"),
 ])  # fmt: skip
 def test_what_differs_is_refused_by_its_key_with_both_values(broken, given, key, has):
     before = contents(broken)
-    extra = ("privacy.noise_multiplier=null",) if given == "privacy.epsilon=8" else ()
     with pytest.raises(RunDirectoryError, match=f"{key}, and the run has {has}"):
-        run_settings([f"run.directory={broken}", "run.resume=true", given, *extra])
+        asked(broken, *given.split())
     assert contents(broken) == before
 
 
 def test_what_changes_speed_and_output_alone_may_be_given(tmp_path, straight):
     directory = cut(tmp_path / "r", *OWN)
-    settings = run_settings([f"run.directory={directory}", "run.resume=true", "engine=ray"])
+    settings = asked(directory, "engine=ray")
     assert (settings.engine.name, settings.output.name) == ("ray", "text")
-    again(directory, "engine.workers=1", "output=json")
+    again(directory, RESUME, "engine.workers=1", "output=json")
     np.testing.assert_array_equal(model(directory), model(straight))
 
 
-def test_other_settings_begin_anew_where_no_round_was_released(tmp_path, capsys):
+def test_other_settings_begin_a_new_run_where_no_round_was_released(tmp_path, capsys):
     directory = cut(tmp_path / "r", *OWN, after=0)
     small = [setting for setting in OWN if not setting.startswith(("seed", "model"))]
-    again(directory, *small, "seed=6")
+    again(directory, RESUME, *small, "seed=6")
     assert "a new run begins" in capsys.readouterr().err
     assert (read_config(directory)["seed"], read_config(directory)["model"]["name"]) == (6, "logistic")
     other = cut(tmp_path / "s", *OWN, after=0)
-    again(other)
+    again(other, RESUME)
     assert read_config(other)["seed"] == 5
 
 
-def test_without_resume_and_in_a_new_directory_overrides_stay_as_they_are(tmp_path, broken):
-    for overrides in (
-        [f"run.directory={broken}", "seed=3"],
-        [f"run.directory={tmp_path / 'new'}", "run.resume=true", "seed=3"],
-        ["seed=3", "run.resume=true"],
-    ):
-        assert run_settings(overrides) == composed(*overrides)
-
-
-def test_code_that_only_the_directory_names_is_not_imported_unless_trusted(tmp_path, broken):
-    stolen = tmp_path / "stolen"
-    shutil.copytree(broken, stolen)
+@pytest.mark.parametrize(("recorded", "key", "value"), [
+    ("loss: cross_entropy", "client.loss", "{own}"), ("- f1", r"metrics\[1\]", "[accuracy,{own}]"),
+    ("optimizer:\n  name: adam", "optimizer.name", None),
+])  # fmt: skip
+def test_code_that_only_the_directory_names_is_not_imported_unless_trusted(
+    tmp_path, broken, recorded, key, value
+):
+    stolen, own = shutil.copytree(broken, tmp_path / "stolen"), "not_there_of_the_resuming_tests:own"
     text = (stolen / "config.yaml").read_text()
-    (stolen / "config.yaml").write_text(
-        text.replace("loss: cross_entropy", "loss: not_there_of_the_resuming_tests:loss")
-    )
-    resumed = [f"run.directory={stolen}", "run.resume=true"]
-    with pytest.raises(SettingError, match=r"not_there_of_the_resuming_tests:loss.*run\.trust_code=true"):
-        run_settings(resumed)
-    for consent in ("run.trust_code=true", "client.loss=not_there_of_the_resuming_tests:loss"):
-        assert run_settings([*resumed, consent]).client.loss == "not_there_of_the_resuming_tests:loss"
-
-
-def test_the_command_itself_goes_on(tmp_path, straight):
-    directory = cut(tmp_path / "r", *OWN)
-    assert typed(f"run.directory={directory}", "run.resume=true", cwd=tmp_path) == 0
-    np.testing.assert_array_equal(model(directory), model(straight))
+    assert recorded in text
+    named = recorded.rpartition(" ")[0] + f" {own}"
+    (stolen / "config.yaml").write_text(text.replace(recorded, named))
+    with pytest.raises(SettingError, match=rf"{key} of .*{own}.*run\.trust_code=true"):
+        asked(stolen)
+    if value is not None:  # typed
+        assert asked(stolen, f"{key.partition(chr(92))[0]}={value.format(own=own)}")
+    if key == "client.loss":
+        assert asked(stolen, "run.trust_code=true").client.loss == own
 
 
 def test_the_overrides_of_this_module_are_not_the_defaults():
@@ -135,3 +119,46 @@ def test_the_overrides_of_this_module_are_not_the_defaults():
     own, default = composed(*OWN), composed()
     for group in ("dataset", "model", "mechanism", "population", "privacy", "optimizer", "client", "metrics", "seed"):  # fmt: skip
         assert getattr(own, group) != getattr(default, group), group
+
+
+@pytest.mark.parametrize("call", [RESUME, "run.extend=1"])
+@pytest.mark.parametrize(("given", "said"), [
+    ("seed=abc", "seed is 'abc'; it should be a valid integer"),
+    ("epsilon=3", "epsilon is no setting of simulate; did you mean privacy.epsilon"),
+    ("model.hidden=[3]", "model.hidden is [3]; it should be a valid integer"),
+    ("+run.resum=1", "run.resum is no setting of simulate; did you mean run.resume"),
+    ("run.extend=two", "run.extend is 'two'; it should be a valid integer"),
+])  # fmt: skip
+def test_what_was_typed_is_blamed_and_not_what_the_run_recorded(broken, call, given, said):
+    with pytest.raises(SettingError) as refused:
+        run_settings([f"run.directory={broken}", call, given])
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("true", ["True", "yes", "on", "1", "y"])
+def test_every_spelling_of_true_resumes_by_the_runs_settings(broken, true):
+    settings = run_settings([f"run.directory={broken}", f"run.resume={true}"])
+    assert (settings.population.rounds_per_epoch, settings.run.resume) == (3, True)
+
+
+def test_without_resume_and_in_a_new_directory_overrides_stay_as_they_are(tmp_path, broken):
+    new = f"run.directory={tmp_path / 'nosuch'}"
+    for overrides in (
+        [f"run.directory={broken}", "seed=3"],
+        [f"run.directory={broken}", "run.resume=no"],
+        ["seed=3", RESUME],
+        *([new, RESUME, described] for described in ("seed=3", "model=cnn", "+experiment=mnist_cnn")),
+    ):
+        assert run_settings(overrides) == composed(*overrides)
+
+
+def test_a_directory_without_a_run_is_refused_unless_a_new_one_is_described(tmp_path):
+    for beside in ([], ["output=json"], ["engine.workers=1", "logger=none"], ["engine=ray"]):
+        with pytest.raises(RunDirectoryError, match="nosuch holds no run to go on with"):
+            asked(tmp_path / "nosuch", *beside)
+    with pytest.raises(RunDirectoryError, match=r"nosuch holds no run that run\.extend"):
+        run_settings([f"run.directory={tmp_path / 'nosuch'}", "run.extend=1", "seed=0"])
+    done = command("run.directory=nosuch", RESUME, cwd=tmp_path)  # a typo begins no run
+    assert done.returncode == 2
+    assert "nosuch holds no run to go on with" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ def result(tmp_path_factory):
     return run(*ONE, seed=4, run={"directory": str(directory)})
 
 
-def test_a_result_says_what_the_run_directory_holds(result):
+def test_a_result_is_what_the_run_directory_holds_and_the_run_of_the_command_line(result, tmp_path):
     summary = json.loads((result.directory / "summary.json").read_text())
     privacy = json.loads((result.directory / "privacy.json").read_text())
     for name in ("accuracy", "loss", "epsilon", "delta"):
@@ -40,20 +41,14 @@ def test_a_result_says_what_the_run_directory_holds(result):
     assert [row["round"] for row in result.metrics] == [1, 2, 3, 4]
     assert result.plan.spent(1).epsilon == summary["epsilon"]
     assert result.plan.noise_multiplier == summary["noise_multiplier"]
-
-
-def test_it_is_the_run_of_the_command_line_bit_for_bit(result, tmp_path):
-    directory = runs.run(tmp_path / "c", *ONE, "seed=4")
-    assert runs.metrics(directory) == runs.metrics(result.directory)
-    np.testing.assert_array_equal(runs.model(directory), runs.model(result.directory))
+    runs.assert_equal(runs.run(tmp_path / "c", *ONE, "seed=4"), result.directory)
 
 
 def test_the_model_is_a_module_with_the_trained_weights(result):
     model = result.model()
-    flat = np.concatenate([parameter.detach().numpy().ravel() for parameter in model.parameters()])
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
     np.testing.assert_array_equal(flat, runs.model(result.directory))
     assert not model.training
-    assert isinstance(model, torch.nn.Module)
 
 
 def test_a_run_without_noise_has_infinite_epsilon(tmp_path):
@@ -68,11 +63,7 @@ def test_a_run_without_noise_has_infinite_epsilon(tmp_path):
         (["seed=x"], SettingError, "seed is 'x'; it should be a valid integer"),
         ([3], SettingError, "3 is no override"),
         (["population=3"], SettingError, "population is a group of settings"),
-        (
-            ["mechanism.name=x"],
-            SettingError,
-            r"^mechanism\.name is 'x'; it is chosen as mechanism=NAME, one of optimal",
-        ),
+        (["mechanism.name=x"], SettingError, r"^mechanism\.name is 'x'; it is chosen as mechanism=NAME"),
         (["nonsense=1"], SettingError, "nonsense is no setting of simulate"),
         (["population.epochs"], SettingError, "settings are given as key=value"),
         (["dataset=nothing"], SettingError, "Could not find 'dataset/nothing'"),
@@ -90,24 +81,18 @@ def test_mistakes_are_our_exceptions_and_leave_nothing(tmp_path, monkeypatch, ov
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_global_is_left_behind(tmp_path):
-    before = (
-        GlobalHydra.instance().hydra,
-        "config_schema.yaml" in ConfigStore.instance().repo,
-        dict(os.environ),
-    )
+def global_state():
     identity = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
-    random = torch.random.get_rng_state()
+    hydra = GlobalHydra.instance().hydra, "config_schema.yaml" in ConfigStore.instance().repo
+    return identity, hydra, dict(os.environ), torch.random.get_rng_state().tolist()
+
+
+def test_nothing_global_is_left_behind(tmp_path):
+    before = global_state()
     run(*ONE, run={"directory": f"{tmp_path}/a"})
     with pytest.raises(SettingError):
         run("seed=x")
-    assert (
-        GlobalHydra.instance().hydra,
-        "config_schema.yaml" in ConfigStore.instance().repo,
-        dict(os.environ),
-    ) == before
-    assert (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id) == identity
-    assert torch.equal(torch.random.get_rng_state(), random)
+    assert global_state() == before
 
 
 def test_runs_of_two_threads_are_those_of_one(result, tmp_path):
@@ -138,12 +123,11 @@ main()
 
 
 def test_a_fresh_process_has_no_hydra_after_a_run_and_it_works_inside_another_hydra_application(tmp_path):
-    folder = tmp_path
-    (folder / "conf.yaml").write_text("mine: 1\n")
-    (folder / "app.py").write_text(PROGRAM)
+    (tmp_path / "conf.yaml").write_text("mine: 1\n")
+    (tmp_path / "app.py").write_text(PROGRAM)
     path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
     done = subprocess.run(
-        [sys.executable, "app.py"], cwd=folder, env=path, capture_output=True, text=True, timeout=300
+        [sys.executable, "app.py"], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -175,42 +159,38 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
             door(tmp_path)
 
 
-def test_a_loaded_run_does_not_depend_on_the_current_directory(result, tmp_path, monkeypatch):
-    monkeypatch.chdir(result.directory.parent)
-    loaded = run.load(result.directory.name)
+def test_a_directory_with_other_contents_is_refused_with_a_sentence(result, tmp_path):
+    """Among them code named by way of another setting: it would take its place after the name has been looked at."""
+    config = (result.directory / "config.yaml").read_text()
+    hidden = config.replace("name: synthetic\n  path: null", "name: ${dataset.path}\n  path: os:system", 1)
+    assert hidden != config
+    for text, says in (
+        ("dataset: 3\nmodel: 4\n", "holds no name of its dataset"),
+        ("dataset: {name: digits}\nmodel: {name: logistic}\n", "another version"),
+        (hidden, "a run records values only"),
+    ):
+        (tmp_path / "config.yaml").write_text(text)
+        with pytest.raises(FedmfError, match=says):
+            run.resume(tmp_path)
+
+
+def test_a_loaded_run_depends_on_no_current_directory_and_what_it_did_not_record_is_nan(
+    result, tmp_path, monkeypatch
+):
+    directory = shutil.copytree(result.directory, tmp_path / "r")
+    (directory / "summary.json").write_text(json.dumps({**result.summary, "accuracy": None}))
     monkeypatch.chdir(tmp_path)
+    loaded = run.load("r")
+    monkeypatch.chdir("/")
+    assert math.isnan(loaded.accuracy)
     assert loaded.model() is not None
 
 
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        ("dataset: 3\nmodel: 4\n", "holds no name of its dataset"),
-        ("dataset: {name: digits}\nmodel: {name: logistic}\n", "another version"),
-    ],
-)
-def test_a_directory_with_other_contents_is_refused_with_a_sentence(tmp_path, config, says):
-    (tmp_path / "config.yaml").write_text(config)
-    with pytest.raises(FedmfError, match=says):
-        run.resume(tmp_path)
-
-
-def test_a_figure_that_a_run_did_not_record_is_nan(result, tmp_path):
-    for name in ("config.yaml", "metrics.jsonl", "privacy.json"):
-        (tmp_path / name).write_bytes((result.directory / name).read_bytes())
-    (tmp_path / "summary.json").write_text(json.dumps({**result.summary, "accuracy": None}))
-    assert math.isnan(run.load(tmp_path).accuracy)
-
-
 def test_code_that_a_run_directory_names_is_imported_only_if_trusted(result, tmp_path):
-    stolen = tmp_path / "stolen"
-    stolen.mkdir()
-    for name in ("metrics.jsonl", "privacy.json", "summary.json", "model.npz"):
-        (stolen / name).write_bytes((result.directory / name).read_bytes())
+    stolen = shutil.copytree(result.directory, tmp_path / "stolen")
     text = (result.directory / "config.yaml").read_text()
-    (stolen / "config.yaml").write_text(
-        text.replace("  name: synthetic", "  name: digits\n  settings: {name: os:system}", 1)
-    )
+    hidden = text.replace("  name: synthetic", "  name: digits\n  settings: {name: os:system}", 1)
+    (stolen / "config.yaml").write_text(hidden)
     with pytest.raises(SettingError, match="no argument of its own"):
         run.load(stolen).model()
     (stolen / "config.yaml").write_text(text.replace("name: synthetic", "name: os:system", 1))
@@ -218,16 +198,6 @@ def test_code_that_a_run_directory_names_is_imported_only_if_trusted(result, tmp
         with pytest.raises(SettingError, match=r"os:system.*trust_code=True"):
             use()
     assert run.load(stolen).accuracy == result.accuracy  # reading imports nothing
-
-
-def test_code_that_a_directory_names_by_way_of_another_setting_is_refused(result, tmp_path):
-    """OmegaConf would put the path of the data in the place of the name after the name has been looked at."""
-    config = (result.directory / "config.yaml").read_text()
-    hidden = config.replace("name: synthetic\n  path: null", "name: ${dataset.path}\n  path: os:system", 1)
-    assert hidden != config
-    (tmp_path / "config.yaml").write_text(hidden)
-    with pytest.raises(SettingError, match=r"a run records values only"):
-        run.resume(tmp_path)
 
 
 def test_a_run_of_this_process_trusts_no_code_that_its_directory_names_later(tmp_path):
@@ -245,7 +215,6 @@ def test_keywords_become_overrides_that_hydra_reads_back(directory):
     composed = runs.composed(*as_overrides(given))
     assert (composed.seed, composed.run.directory, composed.run.resume) == (3, directory, False)
     assert composed.optimizer.learning_rate == 0.25
-    own = runs.composed(
-        "dataset=custom", *as_overrides({"dataset": {"name": "a:b", "settings": {"n": [1, 2]}}})
-    )
+    data = {"dataset": {"name": "a:b", "settings": {"n": [1, 2]}}}
+    own = runs.composed("dataset=custom", *as_overrides(data))
     assert own.dataset.settings == {"n": [1, 2]}

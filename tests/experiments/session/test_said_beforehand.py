@@ -58,12 +58,7 @@ def test_python_is_told_too_and_the_report_and_the_record_hold_it(tmp_path, caps
 
 
 def test_a_usual_run_is_told_nothing(tmp_path, capsys):
-    usual = (
-        "population.cohort_size=80",
-        "population.rounds_per_epoch=null",
-        "dataset.clients=400",
-        "privacy.noise_multiplier=1",
-    )
-    run(*WASTEFUL, *usual, run={"directory": str(tmp_path / "r")})
+    cohort = ("population.cohort_size=80", "population.rounds_per_epoch=null", "dataset.clients=400")
+    run(*WASTEFUL, *cohort, "privacy.noise_multiplier=1", run={"directory": str(tmp_path / "r")})
     assert "warning" not in capsys.readouterr().err
     assert "Before the first round" not in (tmp_path / "r/report.html").read_text()

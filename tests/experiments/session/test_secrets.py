@@ -6,35 +6,24 @@ from flwr.app import ArrayRecord, ConfigRecord
 
 from crashes import Crash
 from experiments.engines.grid import LocalGrid
+from experiments.settings.experiment import build
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from leaks import chain, contents, forms, in_files, in_message, leaked
-from runs import composed, metrics, run
+from runs import SMALL, composed, metrics, run
 from server import strategy
 from server.checkpoint import Checkpoint
 from server.cohort import cohort_indices
 
 pytestmark = pytest.mark.long
 
-SMALL = (
-    "population.cohort_size=6",
-    "population.rounds_per_epoch=3",
-    "population.epochs=2",
-    "run.reproducible=true",
-)
 SECRET = SecretKey.reproducible(0)
-
-
-def plan_of(*overrides):
-    from experiments.settings.experiment import build
-
-    return build(composed(*overrides)).plan
 
 
 @pytest.fixture(scope="module")
 def cohorts():
     """The clients of each round of a run of `SMALL`."""
-    plan = plan_of(*SMALL)
+    plan = build(composed(*SMALL)).plan
     return [[str(index) for index in cohort_indices(plan, number)] for number in range(1, 7)]
 
 
@@ -77,10 +66,8 @@ def test_a_task_holds_client_epoch_step_and_mask_key_and_no_message_another_secr
         key = SECRET if epoch == 0 else SECRET.ratchet()
         masks = [key.mask_key(client, step).reveal() for client in clients]
         assert task == {wire.EPOCH: epoch, wire.STEP: step, wire.CLIENT: clients, wire.MASK_KEY: masks}
-        assert {name: type(record) for name, record in held.items()} == {
-            wire.MODEL: ArrayRecord,
-            wire.TASK: ConfigRecord,
-        }
+        types = {name: type(record) for name, record in held.items()}
+        assert types == {wire.MODEL: ArrayRecord, wire.TASK: ConfigRecord}
         assert list(held.array_records[wire.MODEL]) == [wire.VECTOR]
         assert leaked(in_message(message), keys) == {f"mask {epoch} {step} {client}" for client in clients}
     for reply in received:
