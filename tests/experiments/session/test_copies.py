@@ -13,7 +13,7 @@ from experiments import run as door
 from experiments.cli.command import guard
 from experiments.session.recorder import Scorer
 from fedmf.errors import DivergedError
-from runs import assert_equal, contents, metrics, refused, run
+from runs import contents, metrics, refused, run
 from server import marks, origin
 from server.checkpoint import Checkpoint
 
@@ -242,31 +242,6 @@ def test_a_divergence_that_a_crash_hid_after_its_row_ends_the_run_as_well(
 
     monkeypatch.setattr(Scorer, "score", evaluate)
     ends(tmp_path / "r", capsys, *own)
-
-
-@pytest.mark.parametrize("erased", [False, True])
-def test_killed_while_its_origin_is_erased_a_run_writes_its_model_at_a_resume(
-    tmp_path, own, monkeypatch, erased
-) -> None:
-    """Once its count is ended, and once zeros are in its place that are not yet removed."""
-    own = (*own, "run.reproducible=true")
-    straight = run(tmp_path / "straight", *own)
-    directory = cut(tmp_path / "r", *own, after=7)
-    file = directory / "checkpoint" / origin.ORIGIN
-
-    def forget(folder: Path) -> None:
-        if erased:
-            file.write_bytes(bytes(file.stat().st_size))
-        raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(origin, "forget", forget)
-        with pytest.raises(Crash):
-            run(directory, *own, RESUME)
-    assert file.exists()
-    resume(directory, *own)
-    assert_equal(directory, straight)
-    assert not file.exists()
 
 
 def test_metrics_that_are_a_link_are_refused_and_what_it_points_to_stays(
