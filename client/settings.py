@@ -13,8 +13,9 @@ AUTOCASTS = ("bfloat16",)
 LEVELS = ("words", "characters")
 """What texts are parted into."""
 TEST_SPLITS = ("test", "validation", "heldout")
-HELD_OUT_USES = ("score", "train", "none")
 """What a model can be scored on with Stack Overflow."""
+HELD_OUT_USES = ("score", "train", "none")
+"""What the clients do that are held out."""
 PARTITIONERS = {
     "iid": "IidPartitioner",
     "dirichlet": "DirichletPartitioner",

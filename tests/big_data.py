@@ -229,10 +229,10 @@ def measure(name, path):
     )
 
 
-def measured(name, path, cache):
+def measured(name, path):
     """Return what `measure` prints in a process of its own."""
     root = Path(__file__).resolve().parents[1]
-    environment = {**os.environ, "FEDMF_CACHE": str(cache), "PYTHONPATH": str(root)}
+    environment = {**os.environ, "PYTHONPATH": str(root)}
     command = [sys.executable, __file__, "measure", str(path), "--name", name]
     done = subprocess.run(
         command, env=environment, check=True, stdout=subprocess.PIPE, text=True, timeout=3000

@@ -9,7 +9,6 @@ import gzip
 import io
 import json
 import sqlite3
-import tarfile
 
 import datasets
 import h5py
@@ -238,14 +237,6 @@ def pictures(folder):
     return folder
 
 
-def packed(path):
-    """Write a table of one's own in a packed archive."""
-    with tarfile.open(path, "w:xz") as archive:
-        archive.add(own_csv(path.with_suffix(".csv")), "data.csv")
-    path.with_suffix(".csv").unlink()
-    return path
-
-
 # Form -> (data set, what writes it at a path in a folder, its name there).
 FORMS = {
     "npz": ("by_user_npz", npz, "data.npz"),
@@ -257,7 +248,6 @@ FORMS = {
     "own_texts": ("by_user_parquet", own_parquet, "data.parquet"),
     "own_column": ("by_user_parquet", own_parquet, "data.parquet"),
     "own_pictures": ("by_user_images", pictures, "pictures"),
-    "packed": ("by_user_csv", packed, "data.tar.xz"),
     "jsonl": ("by_user_text", jsonl, "texts.jsonl"),
     "gz": ("by_user_text", jsonl, "texts.jsonl.gz"),
     "femnist_hdf5": ("femnist", lambda path: hdf5(path, "femnist"), "hdf5"),

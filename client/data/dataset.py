@@ -175,7 +175,8 @@ class ArrayClients(DivisibleClients):
     """Clients that are rows of two big arrays: client i owns the rows `order[bounds[i]:bounds[i + 1]]`.
 
     `x` [N, ...] and `y` [N, ...] may be memory-mapped; `order` int64 holds the training rows client by
-    client, `bounds` int64 [clients + 1] is increasing. `convert` turns stored inputs into what a model takes.
+    client, `bounds` int64 [clients + 1] is increasing. `convert` turns stored inputs into what a model takes. With `sizes`
+    [clients] client i owns only so many rows, from `bounds[i]` on.
     """
 
     x: np.ndarray
@@ -183,36 +184,50 @@ class ArrayClients(DivisibleClients):
     order: np.ndarray
     bounds: np.ndarray
     convert: Callable[[np.ndarray], np.ndarray] = as_float32
+    sizes: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Return the number of clients."""
         return len(self.bounds) - 1
 
+    def owned(self, numbers: range) -> tuple[np.ndarray, np.ndarray]:
+        """Return (how many rows each of the clients `numbers` owns, these rows client by client)."""
+        chosen = slice(numbers.start, numbers.stop)
+        sizes = self._sizes()[chosen]
+        starts = self.bounds[:-1][chosen]
+        place = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return sizes, self.order[np.repeat(starts, sizes) + place]
+
     def client(self, i: int) -> Examples:
         """Return copies of one client's examples."""
-        rows = self.order[self.bounds[i] : self.bounds[i + 1]]
+        start = int(self.bounds[i])
+        rows = self.order[
+            start : int(self.bounds[i + 1]) if self.sizes is None else start + int(self.sizes[i])
+        ]
         return Examples(self.convert(self.x[rows]), self.y[rows].astype(np.int64))
 
     def first(self, count: int) -> "ArrayClients":
         """Return the clients with at most the first `count` rows of each."""
-        counts = np.diff(self.bounds)
-        place = np.arange(self.bounds[0], self.bounds[-1]) - np.repeat(self.bounds[:-1], counts)
-        order = self.order[self.bounds[0] : self.bounds[-1]][place < count]
-        return replace(self, order=order, bounds=_bounds(np.minimum(counts, count)))
+        return replace(self, sizes=np.minimum(self._sizes(), count))
 
     def cut(self, count: int) -> "ArrayClients":
         """Return the clients with at most `count` rows each that these are cut into."""
-        order = self.order[self.bounds[0] : self.bounds[-1]]
-        return replace(self, order=order, bounds=_bounds(cut(np.diff(self.bounds), count)))
+        pieces = -(-self._sizes() // count)
+        place = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        starts = np.repeat(self.bounds[:-1], pieces) + place * count
+        return replace(self, bounds=np.append(starts, self.bounds[-1]), sizes=cut(self._sizes(), count))
+
+    def _sizes(self) -> np.ndarray:
+        sizes: np.ndarray = np.diff(self.bounds) if self.sizes is None else self.sizes
+        return sizes
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
         """Write how many rows each client has, and then all rows, client by client, as they are stored."""
         if self.x.dtype.hasobject or self.y.dtype.hasobject:
             identify_each(self, fingerprint, numbers)
             return
-        bounds = np.asarray(self.bounds[numbers.start : numbers.stop + 1])
-        fingerprint.array(np.diff(bounds))
-        rows = self.order[bounds[0] : bounds[-1]] if len(bounds) else self.order[:0]
+        sizes, rows = self.owned(numbers)
+        fingerprint.array(sizes)
         at_once = max(1, _AT_ONCE // max(1, self.x[:1].nbytes))
         for start in range(0, len(rows), at_once):
             fingerprint.array(self.x[rows[start : start + at_once]])

@@ -15,7 +15,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -43,8 +43,9 @@ PARSERS_RAISE: tuple[type[Exception], ...] = (
     zlib.error, _LZMA, zipfile.BadZipFile, csv.Error, struct.error, sqlite3.Error, tokenize.TokenError,
     pickle.UnpicklingError,
 )  # fmt: skip
-_MOST_NUMBERS = 1 << 16
 _MOST_DIGITS = 4000  # of a whole number; Python's own limit is 4300
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma"}
+"""Modules of Python that read packed files. It may be built without some: they are imported where a file needs them."""
 DEEPEST = 16
 """Lists and objects in one another of a JSON text that is too deep to be read; no loader wants more."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
@@ -81,27 +82,12 @@ def reading(path: Path | str, right: str, *, also: tuple[type[Exception], ...] =
         raise DataError(f"{path} cannot be read as {right} ({brief(error)}).") from cause
 
 
-@contextmanager
-def naming(where: str) -> Iterator[None]:
-    """Let every `DataError` raised inside begin with `where`: the file and the user whose examples were read.
-
-    >>> with naming("x.sqlite, user 'ann'"):
-    ...     raise DataError("A stored example lacks label.")
-    Traceback (most recent call last):
-    fedmf.errors.DataError: x.sqlite, user 'ann': A stored example lacks label.
-    """
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from error
-
-
 def open_text(path: Path) -> TextIO:
     """Open a file of UTF-8 text to read it; one called .gz, .bz2, .xz or .lzma is unpacked on the way.
 
     A byte order mark is no part of the text.
     """
-    module = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma"}.get(path.suffix.lower())
+    module = PACKED.get(path.suffix.lower())
     opener = (
         open if module is None else importlib.import_module(module).open
     )  # Python may be built without one
@@ -135,8 +121,7 @@ def read_json(text: str, where: Path | str) -> Any:
     alone: a whole number of thousands of digits is infinite, and what lies deeper than `DEEPEST` lists and objects
     in a text that cannot be read otherwise is null.
     """
-    floats, integers = _Remembered(float), _Remembered(_integer)
-    parse = partial(json.loads, parse_float=floats.__getitem__, parse_int=integers.__getitem__)
+    parse = partial(json.loads, parse_int=_integer)
     with reading(where, "JSON"):
         try:
             return parse(text)
@@ -165,23 +150,6 @@ def _shallow(text: str) -> str:
             if depth == DEEPEST:
                 begin = mark.end()
     return "".join([*kept, text[begin:]]) if depth <= DEEPEST else text
-
-
-class _Remembered(dict[str, float]):
-    """The number that a text stands for, one object for each text: pixels are few different numbers, many times.
-
-    Of LEAF's pictures a list takes a quarter of the memory so, and a third of the time.
-    """
-
-    def __init__(self, read: Callable[[str], float]) -> None:
-        self._read = read
-
-    def __missing__(self, text: str) -> float:
-        """Return the number, and remember it unless there are too many."""
-        if len(self) >= _MOST_NUMBERS:
-            self.clear()
-        value = self[text] = self._read(text)
-        return value
 
 
 def user_names(where: Path | str, names: Iterable[Any]) -> np.ndarray:

@@ -4,6 +4,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +24,7 @@ from client.data import (
 from client.data.checked import check_counted, check_examples, checked
 from client.data.dataset import Dataset
 from client.data.limits import hold_out, limited
-from client.data.places import as_given, found
+from client.data.reading import reading
 from client.imports import check_takes, import_maker, own_code
 from fedmf.errors import DataError, SettingError
 
@@ -121,8 +122,12 @@ def load(
     )
     limits = {key: value for key, value in limits.items() if key not in inspect.signature(loader).parameters}
     is_own = ":" in name
-    with found(name, given) as located:
-        dataset = _call(loader, located, name) if is_own else loader(**located)
+    for key in ("path", "vocabulary"):
+        if key in given:
+            given[key] = _expanded(given[key])
+            with reading(given[key], "a file or folder"):  # a name may be too long to be one
+                Path(given[key]).exists()
+    dataset = _call(loader, given, name) if is_own else loader(**given)
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     check_examples(dataset.test, f"the test set of dataset {dataset.name}")
@@ -130,7 +135,6 @@ def load(
         dataset = replace(dataset, test=dataset.test.take(np.arange(1)))
     else:
         check_counted(dataset)
-    dataset = replace(dataset, notes=tuple(as_given(note, given, located) for note in dataset.notes))
     dataset = checked(limited(dataset, **limits), path=path, is_own=is_own)
     if held_out is not None:
         dataset = hold_out(dataset, held_out, held_out_use, max_test_examples, clients_only=clients_only)
@@ -170,6 +174,14 @@ def _given(
         ):
             raise SettingError(f"{key} is missing; dataset {name} needs it.")
     return given
+
+
+def _expanded(path: str | Path) -> str:
+    """Return `path` with a leading ~ replaced by the home folder."""
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError as error:
+        raise DataError(f"path is {path}, whose home folder is not known ({error}).") from error
 
 
 def _call(loader: Callable[..., Dataset], given: Mapping[str, Any], name: str) -> Dataset:

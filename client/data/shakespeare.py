@@ -1,30 +1,25 @@
 """Shakespeare's plays by role, for next-character prediction; TFF, LEAF or hub files."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from client.data import hub, leaf
+from client.data.benchmark import Benchmark, Converted, parted, texts
 from client.data.checked import UNREADABLE
 from client.data.dataset import (
     NEXT_TOKEN,
-    ArrayClients,
     Dataset,
     as_tokens,
     describe_unit,
-    group_by_user,
     shared_users,
     stand_in,
     stored_examples,
 )
-from client.data.fields import TEXTS, Field, texts
-from client.data.prepared import Part, Prepared, prepared
-from client.data.reading import Unreadable, user_names
-from client.data.split import SPLIT_SEED, fifth_of_each
-from client.data.stores import Columns, Store, converted, given_path
+from client.data.imported import Split
+from client.data.reading import Unreadable, reading
+from client.data.sources import TEXTS, Files
 from client.data.text import (
     LEAF_CHARACTERS,
     UNCOUNTED,
@@ -34,22 +29,20 @@ from client.data.text import (
     separate_pieces,
     windows,
 )
-from client.data.tff_files import TffFiles, open_test, open_training
 from fedmf.errors import DataError
 
 LICENCE = "text: public domain; LEAF and hub copies BSD-2-Clause"
 SOURCE = "LEAF (Caldas et al. 2018); TFF shakespeare; hub flwrlabs/shakespeare"
 TEST_USERS = "all train too; counted when loaded, and said in the privacy statement"
-HUB = "flwrlabs/shakespeare"
 LENGTH = 80
-FIELDS = {"snippets": Field(TEXTS)}
 ROLE = "role of a play"
-FILES = TffFiles(("train", "test"), ("shakespeare_train.h5", "shakespeare_test.h5"), FIELDS)
 VOCABULARY = Vocabulary(tuple(LEAF_CHARACTERS))
-WHERE = (
-    "Dataset shakespeare needs files: set path to the folder of TFF's shakespeare_train.h5 and "
-    "shakespeare_test.h5, to TFF's shakespeare.sqlite (~/.tff where TFF has put it), to a LEAF folder with train/*.json and test/*.json, "
-    f"or to the folder of shakespeare.csv of {HUB}; or set download=True."
+FILES = Files(
+    "shakespeare.sqlite",
+    {"train": ("train", "shakespeare_train.h5"), "test": ("test", "shakespeare_test.h5")},
+    {"snippets": (TEXTS, ())},
+    "flwrlabs/shakespeare",
+    ("character_id", "x", "y"),
 )
 
 
@@ -71,29 +64,22 @@ def load(
     With `clients_only` no test example is read, nor TFF's and LEAF's test files. Raises `DataError` with the file to put
     where, when there is none.
     """
-    files = given_path(path, WHERE)
-    if files is None and not download:
-        raise DataError(WHERE)
-    if files is None or hub.is_table(files):
-        train, rows, tested = _from_hub(files)
-        test = train
-    else:
-        read = _leaf_split if leaf.is_leaf(files) else partial(_tff_split, as_published=as_published)
-        train = read(files, "train")
-        rows = np.arange(len(train.y))
-        if not clients_only:
-            test = read(files, "test")
-            tested = np.arange(len(test.y))
+    held = BENCHMARK.held(path, download)
+    train, test, rows = parted(held, clients_only=clients_only)
+    if held.form == "tff":
+        train = _cut(train, held.path, as_published, is_public=False)
+        if test is not None:
+            test = _cut(test, held.path, as_published, is_public=True)
+            rows = test.order
     examples, overlap, notes = stand_in((LENGTH,), NEXT_TOKEN), tuple[str, ...](), tuple[str, ...]()
-    if not clients_only:
-        examples = stored_examples(test.x, test.y, tested, as_tokens)
-        overlap = shared_users(train.users(rows), test.users(tested))
+    if test is not None:
+        examples = stored_examples(test.x, test.y, rows, as_tokens)
+        overlap = shared_users(train.names, test.names)
         said = "the files must hold the English plays."
         notes = (note_unknown(examples.y, "the benchmark's 86 characters", said),)
-    order, bounds = group_by_user(train.user[rows])
     return Dataset(
         name="shakespeare",
-        clients=ArrayClients(train.x, train.y, rows[order], bounds, convert=as_tokens),
+        clients=train.clients(as_tokens),
         test=examples,
         input_shape=(LENGTH,),
         classes=VOCABULARY.size,
@@ -108,101 +94,52 @@ def load(
     )
 
 
-def _from_hub(path: Path | None) -> tuple[Prepared, np.ndarray, np.ndarray]:
-    """Return the hub's file, from disk or downloaded, with its training rows and its test rows."""
-    source = hub.source(HUB, path)
-    # Marked examples that turn out to be test examples are refused with the test set.
-    unreadable = Unreadable(path or HUB, is_public=False)
-    held = prepared(source.files, "shakespeare-hub", partial(_hub_parts, source), unreadable)
-    test = fifth_of_each(held.user, seed=SPLIT_SEED, names=held.names)
-    return held, np.flatnonzero(~test), np.flatnonzero(test)
-
-
-def _tff_split(path: Path, split: str, *, as_published: bool) -> Prepared:
-    """Return one split of TFF's files, which is small enough for memory."""
-    store = (open_training if split == "train" else open_test)(path, FILES)
-    return _snippets(store, as_published, Unreadable(path, is_public=split == "test"))
-
-
-def _leaf_split(path: Path, split: str) -> Prepared:
-    """Return one split of a LEAF folder."""
-    return prepared(
-        leaf.files(path, split),
-        f"shakespeare-leaf-{split}",
-        partial(_leaf_parts, path, split),
-        Unreadable(path / split, is_public=split == "test"),
-    )
-
-
-def _leaf_parts(path: Path, split: str, unreadable: Unreadable) -> Iterator[Part]:
-    """Yield a LEAF split as tokens, file by file."""
-    for rows in leaf.read_leaf(path, split, unreadable):
-        yield _pairs(rows.users, rows.x, rows.y, unreadable, 1)
-
-
-def _hub_parts(source: hub.Files | hub.Download, unreadable: Unreadable) -> Iterator[Part]:
-    """Yield the hub's file as tokens, some rows at a time."""
-    for table in source.read(("character_id", "x", "y"), "character_id"):
-        yield _pairs(table["character_id"], table["x"], table["y"], unreadable, table.share)
-
-
-def _pairs(
-    roles: Sequence[Any],
-    contexts: Sequence[Any],
-    characters: Sequence[Any],
-    unreadable: Unreadable,
-    share: float,
-) -> Part:
-    """Return tokens of pairs of 80 characters and the next one, as int8, in which all of them fit.
-
-    Values that are no texts, and texts of another length, are `unreadable`.
-    """
-    good = np.ones(len(contexts), dtype=bool)
-    for row, (context, character) in enumerate(zip(contexts, characters, strict=True)):
-        if context is leaf.UNEQUAL:  # noted by `read_leaf`
-            good[row] = False
-        elif not isinstance(context, str) or not isinstance(character, str):
-            good[row] = False
-            unreadable.note(
-                f"{unreadable.where} holds an x or y of {roles[row]!r} that is no text; both must be."
+def convert(columns: Mapping[str, Any]) -> Converted:
+    """Return TFF's snippets as they are, or of LEAF and the hub tokens int8 [n, 80], in which all of them fit."""
+    if "snippets" in columns:
+        return texts(columns["snippets"])
+    for context, character in zip(columns["x"], columns["y"], strict=True):
+        if not isinstance(context, str) or not isinstance(character, str):
+            raise DataError("Its x or y is no text; both must be.")
+        if len(context) != LENGTH or len(character) != 1:
+            raise DataError(
+                f"It has {len(context)} and {len(character)} characters as x and y; there must be {LENGTH} and 1."
             )
-        elif len(context) != LENGTH or len(character) != 1:
-            good[row] = False
-            unreadable.note(
-                f"An example of {roles[row]!r} in {unreadable.where} has {len(context)} and {len(character)} characters "
-                f"as x and y; there must be {LENGTH} and 1."
-            )
-    x, y = (np.full((len(contexts), LENGTH), UNREADABLE, dtype=np.int8) for _ in "xy")
-    if good.any():
-        chosen = np.flatnonzero(good).tolist()
-        x[good], y[good] = next_characters(
-            [contexts[row] for row in chosen], [characters[row] for row in chosen], VOCABULARY, LENGTH
-        )
-    return Part(user_names(unreadable.where, roles).tolist(), x, y, share)
+    x, y = next_characters(columns["x"], columns["y"], VOCABULARY, LENGTH)
+    return x.astype(np.int8), y.astype(np.int8)
 
 
-def _snippets(store: Store, as_published: bool, unreadable: Unreadable) -> Prepared:
-    """Return tokens of TFF's snippets; the data set is small enough for memory. A user that fails is `unreadable`."""
-    encode = partial(
-        _encode, encoding="latin-1" if as_published else "utf-8"
-    )  # TFF takes bytes for characters
-    sentences, roles = [], []
-    for number, count in enumerate(store.counts):
+def blank(count: int, form: str) -> Converted:
+    """Return examples that cannot be read."""
+    if form == "tff":
+        return [b""] * count, np.full(count, UNREADABLE, np.int8)
+    return (np.full((count, LENGTH), UNREADABLE, np.int8),) * 2
+
+
+def _cut(split: Split, where: Path | str, as_published: bool, *, is_public: bool) -> Split:
+    """Return TFF's snippets as windows of tokens, user by user."""
+    unreadable = Unreadable(where, is_public)
+    encoded = []
+    for row in split.order.tolist():
         try:
-            encoded = converted(store, encode, number, 0, int(count)) if count else []
+            encoded.append(
+                _encoded(split, row, "latin-1" if as_published else "utf-8")
+            )  # TFF takes bytes for characters
         except DataError as error:
-            unreadable.note(str(error))
-            encoded = [np.full(2, UNREADABLE, dtype=np.int32)]
-        sentences += encoded
-        roles += [store.users[number]] * len(encoded)
+            unreadable.note(f"A snippet in {where} cannot be read: {error}")
+            encoded.append(np.array([UNREADABLE], dtype=np.int32))
     unreadable.warn()
-    if not sentences:
-        raise DataError(f"{unreadable.where} holds no snippets; it must hold at least one.")
-    x, y, owner = (separate_pieces if as_published else windows)(sentences, LENGTH)
-    names, user = np.unique(user_names(unreadable.where, roles), return_inverse=True)
-    return Prepared(x, y, user[owner], names)
+    x, y, owner = (separate_pieces if as_published else windows)(encoded, LENGTH)
+    bounds = np.searchsorted(owner, split.bounds)
+    return Split(x, y, np.arange(len(x)), bounds, split.names)
 
 
-def _encode(columns: Columns, encoding: str) -> list[np.ndarray]:
-    """Return the tokens of each snippet."""
-    return [VOCABULARY.encode(snippet) for snippet in texts(columns, "snippets", encoding)]
+def _encoded(split: Split, row: int, encoding: str) -> np.ndarray:
+    """Return the tokens of one snippet."""
+    if split.y[row] == UNREADABLE:
+        raise DataError("It is no text.")
+    with reading("It", "UTF-8"):
+        return VOCABULARY.encode(split.x[row].decode(encoding))
+
+
+BENCHMARK = Benchmark("shakespeare", FILES, convert, blank)

@@ -1,9 +1,16 @@
 """Stack Overflow, next-word prediction: 342,477 users, 135.8 M sentences; TFF's sqlite or HDF5 files."""
 
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from client.data.benchmark import Benchmark, Converted, texts
+from client.data.checked import UNREADABLE
 from client.data.dataset import (
     NEXT_TOKEN,
+    ArrayClients,
     Dataset,
     Examples,
     as_tokens,
@@ -11,33 +18,35 @@ from client.data.dataset import (
     shared_users,
     stand_in,
 )
-from client.data.fields import TEXTS, Field, texts
+from client.data.fingerprint import Fingerprint
+from client.data.imported import Split, Texts
+from client.data.pictures import Rows
+from client.data.reading import reading
+from client.data.sources import TEXTS, Files
 from client.data.split import SPLIT_SEED
-from client.data.stores import Columns, Store, active_users, first_examples, given_path, stored_clients
 from client.data.text import UNCOUNTED, Vocabulary, note_unknown, read_words, windows
-from client.data.tff_files import TffFiles, open_test, open_training
 from client.settings import TEST_SPLITS
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
 
 LICENCE = "CC BY-SA 3.0"
 SOURCE = "TFF stackoverflow (Kaggle's Stack Overflow data, 2019)"
-FIELDS = {"tokens": Field(TEXTS)}
 TEST_USERS = (
     "about 97 % train too, by TFF's counts, and none with test=heldout; counted when loaded, and said in the "
     "privacy statement"
 )
 TEST, VALIDATION, HELD_OUT = TEST_SPLITS
-FILES = TffFiles(("train", "test"), ("stackoverflow_train.h5", "stackoverflow_test.h5"), FIELDS)
-HELD_OUT_FILES = TffFiles(
-    ("train", "heldout"), ("stackoverflow_train.h5", "stackoverflow_held_out.h5"), FIELDS
+FILES = Files(
+    "stackoverflow.sqlite",
+    {
+        "train": ("train", "stackoverflow_train.h5"),
+        "test": ("test", "stackoverflow_test.h5"),
+        "heldout": ("heldout", "stackoverflow_held_out.h5"),
+    },
+    {"tokens": (TEXTS, ())},
 )
 FOR_VALIDATION = 10_000
 """Sentences of the test split on which settings are chosen, and which are not reported on (Kairouz et al. 2021)."""
-WHERE = (
-    "Dataset stackoverflow needs a file: set path to TFF's stackoverflow.sqlite (~/.tff where TFF has put it), or to "
-    "the folder of stackoverflow_train.h5, stackoverflow_held_out.h5 and stackoverflow_test.h5."
-)
 WHICH_WORDS = (
     "Dataset stackoverflow needs a public vocabulary: set vocabulary to TFF's stackoverflow.word_count, or "
     "to a file with one word on each line. `python -m experiments.vocabulary` makes one from public text."
@@ -47,6 +56,7 @@ COUNTED = (
     "The words were given with counts, as TFF gives them, and TFF counted its words among the training users: an "
     "uncovered release."
 )
+_AT_ONCE = 1 << 21  # sentences of which the clients are identified at once
 
 
 def load(
@@ -61,8 +71,8 @@ def load(
 ) -> Dataset:
     """Return TFF's Stack Overflow; inputs int64 [n, 20], one row for each sentence, cut after 20 words.
 
-    Clients are read from disk when asked for. The vocabulary is the first `vocabulary_size` words of the public file
-    `vocabulary`.
+    Sentences become tokens when their client takes its turn. The vocabulary is the first `vocabulary_size` words of the
+    public file `vocabulary`.
 
     `test` is one of three sets of sentences. TFF splits by date, so that nearly all users of its test split train
     too; its held-out users never do. Of the test split, users in an order drawn by a public seed, "validation" is
@@ -72,27 +82,31 @@ def load(
 
     Raises `DataError` when a file is missing, or holds no such sentences.
     """
-    folder = given_path(path, WHERE)
-    if folder is None:
-        raise DataError(WHERE)
+    held = BENCHMARK.held(path)
     if vocabulary is None:
         raise DataError(WHICH_WORDS)
     check_choice("test", test, TEST_SPLITS)
     check_at_least("max_test_examples", max_test_examples, 1)
     listed = read_words(vocabulary, vocabulary_size)
     known = Vocabulary(listed.tokens)
-    training = open_training(folder, FILES)
-    convert = partial(sentences, vocabulary=known, length=length)
+    training = held.split("train")
     examples, overlap, notes = stand_in((length,), NEXT_TOKEN), tuple[str, ...](), tuple[str, ...]()
     if not clients_only:
-        tested = open_test(folder, HELD_OUT_FILES if test == HELD_OUT else FILES)
-        start, stop = _place(tested, test, max_test_examples)
-        examples = first_examples(tested, convert, stop - start, seed=SPLIT_SEED, skip=start)
-        overlap = shared_users(active_users(training), active_users(tested))
+        tested = held.split("heldout" if test == HELD_OUT else "test")
+        try:
+            start, stop = _place(tested, test, max_test_examples)
+        except DataError as error:
+            raise DataError(f"{held.path} {error}") from error
+        rows = np.concatenate(list(tested.shuffled(SPLIT_SEED)))[start:stop]
+        x, y = (Sentences(tested, known, length, asks)[rows] for asks in (False, True))
+        examples = Examples(x, y)
+        overlap = shared_users(training.names, tested.names)
         notes = (note_unknown(examples.y, f"the {len(listed.tokens):,} words of {vocabulary}", OTHER_WORDS),)
+    inputs, targets = (Sentences(training, known, length, asks) for asks in (False, True))
     return Dataset(
         name="stackoverflow",
-        clients=stored_clients(training, convert),
+        # Rows are arrays as far as clients need them.
+        clients=SentenceClients(inputs, targets, training.order, training.bounds, as_tokens),  # type: ignore[arg-type]
         test=examples,
         input_shape=(length,),
         classes=known.size,
@@ -107,21 +121,76 @@ def load(
     )
 
 
-def _place(tested: Store, test: str, most: int) -> tuple[int, int]:
+def _place(tested: Split, test: str, most: int) -> tuple[int, int]:
     """Return where the sentences of the test set begin and end among those of the split."""
     held = int(tested.counts.sum())
     border = min(FOR_VALIDATION, held // 2)
     begins, ends = {TEST: (border, held), VALIDATION: (0, border), HELD_OUT: (0, held)}[test]
     if begins == ends:
         raise DataError(
-            f"{tested.path} holds {held} sentence in its test split, too few to part them; set test={TEST}, or path to a "
-            "file with more."
+            f"holds {held} sentence in its test split, too few to part them; set test={TEST}, or path to a file with more."
         )
     return begins, min(ends, begins + most)
 
 
-def sentences(columns: Columns, *, vocabulary: Vocabulary, length: int) -> Examples:
-    """Return TFF's column tokens (words parted by spaces) as examples."""
-    encoded = [vocabulary.encode(text.split()) for text in texts(columns, "tokens")]
-    x, y, _ = windows(encoded, length, truncate=True)
-    return Examples(as_tokens(x), as_tokens(y))
+def convert(columns: Mapping[str, Any]) -> Converted:
+    """Return TFF's tokens, sentences of words parted by spaces, as they are."""
+    for text in columns["tokens"]:
+        if isinstance(text, bytes):
+            with reading("A stored sentence", "UTF-8"):
+                text.decode()
+    return texts(columns["tokens"])
+
+
+def blank(count: int, form: str) -> Converted:
+    """Return sentences that cannot be read."""
+    return [b""] * count, np.full(count, UNREADABLE, np.int8)
+
+
+@dataclass(frozen=True)
+class Sentences(Rows):
+    """The inputs of a split's sentences, or its targets (`asks`), int64 [n, length], made when they are taken."""
+
+    split: Split
+    vocabulary: Vocabulary
+    length: int
+    asks: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Return the shape of all."""
+        return len(self.split.y), self.length
+
+    @property
+    def texts(self) -> Texts:
+        """The sentences."""
+        texts: Texts = self.split.x
+        return texts
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the windows of the sentences `rows`."""
+        unreadable = np.array([UNREADABLE], dtype=np.int32)
+        encoded = [
+            unreadable
+            if self.split.y[row] == UNREADABLE
+            else self.vocabulary.encode(self.texts[row].decode().split())
+            for row in rows.tolist()
+        ]
+        return as_tokens(windows(encoded, self.length, truncate=True)[int(self.asks)])
+
+
+class SentenceClients(ArrayClients):
+    """Clients whose sentences stay as they are stored."""
+
+    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
+        """Write how many sentences each client has, and how long each sentence is; they are not read."""
+        assert isinstance(self.x, Sentences)
+        sizes, rows = self.owned(numbers)
+        fingerprint.array(sizes)
+        ends = self.x.texts.ends
+        for start in range(0, len(rows), _AT_ONCE):
+            some = rows[start : start + _AT_ONCE]
+            fingerprint.array(ends[some] - np.where(some > 0, ends[some - 1], 0))
+
+
+BENCHMARK = Benchmark("stackoverflow", FILES, convert, blank)

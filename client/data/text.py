@@ -17,6 +17,7 @@ import numpy as np
 
 from client.data.arrays import pieces
 from client.data.dataset import IGNORED_TARGET
+from client.data.reading import PARSERS_RAISE, open_text
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
@@ -144,10 +145,10 @@ def read_characters(path: str | Path) -> Vocabulary:
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 text file without their ends."""
     try:
-        with path.open(encoding="utf-8-sig") as file:
+        with open_text(path) as file:
             for line in file:
                 yield line.removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as error:
+    except PARSERS_RAISE as error:
         raise DataError(
             f"{path} cannot be read as a vocabulary, one token on each line of UTF-8 text ({error})."
         ) from error

@@ -29,6 +29,7 @@ Federated learning with user-level differential privacy.
   export        a run's model for other programs
   audit         try to refute the privacy of this program
   datasets      the data sets that there are
+  data          `data import SOURCE OUT`: data files as arrays
   vocabulary    make a vocabulary of public words
   deploy_demo   a deployment on this machine
   node_check    tell whether a node's data load
@@ -59,7 +60,7 @@ def _answer() -> int:
             from importlib.metadata import version
 
             print(f"fedmf {version('fedmf')}")
-        case [name, *arguments] if name in SETTINGS:
+        case [name, *arguments] if name in (*SETTINGS, "data"):
             sys.argv = [f"{sys.argv[0]} {name}", *arguments]
             runpy.run_module(f"experiments.{name}", run_name="__main__")
         case [name, *_]:

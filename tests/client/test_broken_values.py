@@ -8,7 +8,6 @@ import pytest
 
 import small_files
 from client.data import load
-from client.data.tf_example import read_example
 from damage import (
     BOB,
     COUNT,
@@ -36,14 +35,14 @@ VALUES = [
     ("npy", arrays(y=np.where(np.arange(COUNT) == 7, 2**62, np.arange(COUNT) % 6 % 3)), "label"),
     *(("jsonl", bobs_line(value), r"token -1 \(-1 stands for what could not be read") for value in NO_TEXTS),
     ("femnist_hdf5", changed_hdf5("train", replaced("bob", "label", np.full(6, 62))), "label 62; .* 0 to 61"),
-    ("femnist_hdf5", changed_hdf5("train", replaced("bob", "label", np.full(5, 1))), "not of one length"),
-    ("femnist_hdf5", changed_hdf5("train", replaced("bob", "pixels", np.full((6, 28, 28), 255.0))), "pixels that"),
+    ("femnist_hdf5", changed_hdf5("train", replaced("bob", "label", np.full(5, 1))), "could not be read"),
+    ("femnist_hdf5", changed_hdf5("train", replaced("bob", "pixels", np.full((6, 28, 28), 255.0))), "could not be read"),
     ("femnist_sqlite", altered("UPDATE examples SET serialized_example_proto = x'0a' WHERE client_id = 'bob' "
-     "AND split_name LIKE '%train'"), "middle of a"),
+     "AND split_name LIKE '%train'"), "could not be read"),
     ("femnist_sqlite", altered("DELETE FROM examples WHERE client_id = 'bob' AND split_name LIKE '%train' "
-     "AND rowid % 6 = 1"), "fewer examples"),
+     "AND rowid % 6 = 1"), "could not be read"),
     ("femnist_sqlite", altered(f"UPDATE examples SET serialized_example_proto = x'{INTEGER_PIXELS}' WHERE client_id = "
-     "'bob' AND split_name LIKE '%train'"), "pixels as int64 .* floats"),
+     "'bob' AND split_name LIKE '%train'"), "could not be read"),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].__setitem__(2, 62)), "label 62"),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].__setitem__(2, 10**30)), "could not be read"),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].pop()), "could not be read"),
@@ -73,9 +72,9 @@ VALUES = [
     ("shakespeare_leaf", leaf(lambda data: data["bob"]["x"].__setitem__(0, "short"), "shakespeare"), "could not be read"),
     ("shakespeare_leaf", leaf(lambda data: data["bob"]["x"].pop(), "shakespeare"), "could not be read"),
     ("shakespeare_csv", text(CSV.replace(BOB, BOB.replace("to be", "be")), "shakespeare.csv"), "could not be read"),
-    ("stackoverflow_hdf5", changed_hdf5("train", replaced("bob", "tokens", [b"\xff"])), "cannot be read as UTF-8"),
+    ("stackoverflow_hdf5", changed_hdf5("train", replaced("bob", "tokens", [b"\xff"])), "could not be read"),
     ("stackoverflow_sqlite", altered("UPDATE examples SET serialized_example_proto = x'' WHERE client_id = 'bob' "
-     "AND split_name = 'train'"), "lacks tokens"),
+     "AND split_name = 'train'"), "could not be read"),
 ]  # fmt: skip  # fmt: skip
 
 
@@ -157,36 +156,6 @@ def test_a_line_whose_text_is_no_text_changes_nothing_for_its_neighbours_and_is_
             np.testing.assert_array_equal(one.x, other.x)
             np.testing.assert_array_equal(one.y, other.y)
         assert caplog.text.count(f"text or tokens on line 7 of {given['path']} must be a string") == number
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        small_files.field(1, small_files.field(1, small_files.field(1, b"\xff") + small_files.field(2, b""))),
-        small_files.field(1, small_files.feature("x", np.ones(1, "f4"))[:-1]),
-        bytes.fromhex("0a170a15 0a0178 1210 120e 0a0c 3f3f3f3f3f3f3f3f3f3f3f3f".replace(" ", ""))[:-3],
-        small_files.field(
-            1,
-            small_files.field(
-                1,
-                small_files.field(1, b"x")
-                + small_files.field(2, small_files.field(2, small_files.field(1, b"abc"))),
-            ),
-        ),
-        small_files.field(
-            1,
-            small_files.field(
-                1,
-                small_files.field(1, b"x")
-                + small_files.field(2, small_files.field(3, small_files.field(1, b"\xff" * 9 + b"\x7f"))),
-            ),
-        ),
-    ],
-    ids=["a name that is no text", "cut off", "cut off within", "three bytes for a float", "seventy bits"],
-)
-def test_a_message_that_is_no_example_is_a_data_error(message: bytes) -> None:
-    with pytest.raises(DataError, match=r"tf\.train\.Example"):
-        read_example(message)
 
 
 def test_labels_of_another_byte_order_are_dealt_out_too(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ SPOIL: dict[str, Callable[[Path], None]] = {
     "femnist_leaf": files, "femnist_parquet": hub_pictures, "shakespeare_hdf5": files, "shakespeare_sqlite": rows,
     "shakespeare_leaf": files, "shakespeare_csv": hub_texts, "stackoverflow_hdf5": files, "stackoverflow_sqlite": rows,
 }  # fmt: skip
-ALIKE = {"packed": "own_csv", "gz": "jsonl"}  # the same code reads their test set
+ALIKE = {"gz": "jsonl"}  # the same code reads their test set
 
 
 def assert_same(clients: Dataset, whole: Dataset) -> None:

@@ -239,3 +239,17 @@ def test_the_split_chooses_every_place_of_a_user_as_often() -> None:
     assert np.abs(off - 1 / 45).max() < 5 * np.sqrt(1 / 45 / 20_000)
     neighbours = (chosen[1:] & chosen[:-1]).mean()  # of one user and the next
     assert abs(neighbours - 0.04) < 5 * np.sqrt(0.04 / 200_000)
+
+
+def test_a_tilde_is_the_home_folder_for_a_loader_of_ones_own_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save(tmp_path, **arrays())
+    assert len(load("by_user_npz", path="~/data.npz").clients) == 4
+    (tmp_path / "tilde_loader.py").write_text(
+        "from pathlib import Path\nfrom client.data import Dataset, load as built\n"
+        "def load(path: str) -> Dataset:\n    assert Path(path).is_file()\n    return built('digits')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert load("tilde_loader:load", path="~/data.npz").name == "digits"

@@ -13,7 +13,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, PngImagePlugin
 
 import small_files
-from client.data import hub, load
+from client.data import femnist, load, sources
 from fedmf.errors import DataError
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n%%EndComments\nshowpage\n%%EOF\n"
@@ -72,13 +72,19 @@ def test_a_test_picture_that_is_neither_png_nor_jpeg_is_refused(tmp_path: Path, 
 
 
 def test_a_download_leaves_pictures_to_the_same_decoder(tmp_path: Path, started: Path) -> None:
-    features = datasets.Features({"image": datasets.Image(), "writer_id": datasets.Value("string")})
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "writer_id": datasets.Value("string"),
+            "character": datasets.Value("int8"),
+        }
+    )
     pictures = [{"bytes": encoded("EPS"), "path": None}, {"bytes": encoded("PNG"), "path": None}]
-    table = datasets.Dataset.from_dict({"image": pictures, "writer_id": ["a", "b"]}, features=features)
-    (rows,) = hub.Download(table).read(("image", "writer_id"), "writer_id")
-    with pytest.raises(DataError, match="must be PNG or JPEG"):
-        hub.pixels(rows["image"][0], (28, 28))
-    np.testing.assert_array_equal(hub.pixels(rows["image"][1], (28, 28)), 7)
+    table = {"image": pictures, "writer_id": ["a", "b"], "character": [1, 2]}
+    download = sources.Download(datasets.Dataset.from_dict(table, features=features), femnist.FILES)
+    split = femnist.BENCHMARK.gathered(download, "all")
+    assert split.y.tolist() == [-1, 2]
+    np.testing.assert_array_equal(split.x[1], 7)
     assert not started.exists()
 
 

@@ -13,7 +13,6 @@ import big_data
 import small_files
 from client.data import load
 from client.data.partitioners import Dealer
-from client.data.places import as_given
 from client.data.text import read_words
 from fedmf.errors import DataError, SettingError
 from own_tables import in_every_form, opened, rows
@@ -44,30 +43,6 @@ def test_a_count_of_a_vocabulary_that_is_too_long_is_refused(tmp_path: Path, dig
         read_words(tmp_path / "words", 2)
     (tmp_path / "words").write_text(f"to {'9' * 18}\nbe 7\n")
     assert read_words(tmp_path / "words", 2).tokens == ("to", "be")
-
-
-@pytest.mark.parametrize(
-    ("given", "located", "text", "expected"),
-    [
-        ("a/", "a", "The data file a does not exist.", "The data file a does not exist."),
-        ("./data", "data", "The data file data does not exist.", "The data file data does not exist."),
-        ("~", "/home/ann", "/home/ann/x and /home/annex", "~/x and /home/annex"),
-        ("~/x", "/home/ann/x", "/home/ann/x.csv, /home/ann/x.", "/home/ann/x.csv, ~/x."),
-        ("~/x", "/x", "'/x' and /y/x and /x-y and /x/y", "'~/x' and /y/x and /x-y and ~/x/y"),
-        ("d.gz", "/c/d", "/c/d cannot be read (OSError: /c/d/e)", "d.gz cannot be read (OSError: d.gz/e)"),
-        ("~/\\1", "/home/ann/\\1", "/home/ann/\\1 is", "~/\\1 is"),
-    ],
-)  # fmt: skip
-def test_whole_paths_alone_are_named_as_they_were_given(
-    given: str, located: str, text: str, expected: str
-) -> None:
-    assert as_given(text, {"path": given}, {"path": located}) == expected
-
-
-def test_of_two_files_each_is_named_as_it_was_given() -> None:
-    given = {"path": "~/x", "vocabulary": "~/x/words.gz"}
-    located = {"path": "/h/x", "vocabulary": "/c/h/x/words"}
-    assert as_given("/c/h/x/words, /h/x/a", given, located) == "~/x/words.gz, ~/x/a"
 
 
 def test_a_folder_without_a_table_and_a_file_in_place_of_a_folder_are_said(tmp_path: Path) -> None:

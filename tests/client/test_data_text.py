@@ -1,7 +1,9 @@
 """Text: the vocabulary, the windows, and files of JSON lines."""
 
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,8 @@ LINES = [
 def write(path: Path, lines: list[dict[str, object]]) -> str:
     """Write JSON lines, compressed when the name says so."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    packers = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+    path.write_bytes(packers.get(path.suffix, bytes)(text.encode()))
     return str(path)
 
 
@@ -73,7 +76,7 @@ def test_a_learnt_vocabulary_never_sees_the_test_lines(tmp_path: Path) -> None:
     assert dataset.classes == 4 + len({"the", "dog", "ran", "a", "!"})
 
 
-@pytest.mark.parametrize("name", ["texts.jsonl", "texts.jsonl.gz"])
+@pytest.mark.parametrize("name", ["texts.jsonl", "texts.jsonl.gz", "texts.jsonl.bz2", "texts.jsonl.xz"])
 def test_clients_are_the_users_with_all_their_lines(tmp_path: Path, name: str) -> None:
     lines = [*LINES, {"user": "eve", "text": "the", "split": 1}]
     lines = [{"split": 0} | line for line in lines]

@@ -9,9 +9,10 @@ from client.data import ArrayClients, Examples, dataset as arrays, load
 from client.data.dataset import LazyClients
 from client.data.fingerprint import Fingerprint
 from client.data.identity import digest_clients, refuse_changing_clients
-from client.data.stores import StoredClients
+from client.data.stackoverflow import Sentences
 from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
+from published import write_hdf5
 
 KEY = SecretKey.reproducible(0)
 RNG = np.random.default_rng(0)
@@ -79,27 +80,32 @@ def test_without_its_key_a_digest_says_nothing():
     assert digest_clients(CLIENTS, KEY) != digest_clients(CLIENTS, KEY.ratchet())
 
 
-class Stored:
-    """A file with three users, whose examples nobody may read for this."""
+def test_cut_and_shortened_clients_are_the_rows_that_they_own():
+    for clients, count in ((CLIENTS.first(2), 7), (CLIENTS.cut(2), 12), (CLIENTS.first(3).cut(2), 9)):
+        held = ArrayClients(X, Y, clients.owned(range(len(clients)))[1], np.cumsum([0, *map(len, clients)]))
+        assert sum(map(len, clients)) == count
+        for a, b in zip(clients, held, strict=True):
+            np.testing.assert_array_equal(a.x, b.x)
+        assert digest_clients(clients, KEY) == digest_clients(held, KEY)
+        assert digest_clients(clients, KEY, 1, 3) == digest_clients(held, KEY, 1, 3)
 
-    def __init__(self, users=("ann", "bob", "cy"), counts=(2, 3, 1)):
-        self.users, self.counts = users, np.array(counts)
 
-    def read(self, user, start, stop):
-        raise AssertionError("the examples stay on disk")
+def test_of_sentences_the_users_numbers_and_lengths_count_and_none_is_read(tmp_path, monkeypatch):
+    def digest(*users, **settings):
+        path = tmp_path / str(len(list(tmp_path.iterdir())))
+        path.mkdir()
+        data = {str(n): {"tokens": [text.encode() for text in texts]} for n, texts in enumerate(users)}
+        write_hdf5(path, {f"stackoverflow_{split}": data for split in ("train", "test")})
+        (path / "words").write_text("to\nbe\n")
+        given = {"path": str(path), "vocabulary": str(path / "words"), "clients_only": True, **settings}
+        return digest_clients(load("stackoverflow", **given).clients, KEY)
 
-
-def test_of_users_that_stay_on_disk_the_names_and_numbers_count():
-    def digest(store, owners=(0, 1, 2), starts=(0, 0, 0), sizes=(2, 3, 1)):
-        clients = StoredClients(store, lambda columns: None, *map(np.array, (owners, starts, sizes)))
-        return digest_clients(clients, KEY)
-
-    one = digest(Stored())
-    assert one == digest(Stored())
-    assert one != digest(Stored(("bob", "ann", "cy")))
-    assert one != digest(Stored(), owners=(1, 0, 2))
-    assert one != digest(Stored(), sizes=(2, 2, 1))
-    assert one != digest(Stored(), starts=(0, 1, 0))
+    monkeypatch.setattr(Sentences, "take", None)
+    one = digest(["to", "be or"], ["not"])
+    assert one == digest(["to", "be or"], ["not"])
+    for other in ([["to", "be"], ["not"]], [["to"], ["be or", "not"]], [["not"], ["to", "be or"]]):
+        assert one != digest(*other)
+    assert one != digest(["to", "be or"], ["not"], examples_per_client=1)
 
 
 @pytest.mark.parametrize(
