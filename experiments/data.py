@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from client.data.import_data import import_data
+from client.data.registry import import_data
 from experiments.cli.command import end_with, guard
 from experiments.settings.log import messages, stderr_handler
 

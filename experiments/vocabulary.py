@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from client.data.by_user_text import WORDS
-from client.data.public_text import documentation
-from client.data.text import most_frequent, words
+from client.data.text import documentation, most_frequent, words
 from client.settings import LEVELS
 from experiments.cli import command, output
 from experiments.settings.output import PRINTED, Output

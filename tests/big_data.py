@@ -3,34 +3,27 @@
     python tests/big_data.py leaf FOLDER              805,263 images of 3,550 writers in LEAF's JSON (5 GB)
     python tests/big_data.py npy FOLDER --rows 3300000   3.3 million float32 images of 3,550 users as .npy files (10 GB)
     python tests/big_data.py hub FOLDER               814,277 pictures in parquet files as on the hub
-    python tests/big_data.py plays FOLDER             4.2 million rows of shakespeare.csv as on the hub
-    python tests/big_data.py parquet FOLDER           805,263 pictures of 3,550 users in a parquet file of one's own
-    python tests/big_data.py saved FOLDER             the same as `save_to_disk` of Hugging Face's datasets writes it
-    python tests/big_data.py lists FOLDER             the same in parquet, as lists of pixels
+    python tests/big_data.py lists FOLDER             805,263 pictures of 3,550 users in parquet, as lists of pixels
 
-Each writes the files unless the folder is there, loads them twice in processes of their own, with nothing kept before
-(FEDMF_CACHE below the folder), and prints seconds and peak memory: what the process held alone, and with what it had
-mapped of files, which is shared and which the system takes back when it needs room.
+Each writes the files unless the folder is there, loads them in a process of its own, and prints seconds and peak memory: what the
+process held alone, and with what it had mapped of files, which is shared and which the system takes back when it needs
+room. Large files of leaf and hub are to be imported: `python -m experiments.data import FOLDER OUT`, then `big_data.py hub OUT`.
 """
 
 import argparse
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
 import time
-from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
 WRITERS, IMAGES = 3550, 805263
 USERS_A_FILE = 36
-LINE = "to be or not to be that is the question "
 
 
 def pictures(count, rng):
@@ -106,29 +99,6 @@ def as_png(count, rng):
     return column
 
 
-def encoded(images, users):
-    """Yield rows of a table of one's own, some at a time: made-up pictures as PNG, users and labels."""
-    rng = np.random.default_rng(0)
-    for start in range(0, images, 5000):
-        rows = range(start, min(images, start + 5000))
-        column = as_png(len(rows), rng)
-        names = [f"f{row * users // images:04d}" for row in rows]
-        yield {"image": column, "user": names, "label": rng.integers(0, 62, len(rows))}
-
-
-def parquet(folder, images=IMAGES, users=WRITERS):
-    """Write a parquet file of one's own."""
-    import pyarrow
-    import pyarrow.parquet
-
-    folder.mkdir(parents=True)
-    parts = map(pyarrow.table, encoded(images, users))
-    first = next(parts)
-    with pyarrow.parquet.ParquetWriter(folder / "data.parquet", first.schema) as file:
-        for part in chain([first], parts):
-            file.write_table(part.cast(first.schema))
-
-
 def lists(folder, images=IMAGES, users=WRITERS):
     """Write a parquet file of one's own with pictures as lists of pixels."""
     import pyarrow
@@ -151,38 +121,6 @@ def lists(folder, images=IMAGES, users=WRITERS):
             names = [f"f{row * users // images:04d}" for row in rows]
             table = {"image": of_pictures, "user": names, "label": rng.integers(0, 62, len(rows))}
             file.write_table(pyarrow.table(table, schema))
-
-
-def saved(folder, images=IMAGES, users=WRITERS):
-    """Write a data set of one's own as `save_to_disk` does."""
-    import datasets
-
-    features = datasets.Features(
-        {"image": datasets.Image(), "user": datasets.Value("string"), "label": datasets.Value("int64")}
-    )
-    with TemporaryDirectory(dir=folder.parent) as cache:
-        made = datasets.Dataset.from_generator(
-            rows_one_by_one, features=features, cache_dir=cache, gen_kwargs={"images": images, "users": users}
-        )
-        made.save_to_disk(str(folder))
-
-
-def rows_one_by_one(images, users):
-    """Yield the rows of `encoded` one by one."""
-    for part in encoded(images, users):
-        for image, user, label in zip(part["image"], part["user"], part["label"].tolist(), strict=True):
-            yield {"image": image, "user": user, "label": label}
-
-
-def plays(folder, rows=4_226_158, roles=1129):
-    """Write the CSV file of flwrlabs/shakespeare."""
-    folder.mkdir(parents=True)
-    text = LINE * 4
-    with (folder / "shakespeare.csv").open("w") as file:
-        file.write("character_id,x,y\n")
-        for row in range(rows):
-            at = row % len(LINE)
-            file.write(f"ROLE{row * roles // rows},{text[at : at + 80]},{text[at + 80]}\n")
 
 
 def memory(kind):
@@ -244,15 +182,9 @@ WRITES = {
     "leaf": ("femnist", leaf),
     "npy": ("by_user_npz", npy),
     "hub": ("femnist", hub),
-    "plays": ("shakespeare", plays),
-    "parquet": ("by_user_parquet", parquet),
-    "saved": ("by_user_hub", saved),
     "lists": ("by_user_parquet", lists),
 }
-LEAST = {"leaf": 10 * WRITERS, "npy": 20 * WRITERS, "hub": 5 * 3597, "plays": 5 * 1129}
-"""Rows of which the test set gets some, LEAF's tenth or a fifth of each user; of the others:"""
-LEAST_OF_OTHERS = 5 * WRITERS
-SETTINGS = {"by_user_parquet": {"image": "image"}, "by_user_hub": {"image": "image"}}
+SETTINGS = {"by_user_parquet": {"image": "image"}}
 
 
 def main():
@@ -269,17 +201,9 @@ def main():
         measure(given.name, given.folder)
         return
     name, write = WRITES[given.what]
-    least = LEAST.get(given.what, LEAST_OF_OTHERS)
-    if given.rows is not None and given.rows < least:
-        parser.error(
-            f"--rows is {given.rows}; {given.what} needs at least {least}, so that each user has a test example."
-        )
     if not given.folder.exists():
         write(given.folder, *([given.rows] if given.rows is not None else []))
-    cache = given.folder.parent / f"{given.folder.name}-cache"
-    shutil.rmtree(cache, ignore_errors=True)
-    for start in ("cold", "warm"):
-        print(start, measured(name, given.folder, cache), flush=True)
+    print(measured(name, given.folder), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from client.data.imported import Grown, Split, as_bytes, halve, mapped, new_folder, split_of
+from client.data.arrays import pieces
+from client.data.imported import Grown, Split, as_bytes, compact, new_folder, written
 from client.data.reading import Unreadable, reading, user_names
 from client.data.sources import Files, Raw, Source, download, examples, source_at
 from client.data.split import SPLIT_SEED, fifth_of_each
@@ -76,15 +78,14 @@ class Benchmark:
 
     def _where(self) -> str:
         """Return which files to put where."""
-        hdf5 = [file for split, (_, file) in self.files.splits.items() if not split.startswith("digits_")]
-        hub = self.files.hub and (
-            " a LEAF folder with train/*.json and test/*.json, the folder of the files of "
-            f"{self.files.hub} on the hub,"
+        files = ", ".join(
+            file for split, (_, file) in self.files.splits.items() if not split.startswith("digits_")
         )
+        hub = f" the files of {self.files.hub} on the hub," if self.files.hub else ""
         return (
-            f"Dataset {self.name} needs files: set path to the folder of TFF's {', '.join(hdf5)}, to TFF's "
-            f"{self.files.sqlite} (~/.tff where TFF has put it),{hub} or to a folder that `python -m experiments.data import` "
-            f"wrote{'; or set download=True' if self.files.hub else ''}."
+            f"Dataset {self.name} needs files: set path to a folder of TFF's {files}, to TFF's {self.files.sqlite} "
+            f"(~/.tff where TFF has put it), to LEAF's folder,{hub} or to a folder that `python -m experiments.data import` "
+            f"wrote{'; or set download=True' if hub else ''}."
         )
 
     def write(
@@ -95,7 +96,7 @@ class Benchmark:
     ) -> None:
         """Write the files into the new folder `out`, whole or not at all."""
         with new_folder(out) as folder:
-            for split in source.splits:
+            for split in source.splits or ["train"]:  # which says why there is none
                 (folder / split).mkdir()
                 self.gathered(source, split, folder=folder / split, advance=advance)
             (folder / ABOUT).write_text(json.dumps({"dataset": self.name, "form": source.form}))
@@ -113,23 +114,20 @@ class Benchmark:
         An example of a training user that cannot be read stays, with the label `UNREADABLE`; one of a test split is a
         `DataError`. `advance` is told how many examples were read.
         """
-        arrays, users = self._read(source, split, folder, advance)
-        names, rank = np.unique(np.array(list(users)), return_inverse=True)
-        owners = rank[arrays.pop("user")]
-        if "ends" in arrays:
-            arrays["ends"] = np.cumsum(arrays["ends"])
-        arrays["order"] = np.argsort(owners, kind="stable")
-        arrays["bounds"] = np.concatenate([[0], np.cumsum(np.bincount(owners))])
-        arrays["names"] = names
-        if folder is not None:
-            for name in {"ends", "order", "bounds", "names"} & arrays.keys():
-                np.save(folder / f"{name}.npy", arrays[name])
-            halve(folder / "x.npy")
-        elif (
-            "x" in arrays and arrays["x"].dtype == np.float32 and (small := as_bytes(arrays["x"])) is not None
-        ):
-            arrays["x"] = small
-        return split_of(arrays)
+        with TemporaryDirectory(dir=folder) if folder else nullcontext() as raw:
+            arrays, users = self._read(source, split, Path(raw) if raw else None, advance)
+            arrays["names"], rank = np.unique(np.array(users), return_inverse=True)
+            owners = rank[arrays.pop("user")]
+            if "ends" in arrays:
+                arrays["ends"] = np.cumsum(arrays["ends"])
+            arrays["order"] = np.argsort(owners, kind="stable")
+            arrays["bounds"] = np.concatenate([[0], np.cumsum(np.bincount(owners))])
+            if folder is not None:
+                written(arrays, folder)
+                return Split.mapped(folder)
+        if "x" in arrays and compact(arrays["x"]) != arrays["x"].dtype:
+            arrays["x"] = np.concatenate([as_bytes(part) for part in pieces(arrays["x"])])
+        return Split.of(arrays)
 
     def _read(
         self, source: Source, split: str, folder: Path | None, advance: Callable[[int], object]
@@ -154,7 +152,7 @@ class Benchmark:
                     found["x"] = x
                 for name, array in found.items():
                     if name not in grown:
-                        place = None if folder is None or name == "user" else folder / f"{name}.npy"
+                        place = folder and folder / name
                         grown[name] = files.enter_context(closing(Grown(place)))
                     grown[name].append(array)
                 advance(len(names))
@@ -209,8 +207,7 @@ def _mapped(path: Path, split: str) -> Split:
             f"{path} holds no split {split}: the files that were imported have none. Import files that do."
         )
     with reading(path / split, "an imported split"):
-        files = sorted((path / split).glob("*.npy"))
-        return split_of({file.stem: mapped(file) for file in files})
+        return Split.mapped(path / split)
 
 
 def parted(
@@ -224,7 +221,7 @@ def parted(
     choose = choose or (lambda split: split)
     if held.form == "hub":
         whole = choose(held.split("all"))
-        rows = whole.rows
+        rows = np.sort(whole.order)
         drawn = fifth_of_each(whole.users[rows], seed=SPLIT_SEED, names=whole.names)
         is_test = np.zeros(len(whole.y), dtype=bool)
         is_test[rows[drawn]] = True
@@ -236,7 +233,7 @@ def parted(
     return (
         training,
         test,
-        np.concatenate(list(test.shuffled(SPLIT_SEED))) if held.form == "tff" else test.rows,
+        test.shuffled(SPLIT_SEED) if held.form == "tff" else np.sort(test.order),
     )
 
 

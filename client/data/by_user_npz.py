@@ -11,7 +11,7 @@ from client.data.checked import count_classes
 from client.data.dataset import CLASSIFICATION, Dataset, describe_unit, shared_users, split_by_user
 from client.data.pictures import Rows
 from client.data.reading import reading
-from client.data.split import Users
+from client.data.split import Parted, Users
 from fedmf.errors import DataError
 
 LICENCE = "the file's own"
@@ -38,10 +38,10 @@ def load(path: str | Path, *, classes: int | None = None, clients_only: bool = F
     check_arrays(path, arrays, REQUIRED)
     y, users = arrays["y"], Users.of(arrays["user"])
     said = arrays["split"] == 1 if "split" in arrays else None
-    test = users.test(path, said, mark="split = {}", clients_only=clients_only)
-    shown = np.unique(y[test]).tolist()
-    known = count_classes(path, f"A test example in {path}", shown, classes, clients_only=clients_only)
-    return classified("by_user_npz", path, arrays["x"], y, users, test, known, clients_only=clients_only)
+    rows = users.parted(path, said, mark="split = {}", clients_only=clients_only)
+    shown = np.unique(y[rows.test]).tolist()
+    known = count_classes(path, f"A test example in {path}", shown, classes, is_needed=rows.is_needed)
+    return classified("by_user_npz", path, arrays["x"], y, users, rows, known)
 
 
 def classified(
@@ -50,15 +50,16 @@ def classified(
     x: np.ndarray | Rows,
     y: np.ndarray,
     users: Users,
-    test: np.ndarray,
+    rows: Parted,
     classes: int,
-    *,
     uncovered: tuple[str, ...] = (),
-    clients_only: bool = False,
 ) -> Dataset:
-    """Return the data set `name` of inputs `x` [N, ...] and labels `y` [N], read from `path`, of which `test` [N] are the test set."""
+    """Return the data set `name` of inputs `x` [N, ...] and labels `y` [N], read from `path`."""
+    test = rows.test
     # Rows are an array as far as clients need one.
-    clients, examples = split_by_user(cast(np.ndarray, x), y, users.numbers, test, clients_only=clients_only)
+    clients, examples = split_by_user(
+        cast(np.ndarray, x), y, users.numbers, test, clients_only=not rows.is_needed
+    )
     return Dataset(
         name=name,
         clients=clients,
@@ -125,5 +126,6 @@ def _check_types(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     if user is not None and user.dtype.kind not in "iuUS":
         raise DataError(f"user in {path} is {user.dtype}; it must hold integers or strings.")
     if split is not None and (split.dtype.kind not in "iufb" or not np.isin(split, (0, 1)).all()):
-        held = np.unique(split)[:5].tolist() if split.dtype.kind in "iufb" else split.dtype
-        raise DataError(f"split in {path} holds {held}; it must be 0 (train) or 1 (test).")
+        raise DataError(
+            f"split in {path} holds something else ({split.dtype}); it must be 0 (train) or 1 (test)."
+        )

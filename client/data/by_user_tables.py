@@ -1,6 +1,7 @@
 """Your own tables: CSV, parquet, a saved Hugging Face data set, or a folder of pictures."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,9 @@ def load_csv(
     return _loaded("by_user_csv", table, columns, classes, labels, of_text, clients_only)
 
 
-def load_parquet(
+def _load_typed(
+    name: str,
+    read: str,
     path: str | Path,
     *,
     user: str = "user",
@@ -63,45 +66,26 @@ def load_parquet(
     length: int | None = None,
     clients_only: bool = False,
 ) -> Dataset:
-    """Return the data set in a parquet file, or in the parquet files of a folder, one after another.
+    """Return the data set `name` of a table with types, read by the function `read` of `client.data.table_files`.
 
     Columns are named as in `load_csv`. One column of `features` may hold lists of numbers, all of one shape; `image`
     names a column of pictures: PNG or JPEG bytes, the hub's {bytes, path}, or lists of pixels (uint8 is divided by
-    255). Pictures and lists stay as they are stored until a client takes its turn.
+    255). Pictures and lists stay as they are stored until a client takes its turn. Class names that a schema declares
+    (`ClassLabel`) say how many classes there are; `labels` may name them in another order, or more of them.
     """
     columns = _columns(path, user=user, label=label, features=features, text=text, image=image, split=split)
-    table = _files(path).read_parquet(Path(path), columns)
+    table = getattr(_files(path), read)(Path(path), columns)
     of_text = OfText(vocabulary, vocabulary_size, level, length)
-    return _loaded("by_user_parquet", table, columns, classes, labels, of_text, clients_only)
+    return _loaded(name, table, columns, classes, labels, of_text, clients_only)
 
 
-def load_hub(
-    path: str | Path,
-    *,
-    user: str = "user",
-    label: str = "label",
-    features: Sequence[str] | None = None,
-    text: str | None = None,
-    image: str | None = None,
-    split: str | None = None,
-    classes: int | None = None,
-    labels: Sequence[str] | None = None,
-    vocabulary: str | None = None,
-    vocabulary_size: int | None = None,
-    level: str | None = None,
-    length: int | None = None,
-    clients_only: bool = False,
-) -> Dataset:
-    """Return the data set that `datasets` saved into the folder `path`; nothing is downloaded and no code of it runs.
+load_parquet = partial(_load_typed, "by_user_parquet", "read_parquet")
+"""The data set in a parquet file, or in the parquet files of a folder, one after another."""
+load_hub = partial(_load_typed, "by_user_hub", "read_saved")
+"""The data set that `datasets` saved into a folder; nothing is downloaded and no code of it runs.
 
-    Columns are named as in `load_parquet`. The splits train and test of a `DatasetDict` are the training and test
-    rows; others are left alone. Class names that the schema declares (`ClassLabel`) say how many classes there are;
-    `labels` may name them in another order, or more of them.
-    """
-    columns = _columns(path, user=user, label=label, features=features, text=text, image=image, split=split)
-    table = _files(path).read_saved(Path(path), columns)
-    of_text = OfText(vocabulary, vocabulary_size, level, length)
-    return _loaded("by_user_hub", table, columns, classes, labels, of_text, clients_only)
+The splits train and test of a `DatasetDict` are the training and test rows; others are left alone.
+"""
 
 
 def load_images(

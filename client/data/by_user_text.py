@@ -1,6 +1,6 @@
 """Your own texts: JSON lines with user and text (or tokens)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from client.data.by_user_npz import LICENCE
 from client.data.checked import UNREADABLE
 from client.data.dataset import NEXT_TOKEN, Dataset, as_tokens, describe_unit, shared_users, split_by_user
 from client.data.reading import Unreadable, open_text, read_json, reading, user_names
-from client.data.split import Users
+from client.data.split import Parted, Users
 from client.data.text import (
     CHARACTERS,
     UNCOUNTED,
@@ -61,11 +61,11 @@ class OfText:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts: whose each is, its tokens (None: unreadable), and whether it is a test text."""
+    """Texts: whose each is, what returns the tokens of one (None: unreadable), and which are test texts."""
 
     users: Users
-    sentences: Sequence[Sequence[str] | None]
-    test: np.ndarray
+    tokens: Callable[[int], Sequence[str] | None]
+    rows: Parted
 
 
 def load(
@@ -99,19 +99,18 @@ def load(
     check_choice("level", level, LEVELS)
     texts = read_texts(path, level, clients_only=clients_only)
     of_text = OfText(vocabulary, vocabulary_size, level, length)
-    return from_texts("by_user_text", path, texts, of_text, clients_only=clients_only)
+    return from_texts("by_user_text", path, texts, of_text)
 
 
-def from_texts(
-    name: str, path: Path, texts: Texts, of_text: OfText, *, clients_only: bool = False
-) -> Dataset:
+def from_texts(name: str, path: Path, texts: Texts, of_text: OfText) -> Dataset:
     """Return the data set `name` of texts from the file or folder at `path`; the settings are those of `load`.
 
     A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`.
     """
-    level, vocabulary, test = of_text.level or WORDS, of_text.vocabulary, texts.test
-    used = np.flatnonzero(~test) if clients_only else np.arange(len(test))
-    sentences = [texts.sentences[row] for row in used.tolist()]
+    level, vocabulary, test = of_text.level or WORDS, of_text.vocabulary, texts.rows.test
+    is_needed = texts.rows.is_needed
+    used = np.arange(len(test)) if is_needed else np.flatnonzero(~test)
+    sentences = [texts.tokens(row) for row in used.tolist()]
     tested = test[used]
     for row, sentence in enumerate(sentences):
         if tested[row] and sentence is None:
@@ -129,10 +128,10 @@ def from_texts(
     x, y, place = windows(encoded, length)
     users = texts.users.numbers
     clients, test_examples = split_by_user(
-        x, y, users[used[place]], tested[place], as_tokens, clients_only=clients_only
+        x, y, users[used[place]], tested[place], as_tokens, clients_only=not is_needed
     )
     notes: tuple[str, ...] = ()
-    if not clients_only:
+    if is_needed:
         ascii_only = level == ALPHABET and vocabulary is None
         advice = OTHER_WORDS if level == WORDS else OTHER_CHARACTERS
         notes = (note_unknown(test_examples.y, known.source, advice, most=WORRYING if ascii_only else 1.0),)
@@ -211,7 +210,8 @@ def read_texts(path: Path, level: str, *, clients_only: bool = False) -> Texts:
                 f"split in {path} must be 0 (train) or 1 (test) on every line, both present, or on none."
             )
         said = np.array(splits) == 1
-    return Texts(users, sentences, users.test(path, said, mark="split = {}", clients_only=clients_only))
+    rows = users.parted(path, said, mark="split = {}", clients_only=clients_only)
+    return Texts(users, sentences.__getitem__, rows)
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -33,18 +33,18 @@ def count_classes(
     classes: int | None,
     declared: int | None = None,
     *,
-    clients_only: bool = False,
+    is_needed: bool = True,
 ) -> int:
     """Return the number of classes: the setting `classes`, or what a schema has `declared`, or one more than the largest label.
 
     `shown` are the labels of the test examples, which are public; `who` has such a label. Raises `DataError` for one that
-    is no class. With `clients_only`, where no test set is needed, these are not looked at if the number is known, and
-    otherwise those that stand for no class are left out.
+    is no class. Where no test set `is_needed` they are not looked at if the number is known, and otherwise those that
+    stand for no class are left out.
     """
     if classes is not None:
         check_at_least("classes", classes, 1)
     known = classes or declared
-    if clients_only:
+    if not is_needed:
         if known:
             return known
         shown = [label for label in shown if 0 <= label < MOST_CLASSES]

@@ -5,22 +5,23 @@ decoded and unencrypted; only their owner may read the folder.
 """
 
 import importlib
+import io
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from client.data.arrays import pieces
 from client.data.dataset import ArrayClients, as_float32
 from client.data.reading import PACKED, reading
 from fedmf.errors import DataError
 
-AT_ONCE = 1 << 24
 _TARS = (".tgz", ".tbz2", ".txz")
 
 
@@ -31,10 +32,6 @@ class Texts:
     text: np.ndarray
     ends: np.ndarray
 
-    def __len__(self) -> int:
-        """Return the number of texts."""
-        return len(self.ends)
-
     def __getitem__(self, row: int) -> bytes:
         """Return one text."""
         return self.text[self.ends[row - 1] if row else 0 : self.ends[row]].tobytes()
@@ -42,7 +39,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Split:
-    """Examples in the files' order, `x` [n, ...] and `y` [n, ...]; user i, whose name is `names[i]`, owns `order[bounds[i]:bounds[i + 1]]`.
+    """Examples in the files' order, `x` [n, ...] and `y` [n, ...]; user i, called `names[i]`, owns `order[bounds[i]:bounds[i + 1]]`.
 
     The names are in alphabetical order, and each user has an example.
     """
@@ -52,6 +49,17 @@ class Split:
     order: np.ndarray
     bounds: np.ndarray
     names: np.ndarray
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> "Split":
+        """Return the examples whose arrays have these names: those of the fields, or in place of x those of `Texts`."""
+        x = arrays["x"] if "x" in arrays else Texts(arrays["text"], arrays["ends"])
+        return cls(x, *(arrays[name] for name in ("y", "order", "bounds", "names")))
+
+    @classmethod
+    def mapped(cls, folder: Path) -> "Split":
+        """Return the examples that `written` has written."""
+        return cls.of({file.stem: _mapped(file) for file in folder.glob("*.npy")})
 
     @property
     def counts(self) -> np.ndarray:
@@ -65,11 +73,6 @@ class Split:
         users[self.order] = np.repeat(np.arange(len(self.names)), self.counts)
         return users
 
-    @property
-    def rows(self) -> np.ndarray:
-        """The examples that are used, in the files' order."""
-        return np.sort(self.order)
-
     def only(self, chosen: np.ndarray) -> "Split":
         """Return the examples of which `chosen` [n] is true, and the users who have some."""
         kept = self.order[chosen[self.order]]
@@ -81,87 +84,65 @@ class Split:
         """Return the users as clients."""
         return ArrayClients(self.x, self.y, self.order, self.bounds, convert)
 
-    def shuffled(self, seed: int) -> Iterator[np.ndarray]:
-        """Yield the examples user after user, the users in an order drawn from a public seed."""
-        for user in np.random.default_rng(seed).permutation(len(self.names)):
-            yield self.order[self.bounds[user] : self.bounds[user + 1]]
-
-
-def split_of(arrays: Mapping[str, np.ndarray]) -> Split:
-    """Return the examples whose arrays have these names: those of `Split`, or in place of x those of `Texts`."""
-    x = arrays["x"] if "x" in arrays else Texts(arrays["text"], arrays["ends"])
-    return Split(x, *(arrays[name] for name in ("y", "order", "bounds", "names")))
+    def shuffled(self, seed: int) -> np.ndarray:
+        """Return the examples user after user, the users in an order drawn from a public seed."""
+        drawn = np.random.default_rng(seed).permutation(len(self.names))
+        return np.concatenate([self.order[self.bounds[user] : self.bounds[user + 1]] for user in drawn])
 
 
 class Grown:
-    """An array that grows at its end: in memory, or with a `path` in a .npy file."""
+    """An array that grows at its end, in memory or in a file of raw numbers."""
 
     def __init__(self, path: Path | None) -> None:
-        self._path, self._count = path, 0
-        self._file = None if path is None else path.open("w+b")
-        self._parts: list[np.ndarray] = []
-        self._kind: tuple[np.dtype, tuple[int, ...]] | None = None
+        self._path = path
+        self._file: BinaryIO = io.BytesIO() if path is None else path.open("wb")
+        self._empty: np.ndarray = np.empty(0)
 
     def append(self, part: np.ndarray) -> None:
         """Put the rows of `part` [n, ...] behind those that are there; all parts have one type and one shape of rows."""
-        self._kind = part.dtype, part.shape[1:]
-        if self._file is None:
-            self._parts.append(part)
-            return
-        if not self._count:
-            self._write_head()
+        self._empty = part[:0]
         self._file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-        self._count += len(part)
 
     def finished(self) -> np.ndarray:
         """Return the whole array, mapped if it is in a file."""
-        if self._file is None or self._path is None:
-            return np.concatenate(self._parts)
-        self._file.seek(0)
-        self._write_head()
+        kind, shape = self._empty.dtype, (-1, *self._empty.shape[1:])
+        if isinstance(self._file, io.BytesIO):
+            return np.frombuffer(self._file.getvalue(), kind).reshape(shape)
         self._file.close()
-        return mapped(self._path)
+        assert self._path is not None
+        empty = not self._path.stat().st_size  # which cannot be mapped
+        return (np.empty(0, kind) if empty else np.memmap(self._path, kind, "r")).reshape(shape)
 
     def close(self) -> None:
         """Close the file, whole or not."""
-        if self._file is not None:
-            self._file.close()
-
-    def _write_head(self) -> None:
-        """Write how many rows there are: numpy leaves room in the head for any number."""
-        assert self._kind is not None
-        assert self._file is not None
-        kind, shape = self._kind
-        head = {
-            "descr": np.lib.format.dtype_to_descr(kind),
-            "fortran_order": False,
-            "shape": (self._count, *shape),
-        }
-        np.lib.format.write_array_header_1_0(self._file, head)
+        self._file.close()
 
 
-def mapped(path: Path) -> np.ndarray:
+def written(arrays: Mapping[str, np.ndarray], folder: Path) -> None:
+    """Write the arrays of a split into a folder."""
+    for name, array in arrays.items():
+        if (kind := compact(array)) == array.dtype:
+            np.save(folder / f"{name}.npy", array)
+            continue
+        small = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", kind, array.shape)
+        start = 0
+        for part in pieces(array):
+            small[start : start + len(part)] = as_bytes(part)
+            start += len(part)
+        small.flush()
+
+
+def _mapped(path: Path) -> np.ndarray:
     """Return the array in a .npy file, mapped; one without bytes cannot be."""
     empty = path.stat().st_size <= np.lib.format.ARRAY_ALIGN * 2
     array: np.ndarray = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
     return array
 
 
-def halve(path: Path) -> None:
-    """Write float32 numbers as bytes, a quarter of the size, where `as_float32` makes each of them again to the bit."""
-    if not path.is_file() or (x := mapped(path)).dtype != np.float32:
-        return
-    small = path.with_suffix(".small.npy")
-    rows = max(1, AT_ONCE // max(1, x[:1].nbytes))
-    with closing(Grown(small)) as grown:
-        parts = (as_bytes(x[start : start + rows]) for start in range(0, len(x), rows))
-        for part in parts:
-            if part is None:
-                small.unlink()
-                return
-            grown.append(part)
-        grown.finished()
-    small.replace(path)
+def compact(array: np.ndarray) -> np.dtype:
+    """Return the type that an array is kept in: bytes for float32 that `as_float32` makes again of them to the bit."""
+    is_exact = array.dtype == np.float32 and all(as_bytes(part) is not None for part in pieces(array))
+    return np.dtype(np.uint8) if is_exact else array.dtype
 
 
 def as_bytes(x: np.ndarray) -> np.ndarray | None:
@@ -214,7 +195,7 @@ def unpacked(path: Path, beside: Path) -> Iterator[Path]:
                 target = entries[0] if len(entries) == 1 else target
             else:
                 with importlib.import_module(PACKED[suffix]).open(path) as packed, target.open("wb") as file:
-                    shutil.copyfileobj(packed, file, AT_ONCE)
+                    shutil.copyfileobj(packed, file)
         yield target
 
 

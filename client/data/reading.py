@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
+from lzma import LZMAError
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -27,25 +28,18 @@ import numpy as np
 
 from fedmf.errors import DataError, FedmfError
 
-try:
-    from lzma import LZMAError as _LZMAError
-
-    _LZMA: type[Exception] = _LZMAError
-except ImportError:  # a Python built without it, which cannot read such a file either
-    _LZMA = zlib.error
-
 log = logging.getLogger(__name__)
 
 # LookupError is h5py's for a broken link, RuntimeError that of a deep document or of an archive with a password,
 # SyntaxError PIL's for a broken picture and numpy's for a broken head, MemoryError that of a size which a file made up.
 PARSERS_RAISE: tuple[type[Exception], ...] = (
     OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, OverflowError, MemoryError, SyntaxError,
-    zlib.error, _LZMA, zipfile.BadZipFile, csv.Error, struct.error, sqlite3.Error, tokenize.TokenError,
+    zlib.error, LZMAError, zipfile.BadZipFile, csv.Error, struct.error, sqlite3.Error, tokenize.TokenError,
     pickle.UnpicklingError,
 )  # fmt: skip
 _MOST_DIGITS = 4000  # of a whole number; Python's own limit is 4300
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma"}
-"""Modules of Python that read packed files. It may be built without some: they are imported where a file needs them."""
+"""Modules of Python that read packed files."""
 DEEPEST = 16
 """Lists and objects in one another of a JSON text that is too deep to be read; no loader wants more."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)

@@ -1,7 +1,7 @@
 """The benchmarks' files as they are published: TFF's HDF5 and sqlite, LEAF's JSON, the hub's parquet and CSV.
 
 Each source yields what its files hold, some examples at a time, as columns by name; what these mean is said by the
-benchmark (`client.data.benchmarks`).
+benchmark (`client.data.benchmark`).
 
 TensorFlow Federated unpacks what it downloads into ~/.tff, under the names below
 (tensorflow_federated/python/simulation/datasets/download.py, emnist.py, shakespeare.py, stackoverflow.py).
@@ -10,13 +10,13 @@ TensorFlow Federated unpacks what it downloads into ~/.tff, under the names belo
 import csv
 import io
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from client.data.reading import read_json, reading
 from client.imports import need
@@ -25,6 +25,28 @@ from fedmf.errors import DataError
 AT_ONCE = 1000  # rows that are in memory together
 FLOATS, INTEGERS, TEXTS = "f", "iu", "SO"
 _KINDS = {FLOATS: "floats", INTEGERS: "integers", TEXTS: "texts"}
+_EXAMPLE = """
+name: "example.proto" package: "tf" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type {
+  name: "Feature" oneof_decl { name: "kind" }
+  field { name: "texts" number: 1 label: LABEL_OPTIONAL type_name: ".tf.BytesList" oneof_index: 0 }
+  field { name: "floats" number: 2 label: LABEL_OPTIONAL type_name: ".tf.FloatList" oneof_index: 0 }
+  field { name: "integers" number: 3 label: LABEL_OPTIONAL type_name: ".tf.Int64List" oneof_index: 0 }
+}
+message_type {
+  name: "Features" field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".tf.Features.FeatureEntry" }
+  nested_type {
+    name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: ".tf.Feature" }
+  }
+}
+message_type { name: "Example" field { name: "features" number: 1 label: LABEL_OPTIONAL type_name: ".tf.Features" } }
+"""
+"""tf.train.Example as TensorFlow's example.proto and feature.proto describe it; names of fields are not on the wire."""
 
 
 @dataclass(frozen=True)
@@ -56,239 +78,152 @@ class Raw:
     wrong: str = ""
 
 
-class Source(Protocol):
-    """Files of a benchmark in one `form`: tff, leaf or hub."""
+@dataclass(frozen=True)
+class Source:
+    """Files of a benchmark in one `form`: tff, leaf or hub; `where` is what an error calls all of them.
+
+    `read(split)` yields the examples of one of the `splits`, and raises `DataError` for what is wrong for all users alike.
+    """
 
     form: str
-
-    @property
-    def where(self) -> Path | str:
-        """What an error calls all of the files."""
-
-    @property
-    def paths(self) -> Sequence[Path]:
-        """The files."""
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """The splits that there are."""
-
-    def read(self, split: str) -> Iterator[Raw]:
-        """Yield the examples of one split. Raises `DataError` for what is wrong for all users alike."""
+    where: Path | str
+    paths: Sequence[Path]
+    splits: Sequence[str]
+    read: Callable[[str], Iterator[Raw]]
 
 
-@dataclass(frozen=True)
-class Hdf5:
-    """TFF's HDF5 files in a folder: /examples/USER/COLUMN with the examples of a user along the first axis."""
-
-    folder: Path
-    files: Files
-    form = "tff"
-
-    @property
-    def where(self) -> Path:
-        """The folder."""
-        return self.folder
-
-    @property
-    def paths(self) -> Sequence[Path]:
-        """The files."""
-        return [
-            self.folder / file for _, file in self.files.splits.values() if (self.folder / file).is_file()
-        ]
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """The splits that there are."""
-        return [split for split, (_, file) in self.files.splits.items() if (self.folder / file).is_file()]
-
-    def read(self, split: str) -> Iterator[Raw]:
-        """Yield the examples of one user after another, after a look at what the file says of all their columns."""
-        path = self.folder / self.files.splits[split][1]
-        if not path.is_file():
-            held = ", ".join(sorted(file.name for file in self.folder.glob("*.h5"))) or "no HDF5 file"
-            raise DataError(
-                f"{self.folder} lacks {path.name}; it holds {held} and must hold it, or LEAF's or the hub's files."
-            )
-        library = need("h5py", f"Reading {path}")
-        with reading(path, "an HDF5 file of TFF"):
-            file = library.File(path, "r")
-        with file:
-            with reading(path, "an HDF5 file of TFF"):
-                groups = file.get("examples")
-                if not hasattr(groups, "keys") or not len(groups):
-                    raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
-                counts = {user: self._count(groups[user], f"User {user!r} in {path}") for user in groups}
-            if not sum(counts.values()):
-                raise DataError(f"{path} holds no example; fetch TFF's file again, or set path to another.")
-            for user, count in counts.items():
-                with reading(path, "an HDF5 file of TFF"):
-                    columns = {name: groups[user][name][:] for name in self.files.fields}
-                same = all(len(column) == count for column in columns.values())
-                where = f"{path}, user {user!r}"
-                yield Raw(
-                    [user] * count, columns, where, "" if same else "its columns are not of one length."
-                )
-
-    def _count(self, group: Any, who: str) -> int:
-        """Return how many examples a user's group holds; raise `DataError` for columns of other types or shapes.
-
-        Nothing but what the file says of its columns is read: the rows of the first are counted.
-        """
-        for name, (kinds, shape) in self.files.fields.items():
-            column = group.get(name) if hasattr(group, "keys") else None
-            if column is None or not hasattr(column, "dtype"):
-                held = (", ".join(group) if hasattr(group, "keys") else "") or "nothing"
-                raise DataError(
-                    f"{who} lacks {name}; it holds {held} and must hold {', '.join(self.files.fields)}."
-                )
-            if column.dtype.kind not in kinds or not column.shape or column.shape[1:] != shape:
-                right = f"{_KINDS[kinds]} {list(shape)}" if shape else _KINDS[kinds]
-                raise DataError(
-                    f"{who} holds {name} as {column.dtype} {column.shape}; it must be {right}, one for each example."
-                )
-        return int(group[next(iter(self.files.fields))].shape[0])
+def hdf5(folder: Path, files: Files) -> Source:
+    """Return TFF's HDF5 files: /examples/USER/COLUMN with the examples of a user along the first axis."""
+    paths = {split: folder / file for split, (_, file) in files.splits.items()}
+    held = [split for split, path in paths.items() if path.is_file()]
+    read = partial(_read_hdf5, paths, files)
+    return Source("tff", folder, [paths[split] for split in held], held, read)
 
 
-@dataclass(frozen=True)
-class Sqlite:
-    """TFF's sqlite file: table client_metadata, and examples as serialised tf.train.Example, one to a row."""
-
-    path: Path
-    files: Files
-    form = "tff"
-
-    @property
-    def where(self) -> Path:
-        """The file."""
-        return self.path
-
-    @property
-    def paths(self) -> Sequence[Path]:
-        """The file."""
-        return [self.path]
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """The splits that there are."""
-        with closing(self._opened()) as file:
-            held = self._asked(file, "SELECT DISTINCT split_name FROM client_metadata")
-        return [split for split, (name, _) in self.files.splits.items() if (name,) in held]
-
-    def read(self, split: str) -> Iterator[Raw]:
-        """Yield the examples in the order of the file. All those of a client are its own, however many client_metadata counts."""
-        name = self.files.splits[split][0]
-        with closing(self._opened()) as file:
-            missing = self._counts(file, name)
-            question = (
-                "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY rowid"
-            )
-            rows = self._cursor(file, question, name)
-            held = 0
-            while some := self._fetched(rows):
-                known = [(user, message) for user, message in some if user in missing]
-                for user, _ in known:
-                    missing[user] -= 1
-                held += len(known)
-                yield Raw(*_two(known), str(self.path))
-            if not held and not any(count > 0 for count in missing.values()):
-                raise DataError(
-                    f"{self.path} holds no example in the split {name!r}; fetch TFF's file again, or set path to another."
-                )
-            for user, count in missing.items():
-                if count > 0:
-                    wrong = "there are fewer examples than client_metadata says."
-                    yield Raw([user] * count, {}, f"{self.path}, user {user!r}", wrong)
-
-    def _counts(self, file: sqlite3.Connection, split: str) -> dict[str, int]:
-        """Return how many examples of each client client_metadata counts in a split."""
-        question = (
-            "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY client_id"
+def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[Raw]:
+    """Yield the examples of one user after another, after a look at what the file says of all their columns."""
+    path = paths[split]
+    if not path.is_file():
+        held = ", ".join(sorted(file.name for file in path.parent.glob("*.h5"))) or "no HDF5 file"
+        raise DataError(
+            f"{path.parent} lacks {path.name}; it holds {held} and must hold it, or LEAF's or the hub's files."
         )
-        found = self._asked(file, question, split)
-        if not found:
-            names = self._asked(file, "SELECT DISTINCT split_name FROM client_metadata ORDER BY 1")
-            others = ", ".join(repr(name) for (name,) in names) or "none"
+    library = need("h5py", f"Reading {path}")
+    with reading(path, "an HDF5 file of TFF"), library.File(path, "r") as file:
+        groups = file.get("examples")
+        if not hasattr(groups, "keys") or not len(groups):
+            raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
+        counts = {user: _check_group(groups[user], files, f"User {user!r} in {path}") for user in groups}
+        if not sum(counts.values()):
+            raise DataError(f"{path} holds no example; fetch TFF's file again, or set path to another.")
+        for user, count in counts.items():
+            columns = {name: groups[user][name][:] for name in files.fields}
+            same = all(len(column) == count for column in columns.values())
+            wrong = "" if same else "its columns are not of one length."
+            yield Raw([user] * count, columns, f"{path}, user {user!r}", wrong)
+
+
+def _check_group(group: Any, files: Files, who: str) -> int:
+    """Return how many examples a user's group holds; raise `DataError` for columns of other types or shapes.
+
+    Nothing but what the file says of its columns is read: the rows of the first are counted.
+    """
+    held: dict[str, Any] = {name: group[name] for name in group} if hasattr(group, "keys") else {}
+    for name, (kinds, shape) in files.fields.items():
+        column: Any = held.get(name)
+        if not hasattr(column, "dtype"):
+            names = ", ".join(held) or "nothing"
+            raise DataError(f"{who} lacks {name}; it holds {names} and must hold {', '.join(files.fields)}.")
+        if column.dtype.kind not in kinds or not column.shape or column.shape[1:] != shape:
+            right = f"{_KINDS[kinds]} {list(shape)}" if shape else _KINDS[kinds]
             raise DataError(
-                f"{self.path} has no clients in the split {split!r}; its splits are {others}, and it must be the sqlite "
-                "file of TFF for this data set."
+                f"{who} holds {name} as {column.dtype} {column.shape}; it must be {right}, one for each example."
             )
-        if wrong := [user for user, _ in found if not isinstance(user, str)]:
-            raise DataError(
-                f"client_metadata of {self.path} names a client by {type(wrong[0]).__name__}; a client is a text."
-            )
-        if not all(isinstance(count, int) and count >= 0 for _, count in found):
-            raise DataError(
-                f"client_metadata of {self.path} counts examples by what is no whole number of at least 0."
-            )
-        counts: dict[str, int] = {}
-        for user, count in found:
-            counts[user] = max(count, counts.get(user, 0))
-        ((held,),) = self._asked(file, "SELECT count(*) FROM examples")
-        if sum(counts.values()) > held:
-            raise DataError(
-                f"client_metadata of {self.path} counts {sum(counts.values())} examples in the split {split!r}; the file "
-                f"holds {held}."
-            )
-        return counts
-
-    def _opened(self) -> sqlite3.Connection:
-        with reading(self.path, "a sqlite file of TFF"):
-            return sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
-
-    def _cursor(self, file: sqlite3.Connection, question: str, *values: str) -> sqlite3.Cursor:
-        with reading(self.path, "a sqlite file of TFF"):
-            return file.execute(question, values)
-
-    def _fetched(self, rows: sqlite3.Cursor) -> list[Any]:
-        with reading(self.path, "a sqlite file of TFF"):
-            return rows.fetchmany(AT_ONCE)
-
-    def _asked(self, file: sqlite3.Connection, question: str, *values: str) -> list[Any]:
-        with reading(self.path, "a sqlite file of TFF"):
-            return file.execute(question, values).fetchall()
+    return len(held[next(iter(files.fields))])
 
 
-def _two(rows: Sequence[tuple[str, Any]]) -> tuple[list[str], dict[str, list[Any]]]:
-    """Return the users of rows, and their messages as the column `example`."""
-    return [user for user, _ in rows], {"example": [message for _, message in rows]}
+def sqlite(path: Path, files: Files) -> Source:
+    """Return TFF's sqlite file: table client_metadata, and examples as serialised tf.train.Example, one to a row."""
+    splits = [split for split, (name, _) in files.splits.items() if name in _sqlite_splits(path)]
+    return Source("tff", path, [path], splits, partial(_read_sqlite, path, files))
+
+
+def _sqlite_splits(path: Path) -> list[str]:
+    """Return the names of the splits in a sqlite file, none for a file that cannot be read."""
+    try:
+        with closing(_connection(path)) as file:
+            rows = file.execute("SELECT DISTINCT split_name FROM client_metadata ORDER BY 1")
+            return [str(name) for (name,) in rows]
+    except sqlite3.Error:
+        return []
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+
+
+def _read_sqlite(path: Path, files: Files, split: str) -> Iterator[Raw]:
+    """Yield the examples in the order of the file. All those of a client are its own, however many client_metadata counts."""
+    name = files.splits[split][0]
+    with reading(path, "a sqlite file of TFF"), closing(_connection(path)) as file:
+        missing = _counts(path, file, name)
+        question = (
+            "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY rowid"
+        )
+        rows = file.execute(question, (name,))
+        empty = True
+        while some := rows.fetchmany(AT_ONCE):
+            known = [(user, message) for user, message in some if user in missing]
+            for user, _ in known:
+                missing[user] -= 1
+            empty = empty and not known
+            yield Raw([user for user, _ in known], {"example": [message for _, message in known]}, str(path))
+    missing = {user: count for user, count in missing.items() if count > 0}
+    if empty and not missing:
+        raise DataError(
+            f"{path} holds no example in the split {name!r}; fetch TFF's file again, or set path to another."
+        )
+    for user, count in missing.items():
+        wrong = "there are fewer examples than client_metadata says."
+        yield Raw([user] * count, {}, f"{path}, user {user!r}", wrong)
+
+
+def _counts(path: Path, file: sqlite3.Connection, split: str) -> dict[str, int]:
+    """Return how many examples of each client client_metadata counts in a split."""
+    question = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY client_id"
+    found = file.execute(question, (split,)).fetchall()
+    if not found:
+        others = ", ".join(map(repr, _sqlite_splits(path))) or "none"
+        raise DataError(
+            f"{path} has no clients in the split {split!r}; its splits are {others}, and it must be the sqlite "
+            "file of TFF for this data set."
+        )
+    if not all(isinstance(user, str) for user, _ in found):
+        raise DataError(f"client_metadata of {path} names a client by what is no text.")
+    if not all(isinstance(count, int) and count >= 0 for _, count in found):
+        raise DataError(
+            f"client_metadata of {path} counts examples by what is no whole number of at least 0."
+        )
+    counts: dict[str, int] = {}
+    for user, count in found:
+        counts[user] = max(count, counts.get(user, 0))
+    ((held,),) = file.execute("SELECT count(*) FROM examples")
+    if sum(counts.values()) > held:
+        raise DataError(
+            f"client_metadata of {path} counts {sum(counts.values())} examples in the split {split!r}; the file "
+            f"holds {held}."
+        )
+    return counts
 
 
 @cache
 def _example_class() -> Any:
-    """Return the message tf.train.Example (field numbers from TensorFlow's example.proto and feature.proto).
+    """Return the message class tf.train.Example."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-    Example { Features features = 1 }; Features { map<string, Feature> feature = 1 };
-    Feature { oneof: BytesList = 1, FloatList = 2, Int64List = 3 }, each { repeated value = 1 }.
-    """
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(name="fedmf_example.proto", package="fedmf", syntax="proto3")
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    kinds = (("bytes", "TYPE_BYTES"), ("float", "TYPE_FLOAT"), ("int64", "TYPE_INT64"))
-    for number, (name, kind) in enumerate(kinds, start=1):
-        values = file.message_type.add(name=f"{name}_list")
-        values.field.add(name="value", number=1, label="LABEL_REPEATED", type=kind)
-        of = f".fedmf.{name}_list"
-        feature.field.add(
-            name=name, number=number, label="LABEL_OPTIONAL", type="TYPE_MESSAGE", type_name=of, oneof_index=0
-        )
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label="LABEL_OPTIONAL", type="TYPE_STRING")
-    of = ".fedmf.Feature"
-    entry.field.add(name="value", number=2, label="LABEL_OPTIONAL", type="TYPE_MESSAGE", type_name=of)
-    of = ".fedmf.Features.FeatureEntry"
-    features.field.add(name="feature", number=1, label="LABEL_REPEATED", type="TYPE_MESSAGE", type_name=of)
-    example = file.message_type.add(name="Example")
-    example.field.add(
-        name="features", number=1, label="LABEL_OPTIONAL", type="TYPE_MESSAGE", type_name=".fedmf.Features"
-    )
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("fedmf.Example"))
+    pool.Add(text_format.Parse(_EXAMPLE, descriptor_pb2.FileDescriptorProto()))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tf.Example"))
 
 
 def examples(messages: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
@@ -312,96 +247,68 @@ def examples(messages: Sequence[Any], names: Sequence[str]) -> dict[str, list[An
                 raise DataError(f"A stored example lacks {name}; it holds {held}.")
             kind = features[name].WhichOneof("kind")
             values = list(getattr(features[name], kind).value) if kind else []
-            column.append(values[0] if kind == "bytes" and len(values) == 1 else values)
+            column.append(values[0] if kind == "texts" and len(values) == 1 else values)
     return columns
 
 
-@dataclass(frozen=True)
-class Leaf:
-    """LEAF's folder of JSON files: {"users", "num_samples", "user_data": {user: {"x", "y"}}}."""
-
-    folder: Path
-    form = "leaf"
-    splits = ("train", "test")
-
-    @property
-    def where(self) -> Path:
-        """The folder."""
-        return self.folder
-
-    @property
-    def paths(self) -> Sequence[Path]:
-        """The files."""
-        return [file for split in self.splits for file in self._files(split)]
-
-    def _files(self, split: str) -> list[Path]:
-        return sorted((self.folder / split).glob("*.json"))
-
-    def read(self, split: str) -> Iterator[Raw]:
-        """Yield the examples user by user, one file in memory at a time.
-
-        A training user without examples, or without lists of as many inputs as labels, is one example that cannot be
-        read: who the clients are is said by the names alone.
-        """
-        empty = True
-        for file in self._files(split):
-            with reading(file, "JSON"):
-                text = file.read_text(encoding="utf-8-sig")
-            document = read_json(text, file)
-            data = document.get("user_data") if isinstance(document, dict) else None
-            if not isinstance(data, dict):
-                raise DataError(
-                    f"{file} holds no user_data; a LEAF file is {{users, num_samples, user_data}}."
-                )
-            for user, held in data.items():
-                x, y = (held.get("x"), held.get("y")) if isinstance(held, dict) else (None, None)
-                where = f"{file}, user {user!r}"
-                if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
-                    yield Raw([user], {}, where, "there must be lists x and y of one length.")
-                elif x:
-                    yield Raw([user] * len(x), {"x": x, "y": y}, where)
-                elif split == "train":
-                    yield Raw([user], {}, where, "there are no examples.")
-                else:
-                    continue
-                empty = False
-        if empty:
-            raise DataError(f"{self.folder / split} holds no examples; it must hold LEAF's JSON files.")
+def leaf(folder: Path) -> Source:
+    """Return LEAF's folder of JSON files: {"users", "num_samples", "user_data": {user: {"x", "y"}}}."""
+    paths = {split: sorted((folder / split).glob("*.json")) for split in ("train", "test")}
+    return Source(
+        "leaf", folder, paths["train"] + paths["test"], list(paths), partial(_read_leaf, folder, paths)
+    )
 
 
-@dataclass(frozen=True)
-class Hub:
-    """The files of a data set of the hub that lie on this machine: parquet or CSV, which have one split."""
+def _read_leaf(folder: Path, paths: Mapping[str, Sequence[Path]], split: str) -> Iterator[Raw]:
+    """Yield the examples user by user, one file in memory at a time.
 
-    where: Path
-    files: Files
-    form = "hub"
-    splits = ("all",)
+    A training user without examples, or without lists of as many inputs as labels, is one example that cannot be
+    read: who the clients are is said by the names alone.
+    """
+    empty = True
+    for file in paths[split]:
+        with reading(file, "JSON"):
+            document = read_json(file.read_text(encoding="utf-8-sig"), file)
+        data = document.get("user_data") if isinstance(document, dict) else None
+        if not isinstance(data, dict):
+            raise DataError(f"{file} holds no user_data; a LEAF file is {{users, num_samples, user_data}}.")
+        for user, held in data.items():
+            x, y = (held.get("x"), held.get("y")) if isinstance(held, dict) else (None, None)
+            where = f"{file}, user {user!r}"
+            if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+                yield Raw([user], {}, where, "there must be lists x and y of one length.")
+            elif x:
+                yield Raw([user] * len(x), {"x": x, "y": y}, where)
+            elif split == "train":
+                yield Raw([user], {}, where, "there are no examples.")
+            else:
+                continue
+            empty = False
+    if empty:
+        raise DataError(f"{folder / split} holds no examples; it must hold LEAF's JSON files.")
 
-    @property
-    def paths(self) -> Sequence[Path]:
-        """The files, also below a folder data/."""
-        if self.where.is_file():
-            return [self.where]
-        patterns = ("*.parquet", "data/*.parquet", "*.csv") if self.files.hub else ()
-        return sorted(file for pattern in patterns for file in self.where.glob(pattern))
 
-    def read(self, split: str) -> Iterator[Raw]:
-        """Yield the rows of all files. Other values than a row's user may be None: they are one user's mistake."""
-        user, *_ = self.files.hub_columns
-        done = 0
-        for file in self.paths:
-            begin = done
-            for part in (
-                _of_parquet(file, self.files) if file.suffix == ".parquet" else _of_csv(file, self.files)
-            ):
-                if None in part[user]:
-                    row = done - begin + part[user].index(None) + 1
-                    raise DataError(f"Row {row} of {file} has no {user}; every row must have one.")
-                yield Raw(part[user], part, str(file))
-                done += len(part[user])
-        if not done:
-            raise DataError(f"{self.paths[-1]} holds no rows; it must hold examples.")
+def hub(path: Path, files: Files) -> Source:
+    """Return the files of a data set of the hub that lie on this machine, parquet or CSV, also below a folder data/."""
+    patterns = ("*.parquet", "data/*.parquet", "*.csv") if files.hub else ()
+    paths = [path] if path.is_file() else sorted(file for pattern in patterns for file in path.glob(pattern))
+    return Source("hub", path, paths, ["all"], lambda split: _read_hub(paths, files))
+
+
+def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
+    """Yield the rows of all files. Other values than a row's user may be None: they are one user's mistake."""
+    user, *_ = files.hub_columns
+    done = 0
+    for file in paths:
+        begin = done
+        for part in _of_parquet(file, files) if file.suffix == ".parquet" else _of_csv(file, files):
+            if None in part[user]:
+                row = done - begin + part[user].index(None) + 1
+                raise DataError(f"Row {row} of {file} has no {user}; every row must have one.")
+            yield Raw(part[user], part, str(file))
+            done += len(part[user])
+    if not done:
+        raise DataError(f"{paths[-1]} holds no rows; it must hold examples.")
 
 
 def _of_parquet(file: Path, files: Files) -> Iterator[dict[str, list[Any]]]:
@@ -437,35 +344,8 @@ def _refuse_absent(file: Path, files: Files, held: Sequence[str]) -> None:
         raise DataError(f"{file} lacks the column {absent[0]}; it holds {', '.join(held) or 'nothing'}.")
 
 
-@dataclass(frozen=True)
-class Download:
-    """The train split of a data set of the hub as flwr-datasets has downloaded it."""
-
-    table: Any
-    files: Files
-    form = "hub"
-    splits = ("all",)
-    paths = ()
-
-    @property
-    def where(self) -> str:
-        """Its name on the hub."""
-        return self.files.hub
-
-    def read(self, split: str) -> Iterator[Raw]:
-        """Yield its rows, some at a time. Pictures are left encoded."""
-        held = self.table.select_columns(list(self.files.hub_columns)).with_format(None)
-        library = need("datasets", "Reading a download")
-        for name, kind in held.features.items():
-            if isinstance(kind, library.Image):
-                held = held.cast_column(name, library.Image(decode=False))
-        for start in range(0, len(held), AT_ONCE):
-            part = held[start : start + AT_ONCE]
-            yield Raw(part[self.files.hub_columns[0]], part, self.files.hub)
-
-
-def download(files: Files) -> Download:
-    """Return the hub's data set, downloaded, or raise `DataError`."""
+def download(files: Files) -> Source:
+    """Return the train split of the hub's data set, downloaded by flwr-datasets, or raise `DataError`."""
     name = files.hub
     module = need("flwr_datasets", f"Downloading {name}")
     partitioner = need("flwr_datasets.partitioner", f"Downloading {name}").IidPartitioner(num_partitions=1)
@@ -477,7 +357,19 @@ def download(files: Files) -> Download:
             "network put its files (*.parquet or *.csv, as the hub holds them) into a folder and set "
             "path to it."
         ) from error
-    return Download(table, files)
+    return downloaded(table, files)
+
+
+def downloaded(table: Any, files: Files) -> Source:
+    """Return a data set of Hugging Face's library as a source. Pictures are left encoded."""
+    library = need("datasets", "Reading a download")
+    held = table.select_columns(list(files.hub_columns)).with_format(None)
+    for name, kind in held.features.items():
+        if isinstance(kind, library.Image):
+            held = held.cast_column(name, library.Image(decode=False))
+    parts = (held[start : start + AT_ONCE] for start in range(0, len(held), AT_ONCE))
+    read = (Raw(part[files.hub_columns[0]], part, files.hub) for part in parts)
+    return Source("hub", files.hub, [], ["all"], lambda split: read)
 
 
 def source_at(path: Path, files: Files) -> Source:
@@ -486,17 +378,13 @@ def source_at(path: Path, files: Files) -> Source:
     Raises `DataError` for a folder that holds them in two forms: which are meant must be said.
     """
     if path.is_file():
-        return Hub(path, files) if path.suffix in (".parquet", ".csv") else Sqlite(path, files)
-    hdf5 = Hdf5(path, files)
-    forms: dict[str, Source] = {
-        files.sqlite: Sqlite(path / files.sqlite, files),
-        "HDF5 files": hdf5,
-        "LEAF's files": Leaf(path),
-        "the hub's files": Hub(path, files),
-    }
-    found = {name: source for name, source in forms.items() if any(file.is_file() for file in source.paths)}
+        return (hub if path.suffix in (".parquet", ".csv") else sqlite)(path, files)
+    forms = {"HDF5 files": hdf5(path, files), "LEAF's files": leaf(path), "the hub's files": hub(path, files)}
+    if (path / files.sqlite).is_file():
+        forms[files.sqlite] = sqlite(path / files.sqlite, files)
+    found = {name: source for name, source in forms.items() if source.paths}
     if len(found) > 1:
         raise DataError(
             f"{path} holds {' and '.join(found)}, of which either may be meant; set path to a folder or file of one form."
         )
-    return next(iter(found.values()), hdf5)
+    return next(iter(found.values()), forms["HDF5 files"])

@@ -69,6 +69,28 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Parted:
+    """Which examples [N] are the `test` set, and whether it `is_needed`: to be scored on, and so to be right.
+
+    A process that plays clients needs none. There a test example is one user's value as any other.
+    """
+
+    test: np.ndarray
+    is_needed: bool
+
+    @property
+    def shown(self) -> np.ndarray:
+        """The examples that say what all are: the test set, which is public, or all, so that no single one decides."""
+        return self.test if self.is_needed else np.ones_like(self.test)
+
+    def refuse(self, wrong: np.ndarray, what: str, advice: str) -> None:
+        """Raise `DataError` where an example of a needed test set is `wrong` [N]: `what`, with {} for its row, and advice."""
+        odd = self.test & wrong
+        if self.is_needed and odd.any():
+            raise DataError(f"{what.format(f'row {int(np.argmax(odd)) + 1}, a test row')}; {advice}.")
+
+
+@dataclass(frozen=True)
 class Users:
     """Whose the examples are: example i belongs to the user `names[numbers[i]]`, `names` being in their order."""
 
@@ -81,10 +103,8 @@ class Users:
         found, numbers = np.unique(names, return_inverse=True)
         return cls(numbers, found.tolist())
 
-    def test(
-        self, path: object, said: np.ndarray | None, *, mark: str, clients_only: bool = False
-    ) -> np.ndarray:
-        """Return which examples are the test set, bool [N]: those that the file at `path` `said`, else a fifth of each user's.
+    def parted(self, path: object, said: np.ndarray | None, *, mark: str, clients_only: bool) -> Parted:
+        """Return which examples are the test set: those [N] that the file at `path` `said`, else a fifth of each user's.
 
         Raises `DataError` unless some are and others are not. `mark` says how the file marks an example, with {} for 0 or
         1. With `clients_only`, where no test set is needed, there need be none.
@@ -97,4 +117,4 @@ class Users:
                 f"{path} has no {missing} example; mark some with {mark.format(other)}, or leave the split out: a fifth of "
                 "each user's examples is the test set then."
             )
-        return said
+        return Parted(said, is_needed=not clients_only)

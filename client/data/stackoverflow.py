@@ -97,7 +97,7 @@ def load(
             start, stop = _place(tested, test, max_test_examples)
         except DataError as error:
             raise DataError(f"{held.path} {error}") from error
-        rows = np.concatenate(list(tested.shuffled(SPLIT_SEED)))[start:stop]
+        rows = tested.shuffled(SPLIT_SEED)[start:stop]
         x, y = (Sentences(tested, known, length, asks)[rows] for asks in (False, True))
         examples = Examples(x, y)
         overlap = shared_users(training.names, tested.names)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from client.data.reading import reading
-from client.data.split import Users
+from client.data.split import Parted, Users
 from fedmf.errors import DataError, SettingError
 
 Column = Any
@@ -180,7 +180,7 @@ def users_of(table: Table, name: str) -> Users:
     Names are whole numbers or texts, taken as they are: "7" and "007" are two users.
     """
     column = table.column(name, "user")
-    if not (is_integer(column.type) or is_text(column.type)):
+    if not (pa.types.is_integer(column.type) or is_text(column.type)):
         raise DataError(
             f"The column {name!r} of {table.path} is {column.type}; it must name users by whole numbers or texts."
         )
@@ -201,7 +201,7 @@ def test_rows(table: Table, name: str | None) -> np.ndarray | None:
         return table.test
     name = name or "split"
     column = table.column(name, "split")
-    if not (is_integer(column.type) or pa.types.is_boolean(column.type) or is_text(column.type)):
+    if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or is_text(column.type)):
         raise DataError(
             f"The column {name!r} of {table.path} is {column.type}; it must hold 0 or train, 1 or test."
         )
@@ -231,64 +231,53 @@ def ranked(column: Column) -> tuple[np.ndarray, list[Any]]:
     return numbers, [values[number] for number in order]
 
 
-def feature_names(
-    table: Table, columns: Columns, test: np.ndarray, *, clients_only: bool = False
-) -> list[str]:
+def feature_names(table: Table, columns: Columns, rows: Parted) -> list[str]:
     """Return the columns that are features when none are named: all that have no role, which must be numbers.
 
-    In a table without types the rows where `test` [rows] is true must be numbers; with `clients_only` most rows.
+    In a table without types each row that must be right holds a number; where none must, most rows do, so that no single
+    one says what the column is.
     """
     names = [
         name for name in table.names if name not in columns.roles and not name.startswith("__index_level_")
     ]
-    odd = next(
-        (what for name in names if (what := _no_number(table, name, test, clients_only=clients_only))), None
-    )
-    if odd or not names:
-        what = (
-            f"The column {odd}, no number"
-            if odd
-            else f"{table.path} has no column of numbers besides {', '.join(columns.roles)}"
+    advice = "name the columns of the inputs in features, or set text or image to one"
+    for name in names:
+        check_numbers(table, name, rows, f", no number; {advice}")
+        if not rows.is_needed and is_text(table.type_of(name)):
+            right, empty = _kinds_of_cells(table.column(name, "features", may_be_empty=True))
+            if 2 * (right & ~empty).sum() <= (~empty).sum() and not empty.all():
+                raise DataError(
+                    f"The column {name!r} of {table.path} holds other things in most rows, no number; {advice}."
+                )
+    if not names:
+        raise DataError(
+            f"{table.path} has no column of numbers besides {', '.join(columns.roles)}; {advice}."
         )
-        raise DataError(f"{what}; name the columns of the inputs in features, or set text or image to one.")
     return names
 
 
-def _no_number(table: Table, name: str, test: np.ndarray, *, clients_only: bool = False) -> str | None:
-    """Return why a column is no column of numbers, or None: by its type, or in a table without types by its cells.
-
-    Each of the `test` rows says it; with `clients_only` most rows, so that no single one does.
-    """
+def check_numbers(table: Table, name: str, rows: Parted, advice: str = "; it must hold numbers") -> None:
+    """Raise `DataError` for a column of no numbers: by its type, or in a table without types by the rows that must be right."""
     kind = table.type_of(name)
     if is_number(kind):
-        return None
+        return
+    where = f"The column {name!r} of {table.path}"
     if table.typed or not is_text(kind):
-        return f"{name!r} of {table.path} is {kind}"
+        raise DataError(f"{where} is {kind}{advice}.")
     right, empty = _kinds_of_cells(table.column(name, "features", may_be_empty=True))
-    if clients_only:
-        most = 2 * (right & ~empty).sum() > (~empty).sum() or empty.all()
-        return None if most else f"{name!r} of {table.path} holds other things in most rows"
-    odd = test & ~(right | empty)
-    return (
-        f"{name!r} of {table.path} holds something else in row {int(np.argmax(odd)) + 1}, a test row"
-        if odd.any()
-        else None
-    )
+    what, _, remedy = f"{where} holds something else in {{}}{advice}".rpartition("; ")
+    rows.refuse(~(right | empty), what, remedy)
 
 
-def numbers(
-    table: Table, names: Sequence[str], test: np.ndarray, *, clients_only: bool = False
-) -> np.ndarray:
+def numbers(table: Table, names: Sequence[str], rows: Parted) -> np.ndarray:
     """Return float32 [rows, columns] of columns of numbers; an empty cell is not a number.
 
-    Nor is what else is no number in a training row of a table without types; `test` [rows] says which are test rows. In
-    one of these it is a `DataError`, but not with `clients_only`, where no test set is needed.
+    Nor is what else is no number in a table without types, which is a `DataError` in a row that must be right.
     """
     x = np.empty((len(table), len(names)), dtype=np.float32)
     for place, name in enumerate(names):
         column = table.column(name, "features", may_be_empty=True)
-        if odd := _no_number(table, name, np.zeros_like(test) if clients_only else test):
-            raise DataError(f"The column {odd}; it must hold numbers.")
+        check_numbers(table, name, rows)
         if is_text(column.type):
             x[:, place] = _numbers_of(column)
         else:
@@ -331,26 +320,16 @@ def encoded(column: Column) -> Column:
 
 def is_encoded(kind: Any) -> bool:
     """Return whether an Arrow type holds encoded pictures: bytes, or the hub's {bytes, path}."""
-    kind = storage(kind)
+    kind = getattr(kind, "storage_type", kind)
     if pa.types.is_struct(kind):
         return bool(kind.get_field_index("bytes") >= 0)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def storage(kind: Any) -> Any:
-    """Return the type that an extension type is stored as."""
-    return getattr(kind, "storage_type", kind)
-
-
 def is_list(kind: Any) -> bool:
     """Return whether an Arrow type holds lists."""
-    kind = storage(kind)
+    kind = getattr(kind, "storage_type", kind)
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def is_integer(kind: Any) -> bool:
-    """Return whether an Arrow type holds whole numbers."""
-    return bool(pa.types.is_integer(kind))
 
 
 def is_number(kind: Any) -> bool:

@@ -5,19 +5,24 @@ mark after each sentence, words outside a fixed public vocabulary replaced by on
 an accuracy that counts neither padding, nor out-of-vocabulary tokens, nor end marks.
 """
 
+import ast
 import re
+import sys
+import sysconfig
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import numpy as np
 
 from client.data.arrays import pieces
 from client.data.dataset import IGNORED_TARGET
-from client.data.reading import PARSERS_RAISE, open_text
+from client.data.reading import PARSERS_RAISE, open_text, reading
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
@@ -32,8 +37,6 @@ LEAF_CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.2
 """The 86 characters of the Shakespeare benchmark of TFF and LEAF, public with it."""
 WORRYING = 0.2
 """A share of unknown tokens above which the vocabulary is probably not that of the text."""
-MOST_DIGITS = 18
-"""Of a word's count: more than any text has words."""
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
@@ -102,7 +105,8 @@ def read_words(path: str | Path, size: int) -> WordList:
     counted = all(len(field) == 2 and field[1].isdecimal() for field in fields)
     found = [field[0] if field else "" for field in fields]
     if counted:
-        counts = [_count(path, number, field[1]) for number, field in enumerate(fields, start=1)]
+        with reading(path, "words and their counts"):  # one of thousands of digits is none
+            counts = [int(field[1]) for field in fields]
         for number, (one, following) in enumerate(pairwise(counts), start=1):
             if following > one:
                 raise DataError(
@@ -118,15 +122,6 @@ def read_words(path: str | Path, size: int) -> WordList:
                 )
     _refuse_holes(path, found)
     return WordList(tuple(found), counted)
-
-
-def _count(path: Path, line: int, digits: str) -> int:
-    """Return the count of a word. Python refuses to read one of thousands of digits."""
-    if len(digits) > MOST_DIGITS:
-        raise DataError(
-            f"Line {line} of {path} has a count of {len(digits)} digits; a count has at most {MOST_DIGITS}."
-        )
-    return int(digits)
 
 
 def read_characters(path: str | Path) -> Vocabulary:
@@ -261,3 +256,30 @@ def next_characters(
     y = np.full_like(x, IGNORED_TARGET)
     y[:, -1] = vocabulary.encode(characters)
     return x, y
+
+
+def documentation() -> Iterator[str]:
+    """Yield the texts of Python's language reference and the docstrings of its standard library."""
+    yield from topics.values()
+    library = Path(sysconfig.get_path("stdlib"))
+    for module in sorted(sys.stdlib_module_names):
+        for file in (library / f"{module}.py", *sorted((library / module).rglob("*.py"))):
+            if file.is_file() and not any("test" in part for part in file.relative_to(library).parts):
+                yield from docstrings(file.read_bytes())
+
+
+def docstrings(source: bytes) -> Iterator[str]:
+    """Yield the docstrings of a Python module, its classes and functions; none for what is no Python.
+
+    >>> list(docstrings(b"class Cat: 'An animal.'"))
+    ['', 'An animal.']
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old modules hold escapes that today's Python warns of
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""

@@ -145,46 +145,6 @@ def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> 
     assert load("by_user_npz", path=path, classes=6).classes == 6
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"x": None}, "lacks x"),
-        ({"user": np.zeros(29, int)}, r"user in .* shape \(29,\)"),
-        ({"x": np.zeros(30)}, "x in .* shape"),
-        ({"x": np.zeros((30, 2), np.int32)}, "uint8"),
-        ({"x": np.full((30, 2), np.nan)}, "not finite"),
-        ({"y": np.full(30, -1)}, "the label -1"),
-        ({"y": np.full(30, 0.5)}, "float64"),
-        ({"y": np.full(30, "a")}, "<U1; it must hold integer labels"),
-        ({"user": np.full(30, 0.5)}, "integers or strings"),
-        ({"split": np.full(30, 2)}, "0 .train. or 1"),
-        ({"split": np.zeros(30, int)}, "no test example; mark some with split = 1, or leave the split out"),
-        ({"split": np.ones(30, int)}, "no training example; mark some with split = 0"),
-        ({"user": np.arange(30)}, "no user has five: the largest has 1. Mark test examples with split = 1"),
-    ],
-)
-def test_a_malformed_file_says_what_would_be_right(
-    tmp_path: Path, change: dict[str, np.ndarray | None], sentence: str
-) -> None:
-    contents = {name: array for name, array in (arrays() | change).items() if array is not None}
-    with pytest.raises(DataError, match=sentence):
-        load("by_user_npz", path=save(tmp_path, **contents))
-
-
-def test_a_missing_or_foreign_file_is_a_data_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        load("by_user_npz", path=str(tmp_path / "nothing.npz"))
-    (tmp_path / "text.npz").write_text("not an archive")
-    with pytest.raises(DataError, match=r"text\.npz is no \.npz file"):
-        load("by_user_npz", path=str(tmp_path / "text.npz"))
-    np.save(tmp_path / "single.npy", np.zeros((3, 2)))
-    with pytest.raises(DataError, match=r"single\.npy is no \.npz file"):
-        load("by_user_npz", path=str(tmp_path / "single.npy"))
-    np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object), y=np.zeros(1), user=np.zeros(1))
-    with pytest.raises(DataError, match="cannot be read"):
-        load("by_user_npz", path=str(tmp_path / "objects.npz"))
-
-
 def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
     with pytest.raises(SettingError, match="digits, synthetic, by_user_npz"):
         load("mnist")

@@ -81,7 +81,7 @@ def test_a_download_leaves_pictures_to_the_same_decoder(tmp_path: Path, started:
     )
     pictures = [{"bytes": encoded("EPS"), "path": None}, {"bytes": encoded("PNG"), "path": None}]
     table = {"image": pictures, "writer_id": ["a", "b"], "character": [1, 2]}
-    download = sources.Download(datasets.Dataset.from_dict(table, features=features), femnist.FILES)
+    download = sources.downloaded(datasets.Dataset.from_dict(table, features=features), femnist.FILES)
     split = femnist.BENCHMARK.gathered(download, "all")
     assert split.y.tolist() == [-1, 2]
     np.testing.assert_array_equal(split.x[1], 7)

@@ -150,14 +150,6 @@ def test_a_test_picture_of_another_kind_is_refused_at_once(tmp_path: Path, mode:
         load("by_user_images", path=str(tmp_path))
 
 
-def test_too_few_pictures_for_a_test_set_say_what_to_do(tmp_path: Path) -> None:
-    folders(tmp_path, numbers=range(12))
-    with pytest.raises(
-        DataError, match=r"no user has five: the largest has 4\. Mark test examples with split = 1"
-    ):
-        load("by_user_images", path=str(tmp_path))
-
-
 @pytest.mark.parametrize(
     "name", ["../secret.png", "{tmp}/secret.png", "deep/../../secret.png", "deep/../0.png"]
 )

@@ -24,8 +24,8 @@ import small_files
 from client.data import Dataset, arrays, benchmark, load, sources
 from client.data.dataset import as_float32
 from client.data.identity import digest_clients
-from client.data.import_data import import_data
 from client.data.imported import as_bytes
+from client.data.registry import import_data
 from client.data.split import fifth_of_each
 from client.data.text import LEAF_CHARACTERS, OOV, SPECIAL
 from client.scoring import score
@@ -256,6 +256,8 @@ def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tm
             import_data(str(path), tmp_path / "out")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with pytest.raises(DataError, match="no is no folder"):
+        import_data(str(path), tmp_path / "no" / "out")
     file = path / "train" / "part_1.json"
     file.write_text(file.read_text()[:-9])
     with pytest.raises(DataError, match=r"part_1\.json cannot be read as JSON"):
@@ -263,7 +265,10 @@ def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tm
     for wrong in ("none", str(small_files.own_csv(tmp_path / "a.csv"))):
         with pytest.raises(DataError, match=r"does not exist|lacks the column"):
             import_data(wrong, tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "leaf"]
+    (tmp_path / "shakespeare.sqlite").write_bytes(b"SQLite format 3\0" + bytes(5000))
+    with pytest.raises(DataError, match="cannot be read as a sqlite file of TFF"):
+        import_data(str(tmp_path / "shakespeare.sqlite"), tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "leaf", "shakespeare.sqlite"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from client.data.identity import digest_clients
 from client.data.limits import FirstExamples, first_of_each, limited
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
-from published import named, write_hdf5, write_leaf, write_sqlite
+from published import named, write_sqlite
 
 USERS = np.array([4, 3, 4, 4, 3, 4, 5, 4])
 TRAINING = [[1, 4], [0, 2, 3, 5, 7], [6]]  # rows of users 3, 4 and 5, in the file's order
@@ -55,35 +55,17 @@ def test_given_both_users_are_capped_first_and_then_cut(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("form", ["hdf5", "sqlite", "leaf"])
 @pytest.mark.parametrize("limits", [{"max_examples_per_user": 3}, {"examples_per_client": 2}, {}])
-def test_every_format_is_capped_and_cut_alike(tmp_path: Path, form: str, limits: dict[str, int]) -> None:
+def test_users_of_a_benchmark_are_capped_and_cut_alike(tmp_path: Path, limits: dict[str, int]) -> None:
     sizes = {"f0000_14": 1, "f0001_41": 5, "f0002_07": 4}
     data: dict[str, dict[str, dict[str, Any]]] = {
         split: {
-            user: {
-                "pixels": RNG.random((n, 28, 28)).astype(np.float32),
-                "label": RNG.integers(0, 62, n),
-            }
+            user: {"pixels": RNG.random((n, 28, 28)).astype("f4"), "label": RNG.integers(0, 62, n)}
             for user, n in sizes.items()
         }
         for split in ("train", "test")
     }
-    if form == "hdf5":
-        path = write_hdf5(tmp_path, named(data, "fed_emnist_train", "fed_emnist_test"))
-    elif form == "sqlite":
-        path = write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
-    else:
-        path = write_leaf(
-            tmp_path,
-            {
-                split: {
-                    user: (columns["pixels"].reshape(-1, 784).tolist(), columns["label"].tolist())
-                    for user, columns in users.items()
-                }
-                for split, users in data.items()
-            },
-        )
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
     cap, piece = limits.get("max_examples_per_user", 99), limits.get("examples_per_client", 99)
     expected = [
         columns["label"][start : min(start + piece, cap, sizes[user])].tolist()

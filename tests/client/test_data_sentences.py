@@ -9,11 +9,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-import big_data
 import small_files
 from client.data import load
-from client.data.partitioners import Dealer
-from client.data.text import read_words
+from client.data.partitioned import Dealer
 from fedmf.errors import DataError, SettingError
 from own_tables import in_every_form, opened, rows
 
@@ -36,15 +34,6 @@ def test_a_split_column_of_another_type_is_refused(tmp_path: Path, form: str, ki
         opened(tmp_path, form, table, features=["place"])
 
 
-@pytest.mark.parametrize("digits", [19, 5000])
-def test_a_count_of_a_vocabulary_that_is_too_long_is_refused(tmp_path: Path, digits: int) -> None:
-    (tmp_path / "words").write_text(f"to {'9' * digits}\nbe 7\n")
-    with pytest.raises(DataError, match=f"Line 1 of .*words has a count of {digits} digits; .* at most 18"):
-        read_words(tmp_path / "words", 2)
-    (tmp_path / "words").write_text(f"to {'9' * 18}\nbe 7\n")
-    assert read_words(tmp_path / "words", 2).tokens == ("to", "be")
-
-
 def test_a_folder_without_a_table_and_a_file_in_place_of_a_folder_are_said(tmp_path: Path) -> None:
     for form, kind in (("csv", "CSV"), ("parquet", "parquet")):
         with pytest.raises(DataError, match=f"The data folder .* holds no {kind} file; path must name a"):
@@ -65,18 +54,6 @@ def test_a_saved_data_set_without_rows_is_said(tmp_path: Path, empty: str) -> No
         datasets.DatasetDict(parts).save_to_disk(str(tmp_path / "saved"))
     with pytest.raises(DataError, match=r"saved(/train|/test)? holds no rows; every split must hold some"):
         load("by_user_hub", path=str(tmp_path / "saved"))
-
-
-@pytest.mark.parametrize("name", ["femnist", "shakespeare"])
-def test_leafs_training_files_are_enough_for_who_plays_clients(tmp_path: Path, name: str) -> None:
-    small_files.leaf(tmp_path, name)
-    whole = load(name, path=str(tmp_path))
-    (tmp_path / "test" / "all_data.json").unlink()
-    (tmp_path / "test").rmdir()
-    alone = load(name, path=str(tmp_path), clients_only=True)
-    np.testing.assert_array_equal(alone.clients[1].x, whole.clients[1].x)
-    with pytest.raises(DataError, match=r"/test holds no examples; it must hold LEAF's JSON files"):
-        load(name, path=str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -135,17 +112,3 @@ def test_a_table_of_pictures_with_a_split_that_is_nearly_called_so_is_refused(tm
     table.write_text(table.read_text().replace("label,split", "label,split "))
     with pytest.raises(DataError, match="has a column 'split ', which differs from 'split'"):
         load("by_user_images", path=str(tmp_path / "pictures"))
-
-
-@pytest.mark.parametrize("what", big_data.WRITES)
-def test_made_up_files_of_too_few_rows_are_refused_with_the_least_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
-) -> None:
-    least = big_data.LEAST.get(what, big_data.LEAST_OF_OTHERS)
-    for few in (0, least - 1):
-        monkeypatch.setattr("sys.argv", ["big_data.py", what, str(tmp_path / "made"), "--rows", str(few)])
-        with pytest.raises(SystemExit) as ended:
-            big_data.main()
-        assert ended.value.code == 2
-        assert f"--rows is {few}; {what} needs at least {least}" in capsys.readouterr().err
-    assert not (tmp_path / "made").exists()

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pyarrow
 import pyarrow.csv
@@ -40,11 +39,6 @@ def csv(path: Path, users: list[str]) -> Dataset:
     return load("by_user_csv", path=str(path), features=["x"])
 
 
-def parquet(path: Path, users: list[str]) -> Dataset:
-    pyarrow.parquet.write_table(pyarrow.table(numbered(users)), path)
-    return load("by_user_parquet", path=str(path), features=["x"])
-
-
 def dictionary(path: Path, users: list[str]) -> Dataset:
     table = numbered(users) | {"user": pyarrow.array(numbered(users)["user"]).dictionary_encode()}
     pyarrow.parquet.write_table(pyarrow.table(table), path)
@@ -58,30 +52,11 @@ def whole_numbers(path: Path, users: list[str]) -> Dataset:
     return load("by_user_parquet", path=str(path), features=["x"])
 
 
-def texts(path: Path, users: list[str]) -> Dataset:
-    pyarrow.parquet.write_table(pyarrow.table(numbered(users)), path)
-    return load("by_user_parquet", path=str(path), text="said", level="characters", length=2)
-
-
-def saved(path: Path, users: list[str]) -> Dataset:
-    datasets.Dataset.from_dict(numbered(users)).save_to_disk(str(path))
-    return load("by_user_hub", path=str(path), features=["x"])
-
-
 def folders(path: Path, users: list[str]) -> Dataset:
     for user in users:
         for n in range(COUNT):
             (path / user / "0").mkdir(parents=True, exist_ok=True)
             picture(n).save(path / user / "0" / f"{n:02}.png")
-    return load("by_user_images", path=str(path))
-
-
-def listed(path: Path, users: list[str]) -> Dataset:
-    path.mkdir()
-    for n in range(COUNT):
-        picture(n).save(path / f"{n}.png")
-    rows = [f"{n}.png,{user},{n % 2}" for user in users for n in range(COUNT)]
-    (path / "metadata.csv").write_text("\n".join(["file_name,user,label", *rows]))
     return load("by_user_images", path=str(path))
 
 
@@ -124,7 +99,7 @@ def arrays(path: Path, users: list[str]) -> Dataset:
 
 
 DOORS = [
-    csv, parquet, dictionary, whole_numbers, texts, saved, folders, listed, femnist, shakespeare, lines, arrays,
+    csv, dictionary, whole_numbers, folders, femnist, shakespeare, lines, arrays,
 ]  # fmt: skip
 
 
@@ -145,7 +120,7 @@ def test_all_doors_draw_the_same_rows_of_a_user_by_name(tmp_path: Path) -> None:
     """The name alone says it: not what stores it, nor how often a table holds it."""
     users = ["ann", "bob", "cat"]
     first = [client.x.ravel().tolist() for client in csv(tmp_path / "csv", users).clients]
-    for door in (parquet, dictionary, saved, arrays):
+    for door in (dictionary, arrays):
         assert [
             client.x.ravel().tolist() for client in door(tmp_path / door.__name__, users).clients
         ] == first

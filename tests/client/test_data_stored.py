@@ -1,16 +1,12 @@
 """Benchmark data sets in the formats of TFF, LEAF and the hub; published.py says where these are published."""
 
-import io
 import pickle
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
-from PIL import Image
 
 from client.data import IGNORED_TARGET, load
 from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL
@@ -52,14 +48,9 @@ def test_femnist_is_the_same_in_every_format_with_ink_as_one(tmp_path: Path, for
     assert tested == expected
 
 
-@pytest.mark.parametrize("form", ["hdf5", "sqlite"])
-def test_stored_users_are_cut_and_survive_pickling(tmp_path: Path, form: str) -> None:
+def test_users_are_cut_and_survive_pickling(tmp_path: Path) -> None:
     data = handwriting()
-    path = (
-        write_hdf5(tmp_path, named(data, "fed_emnist_train", "fed_emnist_test"))
-        if form == "hdf5"
-        else write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
-    )
+    path = write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
     whole = load("femnist", path=path)
     dataset = load("femnist", path=path, examples_per_client=2)
     assert [len(client) for client in dataset.clients] == [2, 1, 2, 2, 1, 1]
@@ -68,29 +59,6 @@ def test_stored_users_are_cut_and_survive_pickling(tmp_path: Path, form: str) ->
     copy = pickle.loads(pickle.dumps(dataset.clients))
     np.testing.assert_array_equal(copy[3].x, dataset.clients[3].x)
     assert "not the writer" in dataset.unit
-
-
-def test_the_hubs_parquet_of_femnist_is_read_without_a_network(tmp_path: Path) -> None:
-    images = RNG.integers(0, 256, (12, 28, 28)).astype(np.uint8)
-    rows = []
-    for number, image in enumerate(images):
-        buffer = io.BytesIO()
-        Image.fromarray(image).save(buffer, format="PNG")
-        rows.append(
-            {
-                "image": {"bytes": buffer.getvalue(), "path": None},
-                "writer_id": f"f{number // 6:04d}_00",
-                "hsf_id": 0,
-                "character": number,
-            }
-        )
-    (tmp_path / "data").mkdir()
-    table = pyarrow.Table.from_pylist(rows)
-    pyarrow.parquet.write_table(table, tmp_path / "data" / "train-00000-of-00001.parquet")
-    dataset = load("femnist", path=str(tmp_path))
-    assert ([len(client) for client in dataset.clients], len(dataset.test)) == ([5, 5], 2)
-    for client in dataset.clients:
-        np.testing.assert_allclose(client.x, 1 - images[client.y] / 255, atol=1e-6)
 
 
 def test_shakespeare_snippets_become_windows_of_eighty_characters(tmp_path: Path) -> None:
@@ -180,21 +148,6 @@ def test_without_files_a_sentence_says_what_to_put_where(
     settings = {key: value.format(tmp=tmp_path) for key, value in settings.items()}
     with pytest.raises(DataError, match=sentence):
         load(name, **settings)  # type: ignore[arg-type]
-
-
-def test_damaged_files_are_data_errors(tmp_path: Path) -> None:
-    for name in ("fed_emnist_train.h5", "fed_emnist_test.h5", "x.sqlite"):
-        (tmp_path / name).write_text("garbage")
-    with pytest.raises(DataError, match="HDF5"):
-        load("femnist", path=str(tmp_path))
-    with pytest.raises(DataError, match="cannot be read as a sqlite file of TFF"):
-        load("femnist", path=str(tmp_path / "x.sqlite"))
-    write_leaf(tmp_path / "leaf", {"train": {"a": ([[0.0]], [1])}, "test": {"a": ([[0.0]], [1])}})
-    with pytest.raises(DataError, match="784 pixels"):
-        load("femnist", path=str(tmp_path / "leaf"))
-    next((tmp_path / "leaf" / "train").glob("*.json")).write_text('{"users": []}')
-    with pytest.raises(DataError, match="user_data"):
-        load("femnist", path=str(tmp_path / "leaf"))
 
 
 def test_a_failed_download_names_the_files_to_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,23 +168,6 @@ def test_a_file_whose_split_has_no_test_row_is_read_for_its_clients(tmp_path: Pa
         load(**settings, **more)
 
 
-@pytest.mark.parametrize("form", ["npz", "own_csv"])
-def test_a_test_label_that_is_no_class_concerns_nobody_who_plays_clients(tmp_path: Path, form: str) -> None:
-    settings = small_files.settings(form, tmp_path) | {"classes": 3}
-    path = Path(settings["path"])
-    if form == "npz":
-        y = small_files.arrays()["y"]
-        y[5] = 77
-        small_files.npz(path, y=y)
-    else:
-        lines = path.read_text().splitlines()
-        lines[6] = ",".join([*lines[6].split(",")[:3], "77", "1"])
-        path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(DataError, match="77"):
-        load(**settings)
-    assert load(**settings, clients_only=True).classes == 3
-
-
 def test_a_test_cell_that_is_no_number_concerns_nobody_where_features_are_named(tmp_path: Path) -> None:
     settings = small_files.settings("own_csv", tmp_path) | {"features": ["x0", "x1"], "classes": 3}
     path = Path(settings["path"])

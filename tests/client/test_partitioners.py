@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from client.data import load
-from client.data.partitioned import DEFAULTS
-from client.data.partitioners import Dealer
+from client.data.partitioned import DEFAULTS, Dealer
 from client.settings import PARTITIONERS
 from fedmf.errors import SettingError
 
@@ -98,7 +97,7 @@ def test_rows_that_nobody_gets_are_counted_in_a_warning(caplog: pytest.LogCaptur
         ("sizes", {"partition_sizes": [5, 5]}, "deals to 2 clients, but clients is 10; set clients to 2"),
         ("iid", {"num_partitions": 3}, "num_partitions=3; leave it out: set clients instead"),
         ("dirichlet", {"shuffle": True}, "shuffle=True; leave it out: it is given already"),
-        ("exponential", {}, "cannot deal to 10 clients: .* not greater than 0"),
+        ("exponential", {}, "cannot deal 200 examples to 10 clients .* not greater than 0"),
         (
             "pathological",
             {"classes": 2},
@@ -107,9 +106,9 @@ def test_rows_that_nobody_gets_are_counted_in_a_warning(caplog: pytest.LogCaptur
         (
             "pathological",
             {"num_classes_per_partition": 9},
-            "cannot deal to 10 clients: .* greater than the number",
+            "cannot deal 200 examples to 10 clients .* greater than the number",
         ),
-        ("dirichlet", {"alpha": "many"}, "cannot deal to 10 clients"),
+        ("dirichlet", {"alpha": "many"}, "cannot deal 200 examples to 10 clients"),
     ],
 )
 def test_a_partitioner_that_cannot_deal_says_why(name: str, settings: dict[str, Any], sentence: str) -> None:

@@ -63,7 +63,7 @@ def test_the_folder_of_tff_is_read_as_it_lies(tmp_path: Path, monkeypatch: pytes
     assert len(load("shakespeare", path=str(folder)).clients) == 2
     assert len(load("stackoverflow", path="~/.tff", vocabulary="~/words").clients) == 3
     (folder / "fed_emnist_train.h5").write_text("")
-    with pytest.raises(DataError, match=r"emnist_all\.sqlite and HDF5 files, of which either may be meant"):
+    with pytest.raises(DataError, match=r"HDF5 files and emnist_all\.sqlite, of which either may be meant"):
         load("femnist", path="~/.tff")
 
 
